@@ -1,0 +1,122 @@
+"""The NumPy side of `dyorc.tensor`: element types, views, and arrays that arrive from user code.
+
+BF16 is `ml_dtypes.bfloat16`; BYTES is an object array of `bytes`.
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from dyorc.errors import InvalidInputError
+from dyorc.tensor import DType, Index, TensorRef
+
+Array: TypeAlias = NDArray[Any]
+
+_NUMPY: dict[DType, np.dtype[Any]] = {
+    DType.BOOL: np.dtype(np.bool_),
+    DType.UINT8: np.dtype("<u1"),
+    DType.UINT16: np.dtype("<u2"),
+    DType.UINT32: np.dtype("<u4"),
+    DType.UINT64: np.dtype("<u8"),
+    DType.INT8: np.dtype("<i1"),
+    DType.INT16: np.dtype("<i2"),
+    DType.INT32: np.dtype("<i4"),
+    DType.INT64: np.dtype("<i8"),
+    DType.FP16: np.dtype("<f2"),
+    DType.BF16: np.dtype(ml_dtypes.bfloat16),
+    DType.FP32: np.dtype("<f4"),
+    DType.FP64: np.dtype("<f8"),
+    DType.BYTES: np.dtype(object),
+}
+_DTYPES = {dtype: name for name, dtype in _NUMPY.items()}
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """NumPy's type for `dtype`, little-endian."""
+    return _NUMPY[dtype]
+
+
+def dtype_of(array: Array) -> DType:
+    """The protocol's type of an array.
+
+    Raises:
+        InvalidInputError: If there is none, as for complex numbers.
+    """
+    try:
+        return _DTYPES[array.dtype]
+    except KeyError:
+        raise InvalidInputError(f"arrays of {array.dtype} cannot be sent; expected one of {[d.value for d in DType]}") from None
+
+
+def as_array(value: Any, dtype: DType, what: str) -> Array:
+    """A value from user code (array, tensor, list, number, text) as an array.
+
+    Python numbers, lists and texts take the declared `dtype`; arrays and tensors keep their own.
+
+    Raises:
+        InvalidInputError: If it cannot be one; names `what`.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return torch_to_numpy(value)
+    if isinstance(value, np.ndarray | np.generic):
+        array: Array = np.asarray(value)
+        if array.dtype.kind in "SU":
+            return _as_bytes(array)
+        dtype_of(array)
+        return array
+    if dtype is DType.BYTES:
+        return _as_bytes(np.asarray(value, dtype=object))
+    try:
+        return np.asarray(value, dtype=_NUMPY[dtype])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{what}: {type(value).__name__} cannot become a tensor of {dtype}: {error}") from error
+
+
+def _as_bytes(array: Array) -> Array:
+    """Texts as UTF-8 in an object array."""
+    result = np.empty(array.shape, dtype=object)
+    for at, item in np.ndenumerate(array):
+        result[at] = item.encode() if isinstance(item, str) else bytes(item)
+    return result
+
+
+def torch_to_numpy(tensor: Any) -> Array:
+    """A torch tensor's values on the host; shares memory where it can."""
+    torch = sys.modules["torch"]
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def numpy_to_torch(array: Array) -> Any:
+    """A torch tensor over the array's memory."""
+    torch = sys.modules["torch"]
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def apply_views(array: Array, views: Iterable[Index]) -> Array:
+    """The array seen through the indices of a `TensorRef`. Copies nothing."""
+    for index in views:
+        # An index of ints alone would give a scalar; with an ellipsis NumPy keeps an array of rank 0.
+        array = array[index if Ellipsis in index else (*index, ...)]
+    return array
+
+
+def inline(array: Array) -> TensorRef:
+    """A reference that carries the array itself."""
+    return TensorRef(dtype=dtype_of(array), shape=array.shape, num_bytes=array.nbytes, data=array)
+
+
+def same_array(a: Array, b: Array) -> bool:
+    """Whether two arrays are equal to the bit (so NaN equals NaN)."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    return bool(a.tolist() == b.tolist()) if a.dtype == object else a.tobytes() == b.tobytes()

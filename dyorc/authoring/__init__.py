@@ -1,0 +1,1 @@
+"""What users write: programs, workflows, decisions, and the tensors they declare."""

@@ -1,0 +1,96 @@
+"""Which calls of a program may share a batch, when their shapes differ.
+
+Without padding only calls of the same shapes share one. With padding, a named dimension is filled up to the next bucket, always,
+also for a call that is alone: so a result never depends on who else was in the batch.
+"""
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from dyorc.authoring.spec import Signature, StaticValue
+from dyorc.errors import DefinitionError, InvalidInputError
+from dyorc.tensor import Shape, TensorRef
+
+BatchKey: TypeAlias = tuple[tuple[StaticValue, ...], tuple[Shape, ...]]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Buckets of named dimensions, ascending, and the value that fills the rest."""
+
+    buckets: dict[str, tuple[int, ...]]
+    value: float = 0.0
+
+    def bucket(self, name: str, size: int) -> int:
+        """The smallest bucket that holds `size`.
+
+        Raises:
+            InvalidInputError: If it is larger than the largest.
+        """
+        buckets = self.buckets[name]
+        at = bisect.bisect_left(buckets, size)
+        if at == len(buckets):
+            raise InvalidInputError(f"dimension {name!r} has size {size}, larger than the largest bucket {buckets[-1]}")
+        return buckets[at]
+
+
+def pad(value: float = 0.0, **buckets: Sequence[int]) -> Padding:
+    """Buckets for named dimensions: ``@dyorc.program(pad=dyorc.pad(width=(160, 320, 640)))``.
+
+    Outputs that declare the same dimension are cut back to the call's own size.
+
+    Raises:
+        DefinitionError: If a dimension has no buckets, or one is not positive.
+    """
+    for name, sizes in buckets.items():
+        if not sizes or min(sizes) < 1:
+            raise DefinitionError(f"dyorc.pad: {name} has buckets {list(sizes)}; expected positive sizes")
+    return Padding({name: tuple(sorted(set(sizes))) for name, sizes in buckets.items()}, value)
+
+
+class BatchKeys:
+    """Gives each call of one program its batch key: equal keys may share a batch."""
+
+    def __init__(self, signature: Signature, padding: Padding | None) -> None:
+        self._padding = padding
+        self._padded = [
+            [(axis, dim.name) for axis, dim in enumerate(spec.dims) if padding and dim.name in padding.buckets]
+            for spec in signature.inputs
+        ]
+        self._is_constant = not signature.statics and all(spec.fixed_shape is not None for spec in signature.inputs)
+
+    @classmethod
+    def of(cls, owner: str, signature: Signature, padding: Padding | None) -> Self:
+        """Checks that each padded dimension is one of the inputs'.
+
+        Raises:
+            DefinitionError: If one is not.
+        """
+        names = {dim.name for spec in signature.inputs for dim in spec.dims if spec.variadic_at is None}
+        for name in padding.buckets if padding else ():
+            if name not in names:
+                raise DefinitionError(f"{owner}: pad names dimension {name!r}, which no input of fixed rank has")
+        return cls(signature, padding)
+
+    def key(self, tensors: Sequence[TensorRef], statics: tuple[StaticValue, ...]) -> BatchKey:
+        """The key of a call whose inputs have been checked.
+
+        Raises:
+            InvalidInputError: If a dimension exceeds its largest bucket.
+        """
+        if self._is_constant:
+            return (), ()
+        return statics, tuple(
+            self.padded_shape(at, tensor.shape) for at, tensor in enumerate(tensors)
+        )
+
+    def padded_shape(self, at: int, shape: Shape) -> Shape:
+        """The shape of input `at` after padding."""
+        if not self._padding or not self._padded[at]:
+            return shape
+        sizes = list(shape)
+        for axis, name in self._padded[at]:
+            sizes[axis] = self._padding.bucket(name, sizes[axis])
+        return tuple(sizes)

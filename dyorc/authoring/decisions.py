@@ -1,0 +1,102 @@
+"""What a workflow may await besides a Ref: decisions, the places where DyOrc may guess, and `gather`."""
+
+import sys
+from collections.abc import Callable, Generator, Hashable
+from enum import Enum
+from types import CodeType
+from typing import Any
+
+from dyorc.authoring.ref import Ref
+from dyorc.errors import WorkflowError
+
+
+class DecisionKind(Enum):
+    WHEN = "when"
+    CHOOSE = "choose"
+
+
+class Decision:
+    """A branch point: a pure function of one value.
+
+    Attributes:
+        ref: The value it looks at.
+        site: Code object and line of the branch point, which name it across requests.
+    """
+
+    __slots__ = ("function", "kind", "ref", "site")
+
+    def __init__(self, kind: DecisionKind, ref: Ref, function: Callable[[Any], Any], site: tuple[CodeType, int]) -> None:
+        if not isinstance(ref, Ref):
+            raise TypeError(f"dyorc.{kind.value} looks at a Ref, got {type(ref).__name__}")
+        self.kind = kind
+        self.ref = ref
+        self.function = function
+        self.site = site
+
+    def __await__(self) -> Generator["Decision", Any, Any]:
+        return (yield self)
+
+    def decide(self, value: Any) -> Hashable:
+        """The outcome for a value.
+
+        Raises:
+            WorkflowError: If the function gives no bool (for `when`) or nothing hashable (for `choose`).
+        """
+        outcome = self.function(value)
+        if hasattr(outcome, "item") and getattr(outcome, "ndim", None) == 0:
+            outcome = outcome.item()
+        if self.kind is DecisionKind.WHEN and not isinstance(outcome, bool):
+            raise WorkflowError(f"dyorc.when: the predicate gave {type(outcome).__name__} {outcome!r}, expected a bool")
+        try:
+            hash(outcome)
+        except TypeError:
+            raise WorkflowError(f"dyorc.choose: the key {type(outcome).__name__} {outcome!r} is not hashable") from None
+        return outcome
+
+
+def when(ref: Ref, predicate: Callable[[Any], Any] = bool) -> Decision:
+    """A yes-or-no decision: ``if await dyorc.when(logits, is_confident): ...``.
+
+    Args:
+        ref: The value to look at. It may not be there yet.
+        predicate: A pure function from the value (NumPy) to a bool.
+    """
+    return Decision(DecisionKind.WHEN, ref, predicate, _site())
+
+
+def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value) -> Decision:
+    """A choice among several: ``match await dyorc.choose(scores, best): ...``.
+
+    Args:
+        ref: The value to look at.
+        key: A pure function from the value (NumPy) to something small and hashable.
+    """
+    return Decision(DecisionKind.CHOOSE, ref, key, _site())
+
+
+class Gather:
+    """Several values at once."""
+
+    __slots__ = ("refs",)
+
+    def __init__(self, refs: tuple[Ref, ...]) -> None:
+        self.refs = refs
+
+    def __await__(self) -> Generator["Gather", Any, list[Any]]:
+        return (yield self)
+
+
+def gather(*refs: Ref) -> Gather:
+    """Waits for all of `refs`: ``texts = await dyorc.gather(*lines)``.
+
+    Gives their values in the order of the arguments. If some failed, raises the first failure in that order.
+    """
+    for ref in refs:
+        if not isinstance(ref, Ref):
+            raise TypeError(f"dyorc.gather takes Refs, got {type(ref).__name__}; pass a list as dyorc.gather(*list)")
+    return Gather(refs)
+
+
+def _site() -> tuple[CodeType, int]:
+    frame = sys._getframe(2)
+    return frame.f_code, frame.f_lineno

@@ -1,0 +1,193 @@
+"""`@dyorc.program`: a batched, pure tensor function, with its weights."""
+
+import inspect
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, ParamSpec, Self, overload
+
+from dyorc.authoring.batching import BatchKeys, Padding
+from dyorc.authoring.context import current_recorder
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.spec import Signature
+from dyorc.errors import DefinitionError
+
+P = ParamSpec("P")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions:
+    """How a program is batched, deployed and recovered.
+
+    Attributes:
+        batched: Whether it takes a batch; its tensors then start with a dimension "batch". If not, one call at a time.
+        max_batch_size: Most calls in a batch.
+        pad: Buckets for dimensions whose size differs between calls. Without it, only equal shapes share a batch.
+        num_replicas: Copies that Ray Serve keeps.
+        ray_actor_options: Passed on to Ray Serve: ``num_cpus``, ``num_gpus`` (fractions too), ``resources``, ...
+        pure: Whether it has no effect but its result. One that has is never guessed and not repeated.
+        idempotent: Whether an impure program may be repeated all the same, after a failure.
+        execution_timeout_s: After this long in one batch, in seconds, a replica counts as hung and is replaced.
+        max_queued_calls: With more than these waiting, requests that need the program are turned away.
+    """
+
+    batched: bool = True
+    max_batch_size: int = 32
+    pad: Padding | None = None
+    num_replicas: int = 1
+    ray_actor_options: dict[str, Any] = field(default_factory=dict[str, Any])
+    pure: bool = True
+    idempotent: bool = False
+    execution_timeout_s: float = 60.0
+    max_queued_calls: int = 16_384
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a call may be run again after it failed or its replica was lost."""
+        return self.pure or self.idempotent
+
+    def check(self, owner: str) -> None:
+        """Raises DefinitionError if a value is out of range."""
+        for name in ("max_batch_size", "num_replicas", "max_queued_calls"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise DefinitionError(f"{owner}: {name} is {value!r}, expected a whole number of at least 1")
+        if self.execution_timeout_s <= 0:
+            raise DefinitionError(f"{owner}: execution_timeout_s is {self.execution_timeout_s!r}, expected more than 0 seconds")
+        if self.pad and not self.batched:
+            raise DefinitionError(f"{owner}: pad needs batched=True")
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A program, ready to be called in a workflow. Its weights are loaded in its replicas, never here.
+
+    Attributes:
+        name: Its name, also as a model of the HTTP API.
+        declared: Its signature as written, with the batch dimension if it is batched.
+        signature: Its signature for one item.
+        factory: Makes the callable; runs once per replica.
+    """
+
+    name: str
+    options: ProgramOptions
+    declared: Signature
+    signature: Signature
+    factory: Callable[[], Callable[..., Any]]
+    batch_keys: BatchKeys
+
+    @classmethod
+    def make(
+        cls,
+        name: str,
+        function: Callable[..., Any],
+        factory: Callable[[], Callable[..., Any]],
+        options: ProgramOptions,
+        *,
+        skip_first: bool = False,
+    ) -> Self:
+        """Reads the signature of `function`.
+
+        Raises:
+            DefinitionError: If it or the options do not make a program.
+        """
+        owner = f"program {name!r}"
+        if not _NAME.fullmatch(name):
+            raise DefinitionError(f"{owner}: a name is made of letters, digits, '_', '-' and '.'")
+        options.check(owner)
+        declared = Signature.of(owner, function, skip_first=skip_first)
+        signature = declared.without_batch() if options.batched else declared
+        if not options.batched:
+            options = replace(options, max_batch_size=1)
+        elif not signature.inputs:
+            raise DefinitionError(f"{owner}: it takes no tensor, so there is nothing to batch; declare batched=False")
+        return cls(name, options, declared, signature, factory, BatchKeys.of(owner, signature, options.pad))
+
+    def with_options(self, *, name: str | None = None, **changes: Any) -> Self:
+        """The same program under another name or with other options."""
+        options = replace(self.options, **changes)
+        options.check(f"program {name or self.name!r}")
+        if options.batched != self.options.batched:
+            raise DefinitionError(f"program {self.name!r}: batched cannot be changed; it belongs to the signature")
+        return replace(self, name=name or self.name, options=options, batch_keys=BatchKeys.of(self.name, self.signature, options.pad))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Ref:
+        """Calls it, inside a workflow; nothing waits."""
+        recorder = current_recorder.get()
+        if recorder is None:
+            raise RuntimeError(f"program {self.name!r} was called outside a workflow; try it with dyorc.run({self.name}, ...)")
+        tensors, statics = self.signature.bind(args, kwargs)
+        return recorder.call(self, tensors, statics)
+
+    def __repr__(self) -> str:
+        return f"Program({self.name!r})"
+
+
+class ProgramClass(Generic[P]):
+    """A class decorated with `@dyorc.program`. Calling it makes a program; ``__init__`` runs later, once per replica."""
+
+    def __init__(self, cls: Callable[P, Any], options: ProgramOptions) -> None:
+        self._cls = cls
+        self._options = options
+        self.__doc__ = cls.__doc__
+        self.__name__ = cls.__name__
+        self.__wrapped__ = cls
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Program:
+        if current_recorder.get() is not None:
+            name = _snake_case(self.__name__)
+            raise DefinitionError(f"{self.__name__} is a program class; make the program once, outside the workflow: {name} = {self.__name__}()")
+        method = self._cls.__call__
+        return Program.make(_snake_case(self.__name__), method, lambda: self._cls(*args, **kwargs), self._options, skip_first=True)
+
+
+@overload
+def program(target: type[Any], /) -> ProgramClass[...]: ...
+@overload
+def program(target: Callable[..., Any], /) -> Program: ...
+@overload
+def program(**options: Any) -> Callable[[Any], Any]: ...
+def program(target: Any = None, /, **options: Any) -> Any:
+    """Declares a program: a function, or a class whose ``__init__`` loads the weights and whose ``__call__`` computes.
+
+    Args:
+        options: The fields of `ProgramOptions`, and ``name`` for a function's.
+
+    Example:
+        >>> @dyorc.program(max_batch_size=32)
+        ... class Small:
+        ...     def __init__(self): self.net = load("small")       # once per replica
+        ...     def __call__(self, image: Float[Tensor, "batch 64"]) -> Float[Tensor, "batch 10"]:
+        ...         return self.net(image)
+        >>> small = Small()                                         # the program; nothing is loaded yet
+
+    Raises:
+        DefinitionError: If the declaration is incomplete; names what.
+    """
+    name: str | None = options.pop("name", None)
+    try:
+        parsed = ProgramOptions(**options)
+    except TypeError as error:
+        raise DefinitionError(f"@dyorc.program: {error}; known options: {sorted(ProgramOptions.__dataclass_fields__)}") from error
+
+    def decorate(target: Any) -> Any:
+        if inspect.isclass(target):
+            if not any("__call__" in base.__dict__ for base in target.__mro__):
+                raise DefinitionError(f"program class {target.__name__} has no __call__")
+            return ProgramClass(target, parsed)
+        if not inspect.isfunction(target) or inspect.iscoroutinefunction(target):
+            raise DefinitionError(f"@dyorc.program decorates a class or a plain function, got {target!r}")
+        return Program.make(name or target.__name__, target, lambda: target, parsed)
+
+    return decorate if target is None else decorate(target)
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def num_threads() -> int:
+    """Threads that a program should use: its replica's share of the machine's cores."""
+    return int(os.environ.get("DYORC_NUM_THREADS") or os.cpu_count() or 1)

@@ -1,0 +1,81 @@
+"""`Ref`: a tensor that may not exist yet, as a workflow's code holds it."""
+
+import operator
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from dyorc.authoring.spec import OutputKind, OutputSpec
+from dyorc.tensor import Index, IndexItem
+
+
+class Ref:
+    """A future value: the result of a call, or an input of the workflow.
+
+    Pass it on to other calls without waiting. ``await ref`` gives the value as NumPy (grouped as declared: one array,
+    a tuple, a dict or a dataclass). ``ref["field"]`` names one of several outputs; ``ref[:, 2:5]`` is a view of a tensor
+    and costs nothing until its consumer gathers it.
+
+    Attributes:
+        cell: The engine's place for the value.
+        outputs: How the value is grouped.
+        field: Which tensor of the group this is; None for the whole group.
+        views: Indices into that tensor, in order.
+    """
+
+    __slots__ = ("cell", "field", "outputs", "views")
+
+    def __init__(self, cell: Any, outputs: OutputSpec, field: int | None = None, views: tuple[Index, ...] = ()) -> None:
+        self.cell = cell
+        self.outputs = outputs
+        self.field = 0 if outputs.kind is OutputKind.SINGLE else field
+        self.views = views
+
+    def __await__(self) -> Generator["Ref", Any, Any]:
+        return (yield self)
+
+    def __getitem__(self, key: Any) -> "Ref":
+        if self.field is not None:
+            return Ref(self.cell, self.outputs, self.field, (*self.views, _as_index(key)))
+        names = self.outputs.names
+        if self.outputs.kind is OutputKind.FIELDS:
+            if key not in names:
+                raise KeyError(f"no output {key!r}; expected one of {list(names)}")
+            return Ref(self.cell, self.outputs, names.index(key))
+        return Ref(self.cell, self.outputs, range(len(names))[operator.index(key)])
+
+    def __getattr__(self, name: str) -> "Ref":
+        # Reached only for names that are no slots: the fields of a dataclass output.
+        if name.startswith("_") or self.field is not None or name not in self.outputs.names:
+            raise AttributeError(f"a Ref has no attribute {name!r}; `await` it to look at the value")
+        return self[name]
+
+    def __iter__(self) -> Iterator["Ref"]:
+        """Unpacks a tuple of outputs: ``boxes, scores = detect(page)``."""
+        if self.field is not None or self.outputs.kind is not OutputKind.TUPLE:
+            raise TypeError("only a tuple of outputs can be unpacked before it is computed; `await` the Ref to iterate over its value")
+        return (self[at] for at in range(len(self.outputs.tensors)))
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Ref has no truth value yet; use `await dyorc.when(ref, predicate)` or `await ref`")
+
+    def __repr__(self) -> str:
+        field = "" if self.field is None else f".{self.field}"
+        views = "".join(str(list(index)) for index in self.views)
+        return f"Ref({self.cell}{field}{views})"
+
+
+def _as_index(key: Any) -> Index:
+    return tuple(_as_index_item(item) for item in (key if isinstance(key, tuple) else (key,)))
+
+
+def _as_index_item(item: Any) -> IndexItem:
+    if item is None or item is Ellipsis:
+        return item
+    try:
+        if isinstance(item, slice):
+            return slice(*(None if part is None else operator.index(part) for part in (item.start, item.stop, item.step)))
+        if not isinstance(item, bool):
+            return operator.index(item)
+    except TypeError:
+        pass
+    raise TypeError(f"a Ref is indexed by ints, slices, ... and None; got {item!r}")

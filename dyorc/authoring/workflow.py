@@ -1,0 +1,155 @@
+"""`@dyorc.workflow`: an ordinary ``async def`` that calls programs and other workflows."""
+
+import inspect
+import sysconfig
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, TypeAlias, overload
+
+from dyorc.authoring.context import current_recorder
+from dyorc.authoring.program import Program
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.spec import Signature
+from dyorc.errors import DefinitionError
+
+_LIBRARIES = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
+
+WorkflowFunction: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Workflow:
+    """A workflow. Inside another workflow, calling it starts a task of its own and gives its Ref.
+
+    Attributes:
+        function: The user's coroutine function.
+        declared_programs: Programs that the reader of its code cannot find (see `programs`).
+    """
+
+    name: str
+    function: WorkflowFunction
+    signature: Signature
+    declared_programs: tuple[Program, ...] = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Ref:
+        """Starts it as a task of the workflow that is running; nothing waits."""
+        recorder = current_recorder.get()
+        if recorder is None:
+            raise RuntimeError(f"workflow {self.name!r} was called outside a workflow; run it with dyorc.run({self.name}, ...)")
+        tensors, statics = self.signature.bind(args, kwargs)
+        return recorder.call(self, tensors, statics)
+
+    @cached_property
+    def programs(self) -> tuple[Program, ...]:
+        """Every program it may call, found by reading its code and that of the workflows and functions it names.
+
+        Read are globals, closures, attributes of modules, and programs in global lists, tuples and dicts. What is reached
+        in another way has to be declared: ``@dyorc.workflow(programs=[...])``.
+
+        Raises:
+            DefinitionError: If two of them have the same name.
+        """
+        found: dict[str, Program] = {}
+        for program in _reachable_programs(self):
+            if found.setdefault(program.name, program) is not program:
+                raise DefinitionError(
+                    f"workflow {self.name!r} calls two programs named {program.name!r}; rename one with .with_options(name=...)"
+                )
+        return tuple(found.values())
+
+    @cached_property
+    def is_pure(self) -> bool:
+        """Whether nothing that it may call has an effect."""
+        return all(program.options.pure for program in self.programs)
+
+    def __repr__(self) -> str:
+        return f"Workflow({self.name!r})"
+
+
+def of_program(program: Program) -> Workflow:
+    """The workflow that makes one call of `program`: how a single program is served as a model of its own."""
+
+    async def call(*tensors: Ref, **statics: Any) -> Ref:
+        return program(*tensors, **statics)
+
+    return Workflow(program.name, call, program.signature, (program,))
+
+
+@overload
+def workflow(function: WorkflowFunction, /) -> Workflow: ...
+@overload
+def workflow(*, name: str | None = None, programs: Sequence[Program] = ()) -> Callable[[WorkflowFunction], Workflow]: ...
+def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = None, programs: Sequence[Program] = ()) -> Any:
+    """Declares a workflow.
+
+    The function must be deterministic given the results of its calls: it may be run again from its start. Its inputs are
+    Refs; it may await Refs, `when`, `choose` and `gather`, and nothing else.
+
+    Args:
+        name: Its name as a model; the function's by default.
+        programs: Programs it calls that cannot be found by reading its code.
+
+    Raises:
+        DefinitionError: If it is no ``async def``, or an annotation is missing.
+    """
+
+    def decorate(function: WorkflowFunction) -> Workflow:
+        if not inspect.iscoroutinefunction(function):
+            raise DefinitionError(f"@dyorc.workflow decorates an `async def`, got {function!r}")
+        chosen = name or function.__name__
+        return Workflow(chosen, function, Signature.of(f"workflow {chosen!r}", function), tuple(programs))
+
+    return decorate if function is None else decorate(function)
+
+
+def _reachable_programs(root: Workflow) -> Iterator[Program]:
+    seen: set[int] = set()
+    pending: list[Any] = [root]
+    while pending:
+        thing = pending.pop(0)
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        match thing:
+            case Program():
+                yield thing
+            case Workflow():
+                pending.extend((*thing.declared_programs, thing.function))
+            case FunctionType() if _is_of_user(thing, root):
+                pending.extend(_named_in(thing))
+            case Mapping():
+                pending.extend(thing.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            case list() | tuple():
+                pending.extend(thing)  # pyright: ignore[reportUnknownArgumentType]
+            case _:
+                pass
+
+
+def _is_of_user(function: FunctionType, root: Workflow) -> bool:
+    """Whether to read a function: libraries are left out, or the search would walk through all of NumPy."""
+    if function.__module__.partition(".")[0] == root.function.__module__.partition(".")[0]:
+        return True
+    return not function.__code__.co_filename.startswith((*_LIBRARIES, "<"))
+
+
+def _named_in(function: FunctionType) -> Iterator[Any]:
+    """What the code of `function` (and of functions nested in it) names, as far as it can matter."""
+    names: set[str] = set()
+    codes: list[CodeType] = [function.__code__]
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes.extend(const for const in code.co_consts if isinstance(const, CodeType))
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # an empty cell: a name that is bound later
+            continue
+    for name in sorted(names & function.__globals__.keys()):
+        value = function.__globals__[name]
+        if isinstance(value, ModuleType):
+            yield from (vars(value)[attribute] for attribute in sorted(names & vars(value).keys()))
+        elif isinstance(value, FunctionType | Program | Workflow | Mapping | list | tuple):
+            yield value

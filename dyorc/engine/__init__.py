@@ -1,0 +1,1 @@
+"""The scheduler that decides without I/O: events in, actions out."""

@@ -1,0 +1,75 @@
+"""What to do: everything the engine ever asks for."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TypeAlias
+
+import msgspec
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.spec import StaticValue
+from dyorc.errors import DyOrcError
+from dyorc.tensor import TensorRef
+
+
+class FormReason(Enum):
+    """Why a batch was formed with the size it has."""
+
+    QUEUE_EMPTIED = "a replica was free and took all that could share a batch"
+    FULL = "max_batch_size was reached"
+    SHARED = "several replicas were free and split the queue"
+    RETRY = "it repeats a part of a batch that failed"
+
+
+class DispatchBatch(msgspec.Struct, frozen=True):
+    """Send a batch to a replica. `operands` holds the input tensors of each call."""
+
+    replica_id: str
+    batch_id: int
+    program: Program
+    operands: Sequence[tuple[TensorRef, ...]]
+    statics: tuple[StaticValue, ...]
+    reason: FormReason
+
+
+class AnswerRequest(msgspec.Struct, frozen=True):
+    """The request is done; `tensors` stand in the order of its workflow's outputs."""
+
+    request_id: int
+    tensors: tuple[TensorRef, ...]
+
+
+class FailRequest(msgspec.Struct, frozen=True):
+    """The request cannot be done."""
+
+    request_id: int
+    error: DyOrcError
+
+
+class SetTimer(msgspec.Struct, frozen=True):
+    """Send `TimerFired` at this time; it replaces the timer that was set before."""
+
+    at_ns: int
+
+
+class FetchValue(msgspec.Struct, frozen=True):
+    """Bring tensors in as arrays, for a workflow that looks at them; answer with `ValueFetched`."""
+
+    fetch_id: int
+    tensors: tuple[TensorRef, ...]
+
+
+class ReleaseTensors(msgspec.Struct, frozen=True):
+    """Nobody will ask for these tensors again."""
+
+    tensor_ids: Sequence[int]
+
+
+class ReplaceReplica(msgspec.Struct, frozen=True):
+    """A replica hangs: give it up. The engine has already forgotten it."""
+
+    replica_id: str
+    reason: str
+
+
+Action: TypeAlias = DispatchBatch | AnswerRequest | FailRequest | SetTimer | FetchValue | ReleaseTensors | ReplaceReplica

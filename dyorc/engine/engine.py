@@ -1,0 +1,144 @@
+"""The engine: events in, actions out.
+
+Synchronous and deterministic: no sockets, no Ray, no torch, no clock of its own, no asyncio. The orchestrator feeds it and
+carries out what it decides; so do the simulator and the tests, with a clock of theirs. One thread at a time may call it.
+"""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from dyorc.authoring.program import Program
+from dyorc.config import EngineConfig
+from dyorc.engine.actions import Action, AnswerRequest, FailRequest, SetTimer
+from dyorc.engine.cells import Call
+from dyorc.engine.events import (
+    BatchDone,
+    BatchFailed,
+    Event,
+    LoadFailed,
+    ReplicaJoined,
+    ReplicaLeft,
+    RequestArrived,
+    RequestCancelled,
+    TimerFired,
+    ValueFetched,
+)
+from dyorc.engine.scheduler import NS_PER_S, Scheduler
+from dyorc.engine.tasks import TaskRunner
+from dyorc.engine.timers import Timer, TimerKind, Timers
+from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
+
+
+class Engine:
+    """Decides what runs, with whom, where and when.
+
+    Args:
+        config: Limits.
+        programs: What is deployed. Their replicas join later.
+
+    Raises:
+        ValueError: If two programs have the same name.
+    """
+
+    def __init__(self, config: EngineConfig, programs: Iterable[Program]) -> None:
+        deployed: dict[str, Program] = {}
+        for program in programs:
+            if deployed.setdefault(program.name, program) is not program:
+                raise ValueError(f"two programs are named {program.name!r}")
+        self.config = config
+        self._actions: list[Action] = []
+        self._timers = Timers()
+        self._deadlines: dict[int, Timer] = {}
+        self._now_ns = 0
+        self.tasks = TaskRunner(config, deployed, self._submit, self._withdraw, self._emit)
+        self.scheduler = Scheduler(
+            config, deployed.values(), self._timers, self.tasks.call_done, self.tasks.call_failed, self._actions.append
+        )
+
+    def handle(self, events: Iterable[Event], now_ns: int) -> list[Action]:
+        """Takes in what happened up to now, together, and says what to do.
+
+        Events given together share batches, so a shell should hand over all that it has.
+
+        Args:
+            now_ns: A monotonic clock, in nanoseconds.
+
+        Returns:
+            Actions, to be carried out in order.
+        """
+        self._now_ns = now_ns
+        for event in events:
+            self._apply(event)
+        for timer in self._timers.pop_due(now_ns):
+            self._fire(timer)
+        self.tasks.run()
+        self.scheduler.form_batches(now_ns)
+        at_ns = self._timers.next_announcement()
+        if at_ns is not None:
+            self._actions.append(SetTimer(at_ns))
+        actions = self._actions[:]
+        self._actions.clear()
+        return actions
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case RequestArrived():
+                self._arrive(event)
+            case BatchDone():
+                self.scheduler.batch_done(event, self._now_ns)
+            case BatchFailed():
+                self.scheduler.batch_failed(event, self._now_ns)
+            case ValueFetched():
+                self.tasks.fetched(event)
+            case RequestCancelled(request_id=request_id):
+                self.tasks.cancel(request_id, RequestCancelledError("the request was cancelled"))
+            case ReplicaJoined():
+                self.scheduler.replica_joined(event)
+            case ReplicaLeft(replica_id=replica_id, reason=reason):
+                self.scheduler.replica_left(replica_id, reason)
+            case LoadFailed():
+                self.scheduler.load_failed(event)
+            case TimerFired():
+                pass  # due timers are looked at after every event
+            case _:
+                assert_never(event)
+
+    def _arrive(self, event: RequestArrived) -> None:
+        error = self._check_room(event)
+        if error is not None:
+            self._actions.append(FailRequest(event.request_id, error))
+            return
+        deadline_ns = event.deadline_ns
+        if deadline_ns is None:
+            deadline_ns = self._now_ns + int(self.config.request_timeout_s * NS_PER_S)
+        self._deadlines[event.request_id] = self._timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
+        self.tasks.start(event, deadline_ns)
+
+    def _check_room(self, event: RequestArrived) -> DyOrcError | None:
+        if len(self.tasks.requests) >= self.config.max_requests:
+            return CapacityError(f"{len(self.tasks.requests)} requests are in flight, the limit is {self.config.max_requests}")
+        return self.scheduler.check_room(event.workflow.programs)
+
+    def _fire(self, timer: Timer) -> None:
+        match timer.kind, timer.key:
+            case TimerKind.DEADLINE, int(request_id):
+                self.tasks.cancel(request_id, DeadlineError("the request's deadline passed before its answer was ready"))
+            case TimerKind.EXECUTION, int(batch_id):
+                self.scheduler.execution_timed_out(batch_id)
+            case TimerKind.PREFETCH, str(program):
+                self.scheduler.touch(program)
+            case _:
+                raise AssertionError(f"timer {timer.kind} with key {timer.key!r}")
+
+    def _submit(self, call: Call) -> None:
+        self.scheduler.submit(call, self._now_ns)
+
+    def _withdraw(self, call: Call) -> None:
+        self.scheduler.withdraw(call)
+
+    def _emit(self, action: Action) -> None:
+        if isinstance(action, AnswerRequest | FailRequest):
+            timer = self._deadlines.pop(action.request_id, None)
+            if timer is not None:
+                self._timers.cancel(timer)
+        self._actions.append(action)

@@ -1,0 +1,96 @@
+"""What happened: everything the engine is ever told."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.workflow import Workflow
+from dyorc.errors import DyOrcError
+from dyorc.tensor import TensorRef
+
+
+class RequestArrived(msgspec.Struct, frozen=True):
+    """A checked request. `deadline_ns` is absolute; None stands for the configured timeout. A higher `priority` goes first."""
+
+    request_id: int
+    workflow: Workflow
+    inputs: tuple[TensorRef, ...]
+    statics: tuple[StaticValue, ...] = ()
+    deadline_ns: int | None = None
+    priority: int = 0
+
+
+class RequestCancelled(msgspec.Struct, frozen=True):
+    """The caller does not want the answer any more."""
+
+    request_id: int
+
+
+class TimerFired(msgspec.Struct, frozen=True):
+    """The time of the last `SetTimer` has come."""
+
+
+class ValueFetched(msgspec.Struct, frozen=True):
+    """The arrays that `FetchValue` asked for, or why there are none."""
+
+    fetch_id: int
+    arrays: tuple[Any, ...] = ()
+    error: DyOrcError | None = None
+
+
+class BatchDone(msgspec.Struct, frozen=True):
+    """A batch ran: for each of its calls, in order, the output tensors. `execute_s` is the program's own time."""
+
+    replica_id: str
+    batch_id: int
+    outputs: Sequence[tuple[TensorRef, ...]]
+    execute_s: float
+
+
+class BatchFailed(msgspec.Struct, frozen=True):
+    """The program raised on a batch."""
+
+    replica_id: str
+    batch_id: int
+    error_type: str
+    message: str
+    traceback: str = ""
+
+
+class ReplicaJoined(msgspec.Struct, frozen=True):
+    """A replica has loaded its program and is ready."""
+
+    replica_id: str
+    program: str
+    node: str = ""
+
+
+class ReplicaLeft(msgspec.Struct, frozen=True):
+    """A replica is gone, with whatever it held."""
+
+    replica_id: str
+    reason: str = "connection lost"
+
+
+class LoadFailed(msgspec.Struct, frozen=True):
+    """A replica could not load its program."""
+
+    program: str
+    error_type: str
+    message: str
+    traceback: str = ""
+
+
+Event: TypeAlias = (
+    RequestArrived
+    | RequestCancelled
+    | TimerFired
+    | ValueFetched
+    | BatchDone
+    | BatchFailed
+    | ReplicaJoined
+    | ReplicaLeft
+    | LoadFailed
+)

@@ -1,0 +1,58 @@
+"""How long a batch takes, learned while serving: T(n) = b + a*n seconds."""
+
+import math
+
+
+class LatencyModel:
+    """A line through (batch size, seconds), by least squares with exponential decay.
+
+    Cost: constant per observation. Source: the cost model of adaptive batchers (BentoML's CORK fits the same line over a
+    window); decay instead of a window needs no history.
+
+    Args:
+        prior: Where to look as long as there are no own observations.
+        decay: Weight that an observation keeps when the next one comes.
+    """
+
+    __slots__ = ("_decay", "_n", "_nn", "_nt", "_prior", "_t", "_w")
+
+    def __init__(self, prior: "LatencyModel | None" = None, decay: float = 0.98) -> None:
+        self._prior = prior
+        self._decay = decay
+        self._w = self._n = self._nn = self._t = self._nt = 0.0
+
+    def observe(self, size: int, seconds: float) -> None:
+        """Takes in a batch of `size` that took `seconds`."""
+        keep = self._decay
+        self._w = self._w * keep + 1.0
+        self._n = self._n * keep + size
+        self._nn = self._nn * keep + size * size
+        self._t = self._t * keep + seconds
+        self._nt = self._nt * keep + size * seconds
+
+    @property
+    def line(self) -> tuple[float, float] | None:
+        """(b, a) in seconds, both at least 0; None before the first observation."""
+        if not self._w:
+            return self._prior.line if self._prior else None
+        mean_n, mean_t = self._n / self._w, self._t / self._w
+        variance = self._nn / self._w - mean_n * mean_n
+        if variance < 1e-9 * max(1.0, mean_n * mean_n):
+            # One size so far: the slope is unknown; the prior's shape, scaled to what was seen, is the best guess.
+            shape = self._prior.line if self._prior else None
+            expected = shape[0] + shape[1] * mean_n if shape else 0.0
+            return (shape[0] * mean_t / expected, shape[1] * mean_t / expected) if shape and expected > 0 else (mean_t, 0.0)
+        slope = min(max((self._nt / self._w - mean_n * mean_t) / variance, 0.0), mean_t / mean_n)
+        return mean_t - slope * mean_n, slope
+
+    def predict(self, size: int) -> float | None:
+        """Expected seconds of a batch of `size`; None before the first observation."""
+        line = self.line
+        return None if line is None else line[0] + line[1] * size
+
+    def efficient_size(self) -> int:
+        """The size b/a from which a batch spends at least half of its time on its calls rather than on itself."""
+        line = self.line
+        if line is None or line[1] <= 0:
+            return 2**30
+        return max(1, math.ceil(line[0] / line[1]))

@@ -1,0 +1,276 @@
+"""A path: one run of a task's coroutine against its journal.
+
+The path steps the user's coroutine itself with ``send()``; no event loop takes part. Calls that the journal knows are answered
+from it, others are added to it. The path stops only where it needs a value that is not there.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from types import CoroutineType
+from typing import Any, TypeAlias
+
+from dyorc.arrays import apply_views, as_array, inline
+from dyorc.authoring.context import current_recorder
+from dyorc.authoring.decisions import Decision, Gather
+from dyorc.authoring.program import Program
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.spec import StaticValue, TensorSpec
+from dyorc.authoring.workflow import Workflow
+from dyorc.engine.cells import Argument, Cell, CellState
+from dyorc.engine.journal import BranchPoint, Entry, Segment
+from dyorc.errors import (
+    DyOrcError,
+    ForeignAwaitError,
+    InvalidInputError,
+    NondeterministicWorkflowError,
+    WorkflowError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The path needs these cells: to settle, or, if they are ready, to be looked at."""
+
+    pending: Sequence[Cell]
+    unfetched: Sequence[Cell] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The coroutine returned; one argument for each declared output."""
+
+    result: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The coroutine raised."""
+
+    error: DyOrcError
+
+
+Stop: TypeAlias = Blocked | Returned | Raised
+MakeEntry: TypeAlias = Callable[[Program | Workflow, tuple[Argument, ...], tuple[StaticValue, ...]], Entry]
+
+
+class Path:
+    """One run of a coroutine. It is the recorder of the calls that the coroutine makes.
+
+    Args:
+        workflow: Whose coroutine it is.
+        inputs: The workflow's tensor inputs, in order.
+        journal: Where the run starts from; shared by all paths of a task.
+        make_entry: Makes a call or task that the journal does not know yet; may refuse by raising.
+    """
+
+    def __init__(
+        self, workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue], journal: Segment, make_entry: MakeEntry
+    ) -> None:
+        self._workflow = workflow
+        self._segment = journal
+        self._cursor = 0
+        self._make_entry = make_entry
+        self._wanted: Any = None
+        self.issued: list[Entry] = []
+        """Calls and tasks that are new; the engine takes them from here."""
+        tensors, values = iter(inputs), iter(statics)
+        arguments = {p.name: next(tensors if isinstance(p, TensorSpec) else values) for p in workflow.signature.parameters}
+        self._coroutine: Coroutine[Any, Any, Any] = workflow.function(*arguments.values())
+
+    def run(self) -> Stop:
+        """Runs on as far as the values allow."""
+        token = current_recorder.set(self)
+        try:
+            return self._run()
+        finally:
+            current_recorder.reset(token)
+
+    def close(self) -> None:
+        """Ends a coroutine that will not be run on. What its ``finally`` blocks raise is of no interest to anybody."""
+        try:
+            self._coroutine.close()
+        except Exception:
+            return
+
+    def _run(self) -> Stop:
+        try:
+            if self._wanted is None:
+                self._wanted = self._coroutine.send(None)
+            while True:
+                reply = self._reply(self._wanted)
+                if isinstance(reply, Blocked):
+                    return reply
+                if isinstance(reply, DyOrcError):
+                    self._wanted = self._coroutine.throw(reply.with_traceback(None))
+                else:
+                    self._wanted = self._coroutine.send(reply[0])
+        except StopIteration as stop:
+            return self._returned(stop.value)
+        except DyOrcError as error:
+            self.close()
+            return Raised(error)
+        except Exception as error:
+            where = _line_of(error, self._workflow)
+            wrapped = WorkflowError(f"workflow {self._workflow.name!r} raised {type(error).__name__}: {error} ({where})")
+            wrapped.__cause__ = error
+            return Raised(wrapped)
+
+    def _reply(self, wanted: Any) -> Blocked | DyOrcError | tuple[Any]:
+        """What the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
+        match wanted:
+            case Ref():
+                return self._values((wanted,)) or self._failure((wanted,)) or (_look(wanted),)
+            case Gather(refs=refs):
+                return self._values(refs) or self._failure(refs) or ([_look(ref) for ref in refs],)
+            case Decision():
+                return self._decide(wanted)
+            case _:
+                raise ForeignAwaitError(
+                    f"workflow {self._workflow.name!r} awaits a {type(wanted).__name__} ({self._current_line()}); a workflow may await "
+                    f"Refs, dyorc.when, dyorc.choose and dyorc.gather, and everything else belongs into a program"
+                )
+
+    @staticmethod
+    def _values(refs: Sequence[Ref]) -> Blocked | None:
+        """What has to come before the values of `refs` can be looked at."""
+        pending = [ref.cell for ref in refs if ref.cell.state is CellState.PENDING]
+        if pending:
+            return Blocked(pending)
+        unfetched = [ref.cell for ref in refs if ref.cell.state is CellState.READY and not ref.cell.is_at_hand]
+        return Blocked((), unfetched) if unfetched else None
+
+    @staticmethod
+    def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
+        return next((ref.cell.error for ref in refs if ref.cell.state is CellState.FAILED), None)
+
+    def _decide(self, decision: Decision) -> Blocked | DyOrcError | tuple[Any]:
+        point = self._branch_point(decision)
+        if not point.is_resolved:
+            refs = (decision.ref,)
+            if missing := self._values(refs) or self._failure(refs):
+                return missing
+            try:
+                point.resolve(decision.decide(_look(decision.ref)))
+            except DyOrcError as error:
+                return error
+            except Exception as error:
+                where = _line_of(error, self._workflow)
+                return WorkflowError(f"the predicate of a decision raised {type(error).__name__}: {error} ({where})")
+        self._segment = point.branches[point.outcome]
+        self._cursor = 0
+        return (point.outcome,)
+
+    def _branch_point(self, decision: Decision) -> BranchPoint:
+        """The journal's point for a decision; the path does not move until it is resolved."""
+        match self._segment.end:
+            case None if self._cursor == len(self._segment.entries):
+                self._segment.end = BranchPoint(decision)
+                return self._segment.end
+            case BranchPoint() as point if self._cursor == len(self._segment.entries) and point.same_as(decision):
+                return point
+            case _:
+                raise self._nondeterministic(f"a decision by dyorc.{decision.kind.value}")
+
+    def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
+        """Takes down a call: from the journal if it knows it, else as a new entry."""
+        arguments = tuple(_argument(callee, spec, value) for spec, value in zip(callee.signature.inputs, tensors, strict=True))
+        entries = self._segment.entries
+        if self._cursor < len(entries):
+            entry = entries[self._cursor]
+            if not _is_same(entry, callee, arguments, statics):
+                raise self._nondeterministic(f"a call of {callee.name!r}")
+        elif self._segment.end is not None:
+            raise self._nondeterministic(f"a call of {callee.name!r}")
+        else:
+            try:
+                entry = self._make_entry(callee, arguments, statics)
+            except WorkflowError as error:
+                raise type(error)(f"{error} ({self._current_line()})") from None
+            entries.append(entry)
+            self.issued.append(entry)
+        self._cursor += 1
+        return Ref(entry.cell, callee.signature.outputs)
+
+    def _returned(self, value: Any) -> Stop:
+        workflow = self._workflow
+        outputs = workflow.signature.outputs
+        try:
+            if isinstance(value, Ref) and value.field is None and value.outputs.names == outputs.names:
+                parts = tuple(Ref(value.cell, value.outputs, at) for at in range(len(outputs.tensors)))
+            else:
+                parts = outputs.flatten(value, f"workflow {workflow.name!r}")
+            result = tuple(_argument(workflow, spec, part) for spec, part in zip(outputs.tensors, parts, strict=True))
+        except InvalidInputError as error:
+            return Raised(WorkflowError(str(error)))
+        end = self._segment.end
+        if end is None and self._cursor == len(self._segment.entries):
+            self._segment.end = result
+        elif (
+            not isinstance(end, tuple)
+            or self._cursor < len(self._segment.entries)
+            or not all(a.same_as(b) for a, b in zip(end, result, strict=True))
+        ):
+            return Raised(self._nondeterministic("its result"))
+        return Returned(result)
+
+    def _nondeterministic(self, now: str) -> NondeterministicWorkflowError:
+        segment = self._segment
+        if self._cursor < len(segment.entries):
+            before = f"a call of {segment.entries[self._cursor].callee.name!r}"
+        elif isinstance(segment.end, BranchPoint):
+            before = f"a decision by dyorc.{segment.end.decision.kind.value}"
+        else:
+            before = "another result"
+        return NondeterministicWorkflowError(
+            f"workflow {self._workflow.name!r} is not deterministic: run again with the same results it came to {now} with these "
+            f"arguments, where it had come to {before} ({self._current_line()}); random numbers, clocks and I/O belong into programs"
+        )
+
+    def _current_line(self) -> str:
+        """Where the coroutine stands, as deep as the user's own file goes."""
+        deepest: Any = self._coroutine
+        file = self._workflow.function.__code__.co_filename
+        while isinstance(deepest.cr_await, CoroutineType) and deepest.cr_await.cr_code.co_filename == file:
+            deepest = deepest.cr_await
+        frame = deepest.cr_frame
+        line = frame.f_lineno if frame is not None else deepest.cr_code.co_firstlineno
+        return f"{deepest.cr_code.co_filename}, line {line}"
+
+
+def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any) -> Argument:
+    """A call's argument: a Ref as it is, anything else as a tensor that travels with the call."""
+    if not isinstance(value, Ref):
+        return Argument(Cell.ready(inline(as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}"))), 0)
+    if value.field is None:
+        raise WorkflowError(
+            f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; pick one, like ref[{value.outputs.names[0]!r}]"
+        )
+    return Argument(value.cell, value.field, value.views)
+
+
+def _is_same(entry: Entry, callee: Program | Workflow, arguments: Sequence[Argument], statics: tuple[StaticValue, ...]) -> bool:
+    return (
+        entry.callee is callee
+        and entry.statics == statics
+        and all(a.same_as(b) for a, b in zip(entry.arguments, arguments, strict=True))
+    )
+
+
+def _look(ref: Ref) -> Any:
+    """The value of a ref whose cell is at hand, as the workflow sees it."""
+    arrays = ref.cell.arrays
+    if ref.field is None:
+        return ref.outputs.build(arrays)
+    return apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field]
+
+
+def _line_of(error: BaseException, workflow: Workflow) -> str:
+    """The last line of the user's own file that an exception passed through."""
+    file = workflow.function.__code__.co_filename
+    traceback, found = error.__traceback__, None
+    while traceback is not None:
+        if found is None or traceback.tb_frame.f_code.co_filename == file:
+            found = traceback
+        traceback = traceback.tb_next
+    line = found.tb_lineno if found else 0
+    return f"{found.tb_frame.f_code.co_filename if found else file}, line {line}"

@@ -1,0 +1,131 @@
+"""The queue of one program: calls by batch key, the most urgent first."""
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from dyorc.authoring.batching import BatchKey
+from dyorc.engine.cells import Call, CallState, Order
+
+_Item: TypeAlias = tuple[Order, int, Call]
+
+
+class CallQueue:
+    """Calls that wait for a replica.
+
+    A *lane* holds the calls of one batch key, ordered; only calls of one lane share a batch. The lane whose first call is the most
+    urgent goes first. Groups that must be tried again on their own go before all lanes.
+
+    A withdrawn call stays where it is until it comes to the front, or until the withdrawn are the majority of its lane.
+
+    Cost: logarithmic in the queue's length, per call; no operation looks at all calls.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[BatchKey, list[_Item]] = {}
+        self._fronts: list[tuple[Order, int, BatchKey]] = []
+        self._num_withdrawn: dict[BatchKey, int] = {}
+        self._retries: deque[list[Call]] = deque()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Call]:
+        """All calls that wait, in no particular order. For tests and for giving up."""
+        for group in self._retries:
+            yield from (call for call in group if call.state is CallState.QUEUED)
+        for lane in self._lanes.values():
+            yield from (call for _, _, call in lane if call.state is CallState.QUEUED)
+
+    def add(self, call: Call) -> None:
+        """Puts a call in its place. Its state is QUEUED from now on."""
+        call.state = CallState.QUEUED
+        lane = self._lanes.get(call.batch_key)
+        if lane is None:
+            lane = self._lanes[call.batch_key] = []
+        item = (call.order, call.call_id, call)
+        heapq.heappush(lane, item)
+        if lane[0] is item:
+            heapq.heappush(self._fronts, (call.order, call.call_id, call.batch_key))
+        self._size += 1
+
+    def add_retry(self, calls: list[Call]) -> None:
+        """Puts a group in front that must share no batch with others."""
+        for call in calls:
+            call.state = CallState.QUEUED
+        self._retries.append(calls)
+        self._size += len(calls)
+
+    def withdraw(self, call: Call) -> None:
+        """Takes a queued call out. The caller marks it WITHDRAWN."""
+        self._size -= 1
+        key = call.batch_key
+        lane = self._lanes.get(key)
+        if lane is None:
+            return
+        count = self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) + 1
+        if count > 32 and count > len(lane) // 2:
+            call.state = CallState.WITHDRAWN
+            lane[:] = [item for item in lane if item[2].state is CallState.QUEUED]
+            heapq.heapify(lane)
+            self._num_withdrawn[key] = 0
+            self._lane_changed(key)
+
+    def count_next(self, limit: int) -> int:
+        """How many calls the next batch could have, up to `limit` (withdrawn ones may be counted in)."""
+        if self._retries:
+            return limit
+        key = self._front()
+        return 0 if key is None else min(limit, len(self._lanes[key]))
+
+    def take(self, max_size: int) -> tuple[list[Call], bool]:
+        """The next batch, and whether it is a retry group. Empty if nothing waits."""
+        while self._retries:
+            group = [call for call in self._retries.popleft() if call.state is CallState.QUEUED]
+            if group:
+                self._size -= len(group)
+                return group, True
+        key = self._front()
+        if key is None:
+            return [], False
+        lane, calls = self._lanes[key], list[Call]()
+        while lane and len(calls) < max_size:
+            call = heapq.heappop(lane)[2]
+            if call.state is CallState.QUEUED:
+                calls.append(call)
+            else:
+                self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) - 1
+        self._size -= len(calls)
+        self._lane_changed(key)
+        return calls, False
+
+    def take_all(self) -> list[Call]:
+        """Empties the queue."""
+        calls = list(self)
+        self.__init__()
+        return calls
+
+    def _front(self) -> BatchKey | None:
+        """The lane of the most urgent call that still waits."""
+        while self._fronts:
+            order, call_id, key = self._fronts[0]
+            lane = self._lanes.get(key)
+            if not lane or lane[0][:2] != (order, call_id):
+                heapq.heappop(self._fronts)  # that call has left its lane's front
+                continue
+            if lane[0][2].state is CallState.QUEUED:
+                return key
+            heapq.heappop(lane)
+            self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) - 1
+            self._lane_changed(key)
+        return None
+
+    def _lane_changed(self, key: BatchKey) -> None:
+        lane = self._lanes[key]
+        if lane:
+            heapq.heappush(self._fronts, (*lane[0][:2], key))
+        else:
+            del self._lanes[key]
+            self._num_withdrawn.pop(key, None)

@@ -1,0 +1,140 @@
+"""One program's replicas: what each holds, when it will be free, and which of them gets the next batch."""
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+
+from dyorc.authoring.program import Program
+from dyorc.engine.actions import FormReason
+from dyorc.engine.cells import Call
+from dyorc.engine.latency import LatencyModel
+from dyorc.engine.queues import CallQueue
+from dyorc.engine.timers import Timer
+from dyorc.errors import DyOrcError
+
+NEVER_NS = 2**62
+
+
+class Batch:
+    """Calls that were sent to a replica together.
+
+    Attributes:
+        started_ns: When it began to run, as far as can be told from here; None while another runs before it.
+    """
+
+    __slots__ = ("batch_id", "calls", "dispatched_ns", "reason", "replica", "started_ns", "timeout")
+
+    def __init__(self, batch_id: int, calls: list[Call], replica: "Replica", reason: FormReason, dispatched_ns: int) -> None:
+        self.batch_id = batch_id
+        self.calls = calls
+        self.replica = replica
+        self.reason = reason
+        self.dispatched_ns = dispatched_ns
+        self.started_ns: int | None = None
+        self.timeout: Timer | None = None
+
+
+class Replica:
+    """A copy of a program.
+
+    Attributes:
+        batches: What it holds, in the order in which it runs them.
+        latency: T(n) of this replica.
+        prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
+    """
+
+    __slots__ = ("batches", "latency", "node", "pool", "prefetch_ns", "replica_id")
+
+    def __init__(self, replica_id: str, node: str, pool: "Pool") -> None:
+        self.replica_id = replica_id
+        self.node = node
+        self.pool = pool
+        self.batches: dict[int, Batch] = {}
+        self.latency = LatencyModel(prior=pool.latency)
+        self.prefetch_ns = NEVER_NS
+
+    @property
+    def running(self) -> Batch | None:
+        """The batch that it runs, or that is on its way to it."""
+        return next(iter(self.batches.values()), None)
+
+
+class Pool:
+    """A program with its queue and its replicas.
+
+    Attributes:
+        idle: Replicas that hold nothing, by node; the longest idle first.
+        load_error: Why replicas cannot be had, while that is so.
+    """
+
+    def __init__(self, program: Program, max_in_flight: int) -> None:
+        self.program = program
+        self.queue = CallQueue()
+        self.latency = LatencyModel()
+        self.replicas: dict[str, Replica] = {}
+        self.idle: dict[str, dict[str, Replica]] = {}
+        self.num_idle = 0
+        self.num_load_failures = 0
+        self.load_error: DyOrcError | None = None
+        self.prefetch_timer: Timer | None = None
+        self._max_in_flight = max_in_flight
+        self._prefetchable: list[tuple[int, str]] = []
+
+    def add(self, replica: Replica) -> None:
+        """A replica is ready."""
+        self.replicas[replica.replica_id] = replica
+        self.set_idle(replica)
+
+    def remove(self, replica: Replica) -> None:
+        """A replica is gone."""
+        del self.replicas[replica.replica_id]
+        self._leave_idle(replica)
+        replica.prefetch_ns = NEVER_NS
+
+    def set_idle(self, replica: Replica) -> None:
+        """It holds nothing now."""
+        self.idle.setdefault(replica.node, {})[replica.replica_id] = replica
+        self.num_idle += 1
+        replica.prefetch_ns = NEVER_NS
+
+    def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
+        """It holds at least one batch; `prefetch_ns` says when it may be sent another."""
+        self._leave_idle(replica)
+        if len(replica.batches) < self._max_in_flight:
+            replica.prefetch_ns = prefetch_ns
+            heapq.heappush(self._prefetchable, (prefetch_ns, replica.replica_id))
+        else:
+            replica.prefetch_ns = NEVER_NS
+
+    def _leave_idle(self, replica: Replica) -> None:
+        here = self.idle.get(replica.node)
+        if here is not None and here.pop(replica.replica_id, None) is not None:
+            self.num_idle -= 1
+            if not here:
+                del self.idle[replica.node]
+
+    def soonest_prefetch(self) -> Replica | None:
+        """The busy replica that may be sent another batch first; its `prefetch_ns` says when."""
+        while self._prefetchable:
+            prefetch_ns, replica_id = self._prefetchable[0]
+            replica = self.replicas.get(replica_id)
+            if replica is not None and replica.prefetch_ns == prefetch_ns:
+                return replica
+            heapq.heappop(self._prefetchable)
+        return None
+
+    def place(self, calls: Sequence[Call]) -> Replica:
+        """The idle replica on the node that holds most of the input bytes; without such a node, the longest idle.
+
+        Cost: proportional to the nodes that hold inputs, not to the replicas.
+        """
+        nodes = self.idle
+        if len(nodes) > 1:
+            num_bytes = Counter[str]()
+            for call in calls:
+                for tensor in call.operands:
+                    if tensor.node in nodes:
+                        num_bytes[tensor.node] += tensor.num_bytes
+            if num_bytes:
+                return next(iter(nodes[num_bytes.most_common(1)[0][0]].values()))
+        return next(iter(next(iter(nodes.values())).values()))

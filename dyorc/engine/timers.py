@@ -1,0 +1,81 @@
+"""Everything that has to happen at a time, behind the one timer that the shell keeps."""
+
+import heapq
+from enum import Enum, auto
+
+
+class TimerKind(Enum):
+    DEADLINE = auto()
+    """A request's time is up; the key is its id."""
+    EXECUTION = auto()
+    """A batch runs for too long; the key is its id."""
+    PREFETCH = auto()
+    """The next batch of a program may travel; the key is the program's name."""
+
+
+class Timer:
+    """One entry. Cancelling marks it; it leaves the heap later."""
+
+    __slots__ = ("at_ns", "is_cancelled", "key", "kind")
+
+    def __init__(self, at_ns: int, kind: TimerKind, key: int | str) -> None:
+        self.at_ns = at_ns
+        self.kind = kind
+        self.key = key
+        self.is_cancelled = False
+
+    def __lt__(self, other: "Timer") -> bool:
+        return self.at_ns < other.at_ns
+
+
+class Timers:
+    """A heap of timers. Cancelled ones never outnumber the others by much, so it does not grow with the requests served."""
+
+    def __init__(self) -> None:
+        self._heap: list[Timer] = []
+        self._num_cancelled = 0
+        self._announced_ns: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._num_cancelled
+
+    def set(self, at_ns: int, kind: TimerKind, key: int | str) -> Timer:
+        """A new timer."""
+        timer = Timer(at_ns, kind, key)
+        heapq.heappush(self._heap, timer)
+        return timer
+
+    def cancel(self, timer: Timer) -> None:
+        """It will not fire. Does nothing if it has fired or was cancelled before."""
+        if timer.is_cancelled:
+            return
+        timer.is_cancelled = True
+        self._num_cancelled += 1
+        if self._num_cancelled > 64 and self._num_cancelled > len(self._heap) // 2:
+            self._heap = [timer for timer in self._heap if not timer.is_cancelled]
+            heapq.heapify(self._heap)
+            self._num_cancelled = 0
+
+    def pop_due(self, now_ns: int) -> list[Timer]:
+        """The timers whose time has come, earliest first."""
+        due: list[Timer] = []
+        while self._heap and (self._heap[0].at_ns <= now_ns or self._heap[0].is_cancelled):
+            timer = heapq.heappop(self._heap)
+            if timer.is_cancelled:
+                self._num_cancelled -= 1
+            else:
+                timer.is_cancelled = True  # fired: a later cancel has nothing to do
+                due.append(timer)
+        if self._announced_ns is not None and self._announced_ns <= now_ns:
+            self._announced_ns = None
+        return due
+
+    def next_announcement(self) -> int | None:
+        """When the shell has to wake the engine, if it does not know that yet."""
+        if not self._heap:
+            return None
+        at_ns = self._heap[0].at_ns
+        if self._announced_ns is not None and self._announced_ns <= at_ns:
+            return None
+        self._announced_ns = at_ns
+        return at_ns

@@ -1,0 +1,174 @@
+"""Every error that DyOrc raises, as one tree.
+
+The class says what happened; the attributes say what to do about it:
+
+    DyOrcError
+    |- DefinitionError            a program or workflow is declared wrongly; raised where it is declared
+    |- ClientError                the request is wrong, sending it again will not help
+    |  |- InvalidInputError         a tensor or a parameter is not what the model declares
+    |  |- UnknownModelError         no workflow or program of that name
+    |  `- PayloadTooLargeError      the body is larger than the server takes
+    |- CapacityError              nothing is wrong, there is no room now; send again later
+    |- DeadlineError              the request's time is up (also a TimeoutError)
+    |- RequestCancelledError      the caller went away
+    |- TransportError             bytes between processes were lost or malformed
+    |- ExecutionError             the request was accepted and could not be finished
+    |  |- ProgramError              a program raised, or returned what it does not declare
+    |  |  `- ProgramLoadError         ... while it was being loaded
+    |  |- ReplicaLostError          its replica died again and again
+    |  `- WorkflowError             the workflow's own code raised
+    |     |- ForeignAwaitError        it awaited something that is not DyOrc's
+    |     |- NondeterministicWorkflowError   run again, it asked for other calls
+    |     |- NotDeployedError         it called a program that nobody deployed
+    |     `- WorkflowLimitError       it made more calls than a request may
+    `- InternalError              a bug of ours
+"""
+
+from typing import ClassVar
+
+
+class DyOrcError(Exception):
+    """The root of the tree.
+
+    Attributes:
+        code: A stable word for programs that read errors.
+        retryable: Whether the same request may succeed if it is sent again.
+        retry_after_s: When to send it again, in seconds, if that is known.
+    """
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+    retry_after_s: float | None = None
+
+
+class DefinitionError(DyOrcError, TypeError):
+    """A program or workflow is declared wrongly. Raised where it is declared, never by a request."""
+
+    code = "definition"
+
+
+class ClientError(DyOrcError):
+    """The request is wrong. Sending it again will not help."""
+
+    code = "client"
+
+
+class InvalidInputError(ClientError, ValueError):
+    """A tensor or parameter is not what the model declares. The text names it, what was expected and what came."""
+
+    code = "invalid_input"
+
+
+class UnknownModelError(ClientError):
+    """No workflow or program of that name is served."""
+
+    code = "unknown_model"
+
+
+class PayloadTooLargeError(ClientError):
+    """The request's body is larger than the server accepts."""
+
+    code = "payload_too_large"
+
+
+class CapacityError(DyOrcError):
+    """There is no room for the request now. It was not accepted and nothing of it was run."""
+
+    code = "capacity"
+    retryable = True
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DeadlineError(DyOrcError, TimeoutError):
+    """The request's deadline passed before it could be answered."""
+
+    code = "deadline"
+
+
+class RequestCancelledError(DyOrcError):
+    """The caller went away, or cancelled the request."""
+
+    code = "cancelled"
+
+
+class TransportError(DyOrcError):
+    """Bytes between processes were lost or malformed."""
+
+    code = "transport"
+    retryable = True
+
+
+class ExecutionError(DyOrcError):
+    """The request was accepted and could not be finished."""
+
+    code = "execution"
+
+
+class ProgramError(ExecutionError):
+    """A program raised, or returned something that it does not declare.
+
+    Attributes:
+        program: The program's name.
+        error_type: Name of the exception's class, as the program raised it.
+        remote_traceback: Where it was raised, as text; it may come from another process. Never sent to clients.
+    """
+
+    code = "program"
+
+    def __init__(self, program: str, error_type: str, message: str, remote_traceback: str = "") -> None:
+        super().__init__(f"program {program!r} failed: {error_type}: {message}")
+        self.program = program
+        self.error_type = error_type
+        self.remote_traceback = remote_traceback
+
+
+class ProgramLoadError(ProgramError):
+    """A program could not be loaded, so nobody can run it."""
+
+    code = "program_load"
+
+
+class ReplicaLostError(ExecutionError):
+    """The replicas that ran this call died, more often than the call may be tried."""
+
+    code = "replica_lost"
+    retryable = True
+
+
+class WorkflowError(ExecutionError):
+    """The workflow's own code raised. The text carries the exception and the line."""
+
+    code = "workflow"
+
+
+class ForeignAwaitError(WorkflowError):
+    """A workflow awaited something that is not DyOrc's, for example ``asyncio.sleep``."""
+
+    code = "foreign_await"
+
+
+class NondeterministicWorkflowError(WorkflowError):
+    """Run again with the same results, the workflow asked for other calls than before."""
+
+    code = "nondeterministic"
+
+
+class NotDeployedError(WorkflowError):
+    """A workflow called a program that is not deployed."""
+
+    code = "not_deployed"
+
+
+class WorkflowLimitError(WorkflowError):
+    """A request made more calls than ``max_calls_per_request``."""
+
+    code = "workflow_limit"
+
+
+class InternalError(DyOrcError):
+    """A bug of DyOrc."""
+
+    code = "internal"

@@ -1,0 +1,1 @@
+"""The shell around the engine: it owns the clock, the sockets and the bytes."""

@@ -1,0 +1,96 @@
+"""`dyorc.run`: a workflow in this process, without server, Ray or sockets.
+
+The same engine decides; programs run here, one batch at a time. For notebooks, unit tests and a first try.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dyorc.arrays import apply_views, as_array, inline
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow, of_program
+from dyorc.config import EngineConfig
+from dyorc.engine.actions import AnswerRequest, DispatchBatch, FailRequest
+from dyorc.engine.engine import Engine
+from dyorc.engine.events import (
+    BatchDone,
+    BatchFailed,
+    Event,
+    ReplicaJoined,
+    RequestArrived,
+)
+from dyorc.errors import InternalError, InvalidInputError
+from dyorc.replica.executor import BatchError, Executor
+from dyorc.tensor import TensorRef
+
+_executors: WeakKeyDictionary[Program, Executor] = WeakKeyDictionary()
+_loading = Lock()
+
+
+def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
+    """Runs a workflow (or a single program on one item) and gives its result.
+
+    Programs are loaded when they are first called, and kept for the next `run`.
+
+    Args:
+        args: Tensors as NumPy arrays, torch tensors or lists; numbers and texts for parameters that are no tensors.
+
+    Returns:
+        NumPy, grouped as the workflow declares: an array, a tuple, a dict or a dataclass.
+
+    Raises:
+        InvalidInputError: If an input is not what the workflow declares.
+        ExecutionError: If a program or the workflow's own code raises.
+    """
+    if isinstance(workflow, Program):
+        workflow = of_program(workflow)
+    signature = workflow.signature
+    values, statics = signature.bind(args, kwargs)
+    inputs = tuple(
+        inline(as_array(value, spec.dtype, f"{signature.owner}: {spec.name!r}")) for spec, value in zip(signature.inputs, values, strict=True)
+    )
+    signature.check_inputs(inputs)
+    engine = Engine(EngineConfig(), workflow.programs)
+    events: deque[Event] = deque(ReplicaJoined(program.name, program.name) for program in workflow.programs)
+    events.append(RequestArrived(1, workflow, inputs, statics, deadline_ns=2**62))
+    while events:
+        batch = list(events)
+        events.clear()
+        for action in engine.handle(batch, time.monotonic_ns()):
+            match action:
+                case DispatchBatch():
+                    events.append(_execute(action))
+                case AnswerRequest(tensors=tensors):
+                    return signature.outputs.build([_array(tensor) for tensor in tensors])
+                case FailRequest(error=error):
+                    raise error
+                case _:
+                    pass
+    raise InternalError("the engine went to sleep with a request in flight")
+
+
+def _execute(action: DispatchBatch) -> BatchDone | BatchFailed:
+    """Runs a batch here and now."""
+    columns = [[_array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
+    result = _executor(action.program).run(columns, action.statics)
+    if isinstance(result, BatchError):
+        return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
+    outputs = [tuple(inline(np.ascontiguousarray(array)) for array in row) for row in zip(*result.outputs, strict=True)]
+    return BatchDone(action.replica_id, action.batch_id, outputs, result.execute_s)
+
+
+def _executor(program: Program) -> Executor:
+    with _loading:
+        if program not in _executors:
+            _executors[program] = Executor.load(program)
+        return _executors[program]
+
+
+def _array(tensor: TensorRef) -> Any:
+    return apply_views(tensor.data, tensor.views)

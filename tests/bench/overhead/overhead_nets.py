@@ -1,0 +1,85 @@
+"""The two torch networks of the overhead benchmark, the branch condition and the drawn inputs.
+
+Used by DyOrc's workflow (`cascade.py`), by the peer (`ray_serve_cascade.py`) and by `main.py` for the reference answers, so
+that all of them compute the same thing. Importing this module sets torch to one thread in the importing process: the networks
+are tiny, the benchmark is about what happens around them. No threads of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+NUM_INPUTS = 256
+NUM_OUTPUTS = 16
+MAX_BATCH_SIZE = 32
+
+# A drawn input whose condition is closer to zero than this is left out: batching changes sums in the last bits, and an input
+# on the edge could take another branch than its reference did.
+_EDGE = 1e-3
+
+torch.set_num_threads(1)
+
+
+def build_small() -> nn.Module:
+    """The first stage. It is an odd function (no bias, tanh), so for inputs symmetric around zero half of its values are > 0."""
+    return _seeded(1, NUM_INPUTS, 64, NUM_OUTPUTS)
+
+
+def build_large() -> nn.Module:
+    """The second stage, with about sixteen times the arithmetic of the first."""
+    return _seeded(2, NUM_INPUTS, 512, 256, NUM_OUTPUTS)
+
+
+def is_done(y: np.ndarray) -> bool:
+    """Whether the first stage's answer is final: true for half of the inputs of a symmetric distribution."""
+    return bool(y[0] > 0.0)
+
+
+class Pool(NamedTuple):
+    """Drawn inputs and what the cascade must answer to each.
+
+    Shapes: inputs (num_requests, 256), answers (num_requests, 16); both float32.
+    """
+
+    inputs: np.ndarray
+    answers: np.ndarray
+
+
+def draw_pool(num_requests: int = 512, seed: int = 0) -> Pool:
+    """Draws standard normal inputs and computes their answers here, one by one, with half of them going to the second stage."""
+    small, large = build_small(), build_large()
+    random = np.random.default_rng(seed)
+    wanted = {True: num_requests // 2, False: num_requests - num_requests // 2}
+    inputs: list[np.ndarray] = []
+    answers: list[np.ndarray] = []
+    with torch.inference_mode():
+        while len(inputs) < num_requests:
+            x = random.standard_normal(NUM_INPUTS, dtype=np.float32)
+            y = _answer(small, x)
+            done = is_done(y)
+            if wanted[done] == 0 or abs(float(y[0])) < _EDGE:
+                continue
+            wanted[done] -= 1
+            inputs.append(x)
+            answers.append(y if done else _answer(large, x))
+    return Pool(np.stack(inputs), np.stack(answers))
+
+
+def _answer(net: nn.Module, x: np.ndarray) -> np.ndarray:
+    y: Tensor = net(torch.from_numpy(x)[None])
+    return y[0].numpy()
+
+
+def _seeded(seed: int, *widths: int) -> nn.Module:
+    generator = torch.Generator().manual_seed(seed)
+    layers: list[nn.Module] = []
+    for num_in, num_out in zip(widths, widths[1:], strict=False):
+        linear = nn.Linear(num_in, num_out, bias=False)
+        with torch.no_grad():
+            linear.weight.normal_(0.0, num_in**-0.5, generator=generator)
+        layers += [linear, nn.Tanh()]
+    return nn.Sequential(*layers[:-1]).eval().requires_grad_(False)

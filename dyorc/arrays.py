@@ -65,23 +65,29 @@ def as_array(value: Any, dtype: DType, what: str) -> Array:
         return torch_to_numpy(value)
     if isinstance(value, np.ndarray | np.generic):
         array: Array = np.asarray(value)
-        if array.dtype.kind in "SU":
-            return _as_bytes(array)
+        if array.dtype.kind in "SUO":
+            return _as_bytes(array, what)
         dtype_of(array)
         return array
     if dtype is DType.BYTES:
-        return _as_bytes(np.asarray(value, dtype=object))
+        return _as_bytes(np.asarray(value, dtype=object), what)
     try:
         return np.asarray(value, dtype=_NUMPY[dtype])
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{what}: {type(value).__name__} cannot become a tensor of {dtype}: {error}") from error
 
 
-def _as_bytes(array: Array) -> Array:
-    """Texts as UTF-8 in an object array."""
+def _as_bytes(array: Array, what: str) -> Array:
+    """Texts (as UTF-8) and byte strings in an object array."""
     result = np.empty(array.shape, dtype=object)
     for at, item in np.ndenumerate(array):
-        result[at] = item.encode() if isinstance(item, str) else bytes(item)
+        if isinstance(item, np.ndarray) and item.ndim == 0:
+            item = item.item()
+        if isinstance(item, str):
+            item = item.encode()
+        if not isinstance(item, bytes):
+            raise InvalidInputError(f"{what}: an element is {type(item).__name__} {item!r}, expected bytes or str")
+        result[at] = bytes(item)
     return result
 
 
@@ -108,6 +114,11 @@ def apply_views(array: Array, views: Iterable[Index]) -> Array:
         # An index of ints alone would give a scalar; with an ellipsis NumPy keeps an array of rank 0.
         array = array[index if Ellipsis in index else (*index, ...)]
     return array
+
+
+def as_value(array: Any) -> Any:
+    """What users see of an array: one of rank 0 becomes the number or the bytes that it holds."""
+    return array[()] if getattr(array, "ndim", 1) == 0 else array
 
 
 def inline(array: Array) -> TensorRef:

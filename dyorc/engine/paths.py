@@ -6,10 +6,11 @@ from it, others are added to it. The path stops only where it needs a value that
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from types import CoroutineType
 from typing import Any, TypeAlias
 
-from dyorc.arrays import apply_views, as_array, inline
+from dyorc.arrays import apply_views, as_array, as_value, inline
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Gather
 from dyorc.authoring.program import Program
@@ -125,8 +126,9 @@ class Path:
             case Decision():
                 return self._decide(wanted)
             case _:
+                what = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
                 raise ForeignAwaitError(
-                    f"workflow {self._workflow.name!r} awaits a {type(wanted).__name__} ({self._current_line()}); a workflow may await "
+                    f"workflow {self._workflow.name!r} awaits {what} ({self._current_line()}); a workflow may await "
                     f"Refs, dyorc.when, dyorc.choose and dyorc.gather, and everything else belongs into a program"
                 )
 
@@ -234,7 +236,7 @@ class Path:
             deepest = deepest.cr_await
         frame = deepest.cr_frame
         line = frame.f_lineno if frame is not None else deepest.cr_code.co_firstlineno
-        return f"{deepest.cr_code.co_filename}, line {line}"
+        return _place(deepest.cr_code.co_filename, line)
 
 
 def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any) -> Argument:
@@ -260,8 +262,8 @@ def _look(ref: Ref) -> Any:
     """The value of a ref whose cell is at hand, as the workflow sees it."""
     arrays = ref.cell.arrays
     if ref.field is None:
-        return ref.outputs.build(arrays)
-    return apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field]
+        return ref.outputs.build([as_value(array) for array in arrays])
+    return as_value(apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field])
 
 
 def _line_of(error: BaseException, workflow: Workflow) -> str:
@@ -272,5 +274,9 @@ def _line_of(error: BaseException, workflow: Workflow) -> str:
         if found is None or traceback.tb_frame.f_code.co_filename == file:
             found = traceback
         traceback = traceback.tb_next
-    line = found.tb_lineno if found else 0
-    return f"{found.tb_frame.f_code.co_filename if found else file}, line {line}"
+    return _place(found.tb_frame.f_code.co_filename, found.tb_lineno) if found else _place(file, 0)
+
+
+def _place(file: str, line: int) -> str:
+    """A line as clients may see it: without the server's folders."""
+    return f"{PurePath(file).name}, line {line}"

@@ -146,6 +146,10 @@ class Scheduler:
         if batch is None:
             return
         pool = batch.replica.pool
+        if len(event.outputs) != len(batch.calls):
+            message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
+            self._split_or_fail(batch, ProgramError(pool.program.name, "TransportError", message))
+            return
         pool.latency.observe(len(batch.calls), event.execute_s)
         batch.replica.latency.observe(len(batch.calls), event.execute_s)
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
@@ -156,6 +160,10 @@ class Scheduler:
         batch = self._take_back(event.replica_id, event.batch_id, now_ns)
         if batch is None:
             return
+        error = ProgramError(batch.replica.pool.program.name, event.error_type, event.message, event.traceback)
+        self._split_or_fail(batch, error)
+
+    def _split_or_fail(self, batch: Batch, error: ProgramError) -> None:
         pool = batch.replica.pool
         calls = [call for call in batch.calls if call.state is CallState.RUNNING]
         if len(calls) > 1 and pool.program.options.is_repeatable:
@@ -164,7 +172,7 @@ class Scheduler:
             pool.queue.add_retry(calls[middle:])
             return
         for call in calls:
-            self._failed(call, ProgramError(pool.program.name, event.error_type, event.message, event.traceback))
+            self._failed(call, error)
 
     def execution_timed_out(self, batch_id: int) -> None:
         """A batch has been running for longer than its program may."""

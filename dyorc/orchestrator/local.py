@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dyorc.arrays import apply_views, as_array, inline
+from dyorc.arrays import apply_views, as_array, as_value, inline
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig
@@ -42,7 +42,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
         args: Tensors as NumPy arrays, torch tensors or lists; numbers and texts for parameters that are no tensors.
 
     Returns:
-        NumPy, grouped as the workflow declares: an array, a tuple, a dict or a dataclass.
+        NumPy, grouped as the workflow declares: an array, a tuple, a dict or a dataclass. A tensor of rank 0 is a NumPy number or `bytes`.
 
     Raises:
         InvalidInputError: If an input is not what the workflow declares.
@@ -67,7 +67,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
                 case DispatchBatch():
                     events.append(_execute(action))
                 case AnswerRequest(tensors=tensors):
-                    return signature.outputs.build([_array(tensor) for tensor in tensors])
+                    return signature.outputs.build([as_value(_array(tensor)) for tensor in tensors])
                 case FailRequest(error=error):
                     raise error
                 case _:
@@ -81,7 +81,7 @@ def _execute(action: DispatchBatch) -> BatchDone | BatchFailed:
     result = _executor(action.program).run(columns, action.statics)
     if isinstance(result, BatchError):
         return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
-    outputs = [tuple(inline(np.ascontiguousarray(array)) for array in row) for row in zip(*result.outputs, strict=True)]
+    outputs = [tuple(inline(np.asarray(array, order="C")) for array in row) for row in zip(*result.outputs, strict=True)]
     return BatchDone(action.replica_id, action.batch_id, outputs, result.execute_s)
 
 

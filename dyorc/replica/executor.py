@@ -17,13 +17,14 @@ from dyorc.arrays import Array, as_array, dtype_of, numpy_to_torch
 from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.spec import Framework, StaticSpec, StaticValue, TensorSpec
 from dyorc.errors import InvalidInputError, ProgramLoadError
+from dyorc.transport.codec import Rows
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
     """What a batch gave: for each output, the arrays of its calls in order; and the program's own seconds."""
 
-    outputs: Sequence[Sequence[Array]]
+    outputs: Sequence[Rows]
     execute_s: float
 
 
@@ -47,6 +48,7 @@ class Executor:
         self._program = program
         self._function = function
         self._outputs = program.signature.outputs
+        self._cuts = self._find_cuts()
         self._uses_torch = any(spec.framework is Framework.TORCH for spec in (*program.signature.inputs, *self._outputs.tensors))
 
     @classmethod
@@ -66,7 +68,7 @@ class Executor:
             raise ProgramLoadError(program.name, failure.error_type, failure.message, failure.traceback) from error
         return executor
 
-    def run(self, columns: Sequence[Sequence[Array]], statics: Sequence[StaticValue]) -> BatchResult | BatchError:
+    def run(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> BatchResult | BatchError:
         """Runs one batch.
 
         Args:
@@ -84,7 +86,7 @@ class Executor:
     def _inference_mode(self) -> AbstractContextManager[Any]:
         return importlib.import_module("torch").inference_mode() if self._uses_torch else nullcontext()
 
-    def _run(self, columns: Sequence[Sequence[Array]], statics: Sequence[StaticValue]) -> Sequence[Sequence[Array]]:
+    def _run(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> Sequence[Rows]:
         program = self._program
         tensors, values = iter(range(len(columns))), iter(statics)
         arguments: dict[str, Any] = {}
@@ -97,15 +99,17 @@ class Executor:
         parts = self._outputs.flatten(returned, f"program {program.name!r}")
         return [self._split(spec, part, columns) for spec, part in zip(self._outputs.tensors, parts, strict=True)]
 
-    def _gather(self, at: int, spec: TensorSpec, columns: Sequence[Sequence[Array]]) -> Any:
+    def _gather(self, at: int, spec: TensorSpec, columns: Sequence[Rows]) -> Any:
         """One input of the whole batch, padded to its bucket where the program declares one."""
         rows = columns[at]
         if not self._program.options.batched:
-            array = rows[0] if rows[0].flags.writeable and rows[0].flags.c_contiguous else rows[0].copy()
+            array = rows[0].copy()
         else:
             shape = self._program.batch_keys.padded_shape(at, rows[0].shape)
-            if all(row.shape == shape for row in rows):
-                array = np.stack(rows) if len(rows) > 1 else rows[0][None].copy()
+            if isinstance(rows, np.ndarray) and rows.shape[1:] == shape:
+                array = rows if rows.flags.writeable else rows.copy()  # off the wire it is ours, and writable
+            elif all(row.shape == shape for row in rows):
+                array = np.stack(rows)
             else:
                 padding = self._program.options.pad
                 array = np.full((len(rows), *shape), padding.value if padding else 0, rows[0].dtype)
@@ -113,35 +117,42 @@ class Executor:
                     place[tuple(slice(0, size) for size in row.shape)] = row
         return numpy_to_torch(array) if spec.framework is Framework.TORCH else array
 
-    def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Sequence[Array]]) -> Sequence[Array]:
+    def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows]) -> Rows:
         """One output, call by call, checked against what the program declares."""
         program = self._program
         where = f"program {program.name!r} returned"
         array = as_array(part, spec.dtype, f"{where} {spec.name!r}")
         num_calls = len(columns[0]) if columns else 1
         if not program.options.batched:
-            rows: Sequence[Array] = (array,)
+            rows: Rows = (array,)
         else:
             if array.ndim == 0 or array.shape[0] != num_calls:
                 raise InvalidInputError(f"{where} {spec.name!r} of shape {list(array.shape)} for a batch of {num_calls}, expected {num_calls} rows")
-            rows = self._cut_back(spec, [array[at, ...] for at in range(num_calls)], columns)
+            # Iterating over an object array would give its elements, not arrays of rank 0.
+            rows = self._cut_back(spec, array, columns) if array.dtype != object else [array[at, ...] for at in range(num_calls)]
         dtype = dtype_of(array)
-        for row in rows:
-            spec.check(dtype, row.shape, {}, where)
+        for shape in (rows.shape[1:],) if isinstance(rows, np.ndarray) else (row.shape for row in rows):
+            spec.check(dtype, shape, {}, where)
         return rows
 
-    def _cut_back(self, spec: TensorSpec, rows: list[Array], columns: Sequence[Sequence[Array]]) -> list[Array]:
+    def _cut_back(self, spec: TensorSpec, array: Array, columns: Sequence[Rows]) -> Rows:
         """Takes the padding off outputs that declare a padded dimension."""
-        buckets = self._program.options.pad.buckets if self._program.options.pad else {}
-        for axis, dim in enumerate(spec.dims):
-            if dim.name not in buckets:
-                continue
-            source, source_axis = next(
-                (at, input_axis)
-                for at, tensor in enumerate(self._program.signature.inputs)
-                for input_axis, input_dim in enumerate(tensor.dims)
-                if input_dim.name == dim.name
-            )
-            cut = (slice(None),) * axis
-            rows = [row[(*cut, slice(0, given.shape[source_axis]))] for row, given in zip(rows, columns[source], strict=True)]
+        rows: Rows = array
+        for axis, source, source_axis in self._cuts.get(spec.name, ()):
+            before = (slice(None),) * axis
+            rows = [rows[at][(*before, slice(0, given.shape[source_axis]))] for at, given in enumerate(columns[source])]
         return rows
+
+    def _find_cuts(self) -> dict[str, list[tuple[int, int, int]]]:
+        """For each output that declares padded dimensions: its axis, and the input and axis whose size it follows."""
+        padding, signature = self._program.options.pad, self._program.signature
+        sources = {
+            dim.name: (at, axis)
+            for at, spec in enumerate(signature.inputs)
+            for axis, dim in enumerate(spec.dims)
+            if padding and dim.name in padding.buckets
+        }
+        return {
+            spec.name: [(axis, *sources[dim.name]) for axis, dim in enumerate(spec.dims) if dim.name in sources]
+            for spec in signature.outputs.tensors
+        }

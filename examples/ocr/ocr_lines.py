@@ -50,8 +50,8 @@ def side_lengths(quad: Float[np.ndarray, "4 2"]) -> tuple[int, int]:
 def cut_middle(line: Float[np.ndarray, "3 48 width"]) -> Float[np.ndarray, "3 48 192"]:
     """The middle of a line, padded or not, as the orientation model takes it; a short line stands at the left.
 
-    Squeezing a long line instead (as rapidocr does) was tried: of 252 printed lines standing on their head, squeezing
-    missed 28 and cutting 4 at a probability of 0.9; cutting missed none at 0.8, with no upright line mistaken.
+    Squeezing a long line instead, as rapidocr does, was tried: of 252 printed lines standing on their head, squeezing
+    missed 28 (at a probability of 0.9) and cutting misses 3 (at 0.8). Neither mistakes one of the 252 upright lines.
     """
     is_written = (line != 0).any(axis=(0, 1))
     written_width = line.shape[2] - int(np.argmax(is_written[::-1]))

@@ -1,0 +1,88 @@
+"""Finds a user's workflows and programs: ``path/to/file.py:name`` or ``package.module:name``."""
+
+import importlib
+import importlib.util
+import sys
+import zlib
+from pathlib import Path
+from types import ModuleType
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
+from dyorc.errors import DefinitionError
+
+
+def load(target: str) -> Workflow | Program:
+    """Imports what `target` names. A file's folder is put on the path, so that it can import its neighbours.
+
+    Raises:
+        DefinitionError: If there is no such file, module or name, or it is neither workflow nor program; lists what is there.
+    """
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise DefinitionError(f"{target!r} names nothing to serve; expected PATH:WORKFLOW, like app.py:classify")
+    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    found = getattr(module, name, None)
+    if not isinstance(found, Workflow | Program):
+        known = sorted(key for key, value in vars(module).items() if isinstance(value, Workflow | Program))
+        raise DefinitionError(f"{place} has no workflow or program {name!r}; it has {known}")
+    return found
+
+
+def load_program(target: str, name: str) -> Program:
+    """The program called `name` among those that `target` needs.
+
+    Raises:
+        DefinitionError: If there is none.
+    """
+    found = load(target)
+    programs = (found,) if isinstance(found, Program) else found.programs
+    for program in programs:
+        if program.name == name:
+            return program
+    raise DefinitionError(f"{target} needs no program {name!r}; it needs {[program.name for program in programs]}")
+
+
+def absolute(target: str) -> str:
+    """The same target from any working directory."""
+    place, _, name = target.rpartition(":")
+    return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else target
+
+
+def _import_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise DefinitionError(f"there is no file {path}")
+    name = path.stem
+    if _file_of(name) not in (None, str(path)):
+        name = f"{name}_{zlib.crc32(str(path).encode()):08x}"  # another module bears the plain name
+    if name in sys.modules:
+        return sys.modules[name]
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise DefinitionError(f"{path} cannot be imported")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _file_of(name: str) -> str | None:
+    """The file of the module that bears a name already; None if none does."""
+    if name in sys.modules:
+        return getattr(sys.modules[name], "__file__", None) or "built in"
+    return "standard library" if name in sys.stdlib_module_names else None
+
+
+def _import_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise DefinitionError(f"there is no module {name!r}; a file is named by its path, like app.py:classify") from error
+        raise

@@ -1,0 +1,150 @@
+"""The command line: ``dyorc serve`` and ``dyorc run``."""
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+import uvloop
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from dyorc.config import Settings
+from dyorc.errors import DyOrcError
+
+_app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+_console = Console()
+
+Targets = Annotated[list[str], typer.Argument(metavar="PATH:WORKFLOW...", help="What to serve, like app.py:classify or package.module:flow.")]
+
+
+def main() -> None:
+    """Runs the command line; an error of ours is one line, not a stack trace."""
+    try:
+        _app()
+    except (DyOrcError, OSError) as error:
+        Console(stderr=True).print(f"[red]dyorc:[/red] {error}", highlight=False)
+        sys.exit(1)
+
+
+@_app.command()
+def serve(
+    targets: Targets,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what replicas do.")] = False,
+) -> None:
+    """Serves workflows over HTTP, with a local Ray for their programs. Stops on Ctrl-C."""
+    _set_up_logging(logging.INFO if verbose else logging.WARNING)
+    settings = Settings()
+    changes = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
+    uvloop.run(_serve(targets, settings))
+
+
+async def _serve(targets: list[str], settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    running = asyncio.create_task(_serve_until(targets, settings, stop))
+    await running
+    _console.print("Stopped.")
+
+
+async def _serve_until(targets: list[str], settings: Settings, stop: asyncio.Event) -> None:
+    from dyorc.embedded import serve_embedded  # here, so that `dyorc --help` does not import Ray
+
+    started_s = time.monotonic()
+    _console.print("Starting a local Ray ...")
+    async with serve_embedded(targets, settings) as server:
+        _console.print(f"Listening on {server.url}", highlight=False)
+        stopping = asyncio.create_task(stop.wait())
+        watching = asyncio.create_task(_show_progress(server))
+        await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            watching.result()
+            _console.print(f"Ready after {time.monotonic() - started_s:.1f} s. Models: {', '.join(sorted(server.catalog.models))}. Ctrl-C stops.")
+        watching.cancel()
+        await stopping
+        _console.print("Stopping ...")
+
+
+async def _show_progress(server: Any) -> None:
+    """The state of each program while they load: a live table, or a line for each change where output is no terminal."""
+    if _console.is_terminal:
+        with Live(_progress_table(server.status, {}), console=_console, refresh_per_second=8) as live:
+            async for complaints in server.wait_until_ready():
+                live.update(_progress_table(server.status, complaints))
+            live.update(_progress_table(server.status, {}))
+        return
+    shown: dict[str, str] = {}
+    async for complaints in server.wait_until_ready():
+        _print_changes(server.status, complaints, shown)
+    _print_changes(server.status, {}, shown)
+
+
+def _print_changes(status: Any, complaints: Mapping[str, str], shown: dict[str, str]) -> None:
+    for one in status.programs.values():
+        text = f"  {one.name}: {one.state.value} {one.error or complaints.get(one.name, '')}".rstrip()
+        if shown.get(one.name) != text:
+            shown[one.name] = text
+            _console.print(text, highlight=False, soft_wrap=True)
+
+
+def _progress_table(status: Any, complaints: Mapping[str, str]) -> Table:
+    colours = {"starting": "yellow", "loading": "cyan", "ready": "green", "failing": "red"}
+    table = Table("program", "state", "replicas", "for", "", box=None, padding=(0, 2))
+    for one in status.programs.values():
+        state = one.state.value
+        table.add_row(
+            one.name,
+            f"[{colours[state]}]{state}[/]",
+            f"{len(one.replica_pids)}/{one.num_wanted}",
+            f"{time.monotonic() - one.since_s:.0f} s",
+            one.error or complaints.get(one.name, ""),
+        )
+    return table
+
+
+@_app.command()
+def run(
+    target: Annotated[str, typer.Argument(metavar="PATH:WORKFLOW", help="What to run.")],
+    inputs: Annotated[
+        list[Path], typer.Option("--input", "-i", help="A .npy, .npz, .json or image file; for several inputs .npz or .json, by name.")
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz file instead of printing them.")] = None,
+) -> None:
+    """Runs a workflow on one input in this process, without a server."""
+    from dyorc.authoring.loading import load
+    from dyorc.files import print_outputs, read_inputs, write_outputs
+    from dyorc.orchestrator.local import run as run_local
+
+    found = load(target)
+    started_s = time.perf_counter()
+    result = run_local(found, **read_inputs(inputs, found.signature))
+    names = found.signature.outputs.names
+    arrays = dict(zip(names, found.signature.outputs.flatten(result, target), strict=True))
+    if output is not None:
+        write_outputs(output, arrays)
+    else:
+        print_outputs(_console, arrays)
+    _console.print(f"{time.perf_counter() - started_s:.2f} s, loading included", style="dim")
+
+
+def _set_up_logging(level: int) -> None:
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    main()

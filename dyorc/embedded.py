@@ -1,0 +1,65 @@
+"""Everything in one place: gateway and orchestrator in this process, replicas on a local Ray. What `dyorc serve` starts."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dyorc.authoring.loading import absolute, load
+from dyorc.authoring.program import Program
+from dyorc.config import Settings
+from dyorc.gateway.app import Gateway
+from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.server import HttpServer
+from dyorc.launcher import LocalRay
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.status import StatusBoard
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A running server."""
+
+    url: str
+    catalog: Catalog
+    status: StatusBoard
+    ray: LocalRay
+
+    async def wait_until_ready(self, changed_s: float = 0.25) -> AsyncIterator[Mapping[str, str]]:
+        """Yields, at every change and every `changed_s` seconds until all programs are ready, what Serve complains of."""
+        complaints: Mapping[str, str] = {}
+        num_rounds = 0
+        while not self.status.is_ready:
+            await self.status.wait_for_change(changed_s)
+            num_rounds += 1
+            if num_rounds % 20 == 0:
+                complaints = await self.ray.complaints()
+            yield complaints
+
+
+@contextlib.asynccontextmanager
+async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncIterator[Embedded]:
+    """Starts everything; programs go on loading when this yields. Stops everything at the end, last things first.
+
+    Args:
+        targets: What to serve, e.g. ``app.py:classify``.
+
+    Raises:
+        DefinitionError: If a target cannot be served.
+        OSError: If the address cannot be had.
+    """
+    places: dict[Program, str] = {}
+    found = [load(target) for target in targets]
+    catalog = Catalog.of(found)
+    for target, one in zip(targets, found, strict=True):
+        for program in (one,) if isinstance(one, Program) else one.programs:
+            places.setdefault(program, absolute(target))
+    async with contextlib.AsyncExitStack() as stack:
+        ray = await stack.enter_async_context(LocalRay(places, settings.deployment, settings.link))
+        orchestrator = await stack.enter_async_context(
+            Orchestrator(catalog.programs, ray.link_address, settings.engine, settings.link, ray.node)
+        )
+        gateway = Gateway(catalog, orchestrator, settings.gateway)
+        server = await stack.enter_async_context(HttpServer(gateway, settings.gateway))
+        await ray.deploy(orchestrator.address)
+        yield Embedded(server.url, catalog, orchestrator.status, ray)
+

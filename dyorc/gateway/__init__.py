@@ -1,0 +1,1 @@
+"""What clients talk to: HTTP, by the Open Inference Protocol v2."""

@@ -1,0 +1,120 @@
+"""The HTTP application: the inference route in front, everything else on FastAPI."""
+
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version as package_version
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from dyorc.config import GatewayConfig
+from dyorc.errors import CapacityError, DyOrcError
+from dyorc.gateway.catalog import Catalog, Model
+from dyorc.gateway.http_errors import retry_headers, status_of
+from dyorc.gateway.inference import InferenceRoute
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.status import ProgramState, StatusBoard
+
+_log = structlog.get_logger("dyorc.gateway")
+
+
+class Gateway:
+    """The ASGI application.
+
+    Args:
+        catalog: The models on offer.
+        orchestrator: Runs them.
+    """
+
+    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
+        self._inference = InferenceRoute(catalog, orchestrator, config)
+        self._control = _control_app(catalog, orchestrator.status)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] == "http" and scope["method"] == "POST" and (match := self._inference.match(scope["path"])):
+            await self._inference(scope, receive, send, *match)
+        else:
+            await self._control(scope, receive, send)
+
+
+def _control_app(catalog: Catalog, status: StatusBoard) -> FastAPI:
+    """Metadata and health."""
+    app = FastAPI(title="DyOrc", version=package_version("dyorc"), redoc_url=None)
+    _add_error_handlers(app)
+
+    @app.get("/v2")
+    async def server_metadata() -> dict[str, Any]:
+        """Name, version and the protocol extensions that the server speaks."""
+        return {"name": "dyorc", "version": package_version("dyorc"), "extensions": ["binary_tensor_data"]}
+
+    @app.get("/v2/health/live")
+    async def live() -> dict[str, bool]:
+        """Whether the server answers at all."""
+        return {"live": True}
+
+    @app.get("/v2/health/ready")
+    async def ready() -> dict[str, bool]:
+        """Whether every program has a replica; 503 until then."""
+        _require_ready(status, tuple(status.programs))
+        return {"ready": True}
+
+    @app.get("/v2/models")
+    async def models() -> dict[str, list[str]]:
+        """Names of all models. Not part of the protocol."""
+        return {"models": sorted(catalog.models)}
+
+    @app.get("/v2/models/{name}")
+    @app.get("/v2/models/{name}/versions/{version}")
+    async def model_metadata(name: str, version: str | None = None) -> dict[str, Any]:
+        """Inputs and outputs of a model."""
+        return catalog.model(name, version).metadata()
+
+    @app.get("/v2/models/{name}/ready")
+    @app.get("/v2/models/{name}/versions/{version}/ready")
+    async def model_ready(name: str, version: str | None = None) -> dict[str, Any]:
+        """Whether every program that the model may call has a replica; 503 until then."""
+        model: Model = catalog.model(name, version)
+        _require_ready(status, tuple(program.name for program in model.programs))
+        return {"name": name, "ready": True}
+
+    return app
+
+
+def _require_ready(status: StatusBoard, names: tuple[str, ...]) -> None:
+    waiting = [status.programs[name] for name in names if status.programs[name].state is not ProgramState.READY]
+    if waiting:
+        text = "; ".join(f"program {one.name!r} is {one.state.value}{': ' + one.error if one.error else ''}" for one in waiting)
+        raise CapacityError(f"not ready: {text}")
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    async def on_dyorc(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, DyOrcError)
+        headers = {name.decode(): value.decode() for name, value in retry_headers(error)}
+        return JSONResponse({"error": str(error)}, status_of(error), headers)
+
+    async def on_http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+
+    async def on_validation(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return JSONResponse({"error": str(error)}, 422)
+
+    async def on_crash(request: Request, error: Exception) -> JSONResponse:
+        _log.error("request_crashed", path=request.url.path, exc_info=error)
+        return JSONResponse({"error": "internal error"}, 500)
+
+    handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
+        DyOrcError: on_dyorc,
+        HTTPException: on_http,
+        RequestValidationError: on_validation,
+        Exception: on_crash,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)

@@ -1,0 +1,107 @@
+"""The models that the gateway offers: workflows, and every single program."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from dyorc.arrays import Array, inline
+from dyorc.authoring.program import Program
+from dyorc.authoring.spec import Signature, StaticValue
+from dyorc.authoring.workflow import Workflow, of_program
+from dyorc.errors import DefinitionError, InvalidInputError, UnknownModelError
+from dyorc.tensor import FLOATS
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model.
+
+    Attributes:
+        workflow: What runs for a request.
+        program: The program, if the model is a single one.
+    """
+
+    workflow: Workflow
+    program: Program | None = None
+
+    @property
+    def name(self) -> str:
+        return self.workflow.name
+
+    @property
+    def signature(self) -> Signature:
+        return self.workflow.signature
+
+    @property
+    def programs(self) -> Sequence[Program]:
+        return self.workflow.programs
+
+    def metadata(self) -> dict[str, Any]:
+        """The protocol's model metadata. Shapes are those of one item; the server batches by itself."""
+        signature = self.signature
+        return {
+            "name": self.name,
+            "versions": ["1"],
+            "platform": "dyorc_program" if self.program else "dyorc_workflow",
+            "inputs": [{"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.inputs],
+            "outputs": [{"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.outputs.tensors],
+        }
+
+    def check(self, arrays: Sequence[Array], statics: tuple[StaticValue, ...]) -> None:
+        """Checks the inputs of a request.
+
+        Raises:
+            InvalidInputError: If one is not what the model declares.
+        """
+        tensors = [inline(array) for array in arrays]
+        self.signature.check_inputs(tensors)
+        if self.program is not None:
+            self.program.batch_keys.key(tensors, statics)
+        for spec, array in zip(self.signature.inputs, arrays, strict=True):
+            if spec.is_finite and spec.dtype in FLOATS and not np.isfinite(array).all():
+                at = tuple(int(axis[0]) for axis in np.nonzero(~np.isfinite(array)))
+                raise InvalidInputError(f"{self.signature.owner}: {spec.name!r} holds {array[at]} at {list(at)}, expected finite numbers")
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """All models by name, and the programs they need."""
+
+    models: dict[str, Model] = field(default_factory=dict[str, Model])
+    programs: tuple[Program, ...] = ()
+
+    @classmethod
+    def of(cls, targets: Iterable[Workflow | Program]) -> Self:
+        """Collects models and programs.
+
+        Raises:
+            DefinitionError: If two of them have one name.
+        """
+        workflows: dict[str, Workflow] = {}
+        programs: dict[str, Program] = {}
+        for target in targets:
+            if isinstance(target, Workflow) and workflows.setdefault(target.name, target) is not target:
+                raise DefinitionError(f"two workflows are named {target.name!r}; rename one with @dyorc.workflow(name=...)")
+            for program in (target,) if isinstance(target, Program) else target.programs:
+                if programs.setdefault(program.name, program) is not program:
+                    raise DefinitionError(f"two programs are named {program.name!r}; rename one with .with_options(name=...)")
+        if clash := sorted(workflows.keys() & programs.keys()):
+            raise DefinitionError(f"a workflow and a program are both named {clash[0]!r}, and both are models; rename one")
+        models = {name: Model(workflow) for name, workflow in workflows.items()}
+        models |= {name: Model(of_program(program), program) for name, program in programs.items()}
+        return cls(models, tuple(programs.values()))
+
+    def model(self, name: str, version: str | None = None) -> Model:
+        """A model by name.
+
+        Raises:
+            UnknownModelError: If there is none, or no such version.
+        """
+        model = self.models.get(name)
+        if model is None:
+            raise UnknownModelError(f"unknown model {name!r}; served are {sorted(self.models)}")
+        if version not in (None, "1"):
+            raise UnknownModelError(f"model {name!r} has no version {version!r}; it has ['1']")
+        return model

@@ -1,0 +1,146 @@
+"""The inference route. A plain ASGI function: it is the hot path, and a framework around it would cost more than all it does."""
+
+import asyncio
+from typing import Any
+
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from dyorc.config import GatewayConfig
+from dyorc.errors import DyOrcError, InvalidInputError, PayloadTooLargeError, RequestCancelledError
+from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.http_errors import Header, error_body, retry_headers, status_of
+from dyorc.gateway.protocol import decode_request, encode_response
+from dyorc.orchestrator.orchestrator import Orchestrator
+
+_log = structlog.get_logger("dyorc.gateway")
+
+_WATCH_AFTER_S = 0.1
+"""A request that takes longer is cancelled when its client goes away. Watching costs a task, so short requests are not watched."""
+
+_MAX_DRAIN_RATIO = 4
+"""Of a body that is too large, up to this many times the limit is read and thrown away, so that the client can read the answer."""
+
+
+class InferenceRoute:
+    """``POST /v2/models/{model}[/versions/{version}]/infer``."""
+
+    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
+        self._catalog = catalog
+        self._orchestrator = orchestrator
+        self._config = config
+
+    @staticmethod
+    def match(path: str) -> tuple[str, str | None] | None:
+        """Model and version, if `path` is this route's."""
+        if not path.startswith("/v2/models/") or not path.endswith("/infer"):
+            return None
+        name, *version = path[len("/v2/models/") : -len("/infer")].rsplit("/versions/", 1)
+        return (name, version[0] if version else None) if name else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, model_name: str, version: str | None) -> None:
+        """Answers one request."""
+        headers: list[Header] = [(b"content-type", b"application/json")]
+        try:
+            parts, json_bytes = await self._infer(scope, receive, model_name, version)
+            status = 200
+            if json_bytes is not None:
+                headers = [
+                    (b"content-type", b"application/octet-stream"),
+                    (b"inference-header-content-length", str(json_bytes).encode()),
+                ]
+        except DyOrcError as error:
+            status = status_of(error)
+            headers += retry_headers(error)
+            if isinstance(error, PayloadTooLargeError):
+                headers.append((b"connection", b"close"))
+            if status >= 500:
+                _log.warning("request_failed", model=model_name, status=status, error=str(error))
+            parts = [error_body(str(error))]
+        except Exception:
+            _log.exception("request_crashed", model=model_name)
+            status, parts = 500, [error_body("internal error")]
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        headers.append((b"content-length", str(len(body)).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _infer(self, scope: Scope, receive: Receive, model_name: str, version: str | None) -> Any:
+        json_bytes, announced_bytes = _read_headers(scope)
+        body = await self._read_body(receive, announced_bytes)
+        model = self._catalog.model(model_name, version)
+        request = decode_request(body, json_bytes, model)
+        inference = self._orchestrator.infer(model.workflow, request.arrays, request.statics, request.timeout_s, request.priority)
+        arrays = await _unless_gone(inference, receive)
+        return encode_response(model, request, arrays)
+
+    async def _read_body(self, receive: Receive, announced_bytes: int | None) -> bytes:
+        limit = self._config.max_request_bytes
+        parts: list[bytes] = []
+        num_bytes = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RequestCancelledError("the client went away while it sent its request")
+            part: bytes = message.get("body", b"")
+            num_bytes += len(part)
+            if num_bytes <= limit:
+                parts.append(part)
+            elif num_bytes > limit * _MAX_DRAIN_RATIO:
+                raise _too_large(announced_bytes or num_bytes, limit)
+            if not message.get("more_body", False):
+                break
+        if num_bytes > limit:
+            raise _too_large(num_bytes, limit)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(num_bytes: int, limit: int) -> PayloadTooLargeError:
+    return PayloadTooLargeError(f"the request's body has {num_bytes} bytes, the limit is {limit}")
+
+
+def _read_headers(scope: Scope) -> tuple[int | None, int | None]:
+    """Length of the JSON part and of the whole body, as far as the headers tell."""
+    json_bytes = announced_bytes = None
+    for name, value in scope["headers"]:
+        if name == b"inference-header-content-length":
+            if not value.isdigit():
+                raise InvalidInputError(f"Inference-Header-Content-Length is {value.decode('latin-1')!r}, expected a number of bytes")
+            json_bytes = int(value)
+        elif name == b"content-length":
+            announced_bytes = int(value)
+        elif name == b"content-encoding" and value.lower() != b"identity":
+            raise InvalidInputError(f"Content-Encoding {value.decode('latin-1')!r} is not supported, expected none")
+    return json_bytes, announced_bytes
+
+
+async def _unless_gone(inference: Any, receive: Receive) -> Any:
+    """The result, unless the client goes away first: then the request is cancelled."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    watcher: asyncio.Task[None] | None = None
+    is_gone = False
+
+    async def watch() -> None:
+        nonlocal is_gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        is_gone = True
+        if task is not None:
+            task.cancel()
+
+    def start_watching() -> None:
+        nonlocal watcher
+        watcher = loop.create_task(watch())
+
+    timer = loop.call_later(_WATCH_AFTER_S, start_watching)
+    try:
+        return await inference
+    except asyncio.CancelledError:
+        if is_gone:
+            raise RequestCancelledError("the client went away") from None
+        raise
+    finally:
+        timer.cancel()
+        if watcher is not None:
+            watcher.cancel()

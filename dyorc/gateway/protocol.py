@@ -1,0 +1,275 @@
+"""Bodies of inference requests and responses: the Open Inference Protocol v2 with its binary tensor extension.
+
+Source: kserve/open-inference-protocol, inference_rest.md; triton-inference-server/server, docs/protocol/extension_binary_data.md.
+A body is JSON; with the extension, JSON of a given length and then the raw tensors in the order of the list that names them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import orjson
+
+from dyorc.arrays import Array, dtype_of, numpy_dtype
+from dyorc.authoring.spec import StaticValue
+from dyorc.errors import InvalidInputError, TransportError
+from dyorc.gateway.catalog import Model
+from dyorc.tensor import ITEM_BYTES, DType
+from dyorc.transport.codec import decode_bytes, encode_bytes
+
+_NO_JSON_FORM = frozenset({DType.FP16, DType.BF16})
+_RESERVED = frozenset({"binary_data_output", "headers", "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"})
+_HIGHEST_PRIORITY = 2**31
+
+
+class _Input(msgspec.Struct):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: Any = msgspec.UNSET
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class _Request(msgspec.Struct):
+    inputs: list[_Input]
+    id: str = ""
+    parameters: dict[str, Any] = {}
+    outputs: list[_Output] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferRequest:
+    """A request, checked against its model.
+
+    Attributes:
+        arrays: Inputs in the order of the model's signature.
+        outputs: Which outputs to send, by position, and whether as raw bytes.
+        timeout_s: The caller's limit; None if it named none.
+        priority: Larger goes first.
+    """
+
+    request_id: str
+    arrays: Sequence[Array]
+    statics: tuple[StaticValue, ...]
+    outputs: Sequence[tuple[int, bool]]
+    timeout_s: float | None
+    priority: int
+
+
+def decode_request(body: bytes | memoryview, json_bytes: int | None, model: Model) -> InferRequest:
+    """Reads a request's body.
+
+    Args:
+        json_bytes: Length of the JSON, from ``Inference-Header-Content-Length``; None if all of the body is JSON.
+
+    Raises:
+        InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
+    """
+    view = memoryview(body)
+    if json_bytes is None:
+        json_bytes = len(view)
+    if not 0 <= json_bytes <= len(view):
+        raise InvalidInputError(f"Inference-Header-Content-Length is {json_bytes}, the body has {len(view)} bytes")
+    try:
+        request = _decoder.decode(view[:json_bytes])
+    except RecursionError as error:
+        raise InvalidInputError("the request's JSON is nested too deeply") from error
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
+    given = _read_inputs(request.inputs, view[json_bytes:])
+    signature = model.signature
+    tensors, statics = signature.bind((), given | _static_parameters(request, model))
+    if swapped := [spec.name for spec, value in zip(signature.inputs, tensors, strict=True) if not isinstance(value, np.ndarray)]:
+        raise InvalidInputError(f"{signature.owner}: {swapped[0]!r} is a tensor; it belongs into 'inputs', not into 'parameters'")
+    model.check(tensors, statics)
+    return InferRequest(
+        request_id=request.id,
+        arrays=tensors,
+        statics=statics,
+        outputs=_wanted_outputs(request, model),
+        timeout_s=_timeout_s(request.parameters),
+        priority=_priority(request.parameters),
+    )
+
+
+def _read_inputs(inputs: Sequence[_Input], rest: memoryview) -> dict[str, Any]:
+    """Each input's array, from its data or from the next bytes of `rest`."""
+    arrays: dict[str, Any] = {}
+    at = 0
+    for tensor in inputs:
+        if tensor.name in arrays:
+            raise InvalidInputError(f"input {tensor.name!r} was given twice")
+        if any(size < 0 for size in tensor.shape):
+            raise InvalidInputError(f"input {tensor.name!r} has shape {tensor.shape}, expected sizes of at least 0")
+        try:
+            dtype = DType(tensor.datatype)
+        except ValueError:
+            raise InvalidInputError(
+                f"input {tensor.name!r} has datatype {tensor.datatype!r}, expected one of {[d.value for d in DType]}"
+            ) from None
+        size = tensor.parameters.get("binary_data_size")
+        if size is None:
+            arrays[tensor.name] = _from_json(tensor, dtype)
+            continue
+        if tensor.data is not msgspec.UNSET:
+            raise InvalidInputError(f"input {tensor.name!r} has both data and binary_data_size")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise InvalidInputError(f"input {tensor.name!r} has binary_data_size {size!r}, expected a number of bytes")
+        if size > len(rest) - at:
+            raise InvalidInputError(f"input {tensor.name!r} announces {size} bytes, {len(rest) - at} are left in the body")
+        arrays[tensor.name] = _from_bytes(tensor, dtype, rest[at : at + size])
+        at += size
+    if at != len(rest):
+        raise InvalidInputError(f"the inputs take {at} bytes after the JSON, the body has {len(rest)}")
+    return arrays
+
+
+def _from_bytes(tensor: _Input, dtype: DType, raw: memoryview) -> Array:
+    if dtype is DType.BYTES:
+        try:
+            return decode_bytes(raw, tuple(tensor.shape))
+        except TransportError as error:
+            raise InvalidInputError(f"input {tensor.name!r}: {error}") from error
+    expected = math.prod(tensor.shape) * ITEM_BYTES[dtype]
+    if len(raw) != expected:
+        raise InvalidInputError(f"input {tensor.name!r} has {len(raw)} bytes, {dtype}{tensor.shape} has {expected}")
+    return np.frombuffer(raw, numpy_dtype(dtype)).reshape(tensor.shape)
+
+
+def _from_json(tensor: _Input, dtype: DType) -> Array:
+    if tensor.data is msgspec.UNSET:
+        raise InvalidInputError(f"input {tensor.name!r} has neither data nor binary_data_size")
+    if dtype in _NO_JSON_FORM:
+        raise InvalidInputError(f"input {tensor.name!r} is {dtype}, which JSON cannot carry; send it as binary data")
+    array = _as_typed(tensor.name, tensor.data, dtype)
+    if array.size != math.prod(tensor.shape):
+        raise InvalidInputError(f"input {tensor.name!r} has {array.size} elements, shape {tensor.shape} has {math.prod(tensor.shape)}")
+    return array.reshape(tensor.shape)
+
+
+_JSON_KINDS = {"b": "booleans", "i": "whole numbers", "f": "numbers", "O": "texts"}
+
+
+def _as_typed(name: str, data: Any, dtype: DType) -> Array:
+    """JSON data, nested or flat, as an array of exactly `dtype`."""
+    target = numpy_dtype(dtype)
+    kind = "i" if target.kind in "iu" else target.kind
+    refusal = InvalidInputError(f"the data of input {name!r} is not an evenly nested list of {_JSON_KINDS[kind]} ({dtype})")
+    if not isinstance(data, list):
+        raise refusal
+    if kind == "O":
+        found = np.array(data, dtype=object)
+        flat = found.reshape(-1).tolist()
+        if not all(isinstance(item, str) for item in flat):
+            raise refusal
+        array = np.empty(len(flat), dtype=object)
+        array[:] = [item.encode() for item in flat]
+        return array
+    try:
+        found = np.array(data)
+    except (ValueError, OverflowError):
+        raise refusal from None
+    if found.size == 0:
+        return found.astype(target)
+    allowed = {"b": "b", "i": "iu", "f": "iuf"}[kind]
+    if found.dtype.kind not in allowed:
+        raise refusal
+    if kind == "i":
+        limits = np.iinfo(target)
+        if found.min() < limits.min or found.max() > limits.max:
+            raise InvalidInputError(f"input {name!r} holds a number outside of {dtype}: {found.min()} to {found.max()}")
+    return found.astype(target)
+
+
+def _static_parameters(request: _Request, model: Model) -> dict[str, Any]:
+    known = {spec.name for spec in model.signature.statics}
+    given = {name: value for name, value in request.parameters.items() if name in known}
+    unknown = [name for name in request.parameters if name not in known and name not in _RESERVED and not name.startswith("triton_")]
+    if unknown:
+        raise InvalidInputError(f"model {model.name!r} has no parameter {unknown[0]!r}; expected one of {sorted(known)}")
+    return given
+
+
+def _wanted_outputs(request: _Request, model: Model) -> list[tuple[int, bool]]:
+    """Positions of the outputs to send, each with whether it is sent as raw bytes."""
+    tensors = model.signature.outputs.tensors
+    by_default = bool(request.parameters.get("binary_data_output", False))
+    if request.outputs is None:
+        wanted = [(at, by_default) for at in range(len(tensors))]
+    else:
+        names = model.signature.outputs.names
+        wanted: list[tuple[int, bool]] = []
+        for output in request.outputs:
+            if output.name not in names:
+                raise InvalidInputError(f"model {model.name!r} has no output {output.name!r}; it has {list(names)}")
+            wanted.append((names.index(output.name), bool(output.parameters.get("binary_data", by_default))))
+    for at, is_binary in wanted:
+        if tensors[at].dtype in _NO_JSON_FORM and not is_binary:
+            raise InvalidInputError(f"output {tensors[at].name!r} is {tensors[at].dtype}, which JSON cannot carry; ask for binary data")
+    return wanted
+
+
+def _timeout_s(parameters: dict[str, Any]) -> float | None:
+    """The protocol's timeout, which is in microseconds; 0 stands for none."""
+    timeout = parameters.get("timeout", 0)
+    if not isinstance(timeout, int) or isinstance(timeout, bool) or timeout < 0:
+        raise InvalidInputError(f"parameter 'timeout' is {timeout!r}, expected microseconds")
+    return timeout / 1e6 if timeout else None
+
+
+def _priority(parameters: dict[str, Any]) -> int:
+    """The protocol counts from 1, the highest, downwards; 0, the default, comes after all of them."""
+    priority = parameters.get("priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority < _HIGHEST_PRIORITY:
+        raise InvalidInputError(f"parameter 'priority' is {priority!r}, expected a number from 0 to {_HIGHEST_PRIORITY - 1}")
+    return _HIGHEST_PRIORITY - priority if priority else 0
+
+
+def encode_response(model: Model, request: InferRequest, arrays: Sequence[Array]) -> tuple[list[bytes | memoryview], int | None]:
+    """A response's body, in parts, and the length of its JSON if raw tensors follow it.
+
+    Numbers that JSON cannot carry (NaN, infinity) become null; ask for binary data to get them.
+
+    Raises:
+        InvalidInputError: If a BYTES output is no UTF-8 and was not asked for as binary data.
+    """
+    outputs: list[dict[str, Any]] = []
+    raw: list[bytes | memoryview] = []
+    has_binary = False
+    for at, is_binary in request.outputs:
+        array = np.asarray(arrays[at], order="C")
+        dtype = dtype_of(array)
+        output: dict[str, Any] = {"name": model.signature.outputs.names[at], "datatype": dtype, "shape": array.shape}
+        if is_binary:
+            part = encode_bytes(array) if dtype is DType.BYTES else array.tobytes()
+            output["parameters"] = {"binary_data_size": len(part)}
+            raw.append(part)
+            has_binary = True
+        else:
+            output["data"] = _texts(output["name"], array) if dtype is DType.BYTES else array.reshape(-1)
+        outputs.append(output)
+    response: dict[str, Any] = {"model_name": model.name, "model_version": "1", "outputs": outputs}
+    if request.request_id:
+        response["id"] = request.request_id
+    head = orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
+    return [head, *raw], len(head) if has_binary else None
+
+
+def _texts(name: str, array: Array) -> list[str]:
+    try:
+        return [bytes(item).decode() for item in array.reshape(-1).tolist()]
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"output {name!r} holds bytes that are no UTF-8; ask for binary data") from error
+
+

@@ -1,0 +1,139 @@
+# pyright: basic
+# Ray ships no complete types.
+"""Starts a local Ray and keeps every program on it as a Ray Serve deployment of its own.
+
+Ray Serve is the control plane: it places, starts, checks, restarts and counts replicas. No request goes through it.
+"""
+
+import asyncio
+import logging
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from dyorc.authoring.program import Program
+from dyorc.config import DeploymentConfig, LinkConfig
+
+
+class LocalRay:
+    """A Ray of our own on this machine, while it is entered. Leaves no process, file or shared memory behind.
+
+    Args:
+        programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
+    """
+
+    def __init__(self, programs: Mapping[Program, str], deployment: DeploymentConfig, link: LinkConfig) -> None:
+        self._programs = programs
+        self._deployment = deployment
+        self._link = link
+        self._folder = ""
+
+    async def __aenter__(self) -> Self:
+        self._folder = tempfile.mkdtemp(prefix="dyorc-")
+        try:
+            await asyncio.to_thread(self._start)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await asyncio.to_thread(self._stop)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def link_address(self) -> str:
+        """Where the orchestrator should listen: a socket in a folder that only this user can enter."""
+        return f"ipc://{self._folder}/link"
+
+    @property
+    def node(self) -> str:
+        """Name of this machine, as its replicas know it."""
+        import ray
+
+        return ray.get_runtime_context().get_node_id()
+
+    def _start(self) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+        from ray import serve
+
+        for name in ("ray", "ray.serve"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        ray.init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, math.ceil(self._num_cpus_wanted())),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=self._deployment.object_store_bytes,
+            _temp_dir=self._folder,
+        )
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
+
+    def _stop(self) -> None:
+        import ray
+        from ray import serve
+
+        if ray.is_initialized():
+            serve.shutdown()
+            ray.shutdown()
+
+    async def deploy(self, address: str) -> None:
+        """Asks Serve for all replicas. They dial in to `address` as they come up; this does not wait for them."""
+        await asyncio.to_thread(self._deploy, address)
+
+    def _deploy(self, address: str) -> None:
+        from ray import serve
+
+        from dyorc.replica.deployment import ReplicaDeployment
+
+        targets = []
+        for program, target in self._programs.items():
+            options = program.options
+            deployment = serve.deployment(ReplicaDeployment).options(
+                name=program.name,
+                num_replicas=options.num_replicas,
+                ray_actor_options=options.ray_actor_options,
+                health_check_period_s=self._deployment.health_check_period_s,
+                health_check_timeout_s=self._deployment.health_check_timeout_s,
+                graceful_shutdown_wait_loop_s=0.2,
+                graceful_shutdown_timeout_s=self._deployment.graceful_shutdown_timeout_s,
+                logging_config={"log_level": "WARNING", "enable_access_log": False},
+            )
+            bound = deployment.bind(target, program.name, address, self._num_threads(program), self._link)
+            targets.append(serve.RunTarget(bound, name=program.name, route_prefix=None))
+        serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+
+    async def complaints(self) -> dict[str, str]:
+        """What Serve says of programs that it cannot get to run, by program."""
+        return await asyncio.to_thread(self._complaints)
+
+    def _complaints(self) -> dict[str, str]:
+        from ray import serve
+
+        found: dict[str, str] = {}
+        for name, application in serve.status().applications.items():
+            for deployment in application.deployments.values():
+                if deployment.message and deployment.status.value in ("UNHEALTHY", "UPDATING", "DEPLOY_FAILED"):
+                    found[name] = deployment.message.strip().splitlines()[0]
+        return found
+
+    def _num_cpus_wanted(self) -> float:
+        return sum(_num_cpus(program) * program.options.num_replicas for program in self._programs)
+
+    def _num_threads(self, program: Program) -> int:
+        """Threads for a replica: its CPU share of this machine, so that all replicas together do not oversubscribe it."""
+        num_cores = os.cpu_count() or 1
+        share = min(1.0, num_cores / max(self._num_cpus_wanted(), 1e-9))
+        return max(1, int(_num_cpus(program) * share))
+
+
+def _num_cpus(program: Program) -> float:
+    """What Ray reserves for a replica; it takes one CPU where none is named."""
+    options: dict[str, Any] = program.options.ray_actor_options
+    return float(options.get("num_cpus", 1))

@@ -1,0 +1,264 @@
+"""The orchestrator: the asyncio shell that feeds the engine and carries out what it decides.
+
+It owns the clock, the link to the replicas, and the bytes of tensors that are on their way. Everything happens on one event loop.
+Events that come in one turn of the loop reach the engine together, so that they can share batches.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, assert_never
+
+import structlog
+
+from dyorc.arrays import Array, apply_views, dtype_of
+from dyorc.authoring.program import Program
+from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.workflow import Workflow
+from dyorc.config import EngineConfig, LinkConfig
+from dyorc.engine.actions import (
+    Action,
+    AnswerRequest,
+    DispatchBatch,
+    FailRequest,
+    FetchValue,
+    ReleaseTensors,
+    ReplaceReplica,
+    SetTimer,
+)
+from dyorc.engine.engine import Engine
+from dyorc.engine.events import (
+    BatchDone,
+    BatchFailed,
+    Event,
+    LoadFailed,
+    ReplicaJoined,
+    ReplicaLeft,
+    RequestArrived,
+    RequestCancelled,
+    TimerFired,
+    ValueFetched,
+)
+from dyorc.errors import InternalError, TransportError
+from dyorc.orchestrator.status import StatusBoard
+from dyorc.tensor import TensorRef
+from dyorc.transport.codec import Frame
+from dyorc.transport.messages import (
+    BatchFailure,
+    BatchReply,
+    BatchRequest,
+    Hello,
+    Loading,
+    LoadFailure,
+    decode,
+    decode_columns,
+    encode,
+    encode_columns,
+)
+from dyorc.transport.zmq_link import RouterLink
+
+_log = structlog.get_logger("dyorc.orchestrator")
+
+INLINE_LIMIT_BYTES = 64 * 1024
+"""Tensors up to this size ride along with their reference; larger ones are kept aside until the engine releases them."""
+
+
+class Orchestrator:
+    """Runs workflows on replicas.
+
+    Args:
+        programs: What is deployed.
+        address: Where replicas dial in.
+        node: Name of this machine, as replicas on it call it.
+    """
+
+    def __init__(self, programs: Sequence[Program], address: str, engine: EngineConfig, link: LinkConfig, node: str = "") -> None:
+        self._engine = Engine(engine, programs)
+        self._link = RouterLink(address, link, self._received, self._lost)
+        self._node = node
+        self._events: list[Event] = []
+        self._is_flush_due = False
+        self._futures: dict[int, asyncio.Future[list[Array]]] = {}
+        self._num_requests = 0
+        self._tensors: dict[int, Array] = {}
+        self._num_tensors = 0
+        self._replicas: dict[str, bytes] = {}
+        self._peers: dict[bytes, str] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.status = StatusBoard(programs)
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        await self._link.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._link.__aexit__(kind, error, trace)
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(InternalError("the orchestrator has stopped"))
+
+    @property
+    def address(self) -> str:
+        """Where replicas dial in."""
+        return self._link.address
+
+    @property
+    def num_requests(self) -> int:
+        """Requests in flight."""
+        return len(self._futures)
+
+    async def infer(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...] = (),
+        timeout_s: float | None = None,
+        priority: int = 0,
+    ) -> list[Array]:
+        """Runs a workflow on inputs that have been checked.
+
+        Cancelling this coroutine cancels the request.
+
+        Returns:
+            The outputs, in the order of the workflow's signature.
+
+        Raises:
+            DyOrcError: As the tree in `dyorc.errors` says.
+        """
+        self._num_requests += 1
+        request_id = self._num_requests
+        future = self._futures[request_id] = self._loop.create_future()
+        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
+        tensors = tuple(self._keep(array) for array in inputs)
+        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._post(RequestCancelled(request_id))
+            raise
+        finally:
+            del self._futures[request_id]
+
+    # Events in
+
+    def _post(self, event: Event) -> None:
+        self._events.append(event)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Hands the engine all that has come, and does what it says."""
+        self._is_flush_due = False
+        events, self._events = self._events, []
+        for action in self._engine.handle(events, time.monotonic_ns()):
+            self._carry_out(action)
+
+    def _received(self, peer: bytes, frames: Sequence[Frame]) -> None:
+        try:
+            message = decode(frames[0])
+            if isinstance(message, Hello | Loading | LoadFailure) and message.program not in self.status.programs:
+                raise TransportError(f"a replica of program {message.program!r}, which is not deployed here")
+            match message:
+                case BatchReply():
+                    self._post(self._batch_done(message, frames[1:]))
+                case BatchFailure():
+                    self._post(
+                        BatchFailed(message.replica_id, message.batch_id, message.error_type, message.message, message.traceback)
+                    )
+                case Hello():
+                    self._greet(peer, message)
+                case LoadFailure():
+                    _log.warning("program_load_failed", program=message.program, error=f"{message.error_type}: {message.message}")
+                    self.status.load_failed(message.program, f"{message.error_type}: {message.message}")
+                    self._post(LoadFailed(message.program, message.error_type, message.message, message.traceback))
+                case Loading():
+                    self.status.loading(message.program)
+                case BatchRequest():
+                    raise TransportError("a replica sent a batch")
+                case _:
+                    assert_never(message)
+        except TransportError as error:
+            _log.warning("message_refused", error=str(error))
+
+    def _batch_done(self, message: BatchReply, frames: Sequence[Frame]) -> BatchDone | BatchFailed:
+        try:
+            columns = decode_columns(message.columns, [memoryview(frame).toreadonly() for frame in frames])
+            outputs = [tuple(self._keep(array) for array in row) for row in zip(*columns, strict=True)]
+        except (TransportError, ValueError) as error:
+            return BatchFailed(message.replica_id, message.batch_id, "TransportError", str(error))
+        return BatchDone(message.replica_id, message.batch_id, outputs, message.execute_s)
+
+    def _greet(self, peer: bytes, hello: Hello) -> None:
+        known = self._replicas.get(hello.replica_id)
+        if known is not None and known != peer:
+            self._lost(known)  # it came back on a new connection; what was on the old one is gone
+        if known != peer:
+            _log.info("replica_joined", program=hello.program, replica=hello.replica_id, pid=hello.pid)
+            self.status.joined(hello.program, hello.replica_id, hello.pid)
+        self._replicas[hello.replica_id] = peer
+        self._peers[peer] = hello.replica_id
+        self._post(ReplicaJoined(hello.replica_id, hello.program, hello.node))
+
+    def _lost(self, peer: bytes, reason: str = "connection lost") -> None:
+        replica_id = self._peers.pop(peer, None)
+        if replica_id is not None:
+            _log.warning("replica_left", replica=replica_id, reason=reason)
+            del self._replicas[replica_id]
+            self.status.left(replica_id)
+            self._post(ReplicaLeft(replica_id, reason))
+
+    # Actions out
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case DispatchBatch():
+                self._dispatch(action)
+            case AnswerRequest(request_id=request_id, tensors=tensors):
+                future = self._futures.get(request_id)
+                if future is not None and not future.done():
+                    future.set_result([self._array(tensor) for tensor in tensors])
+            case FailRequest(request_id=request_id, error=error):
+                future = self._futures.get(request_id)
+                if future is not None and not future.done():
+                    future.set_exception(error)
+            case ReleaseTensors(tensor_ids=tensor_ids):
+                for tensor_id in tensor_ids:
+                    del self._tensors[tensor_id]
+            case FetchValue(fetch_id=fetch_id, tensors=tensors):
+                self._post(ValueFetched(fetch_id, tuple(self._array(tensor) for tensor in tensors)))
+            case SetTimer(at_ns=at_ns):
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = self._loop.call_later(max(0.0, (at_ns - time.monotonic_ns()) / 1e9), self._post, TimerFired())
+            case ReplaceReplica(replica_id=replica_id, reason=reason):
+                self._lost(self._replicas.get(replica_id, b""), reason)
+            case _:
+                assert_never(action)
+
+    def _dispatch(self, action: DispatchBatch) -> None:
+        columns = [[self._array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
+        headers, frames = encode_columns(columns)
+        peer = self._replicas.get(action.replica_id)
+        message = encode(BatchRequest(action.batch_id, headers, action.statics))
+        if peer is None or not self._link.send(peer, [message, *frames]):
+            self._post(ReplicaLeft(action.replica_id, "not reachable"))
+
+    # Tensors
+
+    def _keep(self, array: Array) -> TensorRef:
+        """A reference to an array; large ones are kept aside until they are released."""
+        dtype = dtype_of(array)
+        if array.nbytes <= INLINE_LIMIT_BYTES:
+            return TensorRef(dtype=dtype, shape=array.shape, num_bytes=array.nbytes, node=self._node, data=array)
+        self._num_tensors += 1
+        self._tensors[self._num_tensors] = array
+        return TensorRef(dtype=dtype, shape=array.shape, num_bytes=array.nbytes, node=self._node, tensor_id=self._num_tensors)
+
+    def _array(self, tensor: TensorRef) -> Array:
+        array = tensor.data if tensor.data is not None else self._tensors[tensor.tensor_id]
+        return apply_views(array, tensor.views) if tensor.views else array

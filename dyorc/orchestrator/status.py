@@ -1,0 +1,84 @@
+"""What each program is doing, for people and for the health route."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from dyorc.authoring.program import Program
+
+
+class ProgramState(Enum):
+    STARTING = "starting"
+    """No process yet."""
+    LOADING = "loading"
+    """A process is up and loads the weights."""
+    READY = "ready"
+    """At least one replica takes batches."""
+    FAILING = "failing"
+    """The last attempt to load it failed, and no replica is left."""
+
+
+@dataclass
+class ProgramStatus:
+    """One program's replicas. `since_s` is when the state began (monotonic)."""
+
+    name: str
+    num_wanted: int
+    state: ProgramState = ProgramState.STARTING
+    since_s: float = field(default_factory=time.monotonic)
+    replica_pids: dict[str, int] = field(default_factory=dict[str, int])
+    error: str = ""
+
+
+class StatusBoard:
+    """Every program's status; says when something changed."""
+
+    def __init__(self, programs: Iterable[Program]) -> None:
+        self.programs = {program.name: ProgramStatus(program.name, program.options.num_replicas) for program in programs}
+        self._changed = asyncio.Event()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every program has a replica."""
+        return all(status.state is ProgramState.READY for status in self.programs.values())
+
+    async def wait_for_change(self, timeout_s: float) -> None:
+        """Waits until some program's status changes, at most `timeout_s`."""
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        except TimeoutError:
+            return
+
+    def loading(self, program: str) -> None:
+        """A replica's process is up."""
+        if self.programs[program].state is not ProgramState.READY:
+            self._set(self.programs[program], ProgramState.LOADING)
+
+    def joined(self, program: str, replica_id: str, pid: int) -> None:
+        """A replica is ready."""
+        status = self.programs[program]
+        status.replica_pids[replica_id] = pid
+        status.error = ""
+        self._set(status, ProgramState.READY)
+
+    def left(self, replica_id: str) -> None:
+        """A replica is gone."""
+        for status in self.programs.values():
+            if status.replica_pids.pop(replica_id, None) is not None and not status.replica_pids:
+                self._set(status, ProgramState.STARTING)
+
+    def load_failed(self, program: str, error: str) -> None:
+        """A replica could not load its program."""
+        status = self.programs[program]
+        status.error = error
+        if not status.replica_pids:
+            self._set(status, ProgramState.FAILING)
+
+    def _set(self, status: ProgramStatus, state: ProgramState) -> None:
+        if status.state is not state:
+            status.state = state
+            status.since_s = time.monotonic()
+        self._changed.set()

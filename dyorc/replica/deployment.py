@@ -1,0 +1,40 @@
+# pyright: basic
+# Ray ships no complete types.
+"""The Ray Serve deployment that hosts one program. Runs in the replica's process; Serve starts, checks and restarts it."""
+
+import os
+
+import ray
+from ray import serve
+
+from dyorc.authoring.loading import load_program
+from dyorc.config import LinkConfig
+from dyorc.replica.worker import Worker
+
+
+class ReplicaDeployment:
+    """Serve's handle on a worker. Requests do not come this way.
+
+    Args:
+        target: Where the program is found, e.g. ``/app/flow.py:classify``.
+        program_name: Which of the target's programs to host.
+        address: The orchestrator's link.
+        num_threads: Threads that the program should use.
+        link: Settings of the link.
+    """
+
+    def __init__(self, target: str, program_name: str, address: str, num_threads: int, link: LinkConfig) -> None:
+        os.environ["DYORC_NUM_THREADS"] = str(num_threads)
+        self._worker = Worker(
+            find=lambda: load_program(target, program_name),
+            name=program_name,
+            address=address,
+            replica_id=serve.get_replica_context().replica_id.unique_id,
+            node=ray.get_runtime_context().get_node_id(),
+            config=link,
+        )
+        self._worker.start()
+
+    def check_health(self) -> None:
+        """Called by Serve; an exception makes it replace this replica."""
+        self._worker.check()

@@ -1,0 +1,1 @@
+"""How tensors and messages travel between processes."""

@@ -1,0 +1,133 @@
+"""The ZeroMQ link: replicas dial in to the orchestrator. The only file that imports zmq.
+
+`RouterLink` lives on the orchestrator's event loop, `DealerLink` on a replica's worker thread. Messages are header and frames, as
+`messages` makes them. A peer that dies is noticed by its connection: ZeroMQ closes it when the process goes, and its heartbeats, which
+run in ZeroMQ's own thread, notice one that is stopped or cut off.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from dyorc.config import LinkConfig
+from dyorc.transport.codec import Frame
+
+_COPY_LIMIT_BYTES = 64 * 1024
+"""Messages with larger frames are sent without copying; below, tracking the buffer costs more than the copy."""
+
+
+class RouterLink:
+    """The orchestrator's end.
+
+    Args:
+        address: Where to listen, e.g. ``ipc:///path`` or ``tcp://127.0.0.1:*``.
+        received: Called with the peer's key and the frames of each message.
+        lost: Called with the peer's key when its connection is gone.
+    """
+
+    def __init__(
+        self, address: str, config: LinkConfig, received: Callable[[bytes, Sequence[Frame]], None], lost: Callable[[bytes], None]
+    ) -> None:
+        self._address = address
+        self._config = config
+        self._received = received
+        self._lost = lost
+        self._peers_by_fd: dict[int, bytes] = {}
+
+    async def __aenter__(self) -> Self:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        _set_heartbeats(self._socket, self._config)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._socket.bind(self._address)
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket.FD, self._drain)
+        self._loop.add_reader(self._monitor.FD, self._drain_monitor)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._loop.remove_reader(self._socket.FD)
+        self._loop.remove_reader(self._monitor.FD)
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(0)
+        self._context.term()
+
+    def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
+        """Sends a message; False if the peer is not connected."""
+        copy = all(len(frame) <= _COPY_LIMIT_BYTES for frame in frames)
+        try:
+            self._socket.send_multipart([peer, *frames], zmq.NOBLOCK, copy=copy)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        # The descriptor signals edges: a message that came during the send would not be announced again.
+        self._loop.call_soon(self._drain)
+        return True
+
+    def _drain(self) -> None:
+        if self._socket.closed:
+            return
+        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            try:
+                parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            peer = parts[0].bytes
+            fd = parts[-1].get(zmq.SRCFD)
+            if isinstance(fd, int):
+                self._peers_by_fd[fd] = peer
+            self._received(peer, [part.buffer for part in parts[1:]])
+
+    def _drain_monitor(self) -> None:
+        while not self._monitor.closed and self._monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            event = recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            # What the peer said before it went is read first, so that its last results count.
+            self._drain()
+            peer = self._peers_by_fd.pop(int(event["value"]), None)
+            if peer is not None:
+                self._lost(peer)
+
+
+class DealerLink:
+    """A replica's end. Blocking; one thread."""
+
+    def __init__(self, address: str, config: LinkConfig) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        _set_heartbeats(self._socket, config)
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        self._socket.connect(address)
+
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Sends a message."""
+        self._socket.send_multipart(frames, copy=all(len(frame) <= _COPY_LIMIT_BYTES for frame in frames))
+
+    def receive(self, timeout_s: float) -> list[Frame] | None:
+        """The next message; None if none came in time. Its buffers belong to the caller."""
+        if not self._socket.poll(int(timeout_s * 1000)):
+            return None
+        return [part.buffer for part in self._socket.recv_multipart(copy=False)]
+
+    def close(self, linger_s: float = 1.0) -> None:
+        """Closes it, once what was sent has left or `linger_s` seconds have passed."""
+        self._socket.close(int(linger_s * 1000))
+        self._context.term()
+
+
+def _set_heartbeats(socket: "zmq.Socket[bytes]", config: LinkConfig) -> None:
+    socket.setsockopt(zmq.HEARTBEAT_IVL, int(config.heartbeat_interval_s * 1000))
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(config.heartbeat_timeout_s * 1000))

@@ -22,7 +22,9 @@ from dyorc.errors import DyOrcError
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _console = Console()
 
-Targets = Annotated[list[str], typer.Argument(metavar="PATH:WORKFLOW...", help="What to serve, like app.py:classify or package.module:flow.")]
+Targets = Annotated[
+    list[str], typer.Argument(metavar="PATH:WORKFLOW...", help="What to serve, like app.py:classify or package.module:flow.")
+]
 
 
 def main() -> None:
@@ -50,31 +52,33 @@ def serve(
 
 
 async def _serve(targets: list[str], settings: Settings) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    running = asyncio.create_task(_serve_until(targets, settings, stop))
-    await running
-    _console.print("Stopped.")
-
-
-async def _serve_until(targets: list[str], settings: Settings, stop: asyncio.Event) -> None:
     from dyorc.embedded import serve_embedded  # here, so that `dyorc --help` does not import Ray
 
+    stop = asyncio.Event()
     started_s = time.monotonic()
+    _set_on_signals(stop)
     _console.print("Starting a local Ray ...")
     async with serve_embedded(targets, settings) as server:
+        _set_on_signals(stop)  # again, because Ray installs handlers of its own
         _console.print(f"Listening on {server.url}", highlight=False)
         stopping = asyncio.create_task(stop.wait())
         watching = asyncio.create_task(_show_progress(server))
         await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
-            _console.print(f"Ready after {time.monotonic() - started_s:.1f} s. Models: {', '.join(sorted(server.catalog.models))}. Ctrl-C stops.")
+            _console.print(
+                f"Ready after {time.monotonic() - started_s:.1f} s. Models: {', '.join(sorted(server.catalog.models))}. "
+                "Ctrl-C stops."
+            )
         watching.cancel()
         await stopping
         _console.print("Stopping ...")
+    _console.print("Stopped.")
+
+
+def _set_on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 async def _show_progress(server: Any) -> None:
@@ -118,9 +122,12 @@ def _progress_table(status: Any, complaints: Mapping[str, str]) -> Table:
 def run(
     target: Annotated[str, typer.Argument(metavar="PATH:WORKFLOW", help="What to run.")],
     inputs: Annotated[
-        list[Path], typer.Option("--input", "-i", help="A .npy, .npz, .json or image file; for several inputs .npz or .json, by name.")
+        list[Path],
+        typer.Option("--input", "-i", help="A .npy, .npz, .json or image file; for several inputs .npz or .json, by name."),
     ],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz file instead of printing them.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz file instead of printing them.")
+    ] = None,
 ) -> None:
     """Runs a workflow on one input in this process, without a server."""
     from dyorc.authoring.loading import load

@@ -15,41 +15,41 @@ class _Section(BaseModel):
 class EngineConfig(_Section):
     """Limits of the engine."""
 
-    max_requests: int = Field(4096, ge=1)
+    max_requests: int = Field(default=4096, ge=1)
     """Requests in flight; one more is turned away."""
-    max_calls_per_request: int = Field(10_000, ge=1)
+    max_calls_per_request: int = Field(default=10_000, ge=1)
     """Calls of one request, over all its tasks; one more fails it."""
-    max_in_flight_batches: int = Field(2, ge=1)
+    max_in_flight_batches: int = Field(default=2, ge=1)
     """Batches that one replica may hold: one that runs, the rest travelling."""
-    max_attempts: int = Field(3, ge=1)
+    max_attempts: int = Field(default=3, ge=1)
     """How often a call may be on a replica that dies before it fails."""
-    max_load_failures: int = Field(3, ge=1)
+    max_load_failures: int = Field(default=3, ge=1)
     """Failed loads in a row after which a program's waiting calls fail with the program's error."""
-    request_timeout_s: float = Field(300.0, gt=0)
+    request_timeout_s: float = Field(default=300.0, gt=0)
     """Time that a request may take if it names none."""
-    max_determinism_checks: int = Field(3, ge=0)
+    max_determinism_checks: int = Field(default=3, ge=0)
     """How many of each workflow's first requests are run again against their journal."""
-    prefetch_ratio: float = Field(1.0, ge=0, le=1)
+    prefetch_ratio: float = Field(default=1.0, ge=0, le=1)
     """How much of a batch's expected time must have passed before the next may travel to the same replica."""
 
 
 class LinkConfig(_Section):
     """The ZeroMQ link between the orchestrator and its replicas."""
 
-    heartbeat_interval_s: float = Field(1.0, gt=0)
-    heartbeat_timeout_s: float = Field(3.0, gt=0)
+    heartbeat_interval_s: float = Field(default=1.0, gt=0)
+    heartbeat_timeout_s: float = Field(default=3.0, gt=0)
     """Silence after which a peer counts as lost. A peer whose connection closes is noticed at once."""
-    announce_interval_s: float = Field(1.0, gt=0)
+    announce_interval_s: float = Field(default=1.0, gt=0)
     """How often an idle replica says again who it is, so that a new orchestrator finds it."""
 
 
 class DeploymentConfig(_Section):
     """How Ray Serve keeps the replicas."""
 
-    health_check_period_s: float = Field(1.0, gt=0)
-    health_check_timeout_s: float = Field(10.0, gt=0)
-    graceful_shutdown_timeout_s: float = Field(3.0, ge=0)
-    object_store_bytes: int = Field(80 * 2**20, ge=78_643_200)
+    health_check_period_s: float = Field(default=1.0, gt=0)
+    health_check_timeout_s: float = Field(default=10.0, gt=0)
+    graceful_shutdown_timeout_s: float = Field(default=3.0, ge=0)
+    object_store_bytes: int = Field(default=80 * 2**20, ge=78_643_200)
     """Ray's object store; DyOrc sends no tensor through it."""
 
 
@@ -57,12 +57,12 @@ class GatewayConfig(_Section):
     """The HTTP gateway."""
 
     host: str = "127.0.0.1"
-    port: int = Field(8000, ge=0, le=65535)
+    port: int = Field(default=8000, ge=0, le=65535)
     """0 takes a free one."""
-    max_request_bytes: int = Field(64 * 2**20, ge=1)
+    max_request_bytes: int = Field(default=64 * 2**20, ge=1)
     """Largest body of a request, after decompression."""
-    max_json_depth: int = Field(100, ge=1)
-    drain_timeout_s: float = Field(10.0, ge=0)
+    max_json_depth: int = Field(default=100, ge=1)
+    drain_timeout_s: float = Field(default=10.0, ge=0)
     """How long requests in flight may still take when the server stops."""
 
 

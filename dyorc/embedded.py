@@ -1,7 +1,7 @@
 """Everything in one place: gateway and orchestrator in this process, replicas on a local Ray. What `dyorc serve` starts."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dyorc.authoring.loading import absolute, load
@@ -37,7 +37,7 @@ class Embedded:
 
 
 @contextlib.asynccontextmanager
-async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncIterator[Embedded]:
+async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGenerator[Embedded]:
     """Starts everything; programs go on loading when this yields. Stops everything at the end, last things first.
 
     Args:
@@ -62,4 +62,3 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncIte
         server = await stack.enter_async_context(HttpServer(gateway, settings.gateway))
         await ray.deploy(orchestrator.address)
         yield Embedded(server.url, catalog, orchestrator.status, ray)
-

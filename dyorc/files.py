@@ -18,8 +18,8 @@ _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
 def read_inputs(paths: Sequence[Path], signature: Signature) -> dict[str, Any]:
     """Inputs by name.
 
-    A .npz file or a .json object holds inputs by name; a .npy file or an image (height, width, 3 as UINT8) is the next input that has
-    no value yet.
+    A .npz file or a .json object holds inputs by name; a .npy file or an image (height, width, 3 as UINT8) is the next
+    input that has no value yet.
 
     Raises:
         InvalidInputError: If a file cannot be read or there are more files than inputs.
@@ -52,7 +52,9 @@ def _read(path: Path) -> Any:
             case suffix if suffix in _IMAGES:
                 return _read_image(path)
             case suffix:
-                raise InvalidInputError(f"{path} is a {suffix or 'nameless'} file, expected .npy, .npz, .json or an image {sorted(_IMAGES)}")
+                raise InvalidInputError(
+                    f"{path} is a {suffix or 'nameless'} file, expected .npy, .npz, .json or an image {sorted(_IMAGES)}"
+                )
     except (ValueError, OSError, msgspec.MsgspecError) as error:
         if isinstance(error, InvalidInputError):
             raise
@@ -83,7 +85,9 @@ def print_outputs(console: Console, arrays: Mapping[str, Array]) -> None:
     """Shows arrays to a person: type, shape, and as much of the content as fits."""
     for name, array in arrays.items():
         array = np.asarray(array)
-        console.print(f"[bold]{name}[/bold]  {array.dtype if array.dtype != object else 'BYTES'}{list(array.shape)}", highlight=False)
+        console.print(
+            f"[bold]{name}[/bold]  {array.dtype if array.dtype != object else 'BYTES'}{list(array.shape)}", highlight=False
+        )
         if array.dtype == object:
             for item in array.reshape(-1).tolist():
                 console.print(f"  {bytes(item).decode(errors='replace')}", highlight=False, markup=False)

@@ -77,10 +77,9 @@ class LocalRay:
 
     def _stop(self) -> None:
         import ray
-        from ray import serve
 
+        # This Ray is ours alone: its end takes Serve and the replicas along, sooner than Serve's own shutdown would.
         if ray.is_initialized():
-            serve.shutdown()
             ray.shutdown()
 
     async def deploy(self, address: str) -> None:

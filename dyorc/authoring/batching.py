@@ -82,9 +82,7 @@ class BatchKeys:
         """
         if self._is_constant:
             return (), ()
-        return statics, tuple(
-            self.padded_shape(at, tensor.shape) for at, tensor in enumerate(tensors)
-        )
+        return statics, tuple(self.padded_shape(at, tensor.shape) for at, tensor in enumerate(tensors))
 
     def padded_shape(self, at: int, shape: Shape) -> Shape:
         """The shape of input `at` after padding."""

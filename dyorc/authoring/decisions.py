@@ -1,13 +1,13 @@
 """What a workflow may await besides a Ref: decisions, the places where DyOrc may guess, and `gather`."""
 
-import sys
+import inspect
 from collections.abc import Callable, Generator, Hashable
 from enum import Enum
 from types import CodeType
 from typing import Any
 
 from dyorc.authoring.ref import Ref
-from dyorc.errors import WorkflowError
+from dyorc.errors import InternalError, WorkflowError
 
 
 class DecisionKind(Enum):
@@ -98,5 +98,9 @@ def gather(*refs: Ref) -> Gather:
 
 
 def _site() -> tuple[CodeType, int]:
-    frame = sys._getframe(2)
+    frame = inspect.currentframe()
+    for _ in range(2):
+        frame = frame.f_back if frame is not None else None
+    if frame is None:
+        raise InternalError("a decision was made outside of any function")
     return frame.f_code, frame.f_lineno

@@ -111,7 +111,9 @@ class Program:
         options.check(f"program {name or self.name!r}")
         if options.batched != self.options.batched:
             raise DefinitionError(f"program {self.name!r}: batched cannot be changed; it belongs to the signature")
-        return replace(self, name=name or self.name, options=options, batch_keys=BatchKeys.of(self.name, self.signature, options.pad))
+        return replace(
+            self, name=name or self.name, options=options, batch_keys=BatchKeys.of(self.name, self.signature, options.pad)
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Ref:
         """Calls it, inside a workflow; nothing waits."""
@@ -138,15 +140,17 @@ class ProgramClass(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Program:
         if current_recorder.get() is not None:
             name = _snake_case(self.__name__)
-            raise DefinitionError(f"{self.__name__} is a program class; make the program once, outside the workflow: {name} = {self.__name__}()")
+            raise DefinitionError(
+                f"{self.__name__} is a program class; make the program once, outside the workflow: {name} = {self.__name__}()"
+            )
         method = self._cls.__call__
-        return Program.make(_snake_case(self.__name__), method, lambda: self._cls(*args, **kwargs), self._options, skip_first=True)
+        return Program.make(
+            _snake_case(self.__name__), method, lambda: self._cls(*args, **kwargs), self._options, skip_first=True
+        )
 
 
 @overload
-def program(target: type[Any], /) -> ProgramClass[...]: ...
-@overload
-def program(target: Callable[..., Any], /) -> Program: ...
+def program(target: Callable[..., Any], /) -> Any: ...
 @overload
 def program(**options: Any) -> Callable[[Any], Any]: ...
 def program(target: Any = None, /, **options: Any) -> Any:

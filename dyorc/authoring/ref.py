@@ -52,7 +52,9 @@ class Ref:
     def __iter__(self) -> Iterator["Ref"]:
         """Unpacks a tuple of outputs: ``boxes, scores = detect(page)``."""
         if self.field is not None or self.outputs.kind is not OutputKind.TUPLE:
-            raise TypeError("only a tuple of outputs can be unpacked before it is computed; `await` the Ref to iterate over its value")
+            raise TypeError(
+                "only a tuple of outputs can be unpacked before it is computed; `await` the Ref to iterate over its value"
+            )
         return (self[at] for at in range(len(self.outputs.tensors)))
 
     def __bool__(self) -> bool:

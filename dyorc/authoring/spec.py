@@ -18,7 +18,7 @@ from dyorc.errors import DefinitionError, InvalidInputError
 from dyorc.tensor import DType, Shape, TensorRef
 
 if TYPE_CHECKING:
-    from typing import Annotated as Bytes
+    Bytes = Annotated
 else:
 
     class Bytes(AbstractDtype):
@@ -166,7 +166,8 @@ class TensorSpec:
         for at, (size, dim) in enumerate(zip(shape, dims, strict=True)):
             if dim.size is not None and size != dim.size:
                 raise InvalidInputError(
-                    f"{where}: {self.name!r} has size {size} in dimension {at}, expected {dim.size} (shape {list(shape)}, expected {self.describe()})"
+                    f"{where}: {self.name!r} has size {size} in dimension {at}, expected {dim.size} "
+                    f"(shape {list(shape)}, expected {self.describe()})"
                 )
             if dim.name is not None:
                 known, by = sizes.setdefault(dim.name, (size, self.name))
@@ -290,7 +291,9 @@ class OutputSpec:
                 return (value,)
             case OutputKind.TUPLE:
                 if not isinstance(value, tuple | list) or len(value) != len(self.tensors):
-                    raise InvalidInputError(f"{where} returned {_kind_of(value)}, expected a tuple of {len(self.tensors)} tensors")
+                    raise InvalidInputError(
+                        f"{where} returned {_kind_of(value)}, expected a tuple of {len(self.tensors)} tensors"
+                    )
                 return tuple(value)
             case OutputKind.FIELDS:
                 if is_dataclass(value) and not isinstance(value, type):
@@ -342,7 +345,8 @@ class Signature:
                 parameters.append(StaticSpec(name, hints[name], parameter.default))
             else:
                 raise DefinitionError(
-                    f"{owner}: parameter {name!r} is annotated {hints[name]!r}; expected a jaxtyping tensor, bool, int, float or str"
+                    f"{owner}: parameter {name!r} is annotated {hints[name]!r}; "
+                    f"expected a jaxtyping tensor, bool, int, float or str"
                 )
         return cls(owner, tuple(parameters), OutputSpec.of(hints["return"], owner))
 

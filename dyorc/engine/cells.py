@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dyorc.authoring.program import Program
     from dyorc.engine.tasks import Task
 
+
 class CellState(Enum):
     PENDING = auto()
     READY = auto()

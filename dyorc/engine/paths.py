@@ -225,7 +225,8 @@ class Path:
             before = "another result"
         return NondeterministicWorkflowError(
             f"workflow {self._workflow.name!r} is not deterministic: run again with the same results it came to {now} with these "
-            f"arguments, where it had come to {before} ({self._current_line()}); random numbers, clocks and I/O belong into programs"
+            f"arguments, where it had come to {before} ({self._current_line()}); random numbers, clocks and I/O belong "
+            f"into programs"
         )
 
     def _current_line(self) -> str:
@@ -245,7 +246,8 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any) -> Argum
         return Argument(Cell.ready(inline(as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}"))), 0)
     if value.field is None:
         raise WorkflowError(
-            f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; pick one, like ref[{value.outputs.names[0]!r}]"
+            f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; "
+            f"pick one, like ref[{value.outputs.names[0]!r}]"
         )
     return Argument(value.cell, value.field, value.views)
 

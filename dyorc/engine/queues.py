@@ -14,8 +14,8 @@ _Item: TypeAlias = tuple[Order, int, Call]
 class CallQueue:
     """Calls that wait for a replica.
 
-    A *lane* holds the calls of one batch key, ordered; only calls of one lane share a batch. The lane whose first call is the most
-    urgent goes first. Groups that must be tried again on their own go before all lanes.
+    A *lane* holds the calls of one batch key, ordered; only calls of one lane share a batch. The lane whose first call is
+    the most urgent goes first. Groups that must be tried again on their own go before all lanes.
 
     A withdrawn call stays where it is until it comes to the front, or until the withdrawn are the majority of its lane.
 

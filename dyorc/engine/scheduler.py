@@ -61,7 +61,8 @@ class Scheduler:
             pool = self.pools.get(program.name)
             if pool is not None and len(pool.queue) >= program.options.max_queued_calls:
                 return CapacityError(
-                    f"{len(pool.queue)} calls of program {program.name!r} are waiting, the limit is {program.options.max_queued_calls}",
+                    f"{len(pool.queue)} calls of program {program.name!r} are waiting, "
+                    f"the limit is {program.options.max_queued_calls}",
                     retry_after_s=self._drain_s(pool),
                 )
         return None
@@ -118,9 +119,20 @@ class Scheduler:
             return
         name, limit = pool.program.name, self._config.max_attempts
         if not pool.program.options.is_repeatable:
-            self._failed(call, ReplicaLostError(f"the replica of program {name!r} was lost ({reason}); the program is not declared idempotent, so it is not run again"))
+            self._failed(
+                call,
+                ReplicaLostError(
+                    f"the replica of program {name!r} was lost ({reason}); the program is not declared idempotent, "
+                    f"so it is not run again"
+                ),
+            )
         elif call.num_attempts >= limit:
-            self._failed(call, ReplicaLostError(f"{call.num_attempts} replicas of program {name!r} were lost while they ran this call ({reason})"))
+            self._failed(
+                call,
+                ReplicaLostError(
+                    f"{call.num_attempts} replicas of program {name!r} were lost while they ran this call ({reason})"
+                ),
+            )
         elif call.num_attempts > 1:
             pool.queue.add_retry([call])
         else:
@@ -198,8 +210,8 @@ class Scheduler:
     def _form_batch(self, pool: Pool, now_ns: int) -> bool:
         """Forms one batch; False if that has to wait.
 
-        Work-conserving: an idle replica takes what is there. A replica that runs a batch is sent the next when that would arrive as
-        the running one ends; before that the batch can still grow, unless it is full.
+        Work-conserving: an idle replica takes what is there. A replica that runs a batch is sent the next when that would
+        arrive as the running one ends; before that the batch can still grow, unless it is full.
         """
         size = max_size = pool.program.options.max_batch_size
         replica = None

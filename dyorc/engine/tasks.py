@@ -58,7 +58,19 @@ class Task:
         num_awaited: Cells it waits for.
     """
 
-    __slots__ = ("arguments", "callee", "cell", "entries", "journal", "num_awaited", "path", "request", "result", "state", "statics")
+    __slots__ = (
+        "arguments",
+        "callee",
+        "cell",
+        "entries",
+        "journal",
+        "num_awaited",
+        "path",
+        "request",
+        "result",
+        "state",
+        "statics",
+    )
 
     def __init__(
         self, request: "Request", workflow: Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
@@ -223,13 +235,16 @@ class TaskRunner:
         request = task.request
         request.num_calls += 1
         if request.num_calls > self._config.max_calls_per_request:
-            raise WorkflowLimitError(f"the request made more than {self._config.max_calls_per_request} calls, the last of {callee.name!r}")
+            raise WorkflowLimitError(
+                f"the request made more than {self._config.max_calls_per_request} calls, the last of {callee.name!r}"
+            )
         if isinstance(callee, Workflow):
             return Task(request, callee, arguments, statics)
         if self._programs.get(callee.name) is not callee:
             raise NotDeployedError(
-                f"program {callee.name!r} is not deployed; deployed are {sorted(self._programs)}. If the workflow reaches it in a way that "
-                f"cannot be read from its code, declare it: @dyorc.workflow(programs=[...])"
+                f"program {callee.name!r} is not deployed; deployed are {sorted(self._programs)}. "
+                f"If the workflow reaches it in a way that cannot "
+                f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
             )
         return Call(callee, arguments, statics)
 
@@ -414,9 +429,9 @@ class TaskRunner:
         self._forget_if_done(request)
 
     def _forget_if_done(self, request: Request) -> None:
-        if request.is_answered and not request.num_effects and self.requests.pop(request.request_id, None):
-            if request.stored:
-                self._emit(ReleaseTensors(request.stored))
+        is_done = request.is_answered and not request.num_effects
+        if is_done and self.requests.pop(request.request_id, None) and request.stored:
+            self._emit(ReleaseTensors(request.stored))
 
     def _withdraw_unneeded(self, task: Task) -> None:
         """A task's coroutine has ended: takes back what neither its result nor an effect needs."""

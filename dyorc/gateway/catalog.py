@@ -46,7 +46,9 @@ class Model:
             "versions": ["1"],
             "platform": "dyorc_program" if self.program else "dyorc_workflow",
             "inputs": [{"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.inputs],
-            "outputs": [{"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.outputs.tensors],
+            "outputs": [
+                {"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.outputs.tensors
+            ],
         }
 
     def check(self, arrays: Sequence[Array], statics: tuple[StaticValue, ...]) -> None:
@@ -62,7 +64,9 @@ class Model:
         for spec, array in zip(self.signature.inputs, arrays, strict=True):
             if spec.is_finite and spec.dtype in FLOATS and not np.isfinite(array).all():
                 at = tuple(int(axis[0]) for axis in np.nonzero(~np.isfinite(array)))
-                raise InvalidInputError(f"{self.signature.owner}: {spec.name!r} holds {array[at]} at {list(at)}, expected finite numbers")
+                raise InvalidInputError(
+                    f"{self.signature.owner}: {spec.name!r} holds {array[at]} at {list(at)}, expected finite numbers"
+                )
 
 
 @dataclass(frozen=True)

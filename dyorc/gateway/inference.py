@@ -16,10 +16,10 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 _log = structlog.get_logger("dyorc.gateway")
 
 _WATCH_AFTER_S = 0.1
-"""A request that takes longer is cancelled when its client goes away. Watching costs a task, so short requests are not watched."""
+"""A request that takes longer is cancelled when its client goes away. Watching costs a task; short requests go without."""
 
 _MAX_DRAIN_RATIO = 4
-"""Of a body that is too large, up to this many times the limit is read and thrown away, so that the client can read the answer."""
+"""Of a body that is too large, up to this many times the limit is read and thrown away, so that the client reads the answer."""
 
 
 class InferenceRoute:
@@ -105,7 +105,9 @@ def _read_headers(scope: Scope) -> tuple[int | None, int | None]:
     for name, value in scope["headers"]:
         if name == b"inference-header-content-length":
             if not value.isdigit():
-                raise InvalidInputError(f"Inference-Header-Content-Length is {value.decode('latin-1')!r}, expected a number of bytes")
+                raise InvalidInputError(
+                    f"Inference-Header-Content-Length is {value.decode('latin-1')!r}, expected a number of bytes"
+                )
             json_bytes = int(value)
         elif name == b"content-length":
             announced_bytes = int(value)

@@ -154,7 +154,9 @@ def _from_json(tensor: _Input, dtype: DType) -> Array:
         raise InvalidInputError(f"input {tensor.name!r} is {dtype}, which JSON cannot carry; send it as binary data")
     array = _as_typed(tensor.name, tensor.data, dtype)
     if array.size != math.prod(tensor.shape):
-        raise InvalidInputError(f"input {tensor.name!r} has {array.size} elements, shape {tensor.shape} has {math.prod(tensor.shape)}")
+        raise InvalidInputError(
+            f"input {tensor.name!r} has {array.size} elements, shape {tensor.shape} has {math.prod(tensor.shape)}"
+        )
     return array.reshape(tensor.shape)
 
 
@@ -195,7 +197,9 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
 def _static_parameters(request: _Request, model: Model) -> dict[str, Any]:
     known = {spec.name for spec in model.signature.statics}
     given = {name: value for name, value in request.parameters.items() if name in known}
-    unknown = [name for name in request.parameters if name not in known and name not in _RESERVED and not name.startswith("triton_")]
+    unknown = [
+        name for name in request.parameters if name not in known and name not in _RESERVED and not name.startswith("triton_")
+    ]
     if unknown:
         raise InvalidInputError(f"model {model.name!r} has no parameter {unknown[0]!r}; expected one of {sorted(known)}")
     return given
@@ -216,7 +220,9 @@ def _wanted_outputs(request: _Request, model: Model) -> list[tuple[int, bool]]:
             wanted.append((names.index(output.name), bool(output.parameters.get("binary_data", by_default))))
     for at, is_binary in wanted:
         if tensors[at].dtype in _NO_JSON_FORM and not is_binary:
-            raise InvalidInputError(f"output {tensors[at].name!r} is {tensors[at].dtype}, which JSON cannot carry; ask for binary data")
+            raise InvalidInputError(
+                f"output {tensors[at].name!r} is {tensors[at].dtype}, which JSON cannot carry; ask for binary data"
+            )
     return wanted
 
 
@@ -271,5 +277,3 @@ def _texts(name: str, array: Array) -> list[str]:
         return [bytes(item).decode() for item in array.reshape(-1).tolist()]
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"output {name!r} holds bytes that are no UTF-8; ask for binary data") from error
-
-

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from types import TracebackType
 from typing import Self
 
@@ -15,7 +15,7 @@ from dyorc.gateway.app import Gateway
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         """Signals belong to the command line, which owns the whole process."""
         yield
 
@@ -59,7 +59,7 @@ class HttpServer:
             self._socket.close()
             raise OSError(error.errno, f"cannot listen on {self._config.host}:{self._config.port}: {error.strerror}") from error
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-        while not self._server.started and not self._task.done():
+        while not self._server.started and not self._task.done():  # uvicorn has no event for it  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         return self
 

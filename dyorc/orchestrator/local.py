@@ -5,7 +5,6 @@ The same engine decides; programs run here, one batch at a time. For notebooks, 
 
 import time
 from collections import deque
-from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,7 +24,7 @@ from dyorc.engine.events import (
     ReplicaJoined,
     RequestArrived,
 )
-from dyorc.errors import InternalError, InvalidInputError
+from dyorc.errors import InternalError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import TensorRef
 
@@ -42,7 +41,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
         args: Tensors as NumPy arrays, torch tensors or lists; numbers and texts for parameters that are no tensors.
 
     Returns:
-        NumPy, grouped as the workflow declares: an array, a tuple, a dict or a dataclass. A tensor of rank 0 is a NumPy number or `bytes`.
+        NumPy, grouped as the workflow declares: an array, a tuple, a dict or a dataclass. A tensor of rank 0 is a
+        NumPy number or `bytes`.
 
     Raises:
         InvalidInputError: If an input is not what the workflow declares.
@@ -53,7 +53,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     signature = workflow.signature
     values, statics = signature.bind(args, kwargs)
     inputs = tuple(
-        inline(as_array(value, spec.dtype, f"{signature.owner}: {spec.name!r}")) for spec, value in zip(signature.inputs, values, strict=True)
+        inline(as_array(value, spec.dtype, f"{signature.owner}: {spec.name!r}"))
+        for spec, value in zip(signature.inputs, values, strict=True)
     )
     signature.check_inputs(inputs)
     engine = Engine(EngineConfig(), workflow.programs)

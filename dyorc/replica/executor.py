@@ -109,7 +109,7 @@ class Executor:
             if isinstance(rows, np.ndarray) and rows.shape[1:] == shape:
                 array = rows if rows.flags.writeable else rows.copy()  # off the wire it is ours, and writable
             elif all(row.shape == shape for row in rows):
-                array = np.stack(rows)
+                array = np.stack(list(rows))
             else:
                 padding = self._program.options.pad
                 array = np.full((len(rows), *shape), padding.value if padding else 0, rows[0].dtype)
@@ -127,7 +127,9 @@ class Executor:
             rows: Rows = (array,)
         else:
             if array.ndim == 0 or array.shape[0] != num_calls:
-                raise InvalidInputError(f"{where} {spec.name!r} of shape {list(array.shape)} for a batch of {num_calls}, expected {num_calls} rows")
+                raise InvalidInputError(
+                    f"{where} {spec.name!r} of shape {list(array.shape)} for a batch of {num_calls}, expected {num_calls} rows"
+                )
             # Iterating over an object array would give its elements, not arrays of rank 0.
             rows = self._cut_back(spec, array, columns) if array.dtype != object else [array[at, ...] for at in range(num_calls)]
         dtype = dtype_of(array)

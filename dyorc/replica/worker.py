@@ -18,8 +18,8 @@ from dyorc.transport.messages import (
     BatchReply,
     BatchRequest,
     Hello,
-    Loading,
     LoadFailure,
+    Loading,
     decode,
     decode_columns,
     encode,
@@ -39,7 +39,9 @@ class Worker:
         node: Name of the machine it runs on.
     """
 
-    def __init__(self, find: Callable[[], Program], name: str, address: str, replica_id: str, node: str, config: LinkConfig) -> None:
+    def __init__(
+        self, find: Callable[[], Program], name: str, address: str, replica_id: str, node: str, config: LinkConfig
+    ) -> None:
         self._find = find
         self._name = name
         self._address = address

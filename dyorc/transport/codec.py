@@ -1,7 +1,8 @@
 """Tensors as raw frames. No pickle: a header says type and shapes, the frame holds little-endian C-order bytes.
 
-A *column* is one argument or output of a batch: the arrays of its calls, in order. It is either stacked (one array, whose first
-dimension counts the calls, one frame) or a list of arrays, which may differ in shape. Lengths are checked before any frame is read.
+A *column* is one argument or output of a batch: the arrays of its calls, in order. It is either stacked (one array, whose
+first dimension counts the calls, one frame) or a list of arrays, which may differ in shape. Lengths are checked before any
+frame is read.
 """
 
 import math
@@ -21,7 +22,7 @@ Rows: TypeAlias = Array | Sequence[Array]
 """A column in memory."""
 
 _JOIN_LIMIT_BYTES = 64 * 1024
-"""Rows up to this size are joined into one frame: one copy costs less than one frame. Larger ones are sent from where they lie."""
+"""Rows up to this size are joined into one frame: a copy costs less than a frame. Larger ones are sent from where they lie."""
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
@@ -84,7 +85,7 @@ def _raw(array: Array) -> Frame:
         array = np.ascontiguousarray(array)
     if array.size == 0:
         return b""
-    return memoryview(array.view(np.uint8).reshape(-1) if array.ndim else array.reshape(1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _check_length(frame: Frame, dtype: DType, shape: Shape) -> None:

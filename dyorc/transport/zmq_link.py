@@ -1,8 +1,8 @@
 """The ZeroMQ link: replicas dial in to the orchestrator. The only file that imports zmq.
 
-`RouterLink` lives on the orchestrator's event loop, `DealerLink` on a replica's worker thread. Messages are header and frames, as
-`messages` makes them. A peer that dies is noticed by its connection: ZeroMQ closes it when the process goes, and its heartbeats, which
-run in ZeroMQ's own thread, notice one that is stopped or cut off.
+`RouterLink` lives on the orchestrator's event loop, `DealerLink` on a replica's worker thread. Messages are header and frames,
+as `messages` makes them. A peer that dies is noticed by its connection: ZeroMQ closes it when the process goes, and its
+heartbeats, which run in ZeroMQ's own thread, notice one that is stopped or cut off.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class RouterLink:
     def _drain(self) -> None:
         if self._socket.closed:
             return
-        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while _is_readable(self._socket):
             try:
                 parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
@@ -90,7 +90,7 @@ class RouterLink:
             self._received(peer, [part.buffer for part in parts[1:]])
 
     def _drain_monitor(self) -> None:
-        while not self._monitor.closed and self._monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while not self._monitor.closed and _is_readable(self._monitor):
             event = recv_monitor_message(self._monitor, zmq.NOBLOCK)
             # What the peer said before it went is read first, so that its last results count.
             self._drain()
@@ -126,6 +126,10 @@ class DealerLink:
         """Closes it, once what was sent has left or `linger_s` seconds have passed."""
         self._socket.close(int(linger_s * 1000))
         self._context.term()
+
+
+def _is_readable(socket: "zmq.Socket[bytes]") -> bool:
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
 def _set_heartbeats(socket: "zmq.Socket[bytes]", config: LinkConfig) -> None:

@@ -1,0 +1,62 @@
+# Each target does its own set-up; all that is needed is Python 3.11 or newer, with pip and venv.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DIGITS := examples/digits/weights/large.safetensors
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-ocr test test-quick lint format bench-overhead bench-soak clean
+
+help: ## Show what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+demo: $(DIGITS) ## Serve the digits cascade and send it real digits over HTTP
+	$(BIN)/python examples/digits/demo.py
+
+demo-ocr: $(VENV)/.dev ## Serve the OCR workflow and let it read a page
+	$(BIN)/python examples/ocr/demo.py
+
+test: $(VENV)/.dev $(DIGITS) ## Run all tests
+	$(BIN)/python -m pytest
+
+test-quick: $(VENV)/.dev ## Run the tests that need no server
+	$(BIN)/python -m pytest tests/unit tests/property
+
+lint: $(VENV)/.dev ## Check style, types and the doors between folders
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/basedpyright --level error
+
+format: $(VENV)/.dev ## Put the code into the one format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench-overhead: $(VENV)/.bench ## Compare the cost per request with Ray Serve; the last line is JSON
+	$(BIN)/python tests/bench/overhead/main.py
+
+bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
+	$(BIN)/python tests/bench/soak.py
+
+clean: ## Remove the environment and everything that was made
+	rm -rf $(VENV) examples/*/weights .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("DyOrc needs Python 3.11 or newer; set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(PIP_INSTALL) --editable '.[demo,ocr,dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.demo
+	$(PIP_INSTALL) --editable '.[demo,bench]'
+	@touch $@
+
+$(DIGITS): $(VENV)/.demo examples/digits/train.py examples/digits/digits_nets.py
+	$(BIN)/python examples/digits/train.py

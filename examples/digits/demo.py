@@ -1,0 +1,138 @@
+"""Starts a server for the digits cascade, sends it every held-out digit over HTTP, shows what came back, and stops it.
+
+python examples/digits/demo.py
+"""
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+from digits_nets import digits
+
+NUM_CLIENTS = 16
+SHADES = " .:-=+*#%@"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer. `latency_s` is measured at the client."""
+
+    digit: int
+    probability: float
+    took_large: bool
+    latency_s: float
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """A running `dyorc serve`; gives its URL once every program is ready."""
+    workflow = Path(__file__).with_name("workflow.py")
+    command = [sys.executable, "-m", "dyorc.cli", "serve", f"{workflow}:classify", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        url = ""
+        for line in process.stdout or ():
+            print(f"  server | {line.rstrip()}", flush=True)
+            if line.startswith("Listening on "):
+                url = line.split()[2]
+            if line.startswith("Ready after "):
+                break
+        if process.poll() is not None:
+            sys.exit(f"the server stopped with code {process.returncode}")
+        yield url
+    finally:
+        process.send_signal(signal.SIGINT)
+        for line in process.stdout or ():
+            print(f"  server | {line.rstrip()}", flush=True)
+        process.wait()
+
+
+class Client:
+    """One kept-alive connection for each thread."""
+
+    def __init__(self, url: str) -> None:
+        self._address = urlsplit(url)
+        self._local = threading.local()
+
+    def classify(self, image: np.ndarray) -> Reply:
+        """Sends one picture, shape [1, 8, 8] of FP32, by the Open Inference Protocol."""
+        if not hasattr(self._local, "connection"):
+            self._local.connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=60)
+        tensor = {"name": "image", "shape": image.shape, "datatype": "FP32", "data": image.ravel().tolist()}
+        started_s = time.perf_counter()
+        self._local.connection.request("POST", "/v2/models/classify/infer", json.dumps({"inputs": [tensor]}))
+        response = self._local.connection.getresponse()
+        body = json.loads(response.read())
+        if response.status != 200:
+            sys.exit(f"the server answered {response.status}: {body['error']}")
+        outputs = {output["name"]: output["data"] for output in body["outputs"]}
+        probabilities = np.array(outputs["probabilities"])
+        return Reply(
+            int(probabilities.argmax()), float(probabilities.max()), outputs["took_large"][0], time.perf_counter() - started_s
+        )
+
+
+def main() -> None:
+    """Runs the demonstration."""
+    images, labels = (tensor.numpy() for tensor in digits(is_held_out=True))
+    with server() as url:
+        client = Client(url)
+        with ThreadPoolExecutor(NUM_CLIENTS) as pool:
+            list(pool.map(client.classify, images[:64]))  # warm-up
+            started_s = time.perf_counter()
+            replies = list(pool.map(client.classify, images))
+            elapsed_s = time.perf_counter() - started_s
+        alone = [client.classify(image) for image in images[:200]]
+    _show_digits(images, labels, replies)
+    _show_figures(labels, replies, alone, elapsed_s)
+
+
+def _show_digits(images: np.ndarray, labels: np.ndarray, replies: list[Reply]) -> None:
+    """Some digits as they were sent, and how they were read: two sure ones, two hard ones, two mistakes."""
+    is_right = np.array([reply.digit for reply in replies]) == labels
+    took_large = np.array([reply.took_large for reply in replies])
+    chosen = [
+        *np.nonzero(is_right & ~took_large)[0][:2],
+        *np.nonzero(is_right & took_large)[0][:2],
+        *np.nonzero(~is_right)[0][:2],
+    ]
+    print()
+    for row in range(8):
+        print("   ".join("".join(SHADES[int(shade * 9)] * 2 for shade in images[at, 0, row]) for at in chosen))
+    captions = ([f"read as {replies[at].digit}, is {labels[at]}" for at in chosen], [_source(replies[at]) for at in chosen])
+    for caption in captions:
+        print("   ".join(f"{text:<16}" for text in caption))
+
+
+def _source(reply: Reply) -> str:
+    return f"{'large' if reply.took_large else 'small'} net, {reply.probability:.0%}"
+
+
+def _show_figures(labels: np.ndarray, replies: list[Reply], alone: list[Reply], elapsed_s: float) -> None:
+    num_right = sum(reply.digit == label for reply, label in zip(replies, labels, strict=True))
+    num_large = sum(reply.took_large for reply in replies)
+    print(f"\n{len(replies)} held-out digits over HTTP: {num_right / len(replies):.1%} right")
+    print(f"{num_large} ({num_large / len(replies):.0%}) took the large net")
+    print(f"latency with one client: {_quantiles([reply.latency_s for reply in alone])}")
+    print(f"latency with {NUM_CLIENTS} clients: {_quantiles([reply.latency_s for reply in replies])}")
+    print(f"throughput with {NUM_CLIENTS} clients: {len(replies) / elapsed_s:,.0f} requests/s")
+
+
+def _quantiles(latencies_s: list[float]) -> str:
+    p50, p99 = np.quantile(latencies_s, [0.5, 0.99]) * 1000
+    return f"p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+
+
+if __name__ == "__main__":
+    main()

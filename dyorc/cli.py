@@ -14,13 +14,14 @@ import typer
 import uvloop
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError
 
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
-_console = Console()
+_console = Console(soft_wrap=True)
 
 Targets = Annotated[
     list[str], typer.Argument(metavar="PATH:WORKFLOW...", help="What to serve, like app.py:classify or package.module:flow.")
@@ -32,7 +33,7 @@ def main() -> None:
     try:
         _app()
     except (DyOrcError, OSError) as error:
-        Console(stderr=True).print(f"[red]dyorc:[/red] {error}", highlight=False)
+        Console(stderr=True).print(f"[red]dyorc:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
@@ -100,7 +101,7 @@ def _print_changes(status: Any, complaints: Mapping[str, str], shown: dict[str, 
         text = f"  {one.name}: {one.state.value} {one.error or complaints.get(one.name, '')}".rstrip()
         if shown.get(one.name) != text:
             shown[one.name] = text
-            _console.print(text, highlight=False, soft_wrap=True)
+            _console.print(text, highlight=False, markup=False)
 
 
 def _progress_table(status: Any, complaints: Mapping[str, str]) -> Table:
@@ -113,7 +114,7 @@ def _progress_table(status: Any, complaints: Mapping[str, str]) -> Table:
             f"[{colours[state]}]{state}[/]",
             f"{len(one.replica_pids)}/{one.num_wanted}",
             f"{time.monotonic() - one.since_s:.0f} s",
-            one.error or complaints.get(one.name, ""),
+            escape(one.error or complaints.get(one.name, "")),
         )
     return table
 

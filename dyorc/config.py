@@ -61,7 +61,6 @@ class GatewayConfig(_Section):
     """0 takes a free one."""
     max_request_bytes: int = Field(default=64 * 2**20, ge=1)
     """Largest body of a request, after decompression."""
-    max_json_depth: int = Field(default=100, ge=1)
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """How long requests in flight may still take when the server stops."""
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ class LocalRay:
         self._deployment = deployment
         self._link = link
         self._folder = ""
+        self._environment: list[str] = []
 
     async def __aenter__(self) -> Self:
         self._folder = tempfile.mkdtemp(prefix="dyorc-")
@@ -58,7 +60,7 @@ class LocalRay:
         return ray.get_runtime_context().get_node_id()
 
     def _start(self) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        self._set_environment()
         import ray
         from ray import serve
 
@@ -75,12 +77,32 @@ class LocalRay:
         )
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
+    def _set_environment(self) -> None:
+        """What Ray and its processes read from the environment; a user's own settings stay as they are."""
+        token = os.path.join(self._folder, "token")
+        with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        for name, value in (
+            ("RAY_USAGE_STATS_ENABLED", "0"),
+            # Ray's own default, 15, puts replicas behind everything else on the machine.
+            ("RAY_worker_niceness", "0"),
+            # Without a path of our own, Ray leaves its token in the user's home.
+            ("RAY_AUTH_MODE", "token"),
+            ("RAY_AUTH_TOKEN_PATH", token),
+        ):
+            if name not in os.environ:
+                os.environ[name] = value
+                self._environment.append(name)
+
     def _stop(self) -> None:
         import ray
 
         # This Ray is ours alone: its end takes Serve and the replicas along, sooner than Serve's own shutdown would.
         if ray.is_initialized():
             ray.shutdown()
+        for name in self._environment:
+            del os.environ[name]
+        self._environment.clear()
 
     async def deploy(self, address: str) -> None:
         """Asks Serve for all replicas. They dial in to `address` as they come up; this does not wait for them."""

@@ -63,15 +63,20 @@ class BatchKeys:
 
     @classmethod
     def of(cls, owner: str, signature: Signature, padding: Padding | None) -> Self:
-        """Checks that each padded dimension is one of the inputs'.
+        """Checks that each padded dimension is one of the inputs', and only of tensors of fixed rank.
 
         Raises:
             DefinitionError: If one is not.
         """
-        names = {dim.name for spec in signature.inputs for dim in spec.dims if spec.variadic_at is None}
         for name in padding.buckets if padding else ():
-            if name not in names:
-                raise DefinitionError(f"{owner}: pad names dimension {name!r}, which no input of fixed rank has")
+            having = [
+                spec for spec in (*signature.inputs, *signature.outputs.tensors) if any(dim.name == name for dim in spec.dims)
+            ]
+            for spec in having:
+                if spec.variadic_at is not None:
+                    raise DefinitionError(f"{owner}: pad names dimension {name!r} of {spec.name!r}, whose rank is not fixed")
+            if not any(spec in signature.inputs for spec in having):
+                raise DefinitionError(f"{owner}: pad names dimension {name!r}, which no input has")
         return cls(signature, padding)
 
     def key(self, tensors: Sequence[TensorRef], statics: tuple[StaticValue, ...]) -> BatchKey:

@@ -155,15 +155,16 @@ class TensorSpec:
             raise InvalidInputError(f"{where}: {self.name!r} is {dtype}, expected {self.dtype}")
         if shape == self.fixed_shape:
             return
-        dims = self.dims
+        dims, axes = self.dims, tuple(range(len(shape)))
         if self.variadic_at is not None and len(shape) >= len(dims):
             cut, num_extra = self.variadic_at, len(shape) - len(dims)
-            shape = shape[:cut] + shape[cut + num_extra :]
+            axes = axes[:cut] + axes[cut + num_extra :]
         elif len(shape) != len(dims):
             raise InvalidInputError(
                 f"{where}: {self.name!r} has rank {len(shape)} (shape {list(shape)}), expected rank {len(dims)} {self.describe()}"
             )
-        for at, (size, dim) in enumerate(zip(shape, dims, strict=True)):
+        for at, dim in zip(axes, dims, strict=True):
+            size = shape[at]
             if dim.size is not None and size != dim.size:
                 raise InvalidInputError(
                     f"{where}: {self.name!r} has size {size} in dimension {at}, expected {dim.size} "

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
-from dyorc.engine.actions import Action, AnswerRequest, FailRequest, SetTimer
+from dyorc.engine.actions import Action, AnswerRequest, FailRequest, ReleaseTensors, SetTimer
 from dyorc.engine.cells import Call
 from dyorc.engine.events import (
     BatchDone,
@@ -24,7 +24,7 @@ from dyorc.engine.events import (
     ValueFetched,
 )
 from dyorc.engine.scheduler import NS_PER_S, Scheduler
-from dyorc.engine.tasks import TaskRunner
+from dyorc.engine.tasks import TaskRunner, stored_ids
 from dyorc.engine.timers import Timer, TimerKind, Timers
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
 
@@ -47,12 +47,12 @@ class Engine:
                 raise ValueError(f"two programs are named {program.name!r}")
         self.config = config
         self._actions: list[Action] = []
-        self._timers = Timers()
-        self._deadlines: dict[int, Timer] = {}
-        self._now_ns = 0
+        self.timers = Timers()
+        self.deadlines: dict[int, Timer] = {}
+        self.now_ns = 0
         self.tasks = TaskRunner(config, deployed, self._submit, self._withdraw, self._emit)
         self.scheduler = Scheduler(
-            config, deployed.values(), self._timers, self.tasks.call_done, self.tasks.call_failed, self._actions.append
+            config, deployed.values(), self.timers, self.tasks.call_done, self.tasks.call_failed, self._actions.append
         )
 
     def handle(self, events: Iterable[Event], now_ns: int) -> list[Action]:
@@ -66,14 +66,14 @@ class Engine:
         Returns:
             Actions, to be carried out in order.
         """
-        self._now_ns = now_ns
+        self.now_ns = now_ns
         for event in events:
             self._apply(event)
-        for timer in self._timers.pop_due(now_ns):
+        for timer in self.timers.pop_due(now_ns):
             self._fire(timer)
         self.tasks.run()
         self.scheduler.form_batches(now_ns)
-        at_ns = self._timers.next_announcement()
+        at_ns = self.timers.next_announcement()
         if at_ns is not None:
             self._actions.append(SetTimer(at_ns))
         actions = self._actions[:]
@@ -85,9 +85,9 @@ class Engine:
             case RequestArrived():
                 self._arrive(event)
             case BatchDone():
-                self.scheduler.batch_done(event, self._now_ns)
+                self.scheduler.batch_done(event, self.now_ns)
             case BatchFailed():
-                self.scheduler.batch_failed(event, self._now_ns)
+                self.scheduler.batch_failed(event, self.now_ns)
             case ValueFetched():
                 self.tasks.fetched(event)
             case RequestCancelled(request_id=request_id):
@@ -107,11 +107,13 @@ class Engine:
         error = self._check_room(event)
         if error is not None:
             self._actions.append(FailRequest(event.request_id, error))
+            if stored := stored_ids(event.inputs):
+                self._actions.append(ReleaseTensors(stored))
             return
         deadline_ns = event.deadline_ns
         if deadline_ns is None:
-            deadline_ns = self._now_ns + int(self.config.request_timeout_s * NS_PER_S)
-        self._deadlines[event.request_id] = self._timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
+            deadline_ns = self.now_ns + int(self.config.request_timeout_s * NS_PER_S)
+        self.deadlines[event.request_id] = self.timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
         self.tasks.start(event, deadline_ns)
 
     def _check_room(self, event: RequestArrived) -> DyOrcError | None:
@@ -131,14 +133,14 @@ class Engine:
                 raise AssertionError(f"timer {timer.kind} with key {timer.key!r}")
 
     def _submit(self, call: Call) -> None:
-        self.scheduler.submit(call, self._now_ns)
+        self.scheduler.submit(call, self.now_ns)
 
     def _withdraw(self, call: Call) -> None:
         self.scheduler.withdraw(call)
 
     def _emit(self, action: Action) -> None:
         if isinstance(action, AnswerRequest | FailRequest):
-            timer = self._deadlines.pop(action.request_id, None)
+            timer = self.deadlines.pop(action.request_id, None)
             if timer is not None:
-                self._timers.cancel(timer)
+                self.timers.cancel(timer)
         self._actions.append(action)

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dyorc.authoring.decisions import Decision
 from dyorc.engine.cells import Argument, Call, Outcome
+from dyorc.errors import DyOrcError
 
 if TYPE_CHECKING:
     from dyorc.engine.tasks import Task
 
 Entry: TypeAlias = "Call | Task"
+
+
+_NO_OUTCOME = object()
 
 
 class BranchPoint:
@@ -26,15 +30,22 @@ class BranchPoint:
     Attributes:
         decision: As the workflow asked it.
         branches: What follows, by outcome.
+        error: What the workflow saw raised instead of an outcome; it may go on all the same.
     """
 
-    __slots__ = ("branches", "decision", "is_resolved", "outcome")
+    __slots__ = ("branches", "decision", "error", "is_resolved", "outcome")
 
     def __init__(self, decision: Decision) -> None:
         self.decision = decision
         self.branches: dict[Outcome, Segment] = {}
         self.is_resolved = False
         self.outcome: Outcome = None
+        self.error: DyOrcError | None = None
+
+    def fail(self, error: DyOrcError) -> None:
+        """Records that there is no outcome. What follows is a branch of its own: a workflow may catch the error and call on."""
+        self.error = error
+        self.resolve(_NO_OUTCOME)
 
     def resolve(self, outcome: Outcome) -> "Segment":
         """Records the true outcome; gives the segment that follows it."""

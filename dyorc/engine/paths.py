@@ -72,11 +72,14 @@ class Path:
         self._cursor = 0
         self._make_entry = make_entry
         self._wanted: Any = None
+        self._refusal: WorkflowError | None = None
         self.issued: list[Entry] = []
         """Calls and tasks that are new; the engine takes them from here."""
         tensors, values = iter(inputs), iter(statics)
         arguments = {p.name: next(tensors if isinstance(p, TensorSpec) else values) for p in workflow.signature.parameters}
-        self._coroutine: Coroutine[Any, Any, Any] = workflow.function(*arguments.values())
+        by_name = list(arguments)[len(arguments) - workflow.function.__code__.co_kwonlyargcount :]
+        named = {name: arguments.pop(name) for name in by_name}
+        self._coroutine: Coroutine[Any, Any, Any] = workflow.function(*arguments.values(), **named)
 
     def run(self) -> Stop:
         """Runs on as far as the values allow."""
@@ -98,6 +101,8 @@ class Path:
             if self._wanted is None:
                 self._wanted = self._coroutine.send(None)
             while True:
+                if self._refusal is not None:
+                    raise self._refusal
                 reply = self._reply(self._wanted)
                 if isinstance(reply, Blocked):
                     return reply
@@ -106,12 +111,15 @@ class Path:
                 else:
                     self._wanted = self._coroutine.send(reply[0])
         except StopIteration as stop:
-            return self._returned(stop.value)
+            return self._returned(stop.value) if self._refusal is None else Raised(self._refusal)
         except DyOrcError as error:
             self.close()
-            return Raised(error)
+            return Raised(self._refusal or error)
         except Exception as error:
-            where = _line_of(error, self._workflow)
+            if self._refusal is not None:
+                return Raised(self._refusal)
+            where = self._line_of(error)
+            self.close()
             wrapped = WorkflowError(f"workflow {self._workflow.name!r} raised {type(error).__name__}: {error} ({where})")
             wrapped.__cause__ = error
             return Raised(wrapped)
@@ -148,19 +156,25 @@ class Path:
     def _decide(self, decision: Decision) -> Blocked | DyOrcError | tuple[Any]:
         point = self._branch_point(decision)
         if not point.is_resolved:
-            refs = (decision.ref,)
-            if missing := self._values(refs) or self._failure(refs):
-                return missing
-            try:
-                point.resolve(decision.decide(_look(decision.ref)))
-            except DyOrcError as error:
-                return error
-            except Exception as error:
-                where = _line_of(error, self._workflow)
-                return WorkflowError(f"the predicate of a decision raised {type(error).__name__}: {error} ({where})")
+            if blocked := self._values((decision.ref,)):
+                return blocked
+            self._resolve(point, decision)
         self._segment = point.branches[point.outcome]
         self._cursor = 0
-        return (point.outcome,)
+        return point.error or (point.outcome,)
+
+    def _resolve(self, point: BranchPoint, decision: Decision) -> None:
+        """Takes a decision whose value is at hand, or has failed."""
+        if error := self._failure((decision.ref,)):
+            point.fail(error)
+            return
+        try:
+            point.resolve(decision.decide(_look(decision.ref)))
+        except DyOrcError as error:
+            point.fail(error)
+        except Exception as error:
+            where = self._line_of(error)
+            point.fail(WorkflowError(f"the predicate of a decision raised {type(error).__name__}: {error} ({where})"))
 
     def _branch_point(self, decision: Decision) -> BranchPoint:
         """The journal's point for a decision; the path does not move until it is resolved."""
@@ -171,7 +185,7 @@ class Path:
             case BranchPoint() as point if self._cursor == len(self._segment.entries) and point.same_as(decision):
                 return point
             case _:
-                raise self._nondeterministic(f"a decision by dyorc.{decision.kind.value}")
+                raise self.nondeterministic(f"a decision by dyorc.{decision.kind.value}")
 
     def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
         """Takes down a call: from the journal if it knows it, else as a new entry."""
@@ -180,18 +194,23 @@ class Path:
         if self._cursor < len(entries):
             entry = entries[self._cursor]
             if not _is_same(entry, callee, arguments, statics):
-                raise self._nondeterministic(f"a call of {callee.name!r}")
+                raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
         elif self._segment.end is not None:
-            raise self._nondeterministic(f"a call of {callee.name!r}")
+            raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
         else:
             try:
                 entry = self._make_entry(callee, arguments, statics)
             except WorkflowError as error:
-                raise type(error)(f"{error} ({self._current_line()})") from None
+                raise self._refuse(type(error)(f"{error} ({self._current_line()})")) from None
             entries.append(entry)
             self.issued.append(entry)
         self._cursor += 1
         return Ref(entry.cell, callee.signature.outputs)
+
+    def _refuse(self, error: WorkflowError) -> WorkflowError:
+        """Remembers an error that ends the run even if the workflow's code catches it: the journal knows nothing of that call."""
+        self._refusal = self._refusal or error
+        return error
 
     def _returned(self, value: Any) -> Stop:
         workflow = self._workflow
@@ -212,10 +231,11 @@ class Path:
             or self._cursor < len(self._segment.entries)
             or not all(a.same_as(b) for a, b in zip(end, result, strict=True))
         ):
-            return Raised(self._nondeterministic("its result"))
+            return Raised(self.nondeterministic("its result"))
         return Returned(result)
 
-    def _nondeterministic(self, now: str) -> NondeterministicWorkflowError:
+    def nondeterministic(self, now: str) -> NondeterministicWorkflowError:
+        """The error of a run that came to something else than its journal says."""
         segment = self._segment
         if self._cursor < len(segment.entries):
             before = f"a call of {segment.entries[self._cursor].callee.name!r}"
@@ -228,6 +248,16 @@ class Path:
             f"arguments, where it had come to {before} ({self._current_line()}); random numbers, clocks and I/O belong "
             f"into programs"
         )
+
+    def _line_of(self, error: BaseException) -> str:
+        """The last line of the user's own file that an exception passed through; if none, where the coroutine stands."""
+        file = self._workflow.function.__code__.co_filename
+        traceback, line = error.__traceback__, 0
+        while traceback is not None:
+            if traceback.tb_frame.f_code.co_filename == file:
+                line = traceback.tb_lineno
+            traceback = traceback.tb_next
+        return _place(file, line) if line else self._current_line()
 
     def _current_line(self) -> str:
         """Where the coroutine stands, as deep as the user's own file goes."""
@@ -266,17 +296,6 @@ def _look(ref: Ref) -> Any:
     if ref.field is None:
         return ref.outputs.build([as_value(array) for array in arrays])
     return as_value(apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field])
-
-
-def _line_of(error: BaseException, workflow: Workflow) -> str:
-    """The last line of the user's own file that an exception passed through."""
-    file = workflow.function.__code__.co_filename
-    traceback, found = error.__traceback__, None
-    while traceback is not None:
-        if found is None or traceback.tb_frame.f_code.co_filename == file:
-            found = traceback
-        traceback = traceback.tb_next
-    return _place(found.tb_frame.f_code.co_filename, found.tb_lineno) if found else _place(file, 0)
 
 
 def _place(file: str, line: int) -> str:

@@ -88,6 +88,10 @@ class Pool:
     def remove(self, replica: Replica) -> None:
         """A replica is gone."""
         del self.replicas[replica.replica_id]
+        if not self.replicas:
+            # What went wrong beside a replica that worked does not tell what the next attempt will do.
+            self.num_load_failures = 0
+            self.load_error = None
         self._leave_idle(replica)
         replica.prefetch_ns = NEVER_NS
 
@@ -103,6 +107,10 @@ class Pool:
         if len(replica.batches) < self._max_in_flight:
             replica.prefetch_ns = prefetch_ns
             heapq.heappush(self._prefetchable, (prefetch_ns, replica.replica_id))
+            if len(self._prefetchable) > 2 * len(self.replicas) + 64:
+                # Outdated entries leave when they come to the top, which a program with replicas to spare never looks at.
+                self._prefetchable = [(r.prefetch_ns, r.replica_id) for r in self.replicas.values() if r.prefetch_ns != NEVER_NS]
+                heapq.heapify(self._prefetchable)
         else:
             replica.prefetch_ns = NEVER_NS
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
-from dyorc.engine.actions import Action, DispatchBatch, FormReason, ReplaceReplica
+from dyorc.engine.actions import Action, DispatchBatch, FormReason, ReleaseTensors, ReplaceReplica
 from dyorc.engine.cells import Call, CallState
 from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined
 from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
@@ -156,9 +156,11 @@ class Scheduler:
         """A batch ran."""
         batch = self._take_back(event.replica_id, event.batch_id, now_ns)
         if batch is None:
+            self._release(event)
             return
         pool = batch.replica.pool
         if len(event.outputs) != len(batch.calls):
+            self._release(event)
             message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
             self._split_or_fail(batch, ProgramError(pool.program.name, "TransportError", message))
             return
@@ -166,6 +168,12 @@ class Scheduler:
         batch.replica.latency.observe(len(batch.calls), event.execute_s)
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
             self._done(call, outputs)
+
+    def _release(self, event: BatchDone) -> None:
+        """Nobody waits for this result any more."""
+        stored = [tensor.tensor_id for outputs in event.outputs for tensor in outputs if tensor.tensor_id]
+        if stored:
+            self._emit(ReleaseTensors(stored))
 
     def batch_failed(self, event: BatchFailed, now_ns: int) -> None:
         """A program raised: a batch of one fails; a larger one is halved and tried again, so that one bad input fails alone."""
@@ -178,10 +186,12 @@ class Scheduler:
     def _split_or_fail(self, batch: Batch, error: ProgramError) -> None:
         pool = batch.replica.pool
         calls = [call for call in batch.calls if call.state is CallState.RUNNING]
-        if len(calls) > 1 and pool.program.options.is_repeatable:
+        if len(batch.calls) > 1 and pool.program.options.is_repeatable:
+            # Also if one call is left: the bad input may have been that of a call which nobody needs any more.
             middle = len(calls) // 2
-            pool.queue.add_retry(calls[:middle])
-            pool.queue.add_retry(calls[middle:])
+            for part in (calls[:middle], calls[middle:]):
+                if part:
+                    pool.queue.add_retry(part)
             return
         for call in calls:
             self._failed(call, error)
@@ -233,7 +243,7 @@ class Scheduler:
         elif len(calls) == max_size:
             reason = FormReason.FULL
         else:
-            reason = FormReason.SHARED if len(calls) == size else FormReason.QUEUE_EMPTIED
+            reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
         self._dispatch(pool, replica or pool.place(calls), calls, reason, now_ns)
         return True
 

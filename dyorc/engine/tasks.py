@@ -108,9 +108,10 @@ class Request:
         order: Place of its calls in every queue.
         stored: Ids of tensors that are kept for it.
         num_effects: Impure calls and tasks that have not ended; the request is kept until they have.
+        has_effects: Whether it ever made such a call.
     """
 
-    __slots__ = ("is_answered", "num_calls", "num_effects", "order", "request_id", "root", "stored")
+    __slots__ = ("has_effects", "is_answered", "num_calls", "num_effects", "order", "request_id", "root", "stored")
 
     def __init__(self, request_id: int, order: Order) -> None:
         self.request_id = request_id
@@ -119,6 +120,7 @@ class Request:
         self.stored: list[int] = []
         self.num_calls = 0
         self.num_effects = 0
+        self.has_effects = False
         self.is_answered = False
 
 
@@ -127,6 +129,11 @@ def is_effect(entry: Entry) -> bool:
     if isinstance(entry, Call):
         return not entry.callee.options.pure
     return not entry.callee.is_pure
+
+
+def stored_ids(tensors: Iterable[TensorRef]) -> list[int]:
+    """Names of the tensors that are kept somewhere until they are released."""
+    return [tensor.tensor_id for tensor in tensors if tensor.tensor_id]
 
 
 class TaskRunner:
@@ -153,13 +160,13 @@ class TaskRunner:
         self._withdraw = withdraw
         self._emit = emit
         self.requests: dict[int, Request] = {}
-        self._runnable: deque[Task] = deque()
-        self._settled: deque[Cell] = deque()
+        self.runnable: deque[Task] = deque()
+        self.settled: deque[Cell] = deque()
         self._num_arrived = 0
         self._num_call_ids = 0
         self._num_checks: Counter[Workflow] = Counter()
         self._fetching: dict[int, Cell] = {}
-        self._fetch_waiters: dict[Cell, list[Task]] = {}
+        self.fetch_waiters: dict[Cell, list[Task]] = {}
         self._num_fetches = 0
 
     # Requests
@@ -168,7 +175,7 @@ class TaskRunner:
         """Takes a request in. Nothing runs before `run`."""
         self._num_arrived += 1
         request = Request(event.request_id, (deadline_ns, -event.priority, self._num_arrived))
-        request.stored.extend(tensor.tensor_id for tensor in event.inputs if tensor.tensor_id)
+        request.stored.extend(stored_ids(event.inputs))
         arguments = tuple(Argument(Cell.ready(tensor), 0) for tensor in event.inputs)
         request.root = Task(request, event.workflow, arguments, event.statics)
         self.requests[event.request_id] = request
@@ -185,17 +192,17 @@ class TaskRunner:
 
     def run(self) -> None:
         """Carries results on and steps tasks until all of them wait."""
-        while self._settled or self._runnable:
-            while self._settled:
-                self._tell_dependents(self._settled.popleft())
-            if self._runnable:
-                self._step(self._runnable.popleft())
+        while self.settled or self.runnable:
+            while self.settled:
+                self._tell_dependents(self.settled.popleft())
+            if self.runnable:
+                self._step(self.runnable.popleft())
 
     # Results from the scheduler
 
     def call_done(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
         """A call ran."""
-        stored = [tensor.tensor_id for tensor in outputs if tensor.tensor_id]
+        stored = stored_ids(outputs)
         if call.state is CallState.WITHDRAWN:
             if stored:
                 self._emit(ReleaseTensors(stored))
@@ -220,14 +227,14 @@ class TaskRunner:
         else:
             cell.state = CellState.FAILED
             cell.error = event.error
-        for task in self._fetch_waiters.pop(cell, ()):
+        for task in self.fetch_waiters.pop(cell, ()):
             self._arrived(task)
 
     # Tasks
 
     def _open(self, task: Task) -> None:
         task.path = Path(task.callee, task.inputs(), task.statics, task.journal, partial(self._make_entry, task))
-        self._runnable.append(task)
+        self.runnable.append(task)
 
     def _make_entry(
         self, task: Task, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
@@ -282,6 +289,7 @@ class TaskRunner:
             task.entries.append(entry)
             if is_effect(entry):
                 task.request.num_effects += 1
+                task.request.has_effects = True
             if isinstance(entry, Task):
                 self._open(entry)
                 continue
@@ -353,8 +361,9 @@ class TaskRunner:
         path = Path(task.callee, task.inputs(), task.statics, task.journal, refuse)
         stop = path.run()
         if isinstance(stop, Blocked):
+            error = path.nondeterministic("a value that it had not looked at")
             path.close()
-            return InternalError(f"a replay of workflow {task.callee.name!r} waits for a value that its first run had")
+            return error
         return stop.error if isinstance(stop, Raised) else None
 
     # Values on their way
@@ -365,7 +374,7 @@ class TaskRunner:
 
     def _fetch(self, task: Task, cell: Cell) -> None:
         task.num_awaited += 1
-        waiters = self._fetch_waiters.setdefault(cell, [])
+        waiters = self.fetch_waiters.setdefault(cell, [])
         waiters.append(task)
         if len(waiters) == 1:
             self._num_fetches += 1
@@ -374,12 +383,12 @@ class TaskRunner:
 
     def _settle(self, cell: Cell, tensors: tuple[TensorRef, ...]) -> None:
         cell.fill(tensors)
-        self._settled.append(cell)
+        self.settled.append(cell)
 
     def _fail(self, cell: Cell, error: DyOrcError) -> None:
         cell.state = CellState.FAILED
         cell.error = error
-        self._settled.append(cell)
+        self.settled.append(cell)
 
     def _tell_dependents(self, cell: Cell) -> None:
         dependents, cell.dependents = cell.dependents, []
@@ -398,7 +407,7 @@ class TaskRunner:
     def _arrived(self, task: Task) -> None:
         task.num_awaited -= 1
         if not task.num_awaited and task.is_live:
-            self._runnable.append(task)
+            self.runnable.append(task)
 
     def _ended(self, entry: Entry) -> None:
         """A call or task has settled or was withdrawn: count its effect, answer if it is the root."""
@@ -430,15 +439,21 @@ class TaskRunner:
 
     def _forget_if_done(self, request: Request) -> None:
         is_done = request.is_answered and not request.num_effects
-        if is_done and self.requests.pop(request.request_id, None) and request.stored:
+        if not is_done or self.requests.pop(request.request_id, None) is None:
+            return
+        if request.has_effects and request.root is not None:
+            self._abandon(request.root)  # an effect that failed early leaves behind what it did not wait for
+        if request.stored:
             self._emit(ReleaseTensors(request.stored))
+        if request.root is not None:
+            _dismantle(request.root)
 
     def _withdraw_unneeded(self, task: Task) -> None:
         """A task's coroutine has ended: takes back what neither its result nor an effect needs."""
-        live = [entry for entry in task.entries if entry.cell.state is CellState.PENDING and not _is_withdrawn(entry)]
+        live = [entry for entry in task.entries if _is_unfinished(entry)]
         if not live:
             return
-        needed = set(_closure([argument.cell for argument in task.result] + [entry.cell for entry in live if is_effect(entry)]))
+        needed = set(_closure([argument.cell for argument in task.result] + [effect.cell for effect in _live_effects(task)]))
         for entry in live:
             if entry not in needed:
                 self._abandon(entry)
@@ -448,11 +463,12 @@ class TaskRunner:
         pending: list[Entry] = [entry]
         while pending:
             entry = pending.pop()
-            if entry.cell.state is not CellState.PENDING or _is_withdrawn(entry):
+            if isinstance(entry, Task) and entry.state is not TaskState.WITHDRAWN:
+                pending.extend(entry.entries)  # also of a task that has settled: its effects may still wait
+            if not _is_unfinished(entry):
                 continue
             if isinstance(entry, Task):
                 entry.state = TaskState.WITHDRAWN
-                pending.extend(entry.entries)
                 if entry.path:
                     entry.path.close()
             else:
@@ -466,12 +482,37 @@ class TaskRunner:
             request.num_effects -= 1
 
 
-def _is_withdrawn(entry: Entry) -> bool:
-    return entry.state in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
+def _dismantle(root: Task) -> None:
+    """Cuts the cycles in a finished tree of tasks, so that its memory is freed now and not by the garbage collector."""
+    pending = [root]
+    while pending:
+        task = pending.pop()
+        for entry in task.entries:
+            entry.cell.producer = None
+            if isinstance(entry, Task):
+                pending.append(entry)
+        task.cell.producer = None
+        task.entries = []
+        task.path = None
+
+
+def _is_unfinished(entry: Entry) -> bool:
+    return entry.cell.state is CellState.PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
+
+
+def _live_effects(task: Task) -> Iterator[Entry]:
+    """Unfinished calls and tasks with an effect below `task`, also in tasks that have settled."""
+    pending = [task] if task.request.num_effects else []
+    while pending:
+        for entry in pending.pop().entries:
+            if isinstance(entry, Task):
+                pending.append(entry)
+            if is_effect(entry) and _is_unfinished(entry):
+                yield entry
 
 
 def _closure(cells: Iterable[Cell]) -> Iterator[Entry]:
-    """Everything unfinished that `cells` depend on, within their task."""
+    """Everything unfinished that `cells` depend on, in their task and in those that passed it values."""
     seen: set[Cell] = set()
     pending = list(cells)
     while pending:

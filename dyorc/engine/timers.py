@@ -1,6 +1,7 @@
 """Everything that has to happen at a time, behind the one timer that the shell keeps."""
 
 import heapq
+from collections.abc import Iterator
 from enum import Enum, auto
 
 
@@ -38,6 +39,10 @@ class Timers:
 
     def __len__(self) -> int:
         return len(self._heap) - self._num_cancelled
+
+    def __iter__(self) -> Iterator[Timer]:
+        """Those that will fire, in no particular order."""
+        return (timer for timer in self._heap if not timer.is_cancelled)
 
     def set(self, at_ns: int, kind: TimerKind, key: int | str) -> Timer:
         """A new timer."""

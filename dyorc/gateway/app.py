@@ -36,10 +36,13 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        if scope["type"] == "http" and scope["method"] == "POST" and (match := self._inference.match(scope["path"])):
+        match = self._inference.match(scope["path"]) if scope["type"] == "http" else None
+        if match is None:
+            await self._control(scope, receive, send)
+        elif scope["method"] == "POST":
             await self._inference(scope, receive, send, *match)
         else:
-            await self._control(scope, receive, send)
+            await JSONResponse({"error": "Method Not Allowed"}, 405, {"Allow": "POST"})(scope, receive, send)
 
 
 def _control_app(catalog: Catalog, status: StatusBoard) -> FastAPI:

@@ -1,6 +1,5 @@
 """The inference route. A plain ASGI function: it is the hot path, and a framework around it would cost more than all it does."""
 
-import asyncio
 from typing import Any
 
 import structlog
@@ -9,14 +8,15 @@ from starlette.types import Receive, Scope, Send
 from dyorc.config import GatewayConfig
 from dyorc.errors import DyOrcError, InvalidInputError, PayloadTooLargeError, RequestCancelledError
 from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.disconnects import DisconnectWatch
 from dyorc.gateway.http_errors import Header, error_body, retry_headers, status_of
 from dyorc.gateway.protocol import decode_request, encode_response
 from dyorc.orchestrator.orchestrator import Orchestrator
 
 _log = structlog.get_logger("dyorc.gateway")
 
-_WATCH_AFTER_S = 0.1
-"""A request that takes longer is cancelled when its client goes away. Watching costs a task; short requests go without."""
+_MAX_LENGTH_DIGITS = 18
+"""Of a length in a header; Python refuses to read numbers of thousands of digits."""
 
 _MAX_DRAIN_RATIO = 4
 """Of a body that is too large, up to this many times the limit is read and thrown away, so that the client reads the answer."""
@@ -29,6 +29,7 @@ class InferenceRoute:
         self._catalog = catalog
         self._orchestrator = orchestrator
         self._config = config
+        self._watch = DisconnectWatch()
 
     @staticmethod
     def match(path: str) -> tuple[str, str | None] | None:
@@ -71,7 +72,7 @@ class InferenceRoute:
         model = self._catalog.model(model_name, version)
         request = decode_request(body, json_bytes, model)
         inference = self._orchestrator.infer(model.workflow, request.arrays, request.statics, request.timeout_s, request.priority)
-        arrays = await _unless_gone(inference, receive)
+        arrays = await self._watch.until_done_or_gone(inference, receive)
         return encode_response(model, request, arrays)
 
     async def _read_body(self, receive: Receive, announced_bytes: int | None) -> bytes:
@@ -104,9 +105,9 @@ def _read_headers(scope: Scope) -> tuple[int | None, int | None]:
     json_bytes = announced_bytes = None
     for name, value in scope["headers"]:
         if name == b"inference-header-content-length":
-            if not value.isdigit():
+            if not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS:
                 raise InvalidInputError(
-                    f"Inference-Header-Content-Length is {value.decode('latin-1')!r}, expected a number of bytes"
+                    f"Inference-Header-Content-Length is {value[:_MAX_LENGTH_DIGITS].decode('latin-1')!r}, expected a number of bytes"
                 )
             json_bytes = int(value)
         elif name == b"content-length":
@@ -114,35 +115,3 @@ def _read_headers(scope: Scope) -> tuple[int | None, int | None]:
         elif name == b"content-encoding" and value.lower() != b"identity":
             raise InvalidInputError(f"Content-Encoding {value.decode('latin-1')!r} is not supported, expected none")
     return json_bytes, announced_bytes
-
-
-async def _unless_gone(inference: Any, receive: Receive) -> Any:
-    """The result, unless the client goes away first: then the request is cancelled."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    watcher: asyncio.Task[None] | None = None
-    is_gone = False
-
-    async def watch() -> None:
-        nonlocal is_gone
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        is_gone = True
-        if task is not None:
-            task.cancel()
-
-    def start_watching() -> None:
-        nonlocal watcher
-        watcher = loop.create_task(watch())
-
-    timer = loop.call_later(_WATCH_AFTER_S, start_watching)
-    try:
-        return await inference
-    except asyncio.CancelledError:
-        if is_gone:
-            raise RequestCancelledError("the client went away") from None
-        raise
-    finally:
-        timer.cancel()
-        if watcher is not None:
-            watcher.cancel()

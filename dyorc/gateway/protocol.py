@@ -5,7 +5,7 @@ A body is JSON; with the extension, JSON of a given length and then the raw tens
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from dyorc.arrays import Array, dtype_of, numpy_dtype
-from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.spec import Signature, StaticValue
 from dyorc.errors import InvalidInputError, TransportError
 from dyorc.gateway.catalog import Model
 from dyorc.tensor import ITEM_BYTES, DType
@@ -89,6 +89,7 @@ def decode_request(body: bytes | memoryview, json_bytes: int | None, model: Mode
         raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
     given = _read_inputs(request.inputs, view[json_bytes:])
     signature = model.signature
+    _refuse_unknown(given, signature)
     tensors, statics = signature.bind((), given | _static_parameters(request, model))
     if swapped := [spec.name for spec, value in zip(signature.inputs, tensors, strict=True) if not isinstance(value, np.ndarray)]:
         raise InvalidInputError(f"{signature.owner}: {swapped[0]!r} is a tensor; it belongs into 'inputs', not into 'parameters'")
@@ -101,6 +102,15 @@ def decode_request(body: bytes | memoryview, json_bytes: int | None, model: Mode
         timeout_s=_timeout_s(request.parameters),
         priority=_priority(request.parameters),
     )
+
+
+def _refuse_unknown(given: Iterable[str], signature: Signature) -> None:
+    names = signature.input_group.names
+    for name in given:
+        if name in signature.names() and name not in names:
+            raise InvalidInputError(f"{signature.owner}: {name!r} is no tensor; it belongs into 'parameters', not into 'inputs'")
+        if name not in names:
+            raise InvalidInputError(f"{signature.owner} has no input {name!r}; expected {list(names)}")
 
 
 def _read_inputs(inputs: Sequence[_Input], rest: memoryview) -> dict[str, Any]:
@@ -184,19 +194,39 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
         raise refusal from None
     if found.size == 0:
         return found.astype(target)
-    allowed = {"b": "b", "i": "iu", "f": "iuf"}[kind]
-    if found.dtype.kind not in allowed:
+    if kind == "i" and found.dtype.kind in "fO":
+        found = _whole_numbers(data)  # NumPy makes floats or objects of numbers that are too large for its first guess
+    allowed = {"b": "b", "i": "iuO", "f": "iuf"}[kind]
+    if found is None or found.dtype.kind not in allowed:
         raise refusal
     if kind == "i":
         limits = np.iinfo(target)
         if found.min() < limits.min or found.max() > limits.max:
             raise InvalidInputError(f"input {name!r} holds a number outside of {dtype}: {found.min()} to {found.max()}")
-    return found.astype(target)
+    with np.errstate(over="ignore"):
+        array = found.astype(target)
+    if kind == "f" and not np.isfinite(array).all():  # JSON itself has no infinity
+        raise InvalidInputError(f"input {name!r} holds a number outside of {dtype}: {found.min()} to {found.max()}")
+    return array
+
+
+def _whole_numbers(data: list[Any]) -> Array | None:
+    """Nested lists of Python integers of any size; None if that is not what they are."""
+    try:
+        found = np.array(data, dtype=object)
+    except ValueError:
+        return None
+    return found if all(type(item) is int for item in found.reshape(-1).tolist()) else None
 
 
 def _static_parameters(request: _Request, model: Model) -> dict[str, Any]:
     known = {spec.name for spec in model.signature.statics}
     given = {name: value for name, value in request.parameters.items() if name in known}
+    for name, value in request.parameters.items():
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            raise InvalidInputError(
+                f"parameter {name!r} is a number of {value.bit_length()} bits, expected at most 64, with its sign"
+            )
     unknown = [
         name for name in request.parameters if name not in known and name not in _RESERVED and not name.startswith("triton_")
     ]

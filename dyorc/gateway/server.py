@@ -40,6 +40,7 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_graceful_shutdown=max(1, round(config.drain_timeout_s)),
             )
         )

@@ -75,7 +75,7 @@ class Orchestrator:
 
     def __init__(self, programs: Sequence[Program], address: str, engine: EngineConfig, link: LinkConfig, node: str = "") -> None:
         self._engine = Engine(engine, programs)
-        self._link = RouterLink(address, link, self._received, self._lost)
+        self._link = RouterLink(address, link, self._received, self._flush_now, self._lost)
         self._node = node
         self._events: list[Event] = []
         self._is_flush_due = False
@@ -152,8 +152,14 @@ class Orchestrator:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Hands the engine all that has come, and does what it says."""
+        """The turn of the loop is over."""
         self._is_flush_due = False
+        self._flush_now()
+
+    def _flush_now(self) -> None:
+        """Hands the engine all that has come, and does what it says."""
+        if not self._events:
+            return
         events, self._events = self._events, []
         for action in self._engine.handle(events, time.monotonic_ns()):
             self._carry_out(action)
@@ -188,8 +194,10 @@ class Orchestrator:
     def _batch_done(self, message: BatchReply, frames: Sequence[Frame]) -> BatchDone | BatchFailed:
         try:
             columns = decode_columns(message.columns, [memoryview(frame).toreadonly() for frame in frames])
+            if len({len(column) for column in columns}) > 1:
+                raise TransportError(f"outputs of {[len(column) for column in columns]} calls in one batch")
             outputs = [tuple(self._keep(array) for array in row) for row in zip(*columns, strict=True)]
-        except (TransportError, ValueError) as error:
+        except TransportError as error:
             return BatchFailed(message.replica_id, message.batch_id, "TransportError", str(error))
         return BatchDone(message.replica_id, message.batch_id, outputs, message.execute_s)
 
@@ -242,9 +250,13 @@ class Orchestrator:
 
     def _dispatch(self, action: DispatchBatch) -> None:
         columns = [[self._array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
-        headers, frames = encode_columns(columns)
+        try:
+            headers, frames = encode_columns(columns)
+            message = encode(BatchRequest(action.batch_id, headers, action.statics))
+        except (TransportError, ValueError, OverflowError) as error:  # for example a parameter that is no 64-bit number
+            self._post(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
+            return
         peer = self._replicas.get(action.replica_id)
-        message = encode(BatchRequest(action.batch_id, headers, action.statics))
         if peer is None or not self._link.send(peer, [message, *frames]):
             self._post(ReplicaLeft(action.replica_id, "not reachable"))
 

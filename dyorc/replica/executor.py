@@ -17,6 +17,7 @@ from dyorc.arrays import Array, as_array, dtype_of, numpy_to_torch
 from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.spec import Framework, StaticSpec, StaticValue, TensorSpec
 from dyorc.errors import InvalidInputError, ProgramLoadError
+from dyorc.tensor import DType
 from dyorc.transport.codec import Rows
 
 
@@ -38,7 +39,7 @@ class BatchError:
 
     @classmethod
     def of(cls, error: BaseException) -> "BatchError":
-        return cls(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
+        return cls(type(error).__name__, _sendable(str(error)), _sendable("".join(traceback.format_exception(error))))
 
 
 class Executor:
@@ -112,7 +113,8 @@ class Executor:
                 array = np.stack(list(rows))
             else:
                 padding = self._program.options.pad
-                array = np.full((len(rows), *shape), padding.value if padding else 0, rows[0].dtype)
+                fill = b"" if spec.dtype is DType.BYTES else padding.value if padding else 0
+                array = np.full((len(rows), *shape), fill, rows[0].dtype)
                 for row, place in zip(rows, array, strict=True):
                     place[tuple(slice(0, size) for size in row.shape)] = row
         return numpy_to_torch(array) if spec.framework is Framework.TORCH else array
@@ -158,3 +160,8 @@ class Executor:
             spec.name: [(axis, *sources[dim.name]) for axis, dim in enumerate(spec.dims) if dim.name in sources]
             for spec in signature.outputs.tensors
         }
+
+
+def _sendable(text: str) -> str:
+    """Text that UTF-8 can carry: file names in errors may hold lone surrogates."""
+    return text.encode(errors="replace").decode()

@@ -80,7 +80,7 @@ class Worker:
             raise RuntimeError(f"program {self._name!r} has been running one batch for more than {self._timeout_s} s")
 
     def _main(self) -> None:
-        link = DealerLink(self._address, self._config)
+        link = DealerLink(self._address, self._config, self._config.announce_interval_s)
         try:
             link.send([encode(Loading(self._replica_id, self._name))])
             executor = self._load(link)
@@ -88,7 +88,7 @@ class Worker:
             hello = encode(Hello(self._replica_id, self._name, self._node, os.getpid()))
             link.send([hello])
             while not self._stopping.is_set():
-                frames = link.receive(self._config.announce_interval_s)
+                frames = link.receive()
                 if frames is None:
                     link.send([hello])
                 else:

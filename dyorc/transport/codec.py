@@ -24,6 +24,13 @@ Rows: TypeAlias = Array | Sequence[Array]
 _JOIN_LIMIT_BYTES = 64 * 1024
 """Rows up to this size are joined into one frame: a copy costs less than a frame. Larger ones are sent from where they lie."""
 
+_MAX_STACKED = 2**20
+"""Calls in a frame off the wire; a number beyond would be an endless loop over rows of no bytes."""
+
+_MAX_RANK = 64
+_MAX_SIZE = 2**48
+"""Bounds of shapes off the wire: NumPy's most dimensions, and far more elements than a machine holds."""
+
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
     """Header of a column.
@@ -64,20 +71,29 @@ def decode_column(column: Column, frames: Sequence[Frame]) -> Rows:
     Raises:
         TransportError: If a frame's length does not fit its shape.
     """
-    if len(frames) != len(column.shapes) or any(size < 0 for shape in column.shapes for size in shape):
+    if len(frames) != len(column.shapes):
         raise TransportError(f"a column of {len(column.shapes)} frames came as {len(frames)}")
+    if not 0 <= column.num_stacked <= _MAX_STACKED or (column.num_stacked and len(frames) != 1):
+        raise TransportError(f"a column stacks {column.num_stacked} calls in {len(frames)} frames, expected them in one")
+    stack = (column.num_stacked,) if column.num_stacked else ()
+    shapes = [_checked_shape((*stack, *shape)) for shape in column.shapes]
     if column.dtype is DType.BYTES:
-        return [decode_bytes(frame, shape) for frame, shape in zip(frames, column.shapes, strict=True)]
-    dtype = numpy_dtype(column.dtype)
-    if column.num_stacked:
-        shape = (column.num_stacked, *column.shapes[0])
-        _check_length(frames[0], column.dtype, shape)
-        return np.frombuffer(frames[0], dtype).reshape(shape)
+        return [decode_bytes(frame, shape) for frame, shape in zip(frames, shapes, strict=True)]
     arrays: list[Array] = []
-    for frame, shape in zip(frames, column.shapes, strict=True):
+    for frame, shape in zip(frames, shapes, strict=True):
         _check_length(frame, column.dtype, shape)
-        arrays.append(np.frombuffer(frame, dtype).reshape(shape))
-    return arrays
+        try:
+            arrays.append(np.frombuffer(frame, numpy_dtype(column.dtype)).reshape(shape))
+        except ValueError as error:
+            raise TransportError(f"a frame cannot have the shape {list(shape)}: {error}") from error
+    return arrays[0] if column.num_stacked else arrays
+
+
+def _checked_shape(shape: Shape) -> Shape:
+    """A shape off the wire that NumPy can have."""
+    if len(shape) > _MAX_RANK or any(not 0 <= size <= _MAX_SIZE for size in shape):
+        raise TransportError(f"a shape of {len(shape)} sizes is not one of at most {_MAX_RANK} sizes from 0 to {_MAX_SIZE}")
+    return shape
 
 
 def _raw(array: Array) -> Frame:

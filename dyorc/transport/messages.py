@@ -89,7 +89,7 @@ def decode(frame: Frame) -> Message:
     """
     try:
         message = _decoder.decode(frame)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise TransportError(f"a header of {len(frame)} bytes is no message: {error}") from error
     if isinstance(message, Hello | LoadFailure | Loading) and message.version != PROTOCOL_VERSION:
         raise TransportError(f"a replica of {message.program!r} speaks version {message.version}, expected {PROTOCOL_VERSION}")

@@ -26,15 +26,23 @@ class RouterLink:
     Args:
         address: Where to listen, e.g. ``ipc:///path`` or ``tcp://127.0.0.1:*``.
         received: Called with the peer's key and the frames of each message.
+        drained: Called when no more messages are there, after some were.
         lost: Called with the peer's key when its connection is gone.
     """
 
     def __init__(
-        self, address: str, config: LinkConfig, received: Callable[[bytes, Sequence[Frame]], None], lost: Callable[[bytes], None]
+        self,
+        address: str,
+        config: LinkConfig,
+        received: Callable[[bytes, Sequence[Frame]], None],
+        drained: Callable[[], None],
+        lost: Callable[[bytes], None],
     ) -> None:
         self._address = address
         self._config = config
         self._received = received
+        self._drained = drained
+        self._is_check_due = False
         self._lost = lost
         self._peers_by_fd: dict[int, bytes] = {}
 
@@ -52,6 +60,8 @@ class RouterLink:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.FD, self._drain)
         self._loop.add_reader(self._monitor.FD, self._drain_monitor)
+        self._drain()  # ZeroMQ's descriptors announce nothing to who has never looked
+        self._drain_monitor()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -72,22 +82,26 @@ class RouterLink:
                 return False
             raise
         # The descriptor signals edges: a message that came during the send would not be announced again.
-        self._loop.call_soon(self._drain)
+        if not self._is_check_due:
+            self._is_check_due = True
+            self._loop.call_soon(self._drain)
         return True
 
     def _drain(self) -> None:
-        if self._socket.closed:
+        self._is_check_due = False
+        if self._socket.closed or not _is_readable(self._socket):
             return
-        while _is_readable(self._socket):
+        while True:
             try:
                 parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                return
+                break
             peer = parts[0].bytes
             fd = parts[-1].get(zmq.SRCFD)
             if isinstance(fd, int):
                 self._peers_by_fd[fd] = peer
             self._received(peer, [part.buffer for part in parts[1:]])
+        self._drained()
 
     def _drain_monitor(self) -> None:
         while not self._monitor.closed and _is_readable(self._monitor):
@@ -102,9 +116,10 @@ class RouterLink:
 class DealerLink:
     """A replica's end. Blocking; one thread."""
 
-    def __init__(self, address: str, config: LinkConfig) -> None:
+    def __init__(self, address: str, config: LinkConfig, receive_timeout_s: float) -> None:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.RCVTIMEO, int(receive_timeout_s * 1000))
         _set_heartbeats(self._socket, config)
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RCVHWM, 0)
@@ -116,11 +131,12 @@ class DealerLink:
         """Sends a message."""
         self._socket.send_multipart(frames, copy=all(len(frame) <= _COPY_LIMIT_BYTES for frame in frames))
 
-    def receive(self, timeout_s: float) -> list[Frame] | None:
+    def receive(self) -> list[Frame] | None:
         """The next message; None if none came in time. Its buffers belong to the caller."""
-        if not self._socket.poll(int(timeout_s * 1000)):
+        try:
+            return [part.buffer for part in self._socket.recv_multipart(copy=False)]
+        except zmq.Again:
             return None
-        return [part.buffer for part in self._socket.recv_multipart(copy=False)]
 
     def close(self, linger_s: float = 1.0) -> None:
         """Closes it, once what was sent has left or `linger_s` seconds have passed."""

@@ -5,20 +5,18 @@ python examples/digits/demo.py
 
 import http.client
 import json
-import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 from digits_nets import digits
+
+from dyorc.testing import serving
 
 NUM_CLIENTS = 16
 SHADES = " .:-=+*#%@"
@@ -32,30 +30,6 @@ class Reply:
     probability: float
     took_large: bool
     latency_s: float
-
-
-@contextmanager
-def server() -> Iterator[str]:
-    """A running `dyorc serve`; gives its URL once every program is ready."""
-    workflow = Path(__file__).with_name("workflow.py")
-    command = [sys.executable, "-m", "dyorc.cli", "serve", f"{workflow}:classify", "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        url = ""
-        for line in process.stdout or ():
-            print(f"  server | {line.rstrip()}", flush=True)
-            if line.startswith("Listening on "):
-                url = line.split()[2]
-            if line.startswith("Ready after "):
-                break
-        if process.poll() is not None:
-            sys.exit(f"the server stopped with code {process.returncode}")
-        yield url
-    finally:
-        process.send_signal(signal.SIGINT)
-        for line in process.stdout or ():
-            print(f"  server | {line.rstrip()}", flush=True)
-        process.wait()
 
 
 class Client:
@@ -86,7 +60,8 @@ class Client:
 def main() -> None:
     """Runs the demonstration."""
     images, labels = (tensor.numpy() for tensor in digits(is_held_out=True))
-    with server() as url:
+    workflow = Path(__file__).with_name("workflow.py")
+    with serving(f"{workflow}:classify", show=lambda line: print(f"  server | {line}", flush=True)) as url:
         client = Client(url)
         with ThreadPoolExecutor(NUM_CLIENTS) as pool:
             list(pool.map(client.classify, images[:64]))  # warm-up

@@ -1,4 +1,7 @@
-"""Sends the sample page to a running server and prints what it reads. Run: `python demo.py --url http://127.0.0.1:8000`.
+"""Sends the sample page to a server and prints what it reads.
+
+    python demo.py                                # starts a server for it, and stops it
+    python demo.py --url http://127.0.0.1:8000    # uses one that runs
 
 Speaks the Open Inference Protocol v2 and its binary tensor extension, with NumPy and the standard library alone.
 Exits with 1 if the texts read are not the texts drawn.
@@ -13,10 +16,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
 from sample_page import draw_page
+
+from dyorc.testing import serving
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 TIMEOUT_S = 120
@@ -76,18 +82,28 @@ def split_texts(raw: bytes) -> Iterator[bytes]:
 
 def main() -> int:
     """Sends the page, prints the answer and gives the exit status."""
-    parser = argparse.ArgumentParser(description="Reads a sample page through a running server.")
-    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser = argparse.ArgumentParser(description="Reads a sample page through a server.")
+    parser.add_argument("--url", help="a running server; without it, one is started")
     parser.add_argument("--seed", type=int, default=0, help="which sample page")
     options = parser.parse_args()
-    page, expected = draw_page(options.seed)
+    if options.url:
+        return read_sample(options.url, options.seed)
+    workflow = Path(__file__).with_name("workflow.py")
+    with serving(f"{workflow}:ocr", show=lambda line: print(f"  server | {line}", flush=True)) as url:
+        read_sample(url, options.seed)  # the first page pays for what the models put off
+        return read_sample(url, options.seed)
+
+
+def read_sample(url: str, seed: int) -> int:
+    """Sends one sample page, prints what comes back, and gives the exit status."""
+    page, expected = draw_page(seed)
     started_s = time.perf_counter()
     try:
-        lines = read_page(options.url, page)
+        lines = read_page(url, page)
     except urllib.error.HTTPError as error:
         return fail(f"{error}: {error.read().decode(errors='replace')}")
     except urllib.error.URLError as error:
-        return fail(f"{options.url}: {error.reason}")
+        return fail(f"{url}: {error.reason}")
     elapsed_s = time.perf_counter() - started_s
     texts = [text.decode() for text in lines["text"]]
     for text, score, box in zip(texts, lines["score"], lines["boxes"], strict=True):

@@ -125,7 +125,7 @@ async def ocr(page: UInt8[np.ndarray, "height width 3"]) -> Page:
     lines = await dyorc.gather(*refs)
     read = [at for at, line in enumerate(lines) if line["score"] >= MIN_SCORE]
     return {
-        "text": np.array([lines[at]["text"].item() for at in read], object),
+        "text": np.array([lines[at]["text"] for at in read], object),
         "boxes": quads[read],
         "score": np.array([lines[at]["score"] for at in read], np.float32),
     }

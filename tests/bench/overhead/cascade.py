@@ -4,11 +4,12 @@ Served by `main.py` with `dyorc serve cascade.py:cascade`. Its peer is `ray_serv
 condition, the same batch limit.
 """
 
-import dyorc
 import torch
 from jaxtyping import Float
 from overhead_nets import MAX_BATCH_SIZE, build_large, build_small, is_done
 from torch import Tensor
+
+import dyorc
 
 
 @dyorc.program(max_batch_size=MAX_BATCH_SIZE)

@@ -1,9 +1,16 @@
-"""The overhead benchmark's peer: the same cascade, composed the way Ray Serve itself offers."""
+# pyright: basic
+# Ray ships no complete types.
+"""Serves the overhead benchmark's peer, the cascade of `ray_serve_app.py`, on a Ray of its own.
+
+    python ray_serve_cascade.py [--mode default|throughput] [--port 0]
+
+Prints its address, then a line that starts with "Ready" when it has answered a request. Stops on SIGTERM or SIGINT, with every
+process it started, and leaves no file.
+"""
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import http.client
 import os
 import shutil
@@ -11,70 +18,148 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
-W = float(os.environ.get("X_WAIT", "0"))
-MCB = int(os.environ.get("X_MCB", "1"))
-SER = os.environ.get("X_SER")
-mode = sys.argv[1]; port=int(sys.argv[2])
-os.environ["RAY_USAGE_STATS_ENABLED"]="0"
-if os.environ.get("X_LOG","0")=="0": os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR","0")
-tmp = tempfile.mkdtemp(prefix="ov")
-if mode=="throughput":
-    os.environ["RAY_SERVE_THROUGHPUT_OPTIMIZED"]="1"
-    os.environ["RAY_SERVE_ENABLE_HA_PROXY"]=os.environ.get("X_HA","1")
-    os.environ["RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"]=tmp+"/h/haproxy.cfg"
-    os.environ["RAY_SERVE_HAPROXY_SOCKET_PATH"]=tmp+"/h/admin.sock"
-    os.environ["RAY_SERVE_HAPROXY_SERVER_STATE_BASE"]=tmp+"/h"
-    os.environ["RAY_SERVE_HAPROXY_SERVER_STATE_FILE"]=tmp+"/h/server-state"
-    os.environ["RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH"]=tmp+"/h/m.sock"
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-os.environ["PYTHONPATH"]=os.path.dirname(os.path.abspath(__file__))
-import numpy as np
-import ray
-import torch
-from ray import serve
-from starlette.requests import Request
-from starlette.responses import Response
-import overhead_nets as nets
+from overhead_processes import adopt_orphans, end_children
 
-@serve.deployment(max_ongoing_requests=1000, ray_actor_options={"num_cpus":1})
-class Small:
-    def __init__(self): self.net=nets.build_small()
-    @serve.batch(max_batch_size=32,batch_wait_timeout_s=W,max_concurrent_batches=MCB)
-    async def __call__(self, xs):
-        with torch.inference_mode():
-            return list(self.net(torch.from_numpy(np.stack(xs))).numpy())
-@serve.deployment(max_ongoing_requests=1000, ray_actor_options={"num_cpus":1})
-class Large:
-    def __init__(self): self.net=nets.build_large()
-    @serve.batch(max_batch_size=32,batch_wait_timeout_s=W,max_concurrent_batches=MCB)
-    async def __call__(self, xs):
-        with torch.inference_mode():
-            return list(self.net(torch.from_numpy(np.stack(xs))).numpy())
-@serve.deployment(max_ongoing_requests=1000, ray_actor_options={"num_cpus":1})
-class Ingress:
-    def __init__(self, small, large):
-        if SER:
-            small=small.options(request_serialization=SER,response_serialization=SER); large=large.options(request_serialization=SER,response_serialization=SER)
-        self.small=small; self.large=large
-    async def __call__(self, request: Request):
-        x=np.frombuffer(await request.body(), np.float32)
-        y=await self.small.remote(x)
-        if not nets.is_done(y):
-            y=await self.large.remote(x)
-        return Response(y.tobytes(), media_type="application/octet-stream")
+_NUM_CPUS = 4  # logical: as many as there are deployments, and one to spare, however many cores there are
+_OBJECT_STORE_BYTES = 100_000_000
+_NUM_REPLICA_PORTS = 100
+_READY_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 10.0
 
-from ray.serve.schema import LoggingConfig
-ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=100_000_000, _temp_dir=tmp, configure_logging=False, log_to_driver=False)
-serve.start(http_options={"host":"127.0.0.1","port":port})
-serve.run(Ingress.bind(Small.bind(), Large.bind()), logging_config=LoggingConfig(enable_access_log=os.environ.get("X_AL","0")=="1"))
-print("ready", flush=True)
-os.system(f"ps -e -o pid,ppid,pgid,sid,args --sort=pid --width 130 | grep -v ' 2  ' > /tmp/w/ps_{mode}.txt; ss -ltnp > /tmp/w/ss_{mode}.txt")
-signal.sigwait({signal.SIGTERM, signal.SIGINT})
-t=time.time()
-serve.shutdown(); print("serve down",time.time()-t,flush=True)
-ray.shutdown(); print("ray down",time.time()-t,flush=True)
-shutil.rmtree(tmp)
+
+def main() -> None:
+    """Runs the server as a child, in a session of its own, and cleans up behind it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mode", choices=["default", "throughput"], default="default")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    arguments = parser.parse_args()
+    adopt_orphans()
+    folder = Path(tempfile.mkdtemp(prefix="rs-"))  # short: Ray puts Unix sockets deep below it
+    child = os.fork()
+    if child == 0:
+        # A Ctrl-C goes to the whole process group. It must not reach Ray's processes, which would end in no order and leave
+        # HAProxy behind; the driver could not even clean up, as it ends at once when its raylet does.
+        os.setsid()
+        _serve(arguments.mode, arguments.port or _find_free_ports(1)[0], folder)
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
+    _, status = os.waitpid(child, 0)
+    for command in end_children(_END_TIMEOUT_S):
+        print(f"had to kill: {command}", file=sys.stderr)
+    shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(os.waitstatus_to_exitcode(status))
+
+
+def _serve(mode: str, port: int, folder: Path) -> None:
+    _exit_on_sigterm()
+    try:
+        _set_environment(mode, folder)
+        _start(port, folder)
+        _exit_on_sigterm()  # again, because Ray installs a handler of its own
+        print(f"Listening on http://127.0.0.1:{port}", flush=True)
+        _wait_until_ready(port)
+        print(f"Ready. Mode: {mode}", flush=True)
+        while True:
+            signal.pause()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _stop()
+
+
+def _exit_on_sigterm() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+
+
+def _set_environment(mode: str, folder: Path) -> None:
+    """Ray and Ray Serve read these when they are imported, and pass them on to their processes."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if mode == "default":
+        return
+    os.environ["RAY_SERVE_THROUGHPUT_OPTIMIZED"] = "1"
+    os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = "1"
+    # The rest is about two of these on one machine, and about a quick end; none of it lies on the path of a request.
+    for name, file in (
+        ("CONFIG_FILE_LOC", "haproxy.cfg"),
+        ("SOCKET_PATH", "admin.sock"),
+        ("METRICS_SOCKET_PATH", "metrics.sock"),
+        ("SERVER_STATE_BASE", ""),
+        ("SERVER_STATE_FILE", "server-state"),
+    ):
+        os.environ[f"RAY_SERVE_HAPROXY_{name}"] = str(folder / "haproxy" / file)
+    single = ("HAPROXY_METRICS_PORT", "HAPROXY_STATS_PORT", "FALLBACK_PROXY_HTTP_PORT", "FALLBACK_PROXY_GRPC_PORT")
+    *ports, http_base, grpc_base = _find_free_ports(len(single) + 2)
+    for name, port in zip(single, ports, strict=True):
+        os.environ[f"RAY_SERVE_{name}"] = str(port)
+    for kind, base in (("HTTP", http_base), ("GRPC", grpc_base)):  # Serve tries one after the other
+        os.environ[f"RAY_SERVE_DIRECT_INGRESS_MIN_{kind}_PORT"] = str(base)
+        os.environ[f"RAY_SERVE_DIRECT_INGRESS_MAX_{kind}_PORT"] = str(min(base + _NUM_REPLICA_PORTS, 65535))
+    os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"] = "0"
+
+
+def _start(port: int, folder: Path) -> None:
+    import ray
+    from ray import serve
+    from ray.serve.schema import LoggingConfig
+
+    ray.init(
+        address="local",
+        num_cpus=_NUM_CPUS,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        _temp_dir=str(folder),
+    )
+    from ray_serve_app import build_application
+
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.run(build_application(), logging_config=LoggingConfig(enable_access_log=False))
+
+
+def _wait_until_ready(port: int) -> None:
+    """HAProxy learns of the replicas a little after `serve.run` has returned."""
+    give_up_at_s = time.monotonic() + _READY_TIMEOUT_S
+    while not _answers(port):
+        if time.monotonic() > give_up_at_s:
+            raise TimeoutError(f"no answer to a request in {_READY_TIMEOUT_S:.0f} s")
+        time.sleep(0.1)
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_READY_TIMEOUT_S)
+    try:
+        connection.request("POST", "/", bytes(4 * 256))
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _stop() -> None:
+    if "ray" not in sys.modules:
+        return
+    import ray
+    from ray import serve
+
+    if ray.is_initialized():
+        serve.shutdown()  # first, because it ends HAProxy, which Ray itself does not know
+        ray.shutdown()
+
+
+def _find_free_ports(num_ports: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(num_ports)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+if __name__ == "__main__":
+    main()

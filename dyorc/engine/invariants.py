@@ -1,0 +1,260 @@
+"""What is true of an engine after every event, one function per promise.
+
+Tests call `check_all` after each `Engine.handle`; so may a simulator. A check walks over everything in flight.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from dyorc.engine.cells import Call, CallState, CellState
+from dyorc.engine.engine import Engine
+from dyorc.engine.journal import Entry
+from dyorc.engine.replicas import NEVER_NS
+from dyorc.engine.tasks import Request, Task, TaskState, is_effect
+from dyorc.engine.timers import TimerKind
+
+
+class InvariantError(AssertionError):
+    """The engine's state contradicts itself: a bug of ours. The text names the object."""
+
+
+def check_all(engine: Engine) -> None:
+    """Checks every invariant.
+
+    Raises:
+        InvariantError: If one does not hold.
+    """
+    for check in CHECKS:
+        check(engine)
+
+
+# Calls
+
+
+def calls_are_in_one_place(engine: Engine) -> None:
+    """A waiting call is nowhere, a queued one once in its program's queue, a running one in one batch, a settled one nowhere."""
+    queued = Counter(call for pool in engine.scheduler.pools.values() for call in pool.queue)
+    running = Counter(call for batch in engine.scheduler.batches.values() for call in batch.calls)
+    for request in engine.tasks.requests.values():
+        for call in _calls(request):
+            where = (queued[call], running[call])
+            expected = {CallState.QUEUED: (1, 0), CallState.RUNNING: (0, 1), CallState.WITHDRAWN: (0, where[1])}
+            if where != expected.get(call.state, (0, 0)):
+                raise InvariantError(f"{call!r} is {call.state.name}, but {where[0]} times queued, {where[1]} times in a batch")
+    for pool in engine.scheduler.pools.values():
+        for call in pool.queue:
+            if call.callee is not pool.program:
+                raise InvariantError(f"{call!r} is in the queue of {pool.program.name!r}")
+
+
+def pending_cells_have_unfinished_calls(engine: Engine) -> None:
+    """A call that has not ended has no value yet; one that has ended has a value or an error."""
+    for request in engine.tasks.requests.values():
+        for call in _calls(request):
+            is_pending = call.cell.state is CellState.PENDING
+            if call.state is not CallState.WITHDRAWN and is_pending != (call.state is not CallState.SETTLED):
+                raise InvariantError(f"{call!r} is {call.state.name}, but its cell is {call.cell.state.name}")
+
+
+def calls_belong_to_requests(engine: Engine) -> None:
+    """Nothing is queued or runs for a request that was forgotten, except calls that were withdrawn while they ran."""
+    for where, call in _placed_calls(engine):
+        request = call.task.request if call.task is not None else None
+        is_kept = request is not None and engine.tasks.requests.get(request.request_id) is request
+        if call.state is not CallState.WITHDRAWN and not is_kept:
+            raise InvariantError(f"{call!r} is {call.state.name} {where} for a request that was forgotten")
+
+
+# Queues, batches, replicas
+
+
+def queue_sizes_agree(engine: Engine) -> None:
+    """A queue counts what it holds."""
+    for pool in engine.scheduler.pools.values():
+        num_held = sum(1 for _ in pool.queue)
+        if len(pool.queue) != num_held:
+            raise InvariantError(f"the queue of {pool.program.name!r} counts {len(pool.queue)}, holds {num_held}")
+
+
+def batches_are_uniform(engine: Engine) -> None:
+    """A batch holds 1 to `max_batch_size` calls of one program, with equal batch keys and static parameters."""
+    for batch in engine.scheduler.batches.values():
+        program = batch.replica.pool.program
+        if not 1 <= len(batch.calls) <= program.options.max_batch_size:
+            raise InvariantError(f"batch {batch.batch_id} of {program.name!r} has {len(batch.calls)} calls")
+        if len({(call.callee, call.batch_key, call.statics) for call in batch.calls}) != 1:
+            raise InvariantError(f"batch {batch.batch_id} of {program.name!r} mixes calls that may not share a batch")
+
+
+def batches_belong_to_replicas(engine: Engine) -> None:
+    """A batch in flight is held by one known replica, which holds at most `max_in_flight_batches` and has started the first."""
+    scheduler = engine.scheduler
+    held = Counter(batch_id for replica in scheduler.replicas.values() for batch_id in replica.batches)
+    if held != Counter(scheduler.batches.keys()):
+        raise InvariantError(f"replicas hold the batches {sorted(held.elements())}, in flight are {sorted(scheduler.batches)}")
+    for replica in scheduler.replicas.values():
+        if replica.pool.replicas.get(replica.replica_id) is not replica:
+            raise InvariantError(f"replica {replica.replica_id!r} is not in the pool of {replica.pool.program.name!r}")
+        if len(replica.batches) > engine.config.max_in_flight_batches:
+            raise InvariantError(f"replica {replica.replica_id!r} holds {len(replica.batches)} batches")
+        for position, batch in enumerate(replica.batches.values()):
+            if (batch.started_ns is not None) != (position == 0):
+                raise InvariantError(f"batch {batch.batch_id} is number {position} of its replica, {batch.started_ns=}")
+    if sum(len(pool.replicas) for pool in scheduler.pools.values()) != len(scheduler.replicas):
+        raise InvariantError("a pool has a replica that the scheduler does not know")
+
+
+def idle_bookkeeping_agrees(engine: Engine) -> None:
+    """Idle are the replicas that hold no batch, each under its own node."""
+    for pool in engine.scheduler.pools.values():
+        listed = {(node, name) for node, here in pool.idle.items() for name in here}
+        actual = {(replica.node, name) for name, replica in pool.replicas.items() if not replica.batches}
+        if listed != actual or pool.num_idle != len(actual):
+            raise InvariantError(f"{pool.program.name!r}: idle are {actual}, listed {listed}, counted {pool.num_idle}")
+
+
+def idle_replicas_leave_no_work(engine: Engine) -> None:
+    """Work-conserving: no call waits while a replica of its program is idle, or has room and is due for the next batch."""
+    for pool in engine.scheduler.pools.values():
+        if not len(pool.queue):
+            continue
+        if pool.num_idle:
+            raise InvariantError(f"{len(pool.queue)} calls of {pool.program.name!r} wait while {pool.num_idle} replicas are idle")
+        for replica in pool.replicas.values():
+            if replica.prefetch_ns <= engine.now_ns:
+                raise InvariantError(f"calls of {pool.program.name!r} wait, {replica.replica_id!r} is due for a batch")
+
+
+def prefetches_have_timers(engine: Engine) -> None:
+    """While calls wait for a replica to be due for its next batch, a timer is set for then."""
+    for pool in engine.scheduler.pools.values():
+        due_ns = min((replica.prefetch_ns for replica in pool.replicas.values()), default=NEVER_NS)
+        if not len(pool.queue) or due_ns >= NEVER_NS - 1:
+            continue
+        timer = pool.prefetch_timer
+        if timer is None or timer.is_cancelled or timer.at_ns > due_ns:
+            raise InvariantError(f"calls of {pool.program.name!r} wait for {due_ns} ns, but no timer is set for then")
+
+
+# Requests
+
+
+def nothing_is_left_undone(engine: Engine) -> None:
+    """Between two events no task is runnable and no result is on its way."""
+    if engine.tasks.runnable or engine.tasks.settled:
+        raise InvariantError(f"runnable: {list(engine.tasks.runnable)}, not passed on: {list(engine.tasks.settled)}")
+
+
+def requests_can_progress(engine: Engine) -> None:
+    """Whatever waits will be told: it waits for as many values as there are calls and tasks under way that know of it."""
+    told: Counter[Call | Task] = Counter()
+    for request in engine.tasks.requests.values():
+        for entry in _entries(request):
+            if _is_unfinished(entry):
+                told.update(entry.cell.dependents)
+    told.update(task for waiters in engine.tasks.fetch_waiters.values() for task in waiters)
+    for request in engine.tasks.requests.values():
+        if request.root is None or request.root.is_live == request.is_answered:
+            raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")
+        for entry in _entries(request):
+            is_waiting = entry.is_live if isinstance(entry, Task) else entry.state is CallState.WAITING
+            if is_waiting and not entry.num_awaited == told[entry] > 0:
+                raise InvariantError(f"{entry!r} awaits {entry.num_awaited} values, {told[entry]} are under way")
+
+
+def answered_requests_have_effects(engine: Engine) -> None:
+    """An answered request is kept only while calls with an effect run, and they are counted right."""
+    for request in engine.tasks.requests.values():
+        effects = (entry for entry in _entries(request) if entry is not request.root and is_effect(entry))
+        actual = sum(1 for entry in effects if _is_unfinished(entry))
+        if request.num_effects != actual or (request.is_answered and not actual):
+            raise InvariantError(f"request {request.request_id} counts {request.num_effects} effects, {actual} have not ended")
+
+
+def stored_tensors_have_one_owner(engine: Engine) -> None:
+    """A stored tensor is released with one request, once."""
+    owners = Counter(tensor_id for request in engine.tasks.requests.values() for tensor_id in request.stored)
+    for tensor_id, num_owners in owners.items():
+        if num_owners != 1:
+            raise InvariantError(f"tensor {tensor_id} would be released {num_owners} times")
+
+
+def requests_are_bounded(engine: Engine) -> None:
+    """No more requests in flight, and no more calls in one, than configured."""
+    if len(engine.tasks.requests) > engine.config.max_requests:
+        raise InvariantError(f"{len(engine.tasks.requests)} requests are in flight")
+    for request in engine.tasks.requests.values():
+        num_entries = sum(1 for entry in _entries(request) if entry is not request.root)
+        if num_entries > engine.config.max_calls_per_request:
+            raise InvariantError(f"request {request.request_id} made {num_entries} calls")
+
+
+# Timers
+
+
+def requests_have_deadlines(engine: Engine) -> None:
+    """Each unanswered request has a timer for its deadline, which lies ahead; nothing else has."""
+    live = {timer for timer in engine.timers if timer.kind is TimerKind.DEADLINE}
+    unanswered = {request_id for request_id, request in engine.tasks.requests.items() if not request.is_answered}
+    if set(engine.deadlines) != unanswered or set(engine.deadlines.values()) != live:
+        raise InvariantError(f"unanswered are {sorted(unanswered)}, deadlines have {sorted(engine.deadlines)}")
+    for timer in live:
+        if timer.at_ns <= engine.now_ns:
+            raise InvariantError(f"the deadline of request {timer.key} has passed, it was not failed")
+
+
+def started_batches_have_timers(engine: Engine) -> None:
+    """Each batch that runs has a timer that declares its replica hung; nothing else has."""
+    live = {timer for timer in engine.timers if timer.kind is TimerKind.EXECUTION}
+    if live != {batch.timeout for batch in engine.scheduler.batches.values() if batch.started_ns is not None}:
+        raise InvariantError(
+            f"in flight are {sorted(engine.scheduler.batches)}, timers are set for {sorted(str(t.key) for t in live)}"
+        )
+
+
+CHECKS: tuple[Callable[[Engine], None], ...] = (
+    calls_are_in_one_place,
+    pending_cells_have_unfinished_calls,
+    calls_belong_to_requests,
+    queue_sizes_agree,
+    batches_are_uniform,
+    batches_belong_to_replicas,
+    idle_bookkeeping_agrees,
+    idle_replicas_leave_no_work,
+    prefetches_have_timers,
+    nothing_is_left_undone,
+    requests_can_progress,
+    answered_requests_have_effects,
+    stored_tensors_have_one_owner,
+    requests_are_bounded,
+    requests_have_deadlines,
+    started_batches_have_timers,
+)
+
+
+# Walks
+
+
+def _entries(request: Request) -> Iterator[Entry]:
+    """The request's root, and all calls and tasks below it."""
+    pending: list[Entry] = [request.root] if request.root is not None else []
+    while pending:
+        entry = pending.pop()
+        yield entry
+        if isinstance(entry, Task):
+            pending.extend(entry.entries)
+
+
+def _calls(request: Request) -> Iterator[Call]:
+    return (entry for entry in _entries(request) if isinstance(entry, Call))
+
+
+def _placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
+    for pool in engine.scheduler.pools.values():
+        yield from (("in a queue", call) for call in pool.queue)
+    for batch in engine.scheduler.batches.values():
+        yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)
+
+
+def _is_unfinished(entry: Entry) -> bool:
+    return entry.cell.state is CellState.PENDING and entry.state not in (CallState.WITHDRAWN, TaskState.WITHDRAWN)

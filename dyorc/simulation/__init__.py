@@ -1,0 +1,1 @@
+"""The production engine under a virtual clock: simulated replicas, drawn workloads, and the clairvoyant oracle."""

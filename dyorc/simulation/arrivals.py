@@ -1,0 +1,95 @@
+"""When requests arrive."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyorc.errors import InvalidInputError
+
+Times: TypeAlias = NDArray[np.int64]
+_NS_PER_S = 1e9
+
+
+class Arrivals(Protocol):
+    """An arrival process."""
+
+    def times_ns(self, num_requests: int, rate_rps: float, rng: np.random.Generator) -> Times:
+        """When the first `num_requests` arrive, ascending, in nanoseconds; `rate_rps` a second on average."""
+        ...
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Requests that know nothing of each other."""
+
+    def times_ns(self, num_requests: int, rate_rps: float, rng: np.random.Generator) -> Times:
+        return _running_sum(rng.standard_exponential(num_requests) / rate_rps)
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """Bursts: gaps from a gamma distribution.
+
+    Attributes:
+        cv: Coefficient of variation of the gaps: 1 is Poisson, 4 comes in bursts.
+    """
+
+    cv: float = 4.0
+
+    def times_ns(self, num_requests: int, rate_rps: float, rng: np.random.Generator) -> Times:
+        shape = 1 / self.cv**2
+        return _running_sum(rng.standard_gamma(shape, num_requests) / (shape * rate_rps))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Evenly spaced."""
+
+    def times_ns(self, num_requests: int, rate_rps: float, rng: np.random.Generator) -> Times:
+        return np.rint(np.arange(1, num_requests + 1) * (_NS_PER_S / rate_rps)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Recorded times, stretched so that they come at the rate that is asked for.
+
+    Attributes:
+        times_s: Timestamps in seconds, from any origin, ascending.
+    """
+
+    times_s: Sequence[float]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """A file with one timestamp (seconds) per line.
+
+        Raises:
+            InvalidInputError: If a line is no number, or times go back, or there are fewer than two.
+        """
+        try:
+            times_s = [float(line) for line in path.read_text().split()]
+        except ValueError as error:
+            raise InvalidInputError(f"{path}: {error}; expected one timestamp in seconds per line") from error
+        if len(times_s) < 2 or not 0 < times_s[-1] - times_s[0] < math.inf or times_s != sorted(times_s):
+            raise InvalidInputError(f"{path}: expected at least two timestamps in ascending order")
+        return cls(tuple(times_s))
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests a second, as recorded."""
+        return (len(self.times_s) - 1) / (self.times_s[-1] - self.times_s[0])
+
+    def times_ns(self, num_requests: int, rate_rps: float, rng: np.random.Generator) -> Times:
+        if num_requests > len(self.times_s):
+            raise InvalidInputError(f"the trace has {len(self.times_s)} arrivals, {num_requests} requests were asked for")
+        times_s = np.asarray(self.times_s[:num_requests]) - self.times_s[0]
+        return np.rint(times_s * (self.rate_rps / rate_rps * _NS_PER_S)).astype(np.int64)
+
+
+def _running_sum(gaps_s: NDArray[np.float64]) -> Times:
+    return np.rint(np.cumsum(gaps_s) * _NS_PER_S).astype(np.int64)

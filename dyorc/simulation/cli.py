@@ -1,0 +1,155 @@
+"""``dyorc simulate``: the engine under a virtual clock, on the command line."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from dyorc.simulation.simulate import Setting
+
+app = typer.Typer(help="Simulates workloads in virtual time, with the engine that serves.")
+_console = Console(soft_wrap=True)
+
+
+class ArrivalsKind(StrEnum):
+    """Arrival processes by name."""
+
+    POISSON = "poisson"
+    GAMMA = "gamma"
+    CONSTANT = "constant"
+    TRACE = "trace"
+
+
+Replicas = Annotated[int | None, typer.Option(min=1, help="Replicas of each program; the workload's own numbers by default.")]
+Requests = Annotated[int, typer.Option(min=2, help="How many requests arrive; the first tenth is not measured.")]
+Seed = Annotated[int, typer.Option(min=0, help="Same seed, same output.")]
+Process = Annotated[ArrivalsKind, typer.Option("--arrivals", help="The arrival process.")]
+Cv = Annotated[float, typer.Option(min=0.01, help="For gamma: the gaps' coefficient of variation.")]
+TraceFile = Annotated[Path | None, typer.Option("--trace", help="For trace: a file of timestamps in seconds, one per line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def simulate_one(
+    context: typer.Context,
+    workload: Annotated[str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested or coin.")] = "guard",
+    policy: Annotated[str, typer.Option(help="How calls are batched and guessed, like timer or greedy.")] = "greedy",
+    rate: Annotated[float | None, typer.Option(help="Requests a second on average.")] = None,
+    load: Annotated[float | None, typer.Option(help="The same as a fraction of saturation; 0.5 if no rate is given.")] = None,
+    replicas: Replicas = None,
+    requests: Requests = 4000,
+    seed: Seed = 0,
+    arrivals: Process = ArrivalsKind.POISSON,
+    cv: Cv = 4.0,
+    trace: TraceFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulates one workload under one policy."""
+    if context.invoked_subcommand is not None:
+        return
+    from dyorc.simulation.simulate import simulate
+
+    if rate is None and load is None:
+        load = 0.5
+    result = simulate(
+        workload,
+        policy,
+        rate_rps=rate,
+        load=load,
+        replicas=replicas,
+        num_requests=requests,
+        seed=seed,
+        setting=_setting(arrivals, cv, trace),
+    )
+    if as_json:
+        print(json.dumps(result.as_row()))
+        return
+    _console.print(_table([result.as_row()]))
+
+
+@app.command("compare")
+def compare_all(
+    workload: Annotated[list[str] | None, typer.Option(help="A workload; may be repeated; all by default.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="A policy; may be repeated; all by default.")] = None,
+    load: Annotated[list[float] | None, typer.Option(help="A fraction of saturation; may be repeated.")] = None,
+    replicas: Replicas = None,
+    requests: Requests = 4000,
+    seed: Seed = 0,
+    arrivals: Process = ArrivalsKind.POISSON,
+    cv: Cv = 4.0,
+    trace: TraceFile = None,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that share the runs.")] = 1,
+    picture: Annotated[Path | None, typer.Option(help="Draw latency against load into this file (needs matplotlib).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulates every workload under every policy at several loads."""
+    from dyorc.simulation.compare import LOADS, compare
+    from dyorc.simulation.compare import as_json as rows_as_json
+    from dyorc.simulation.picture import draw_picture
+    from dyorc.simulation.policies import POLICIES
+    from dyorc.simulation.workloads import WORKLOADS
+
+    rows = list(
+        compare(
+            workload or tuple(WORKLOADS),
+            policy or tuple(POLICIES),
+            load or LOADS,
+            replicas=replicas,
+            num_requests=requests,
+            seed=seed,
+            setting=_setting(arrivals, cv, trace),
+            num_processes=processes,
+        )
+    )
+    if picture is not None:
+        draw_picture(rows, picture)
+    if as_json:
+        print(rows_as_json(rows))
+        return
+    _console.print(_table(rows))
+
+
+def _setting(kind: ArrivalsKind, cv: float, trace: Path | None) -> "Setting":
+    from dyorc.simulation.arrivals import Constant, Gamma, Poisson, Trace
+    from dyorc.simulation.simulate import Setting
+
+    match kind:
+        case ArrivalsKind.POISSON:
+            return Setting(arrivals=Poisson())
+        case ArrivalsKind.GAMMA:
+            return Setting(arrivals=Gamma(cv))
+        case ArrivalsKind.CONSTANT:
+            return Setting(arrivals=Constant())
+        case ArrivalsKind.TRACE:
+            if trace is None:
+                raise typer.BadParameter("--arrivals trace needs --trace FILE")
+            return Setting(arrivals=Trace.read(trace))
+
+
+_COLUMNS = {
+    "workload": "workload",
+    "load": "load",
+    "policy": "policy",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "p50_vs_oracle": "vs oracle",
+    "p99_vs_oracle": "vs oracle",
+    "mean_batch_size": "batch",
+    "device_time_per_request_ms": "device ms",
+    "wasted_ratio": "wasted",
+    "squashes": "squashes",
+    "throughput_rps": "req/s",
+}
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    chosen = {name: title for name, title in _COLUMNS.items() if rows and rows[0].get(name) is not None}
+    table = Table(*chosen.values(), box=None, padding=(0, 2))
+    for row in rows:
+        table.add_row(*(f"{row[name]:.2f}" if isinstance(row[name], float) else str(row[name]) for name in chosen))
+    return table

@@ -1,0 +1,88 @@
+"""What a run cost and gave, written down without asking the engine.
+
+The ledger evaluates each request in advance. So it knows which calls are needed, whatever the engine guesses: a call is known
+by its output, a number that no other call gives. All other device time is waste. It also knows the answer, and refuses another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dyorc.engine.events import RequestArrived
+from dyorc.errors import InternalError
+from dyorc.simulation.draws import Value
+from dyorc.simulation.plain import evaluate, operand_of
+from dyorc.tensor import TensorRef
+
+
+@dataclass(slots=True)
+class ProgramAccount:
+    """One program's part.
+
+    Attributes:
+        num_calls: Calls of measured requests.
+        num_batches: Their batches; one that is shared with others counts by their share of its calls.
+        device_ns: Device time of those calls: an equal share of their batches.
+        num_wasted: Calls that no request needed.
+        wasted_ns: Device time of those.
+    """
+
+    num_calls: int = 0
+    num_batches: float = 0.0
+    device_ns: float = 0.0
+    num_wasted: int = 0
+    wasted_ns: float = 0.0
+
+
+class Ledger:
+    """Observes a world.
+
+    Args:
+        num_warmup: The first requests, which are not measured: queues fill and the engine learns.
+    """
+
+    def __init__(self, programs: Sequence[str], num_warmup: int) -> None:
+        self.programs = {name: ProgramAccount() for name in programs}
+        self.latencies_ns: list[int] = []
+        self.answered_ns: list[int] = []
+        self._num_warmup = num_warmup
+        self._num_arrived = 0
+        self._open: dict[int, tuple[int, Value, bool]] = {}
+        self._needed: dict[float, bool] = {}
+
+    def arrived(self, event: RequestArrived, now_ns: int) -> None:
+        is_measured = self._num_arrived >= self._num_warmup
+        self._num_arrived += 1
+        evaluation = evaluate(event.workflow, [operand_of(tensor) for tensor in event.inputs], event.statics)
+        self._open[event.request_id] = now_ns, evaluation.answer, is_measured
+        for _, output in evaluation.calls:
+            self._needed[_first(output)] = is_measured
+
+    def dispatched(self, program: str, outputs: Sequence[Value], execute_ns: int) -> None:
+        account = self.programs[program]
+        part = 1 / len(outputs)
+        for output in outputs:
+            is_measured = self._needed.pop(_first(output), None)
+            if is_measured:
+                account.num_calls += 1
+            elif is_measured is None and self._num_arrived > self._num_warmup:
+                account.num_wasted += 1
+                account.wasted_ns += part * execute_ns
+            else:
+                continue
+            account.num_batches += part
+            account.device_ns += part * execute_ns
+
+    def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
+        arrived_ns, expected, is_measured = self._open.pop(request_id)
+        answer = operand_of(tensors[0])
+        if answer != expected:
+            raise InternalError(f"simulated request {request_id} was answered {answer}, expected {expected}")
+        if is_measured:
+            self.latencies_ns.append(now_ns - arrived_ns)
+            self.answered_ns.append(now_ns)
+
+
+def _first(output: Value) -> float:
+    return float(output[0]) if isinstance(output, np.ndarray) else output

@@ -1,0 +1,55 @@
+"""The oracle: knows the outcome of a decision before its value is computed."""
+
+from dyorc.arrays import apply_views, as_value
+from dyorc.authoring.decisions import Decision
+from dyorc.engine.cells import Argument, Call, Cell, CellState, Outcome
+from dyorc.errors import DyOrcError
+from dyorc.simulation.draws import Value, value_of
+from dyorc.simulation.plain import as_operand, evaluate
+
+
+class Oracle:
+    """Tells outcomes in simulations, where the output of a call follows from its inputs.
+
+    Keeps nothing, so it can serve any number of engines. Cost: one evaluation of each pending call that the decision rests on.
+    """
+
+    def outcome(self, decision: Decision) -> tuple[Outcome] | None:
+        """The outcome that `decision` will have, in a tuple, as None may be one; None if there will be none, or a failure."""
+        ref = decision.ref
+        value = self.value(ref.cell)
+        if value is None:
+            return None
+        array = apply_views(value, ref.views) if ref.views else value  # pyright: ignore[reportArgumentType]
+        try:
+            return (decision.decide(as_value(array)),)
+        except DyOrcError:
+            return None
+
+    def value(self, cell: Cell) -> Value | None:
+        """What a cell holds, or will hold; None if that cannot be known.
+
+        Only cells of one tensor are looked at: simulated programs and workflows give one.
+        """
+        if cell.state is CellState.FAILED:
+            return None
+        if cell.is_at_hand:
+            return as_operand(cell.arrays[0])
+        producer = cell.producer
+        if producer is None:
+            return None
+        operands: list[Value] = []
+        for argument in producer.arguments:
+            operand = self._operand(argument)
+            if operand is None:
+                return None
+            operands.append(operand)
+        if isinstance(producer, Call):
+            return value_of(producer.callee, operands)
+        return evaluate(producer.callee, operands, producer.statics).answer
+
+    def _operand(self, argument: Argument) -> Value | None:
+        value = self.value(argument.cell)
+        if value is None or not argument.views:
+            return value
+        return as_operand(apply_views(value, argument.views))  # pyright: ignore[reportArgumentType]

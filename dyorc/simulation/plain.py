@@ -1,0 +1,109 @@
+"""A workflow evaluated at once, call by call, without engine, queues or time: the answer that every policy must give."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dyorc.arrays import apply_views, as_value, inline
+from dyorc.authoring.context import current_recorder
+from dyorc.authoring.decisions import Decision, Gather
+from dyorc.authoring.program import Program
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.spec import StaticValue, TensorSpec
+from dyorc.authoring.workflow import Workflow
+from dyorc.engine.cells import Cell
+from dyorc.errors import InternalError
+from dyorc.simulation.draws import Value, value_of
+from dyorc.tensor import DType, TensorRef
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A request, from its end.
+
+    Attributes:
+        answer: What its workflow gives.
+        calls: Program and output of each call that it made, in order.
+    """
+
+    answer: Value
+    calls: list[tuple[Program, Value]]
+
+
+@dataclass(frozen=True)
+class _PlainRun:
+    """Answers each call as it is made."""
+
+    calls: list[tuple[Program, Value]] = field(default_factory=list[tuple[Program, Value]])
+
+    def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
+        values = [as_operand(_look(value) if isinstance(value, Ref) else value) for value in tensors]
+        if isinstance(callee, Program):
+            value = value_of(callee, values)
+            self.calls.append((callee, value))
+        else:
+            value = self.evaluate(callee, values, statics)
+        return Ref(Cell.ready(tensor_of(value)), callee.signature.outputs)
+
+    def evaluate(self, workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue]) -> Value:
+        """Steps a workflow from its start to its end."""
+        signature = workflow.signature
+        tensors, rest = iter(values), iter(statics)
+        arguments = [
+            Ref(Cell.ready(tensor_of(next(tensors))), signature.input_group, 0) if isinstance(spec, TensorSpec) else next(rest)
+            for spec in signature.parameters
+        ]
+        coroutine = workflow.function(*arguments)
+        wanted = None
+        try:
+            while True:
+                wanted = coroutine.send(None if wanted is None else _reply(wanted))
+        except StopIteration as stop:
+            return as_operand(_look(stop.value) if isinstance(stop.value, Ref) else stop.value)
+
+
+def evaluate(workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue] = ()) -> Evaluation:
+    """Evaluates a workflow of simulated programs. Each of them gives one tensor."""
+    run = _PlainRun()
+    token = current_recorder.set(run)
+    try:
+        return Evaluation(run.evaluate(workflow, values, statics), run.calls)
+    finally:
+        current_recorder.reset(token)
+
+
+def as_operand(value: Any) -> Value:
+    """A value as `value_of` takes it."""
+    return value if getattr(value, "ndim", 0) else float(value)
+
+
+def operand_of(tensor: TensorRef) -> Value:
+    """The value of a tensor that carries its data, as `value_of` takes it."""
+    data = apply_views(tensor.data, tensor.views) if tensor.views else tensor.data
+    return as_operand(data)
+
+
+def tensor_of(value: Value) -> TensorRef:
+    """A tensor that carries `value`."""
+    if isinstance(value, np.ndarray):
+        return inline(value)
+    return TensorRef(dtype=DType.FP64, shape=(), num_bytes=8, data=np.float64(value))
+
+
+def _reply(wanted: Any) -> Any:
+    match wanted:
+        case Ref():
+            return _look(wanted)
+        case Gather(refs=refs):
+            return [_look(ref) for ref in refs]
+        case Decision():
+            return wanted.decide(_look(wanted.ref))
+        case _:
+            raise InternalError(f"a simulated workflow awaits a {type(wanted).__name__}")
+
+
+def _look(ref: Ref) -> Any:
+    array = ref.cell.arrays[ref.field]
+    return as_value(apply_views(array, ref.views) if ref.views else array)

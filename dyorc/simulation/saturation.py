@@ -1,0 +1,34 @@
+"""How many requests a second a workload's replicas can bear."""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+
+from dyorc.simulation.draws import request_value
+from dyorc.simulation.plain import evaluate
+from dyorc.simulation.workload import Workload
+
+_NUM_DRAWN = 4000
+_SEED = 0
+
+
+@cache
+def visits_per_request(workload: Workload) -> dict[str, float]:
+    """Calls of each program that a request makes on average, over 4,000 drawn requests."""
+    counts = Counter[str]()
+    for request_id in range(_NUM_DRAWN):
+        counts.update(program.name for program, _ in evaluate(workload.workflow, [request_value(_SEED, request_id)]).calls)
+    return {program.name: counts[program.name] / _NUM_DRAWN for program in workload.programs}
+
+
+def saturation_rps(workload: Workload, replicas: Mapping[str, int]) -> float:
+    """The rate at which the busiest program has no time left though all its batches are full.
+
+    It is the smallest of ``replicas / (visits * (a + b / max_batch_size))`` over all programs.
+    """
+    visits = visits_per_request(workload)
+    return min(
+        replicas[name] / (visits[name] * (deployment.item_s + deployment.base_s / deployment.program.options.max_batch_size))
+        for deployment in workload.deployments
+        if visits[name := deployment.program.name]
+    )

@@ -1,0 +1,33 @@
+"""The workloads that are simulated, by name. Costs and probabilities are plausible, not measured."""
+
+from collections.abc import Callable
+
+from dyorc.errors import InvalidInputError
+from dyorc.simulation.workload import Workload
+from dyorc.simulation.workloads.guard import coin, guard
+from dyorc.simulation.workloads.loops import agent, halting
+from dyorc.simulation.workloads.routing import cascade, router
+from dyorc.simulation.workloads.trees import fanout, nested
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "guard": guard,
+    "cascade": cascade,
+    "router": router,
+    "halting": halting,
+    "fanout": fanout,
+    "agent": agent,
+    "nested": nested,
+    "coin": coin,
+}
+"""Each makes the workload with its default probabilities."""
+
+
+def workload(name: str) -> Workload:
+    """The workload called `name`.
+
+    Raises:
+        InvalidInputError: If there is none.
+    """
+    if name not in WORKLOADS:
+        raise InvalidInputError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}")
+    return WORKLOADS[name]()

@@ -1,0 +1,138 @@
+"""Workflows that branch inside branches: a page with many lines, and a nested tree of decisions."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float64
+
+from dyorc.authoring.decisions import choose, gather, when
+from dyorc.authoring.program import program
+from dyorc.authoring.workflow import workflow
+from dyorc.simulation.draws import draw
+from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
+
+MAX_LINES = 24
+
+
+@program(max_batch_size=8, max_queued_calls=MAX_QUEUED_CALLS)
+def detect(page: Numbers) -> Float64[np.ndarray, "batch 25"]:
+    """Number 0 says how many lines there are, the others are the lines."""
+    return draw("detect", page, size=1 + MAX_LINES)
+
+
+@program(max_batch_size=64, max_queued_calls=MAX_QUEUED_CALLS)
+def orient(line: Numbers) -> Numbers:
+    """Whether a line stands on its head."""
+    return draw("orient", line)
+
+
+@program(max_batch_size=64, max_queued_calls=MAX_QUEUED_CALLS)
+def turn(line: Numbers) -> Numbers:
+    """A line the right way up."""
+    return draw("turn", line)
+
+
+@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
+def recognise(line: Numbers) -> Numbers:
+    """The text of a line."""
+    return draw("recognise", line)
+
+
+def fanout(mean_lines: float = 6.0, turned_ratio: float = 0.05) -> Workload:
+    """Finds the lines of a page and reads each; `turned_ratio` of them have to be turned first.
+
+    Args:
+        mean_lines: Of a geometric number of lines, at least 1, cut at 24.
+    """
+
+    def num_lines(score: float) -> int:
+        if mean_lines <= 1:
+            return 1
+        return min(MAX_LINES, 1 + math.floor(math.log1p(-score) / math.log1p(-1 / mean_lines)))
+
+    @workflow(name="read_line")
+    async def read_line(line: Number) -> Number:
+        if await when(orient(line), lambda score: score < turned_ratio):
+            line = turn(line)
+        return recognise(line)
+
+    @workflow(name="fanout")
+    async def read_page(page: Number) -> Number:
+        found = detect(page)
+        lines = [found[1 + at] for at in range(await choose(found[0], num_lines))]
+        return np.asarray(sum(await gather(*[read_line(line) for line in lines])) / MAX_LINES)
+
+    return Workload(
+        "fanout",
+        read_page,
+        (
+            Deployment(program=detect, base_s=0.020, item_s=0.008, num_replicas=2),
+            Deployment(program=orient, base_s=0.003, item_s=0.0002, num_replicas=1),
+            Deployment(program=turn, base_s=0.002, item_s=0.0001, num_replicas=1),
+            Deployment(program=recognise, base_s=0.010, item_s=0.0010, num_replicas=2),
+        ),
+    )
+
+
+@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
+def screen(item: Numbers) -> Numbers:
+    """Whether to go on at all."""
+    return draw("screen", item)
+
+
+@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
+def parse(item: Numbers) -> Numbers:
+    """The first stage."""
+    return draw("parse", item)
+
+
+@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
+def inspect_parse(item: Numbers) -> Numbers:
+    """Whether the first stage's result deserves the second."""
+    return draw("inspect_parse", item)
+
+
+@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
+def enrich(item: Numbers) -> Numbers:
+    """The second stage."""
+    return draw("enrich", item)
+
+
+@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
+def inspect_enrich(item: Numbers) -> Numbers:
+    """Whether the second stage's result deserves the third."""
+    return draw("inspect_enrich", item)
+
+
+@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
+def polish(item: Numbers) -> Numbers:
+    """The third stage."""
+    return draw("polish", item)
+
+
+def nested(ratios: tuple[float, float, float] = (0.9, 0.7, 0.5)) -> Workload:
+    """Three stages, a decision inside a decision inside a decision; ``ratios[k]`` of those that come to the k-th go on."""
+
+    @workflow(name="nested")
+    async def descend(item: Number) -> Number:
+        result = item
+        if await when(screen(item), lambda score: score < ratios[0]):
+            result = parsed = parse(item)
+            if await when(inspect_parse(parsed), lambda score: score < ratios[1]):
+                result = enriched = enrich(parsed)
+                if await when(inspect_enrich(enriched), lambda score: score < ratios[2]):
+                    result = polish(enriched)
+        return result
+
+    return Workload(
+        "nested",
+        descend,
+        (
+            Deployment(program=screen, base_s=0.005, item_s=0.0002, num_replicas=1),
+            Deployment(program=parse, base_s=0.010, item_s=0.0005, num_replicas=2),
+            Deployment(program=inspect_parse, base_s=0.005, item_s=0.0002, num_replicas=1),
+            Deployment(program=enrich, base_s=0.010, item_s=0.0005, num_replicas=2),
+            Deployment(program=inspect_enrich, base_s=0.005, item_s=0.0002, num_replicas=1),
+            Deployment(program=polish, base_s=0.010, item_s=0.0005, num_replicas=1),
+        ),
+    )

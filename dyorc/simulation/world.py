@@ -1,0 +1,159 @@
+"""The world around an engine: a clock that jumps from event to event, and replicas that only take time.
+
+A replica runs its batches one after the other, in the order in which they reach it. So the end of a batch is known when it is
+sent, and a batch is one event, however many replicas there are. The world reads no clock, draws no random number and iterates
+over no set: the same requests give the same run. One thread.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias, assert_never
+
+from dyorc.arrays import apply_views
+from dyorc.engine.actions import (
+    Action,
+    AnswerRequest,
+    DispatchBatch,
+    FailRequest,
+    FetchValue,
+    ReleaseTensors,
+    ReplaceReplica,
+    SetTimer,
+)
+from dyorc.engine.engine import Engine
+from dyorc.engine.events import BatchDone, Event, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
+from dyorc.errors import InternalError
+from dyorc.simulation.draws import Value, value_of
+from dyorc.simulation.plain import operand_of, tensor_of
+from dyorc.simulation.workload import Deployment
+from dyorc.tensor import TensorRef
+
+NS_PER_S = 1_000_000_000
+
+_Scheduled: TypeAlias = "BatchDone | ValueFetched | int"
+"""What the heap holds; a number stands for a timer of the engine, which counts only if it is the last one set."""
+
+
+class Observer(Protocol):
+    """Sees what happens in a world."""
+
+    def arrived(self, event: RequestArrived, now_ns: int) -> None:
+        """A request arrives."""
+        ...
+
+    def dispatched(self, program: str, outputs: Sequence[Value], execute_ns: int) -> None:
+        """A batch is sent; `outputs` is what its calls will give, `execute_ns` what it costs."""
+        ...
+
+    def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
+        """A request is answered."""
+        ...
+
+
+class World:
+    """Runs an engine in virtual time, from 0 ns on.
+
+    Args:
+        engine: The engine, with the programs of `deployments` and no replica yet.
+        deployments: What the programs cost.
+        replicas: Replicas by program.
+        observer: Told of what happens.
+        link_ns: One way between engine and replica.
+
+    Cost: per batch one push and one pop of a heap; the heap holds what is in flight, and one arrival.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        deployments: Sequence[Deployment],
+        replicas: Mapping[str, int],
+        observer: Observer,
+        link_ns: int = 100_000,
+    ) -> None:
+        self.now_ns = 0
+        self._engine = engine
+        self._observer = observer
+        self._link_ns = link_ns
+        self._costs_ns = {d.program.name: (round(d.base_s * NS_PER_S), round(d.item_s * NS_PER_S)) for d in deployments}
+        self._replicas = replicas
+        self._free_ns: dict[str, int] = {}
+        self._heap: list[tuple[int, int, _Scheduled]] = []
+        self._num_pushed = 0
+        self._num_timers = 0
+        self._num_open = 0
+
+    def run(self, arrivals: Iterator[tuple[int, RequestArrived]]) -> None:
+        """Lets requests arrive (times in ns, ascending) until all of them are answered.
+
+        Raises:
+            InternalError: If one fails, or the engine forgets one.
+        """
+        self._tell([self._join(program, at) for program, number in self._replicas.items() for at in range(number)])
+        heap = self._heap
+        following = next(arrivals, None)
+        while following is not None or self._num_open:
+            if not heap and following is None:
+                raise InternalError(f"the engine went to sleep with {self._num_open} requests in flight")
+            self.now_ns = now_ns = min(entry[0] for entry in (following, *heap[:1]) if entry is not None)
+            events: list[Event] = []
+            while following is not None and following[0] == now_ns:
+                self._num_open += 1
+                self._observer.arrived(following[1], now_ns)
+                events.append(following[1])
+                following = next(arrivals, None)
+            while heap and heap[0][0] == now_ns:
+                scheduled = heapq.heappop(heap)[2]
+                if not isinstance(scheduled, int):
+                    events.append(scheduled)
+                elif scheduled == self._num_timers:
+                    events.append(TimerFired())
+            if events:
+                self._tell(events)
+
+    def _join(self, program: str, at: int) -> ReplicaJoined:
+        replica_id = f"{program}#{at}"
+        self._free_ns[replica_id] = 0
+        return ReplicaJoined(replica_id, program)
+
+    def _tell(self, events: list[Event]) -> None:
+        for action in self._engine.handle(events, self.now_ns):
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case DispatchBatch():
+                self._dispatch(action)
+            case AnswerRequest(request_id=request_id, tensors=tensors):
+                self._num_open -= 1
+                self._observer.answered(request_id, tensors, self.now_ns)
+            case SetTimer(at_ns=at_ns):
+                self._num_timers += 1
+                self._schedule(max(at_ns, self.now_ns), self._num_timers)
+            case FetchValue(fetch_id=fetch_id, tensors=tensors):
+                arrays = tuple(apply_views(tensor.data, tensor.views) for tensor in tensors)
+                self._schedule(self.now_ns + 2 * self._link_ns, ValueFetched(fetch_id, arrays))
+            case ReleaseTensors():
+                pass  # values ride along; nothing is stored
+            case FailRequest(request_id=request_id, error=error):
+                raise InternalError(f"simulated request {request_id} failed: {error}") from error
+            case ReplaceReplica(replica_id=replica_id, reason=reason):
+                raise InternalError(f"the engine gave up simulated replica {replica_id}: {reason}")
+            case _:
+                assert_never(action)
+
+    def _dispatch(self, action: DispatchBatch) -> None:
+        """Sends a batch to its replica, which comes to it when it has run those before; its result needs the same way back."""
+        base_ns, item_ns = self._costs_ns[action.program.name]
+        execute_ns = base_ns + item_ns * len(action.operands)
+        start_ns = max(self.now_ns + self._link_ns, self._free_ns[action.replica_id])
+        end_ns = self._free_ns[action.replica_id] = start_ns + execute_ns
+        values = [value_of(action.program, [operand_of(tensor) for tensor in operands]) for operands in action.operands]
+        self._observer.dispatched(action.program.name, values, execute_ns)
+        outputs = [(tensor_of(value),) for value in values]
+        done = BatchDone(action.replica_id, action.batch_id, outputs, execute_ns / NS_PER_S)
+        self._schedule(end_ns + self._link_ns, done)
+
+    def _schedule(self, at_ns: int, what: _Scheduled) -> None:
+        self._num_pushed += 1
+        heapq.heappush(self._heap, (at_ns, self._num_pushed, what))

@@ -1,0 +1,55 @@
+"""A server for a while: for demonstrations, and for tests of a pipeline as its clients see it."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+
+@contextmanager
+def serving(*targets: str, show: Callable[[str], None] | None = None, timeout_s: float = 120.0) -> Generator[str]:
+    """Runs ``dyorc serve`` in a process of its own; gives its URL once every program is ready, and stops it at the end.
+
+    Args:
+        targets: What to serve, e.g. ``app.py:classify``.
+        show: Called with each line that the server prints.
+        timeout_s: How long the programs may take to load.
+
+    Raises:
+        RuntimeError: If the server ends, or is not ready in time; carries what it printed.
+    """
+    command = [sys.executable, "-m", "dyorc.cli", "serve", *targets, "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    give_up = threading.Timer(timeout_s, process.terminate)
+    give_up.start()
+    lines: list[str] = []
+
+    def read_until(prefix: str) -> str | None:
+        for line in process.stdout or ():
+            lines.append(line.rstrip())
+            if show is not None:
+                show(lines[-1])
+            if line.startswith(prefix):
+                return lines[-1]
+        return None
+
+    try:
+        listening = read_until("Listening on ")
+        if listening is None or read_until("Ready after ") is None:
+            raise RuntimeError(f"dyorc serve {' '.join(targets)} was not ready within {timeout_s} s:\n" + "\n".join(lines))
+        give_up.cancel()
+        # Somebody has to read on, or a talkative server would block on a full pipe.
+        reader = threading.Thread(target=read_until, args=("Stopped.",), daemon=True)
+        reader.start()
+        yield listening.removeprefix("Listening on ")
+        process.send_signal(signal.SIGINT)
+        reader.join()
+    finally:
+        give_up.cancel()
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

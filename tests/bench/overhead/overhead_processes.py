@@ -1,0 +1,60 @@
+"""Makes sure that a benchmark server leaves no process behind, whoever started it.
+
+Linux only: the calling process becomes the one that inherits its orphaned descendants ("child subreaper"), so that whatever a
+server started, in whatever session or process group, ends up as a child of the caller and can be waited for. Ends nothing that
+the calling process did not start, directly or not. Used by `main.py` and `ray_serve_cascade.py`, from their main threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """From now on, descendants that lose their parent become children of this process."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def end_children(grace_s: float) -> list[str]:
+    """Waits until this process has no children any more, and kills those that outlive `grace_s`.
+
+    Call it when no child is wanted any more: it takes the exit status of every child.
+
+    Returns:
+        The command lines of those that had to be killed.
+    """
+    kill_at_s = time.monotonic() + grace_s
+    killed: list[str] = []
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return killed
+        if pid != 0:
+            continue
+        if time.monotonic() > kill_at_s:
+            killed += _kill_children()
+        time.sleep(0.02)
+
+
+def _kill_children() -> list[str]:
+    # A killed child's own children become ours; the caller's loop finds them in its next rounds.
+    killed: list[str] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state != "Z" and int(parent) == os.getpid():
+                killed.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip())
+                os.kill(int(entry.name), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return killed

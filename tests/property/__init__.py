@@ -1,0 +1,1 @@
+"""Promises that hold for all inputs, tried on inputs that Hypothesis makes up."""

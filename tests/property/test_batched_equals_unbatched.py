@@ -1,0 +1,111 @@
+"""A result never depends on who else was in the batch, nor on whether its inputs came stacked or one by one."""
+
+from typing import Any, TypedDict
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from jaxtyping import Float, Int, Int32
+
+import dyorc
+from dyorc.arrays import same_array
+from dyorc.authoring.program import Program
+from dyorc.authoring.spec import StaticValue
+from dyorc.replica.executor import BatchResult, Executor
+from dyorc.transport.codec import Rows
+from dyorc.transport.messages import decode_columns, encode_columns
+
+
+class Parts(TypedDict):
+    shifted: Float[np.ndarray, "batch height width"]
+    row_sums: Float[np.ndarray, "batch height"]
+    num_bytes: Int[np.ndarray, "batch"]
+
+
+@dyorc.program(pad=dyorc.pad(height=(2, 5), width=(3, 6), value=0.0))
+def padded(x: Float[np.ndarray, "batch height width"], offset: Float[np.ndarray, "batch"], factor: int = 1) -> Parts:
+    """Each output declares padded dimensions in another way. Zeros do not change a sum."""
+    return {
+        "shifted": x * factor + offset[:, None, None],
+        "row_sums": x.sum(axis=2),
+        "num_bytes": np.full(len(x), x[0].size, np.int64),
+    }
+
+
+@dyorc.program
+def plain(
+    x: Int32[np.ndarray, "batch 2 n"], y: dyorc.Bytes[np.ndarray, "batch"]
+) -> tuple[Int32[np.ndarray, "batch n 2"], dyorc.Bytes[np.ndarray, "batch"]]:
+    return x.transpose(0, 2, 1), np.array([text[::-1] for text in y], dtype=object)
+
+
+@dyorc.program(batched=False)
+def whole(x: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "m"]:
+    x += 1  # its input is its own
+    return x.max(axis=0, initial=0)
+
+
+def run(program: Program, calls: list[list[np.ndarray]], statics: tuple[StaticValue, ...], *, is_sent: bool) -> list[list[Any]]:
+    """Outputs of each call; `is_sent` takes inputs and outputs over the wire."""
+    columns: list[Rows] = [list(column) for column in zip(*calls, strict=True)]
+    if is_sent:
+        columns = over_the_wire(columns)
+    result = Executor.load(program).run(columns, statics)
+    assert isinstance(result, BatchResult), result
+    outputs = over_the_wire(list(result.outputs)) if is_sent else list(result.outputs)
+    return [list(row) for row in zip(*outputs, strict=True)]
+
+
+def over_the_wire(columns: list[Rows]) -> list[Rows]:
+    headers, frames = encode_columns(columns)
+    return decode_columns(headers, [bytes(frame) for frame in frames])
+
+
+def check(program: Program, calls: list[list[np.ndarray]], statics: tuple[StaticValue, ...] = ()) -> list[list[Any]]:
+    alone = [run(program, [call], statics, is_sent=False)[0] for call in calls]
+    for is_sent in (False, True):
+        if program.options.batched:
+            together = run(program, calls, statics, is_sent=is_sent)
+        else:
+            together = [run(program, [call], statics, is_sent=is_sent)[0] for call in calls]
+        for mine, others in zip(alone, together, strict=True):
+            for a, b in zip(mine, others, strict=True):
+                assert same_array(np.asarray(a), np.asarray(b)), (a, b)
+    return alone
+
+
+def floats(*shape: int) -> st.SearchStrategy[np.ndarray]:
+    return hnp.arrays(np.float32, shape, elements=st.integers(-100, 100).map(float))
+
+
+@given(st.data(), st.sampled_from([(2, 3), (5, 3), (2, 6), (5, 6)]), st.integers(1, 5))
+def test_padded(data: st.DataObject, bucket: tuple[int, int], num_calls: int) -> None:
+    low = {2: 1, 5: 3, 3: 1, 6: 4}
+    calls = []
+    for _ in range(num_calls):
+        height, width = (data.draw(st.integers(low[size], size)) for size in bucket)
+        calls.append([data.draw(floats(height, width)), data.draw(floats())])
+    answers = check(padded, calls, (2,))
+    for (x, offset), (shifted, row_sums, num_bytes) in zip(calls, answers, strict=True):
+        assert np.array_equal(shifted, x * 2 + offset)
+        assert np.array_equal(row_sums, x.sum(axis=1))
+        assert num_bytes == bucket[0] * bucket[1], "every call is padded to its bucket, also one that is alone"
+
+
+@given(st.data(), st.integers(0, 4), st.integers(1, 5))
+def test_not_padded(data: st.DataObject, n: int, num_calls: int) -> None:
+    numbers = hnp.arrays(np.int32, (2, n))
+    texts = st.binary(max_size=5).map(lambda text: np.array(text, dtype=object))
+    calls = [[data.draw(numbers), data.draw(texts)] for _ in range(num_calls)]
+    for (x, text), (turned, reverse) in zip(calls, check(plain, calls), strict=True):
+        assert np.array_equal(turned, x.T)
+        assert reverse[()] == text[()][::-1]
+
+
+@given(st.data(), st.integers(0, 3), st.integers(0, 3))
+def test_not_batched(data: st.DataObject, n: int, m: int) -> None:
+    x = data.draw(floats(n, m))
+    before = x.copy()
+    check(whole, [[x], [x]])
+    assert np.array_equal(x, before), "a program changed what belongs to others"

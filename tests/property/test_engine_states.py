@@ -1,0 +1,208 @@
+"""The engine under any order of events: nothing is lost, nothing is done twice, every answer is right."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import dyorc
+from dyorc.config import EngineConfig
+from dyorc.errors import (
+    CapacityError,
+    DeadlineError,
+    DyOrcError,
+    ProgramError,
+    ProgramLoadError,
+    ReplicaLostError,
+    RequestCancelledError,
+)
+from tests.property.workloads import PROGRAMS, REFERENCES, Numbers, Refused, effectful, send
+from tests.unit.engine.driver import Dispatched, World
+
+numbers = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, 12.0, 13.0, 29.0]), min_size=2, max_size=2)
+workflows = st.sampled_from(list(REFERENCES))
+programs = st.sampled_from(PROGRAMS)
+deadlines = st.sampled_from([None, 1.0, 20.0, 1000.0])
+
+
+class EngineStates(RuleBasedStateMachine):
+    """Whatever may happen to an engine, happens; `World.tell` checks all invariants after each event."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = EngineConfig(max_requests=12, max_attempts=3, max_load_failures=2)
+        self.world = World(PROGRAMS, config, is_storing=True, is_fetching=False)
+        self.replicas: set[str] = set()
+        self.gone: dict[str, dyorc.Program] = {}
+        """Replicas that may come back under their old name."""
+        self.asked: dict[int, tuple[dyorc.Workflow, Numbers]] = {}
+        self.excuses: set[type[DyOrcError]] = set()
+        """Errors that the world has given a reason for so far."""
+        for program in PROGRAMS:
+            self.join(program, "a")
+
+    @rule(program=programs, node=st.sampled_from(["a", "b"]))
+    def join(self, program: dyorc.Program, node: str) -> None:
+        self.replicas.add(self.world.join(program, node=node))
+
+    @precondition(lambda self: self.gone)
+    @rule(data=st.data())
+    def come_back(self, data: st.DataObject) -> None:
+        replica_id = data.draw(st.sampled_from(sorted(self.gone)))
+        self.replicas.add(self.world.join(self.gone.pop(replica_id), replica_id))
+
+    @rule(asked=st.lists(st.tuples(workflows, numbers, deadlines, st.integers(0, 2)), min_size=1, max_size=4))
+    def arrive(self, asked: list[tuple[dyorc.Workflow, Numbers, float | None, int]]) -> None:
+        if len(self.world.engine.tasks.requests) + len(asked) > self.world.config.max_requests:
+            self.excuses.add(CapacityError)
+        events = []
+        for workflow, x, deadline_s, priority in asked:
+            event = self.world.arrival(workflow, x, deadline_s=deadline_s, priority=priority)
+            self.asked[event.request_id] = (workflow, x)
+            events.append(event)
+        self.world.tell(*events)
+
+    @precondition(lambda self: self.world.in_flight)
+    @rule(data=st.data(), execute_s=st.sampled_from([0.001, 0.1, 1.0]))
+    def finish(self, data: st.DataObject, execute_s: float) -> None:
+        self.world.finish(self.pick_batch(data), execute_s)
+
+    @precondition(lambda self: len(self.world.in_flight) > 1)
+    @rule(data=st.data())
+    def finish_together(self, data: st.DataObject) -> None:
+        batches = data.draw(st.permutations(list(self.world.in_flight.values())))
+        self.world.tell(*(self.world.outcome(batch) for batch in batches))
+
+    @precondition(lambda self: self.world.in_flight)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        batch = self.pick_batch(data)
+        if batch.size == 1 or batch.action.program is send:
+            self.excuses.add(ProgramError)
+        self.world.fail(batch)
+
+    @precondition(lambda self: self.replicas)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        replica_id = data.draw(st.sampled_from(sorted(self.replicas)))
+        self.lose(replica_id)
+        self.world.leave(replica_id)
+
+    @precondition(lambda self: self.world.in_flight)
+    @rule(data=st.data())
+    def leave_before_the_result(self, data: st.DataObject) -> None:
+        batch = self.pick_batch(data)
+        late = self.world.outcome(batch)
+        self.lose(batch.action.replica_id)
+        self.world.leave(batch.action.replica_id)
+        self.world.tell(late)
+
+    @rule(program=programs)
+    def fail_load(self, program: dyorc.Program) -> None:
+        self.excuses.add(ProgramLoadError)
+        self.world.fail_load(program)
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.excuses.add(RequestCancelledError)
+        self.world.cancel(data.draw(st.sampled_from(sorted(self.asked))))
+
+    @rule(seconds=st.sampled_from([0.05, 0.5, 2.0, 6.0]))
+    def advance(self, seconds: float) -> None:
+        """6 s is longer than a batch may run: replicas that hold one count as hung."""
+        self.excuses.add(DeadlineError)
+        self.world.advance(seconds)
+        while self.world.replaced:
+            self.lose(self.world.replaced.pop())
+
+    @precondition(lambda self: self.world.fetches)
+    @rule()
+    def fetch(self) -> None:
+        self.world.fetch()
+
+    def lose(self, replica_id: str) -> None:
+        self.excuses.add(ReplicaLostError)
+        self.replicas.remove(replica_id)
+        self.gone[replica_id] = next(program for program in PROGRAMS if replica_id.startswith(f"{program.name}#"))
+
+    def pick_batch(self, data: st.DataObject) -> Dispatched:
+        return self.world.in_flight[data.draw(st.sampled_from(sorted(self.world.in_flight)))]
+
+    @invariant()
+    def answers_are_right(self) -> None:
+        for request_id in list(self.asked):
+            if request_id in self.world.answers:
+                self.check_answer(request_id, *self.asked.pop(request_id))
+
+    def check_answer(self, request_id: int, workflow: dyorc.Workflow, x: Numbers) -> None:
+        try:
+            expected: object = REFERENCES[workflow](x)
+        except Refused:
+            expected = Refused
+        answer = self.world.answers[request_id]
+        if isinstance(answer, ProgramError) and answer.error_type == "ValueError":
+            assert expected is Refused, f"{workflow.name} of {x} failed: {answer}"
+        elif isinstance(answer, DyOrcError):
+            assert type(answer) in self.excuses, f"{workflow.name} of {x} failed without a reason: {answer!r}"
+        else:
+            assert np.array_equal(answer[0], expected), f"{workflow.name} of {x} gave {answer[0]}, expected {expected}"
+
+    def teardown(self) -> None:
+        """The world heals: then every request is answered, and nothing is left of any."""
+        for program in PROGRAMS:
+            self.join(program, "a")
+        while self.world.in_flight or self.world.fetches:
+            if self.world.fetches:
+                self.world.fetch()
+            else:
+                self.world.finish()
+        self.answers_are_right()
+        assert not self.asked
+        self.world.check_nothing_is_left()
+        num_sent = sum(self.world.sizes(send))
+        assert num_sent <= sum(1 for workflow in self.world.workflows.values() if workflow is effectful), "an effect was repeated"
+
+
+TestEngineStates: Any = EngineStates.TestCase
+TestEngineStates.settings = settings(max_examples=150, stateful_step_count=40)
+
+
+def answers_in_order(requests: list[tuple[dyorc.Workflow, Numbers]], pick: Callable[[int], int]) -> list[object]:
+    """Answers of requests that arrive together, when of n batches in flight the one that `pick(n)` says ends next."""
+    world = World(PROGRAMS, is_storing=True)
+    for program in PROGRAMS:
+        world.join(program)
+        world.join(program)
+    world.tell(*(world.arrival(workflow, x) for workflow, x in requests))
+    while world.in_flight:
+        world.finish(list(world.in_flight.values())[pick(len(world.in_flight))])
+    world.check_nothing_is_left()
+    answers = (world.answers[at + 1] for at in range(len(requests)))
+    return [str(answer) if isinstance(answer, DyOrcError) else answer[0].tolist() for answer in answers]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(workflows, numbers), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_answers_do_not_depend_on_the_order_in_which_batches_end(
+    requests: list[tuple[dyorc.Workflow, Numbers]], rng: Any
+) -> None:
+    oldest_first = answers_in_order(requests, lambda num_batches: 0)
+    assert answers_in_order(requests, lambda num_batches: num_batches - 1) == oldest_first
+    assert answers_in_order(requests, rng.randrange) == oldest_first
+
+
+@pytest.mark.parametrize("workflow", list(REFERENCES), ids=lambda workflow: workflow.name)
+def test_dyorc_run_gives_what_the_reference_gives(workflow: dyorc.Workflow) -> None:
+    for x in ([0.0, 1.0], [5.0, 12.0], [29.0, 29.0], [1.0, 13.0], [13.0, 1.0], [2.0, 13.0]):
+        try:
+            expected = REFERENCES[workflow](x)
+        except Refused:
+            with pytest.raises(ProgramError, match="poison"):
+                dyorc.run(workflow, x)
+        else:
+            assert np.array_equal(dyorc.run(workflow, x), expected)

@@ -1,0 +1,1 @@
+"""What users write: signatures, Refs, decisions, the discovery of programs."""

@@ -1,0 +1,73 @@
+"""`Ref`: what one may do with a value that is not there yet."""
+
+import copy
+from typing import TypedDict
+
+import numpy as np
+import pytest
+from jaxtyping import Float
+
+import dyorc
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.spec import OutputSpec
+
+Vector = Float[np.ndarray, "4"]
+
+
+class Named(TypedDict):
+    boxes: Vector
+    scores: Vector
+
+
+def ref_to(annotation: object) -> Ref:
+    return Ref("cell", OutputSpec.of(annotation, "it"))
+
+
+def test_a_field_is_named_by_key_or_attribute() -> None:
+    ref = ref_to(Named)
+    assert (ref["scores"].field, ref.scores.field, ref["boxes"].field) == (1, 1, 0)
+    with pytest.raises(KeyError, match=r"no output 'labels'; expected one of \['boxes', 'scores'\]"):
+        ref["labels"]
+    with pytest.raises(AttributeError, match=r"no attribute 'labels'; `await` it"):
+        _ = ref.labels
+
+
+def test_a_tuple_unpacks_and_counts_from_both_ends() -> None:
+    ref = ref_to(tuple[Vector, Vector])
+    first, second = ref
+    assert (first.field, second.field, ref[-1].field) == (0, 1, 1)
+    with pytest.raises(IndexError):
+        ref[2]
+
+
+def test_views_are_collected_in_order() -> None:
+    ref = ref_to(Vector)[1:, np.int64(2)][..., None]
+    assert ref.views == ((slice(1, None, None), 2), (Ellipsis, None))
+    assert ref_to(Named)["boxes"][0].views == ((0,),)
+
+
+@pytest.mark.parametrize("key", [1.5, True, "boxes", [0, 1], slice(0.5, 1), np.array([True])])
+def test_only_ints_slices_ellipsis_and_none_index_a_tensor(key: object) -> None:
+    with pytest.raises(TypeError, match="a Ref is indexed by ints, slices"):
+        ref_to(Vector)[key]
+
+
+def test_a_ref_has_no_truth_value() -> None:
+    with pytest.raises(TypeError, match=r"dyorc\.when"):
+        bool(ref_to(Vector))
+
+
+@pytest.mark.parametrize("annotation", [Vector, Named])
+def test_only_a_tuple_of_outputs_can_be_iterated_over(annotation: object) -> None:
+    with pytest.raises(TypeError, match="only a tuple of outputs can be unpacked"):
+        list(ref_to(annotation))
+
+
+def test_a_ref_can_be_copied() -> None:
+    assert copy.copy(ref_to(Named)).outputs.names == ("boxes", "scores")
+
+
+@pytest.mark.parametrize("make", [dyorc.when, dyorc.choose, dyorc.gather])
+def test_decisions_look_at_refs_only(make: object) -> None:
+    with pytest.raises(TypeError, match="got list"):
+        make([1, 2])

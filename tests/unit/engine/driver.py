@@ -1,0 +1,279 @@
+"""A world around an engine: a clock that the test moves, replicas that finish a batch when the test says so.
+
+Every event goes through `World.tell`, which checks all invariants of the engine, and the promises that only the outside can see:
+each request is answered once, each stored tensor released once and never used after that, and batches go to replicas that exist.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dyorc.arrays import Array, apply_views, as_array, as_value, inline
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
+from dyorc.config import EngineConfig
+from dyorc.engine.actions import (
+    Action,
+    AnswerRequest,
+    DispatchBatch,
+    FailRequest,
+    FetchValue,
+    ReleaseTensors,
+    ReplaceReplica,
+    SetTimer,
+)
+from dyorc.engine.engine import Engine
+from dyorc.engine.events import (
+    BatchDone,
+    BatchFailed,
+    Event,
+    LoadFailed,
+    ReplicaJoined,
+    ReplicaLeft,
+    RequestArrived,
+    RequestCancelled,
+    TimerFired,
+    ValueFetched,
+)
+from dyorc.engine.invariants import check_all
+from dyorc.errors import DyOrcError
+from dyorc.replica.executor import BatchError, Executor
+from dyorc.tensor import TensorRef
+from dyorc.transport.codec import Rows
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """A batch on its replica, with the inputs as they were when it was sent."""
+
+    action: DispatchBatch
+    columns: list[list[Array]]
+
+    @property
+    def program(self) -> str:
+        return self.action.program.name
+
+    @property
+    def size(self) -> int:
+        return len(self.action.operands)
+
+    def column(self, at: int = 0) -> list[Any]:
+        """The values of one input, call by call."""
+        return [array.tolist() for array in self.columns[at]]
+
+
+@dataclass
+class World:
+    """An engine and all that it acts on.
+
+    Args:
+        programs: What is deployed. Their replicas join when the test says so.
+        config: Limits of the engine.
+        is_storing: Keep every tensor aside under an id, as a shell does with large ones.
+        is_fetching: Answer `FetchValue` at once; else the test does so with `fetch`.
+    """
+
+    programs: Iterable[Program]
+    config: EngineConfig = field(default_factory=EngineConfig)
+    is_storing: bool = False
+    is_fetching: bool = True
+
+    def __post_init__(self) -> None:
+        self.engine = Engine(self.config, self.programs)
+        self.now_ns = 1_000_000_000
+        self.wake_ns: int | None = None
+        self.in_flight: dict[int, Dispatched] = {}
+        self.history: list[Dispatched] = []
+        self.answers: dict[int, list[Array] | DyOrcError] = {}
+        self.stored: dict[int, Array] = {}
+        self.released: set[int] = set()
+        self.fetches: dict[int, list[Array]] = {}
+        self.replaced: list[str] = []
+        self.workflows: dict[int, Workflow] = {}
+        self._replicas: dict[str, str] = {}
+        self._num_joined = 0
+        self._executors = {program.name: Executor.load(program) for program in self.programs}
+
+    # What happens
+
+    def join(self, program: Program, replica_id: str = "", node: str = "") -> str:
+        """A replica is ready."""
+        replica_id = replica_id or f"{program.name}#{self._num_joined}"
+        self._num_joined += 1
+        self._replicas[replica_id] = program.name
+        self.tell(ReplicaJoined(replica_id, program.name, node))
+        return replica_id
+
+    def leave(self, replica_id: str) -> None:
+        """A replica dies, with its batches."""
+        self._lose(replica_id)
+        self.tell(ReplicaLeft(replica_id))
+
+    def fail_load(self, program: Program, message: str = "no weights") -> None:
+        self.tell(LoadFailed(program.name, "OSError", message))
+
+    def arrival(
+        self,
+        workflow: Workflow,
+        *values: Any,
+        deadline_s: float | None = None,
+        priority: int = 0,
+        node: str = "",
+        **statics: Any,
+    ) -> RequestArrived:
+        """The event of a new request. `deadline_s` counts from now."""
+        request_id = len(self.workflows) + 1
+        self.workflows[request_id] = workflow
+        tensors, parameters = workflow.signature.bind(values, statics)
+        inputs = tuple(
+            self.keep(as_array(value, spec.dtype, spec.name), node)
+            for spec, value in zip(workflow.signature.inputs, tensors, strict=True)
+        )
+        deadline_ns = None if deadline_s is None else self.now_ns + int(deadline_s * 1e9)
+        return RequestArrived(request_id, workflow, inputs, parameters, deadline_ns, priority)
+
+    def submit(self, workflow: Workflow, *values: Any, **options: Any) -> int:
+        """A request arrives; gives its id."""
+        event = self.arrival(workflow, *values, **options)
+        self.tell(event)
+        return event.request_id
+
+    def submit_all(self, workflow: Workflow, values: Iterable[Any], **options: Any) -> list[int]:
+        """Several requests of one input arrive together."""
+        events = [self.arrival(workflow, value, **options) for value in values]
+        self.tell(*events)
+        return [event.request_id for event in events]
+
+    def cancel(self, request_id: int) -> None:
+        self.tell(RequestCancelled(request_id))
+
+    def finish(self, batch: Dispatched | None = None, execute_s: float = 0.01) -> None:
+        """A batch (the oldest, if none is given) runs and ends, well or with what its program raises."""
+        self.tell(self.outcome(batch or self.oldest(), execute_s))
+
+    def finish_all(self) -> None:
+        """Batches run, oldest first, until none is in flight."""
+        for _ in range(1000):
+            if not self.in_flight:
+                return
+            self.finish()
+        raise AssertionError("after 1000 batches there are still more")
+
+    def outcome(self, batch: Dispatched, execute_s: float = 0.01) -> BatchDone | BatchFailed:
+        """Takes a batch off its replica; gives the event that tells how it ended."""
+        action = batch.action
+        del self.in_flight[action.batch_id]
+        result = self._executors[batch.program].run(batch.columns, action.statics)
+        if isinstance(result, BatchError):
+            return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
+        rows: list[Rows] = list(result.outputs)
+        outputs = [tuple(self.keep(np.asarray(array)) for array in row) for row in zip(*rows, strict=True)]
+        return BatchDone(action.replica_id, action.batch_id, outputs, execute_s)
+
+    def fail(self, batch: Dispatched | None = None, message: str = "out of memory") -> None:
+        """A batch (the oldest, if none is given) ends with an error, whatever its program would do."""
+        batch = batch or self.oldest()
+        del self.in_flight[batch.action.batch_id]
+        self.tell(BatchFailed(batch.action.replica_id, batch.action.batch_id, "RuntimeError", message))
+
+    def fetch(self) -> None:
+        """Values that were asked for come."""
+        fetches, self.fetches = self.fetches, {}
+        self.tell(*(ValueFetched(fetch_id, tuple(arrays)) for fetch_id, arrays in fetches.items()))
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock on; the timer fires at its time, as often as the engine sets it."""
+        end_ns = self.now_ns + int(seconds * 1e9)
+        while self.wake_ns is not None and self.wake_ns <= end_ns:
+            self.now_ns, self.wake_ns = max(self.now_ns, self.wake_ns), None
+            self.tell(TimerFired())
+        self.now_ns = end_ns
+
+    # What one sees
+
+    def oldest(self) -> Dispatched:
+        return next(iter(self.in_flight.values()))
+
+    def batches(self, program: Program) -> list[Dispatched]:
+        """A program's batches in flight, oldest first."""
+        return [batch for batch in self.in_flight.values() if batch.action.program is program]
+
+    def sizes(self, program: Program) -> list[int]:
+        """Sizes of all batches a program was ever sent, in order."""
+        return [batch.size for batch in self.history if batch.action.program is program]
+
+    def result(self, request_id: int) -> Any:
+        """What a request was answered with, in the user's grouping.
+
+        Raises:
+            DyOrcError: What it failed with.
+        """
+        answer = self.answers[request_id]
+        if isinstance(answer, DyOrcError):
+            raise answer
+        return self.workflows[request_id].signature.outputs.build([as_value(array) for array in answer])
+
+    def check_nothing_is_left(self) -> None:
+        """All requests were answered, all stored tensors released, and the engine remembers nothing of them."""
+        assert self.workflows.keys() == self.answers.keys()
+        assert not self.engine.tasks.requests
+        assert not self.stored
+        assert not self.in_flight
+        assert not self.engine.deadlines
+        assert all(not len(pool.queue) for pool in self.engine.scheduler.pools.values())
+
+    # How it works
+
+    def tell(self, *events: Event) -> None:
+        """Hands events to the engine, carries out what it says, and checks every invariant."""
+        actions = self.engine.handle(events, self.now_ns)
+        check_all(self.engine)
+        for action in actions:
+            self._carry_out(action)
+        if self.is_fetching and self.fetches:
+            self.fetch()
+
+    def keep(self, array: Array, node: str = "") -> TensorRef:
+        """A tensor that carries its data, or is stored under an id of its own."""
+        tensor = inline(array)
+        if self.is_storing:
+            tensor_id = len(self.stored) + len(self.released) + 1
+            self.stored[tensor_id] = array
+            return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, tensor_id=tensor_id)
+        return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, data=array)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case DispatchBatch():
+                assert self._replicas.get(action.replica_id) == action.program.name, f"batch for a replica that is gone: {action}"
+                columns = [[self._array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
+                batch = self.in_flight[action.batch_id] = Dispatched(action, columns)
+                self.history.append(batch)
+            case AnswerRequest(request_id=request_id, tensors=tensors):
+                assert request_id not in self.answers, f"request {request_id} was answered twice"
+                self.answers[request_id] = [self._array(tensor) for tensor in tensors]
+            case FailRequest(request_id=request_id, error=error):
+                assert request_id not in self.answers, f"request {request_id} was answered twice"
+                self.answers[request_id] = error
+            case ReleaseTensors(tensor_ids=tensor_ids):
+                for tensor_id in tensor_ids:
+                    assert tensor_id not in self.released, f"tensor {tensor_id} was released twice"
+                    del self.stored[tensor_id]
+                    self.released.add(tensor_id)
+            case FetchValue(fetch_id=fetch_id, tensors=tensors):
+                self.fetches[fetch_id] = [self._array(tensor) for tensor in tensors]
+            case SetTimer(at_ns=at_ns):
+                self.wake_ns = at_ns
+            case ReplaceReplica(replica_id=replica_id):
+                self.replaced.append(replica_id)
+                self._lose(replica_id)
+
+    def _array(self, tensor: TensorRef) -> Array:
+        array = tensor.data if tensor.data is not None else self.stored[tensor.tensor_id]
+        return apply_views(array, tensor.views)
+
+    def _lose(self, replica_id: str) -> None:
+        del self._replicas[replica_id]
+        self.in_flight = {key: batch for key, batch in self.in_flight.items() if batch.action.replica_id != replica_id}

@@ -1,0 +1,252 @@
+"""Which calls run together, where, when and in which order."""
+
+import numpy as np
+import pytest
+from jaxtyping import Float
+
+import dyorc
+from dyorc.config import EngineConfig
+from dyorc.engine.actions import FormReason
+from tests.unit.engine.driver import World
+from tests.unit.engine.programs import Vector, add, add_one, increment, increment_twice
+
+
+def world_with(num_replicas: int = 1, program: dyorc.Program = add_one, **limits: float) -> World:
+    world = World([program], EngineConfig.model_validate(limits))
+    for _ in range(num_replicas):
+        world.join(program)
+    return world
+
+
+def learn(world: World, *, base_s: float = 0.1, item_s: float = 0.01, sizes: tuple[int, ...] = (1, 4, 2, 3)) -> None:
+    """Lets the engine see batches that take base_s + item_s * n seconds."""
+    for size in sizes:
+        world.submit_all(increment, [[0, 0]] * size)
+        while world.in_flight:
+            batch = world.oldest()
+            world.finish(batch, execute_s=base_s + item_s * batch.size)
+    world.history.clear()
+
+
+def test_an_idle_replica_takes_what_is_there_at_once() -> None:
+    world = world_with()
+    world.submit(increment, [1, 1])
+    assert world.sizes(add_one) == [1]
+    assert world.oldest().action.reason is FormReason.QUEUE_EMPTIED
+
+
+def test_requests_that_arrive_together_share_a_batch() -> None:
+    world = world_with()
+    world.submit_all(increment, [[at, at] for at in range(3)])
+    assert world.oldest().column() == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_calls_of_different_iterations_share_a_batch() -> None:
+    world = world_with()
+    world.submit(increment_twice, [0, 0])
+    world.submit(increment, [5, 5])
+    world.finish()
+    assert world.oldest().column() == [[5, 5], [1, 1]] or world.oldest().column() == [[1, 1], [5, 5]]
+
+
+def test_a_batch_has_at_most_max_batch_size_calls() -> None:
+    world = world_with()
+    world.submit_all(increment, [[0, 0]] * 9)
+    world.finish_all()
+    assert world.sizes(add_one) == [4, 4, 1]
+    assert [batch.action.reason for batch in world.history] == [FormReason.FULL, FormReason.FULL, FormReason.QUEUE_EMPTIED]
+
+
+def test_a_full_batch_travels_while_another_runs() -> None:
+    world = world_with()
+    world.submit(increment, [0, 0])
+    world.submit_all(increment, [[1, 1]] * 4)
+    assert [batch.size for batch in world.batches(add_one)] == [1, 4]
+
+
+def test_a_replica_holds_no_more_than_max_in_flight_batches() -> None:
+    world = world_with()
+    world.submit_all(increment, [[0, 0]] * 12)
+    assert [batch.size for batch in world.batches(add_one)] == [4, 4]
+    one = world_with(max_in_flight_batches=1)
+    one.submit_all(increment, [[0, 0]] * 12)
+    assert [batch.size for batch in one.batches(add_one)] == [4]
+
+
+def test_a_second_batch_that_can_still_grow_waits_until_the_first_is_due_to_end() -> None:
+    world = world_with()
+    learn(world)
+    world.submit(increment, [0, 0])
+    world.submit_all(increment, [[1, 1]] * 2)
+    world.advance(0.109)
+    assert [batch.size for batch in world.batches(add_one)] == [1]
+    world.submit(increment, [2, 2])
+    world.advance(0.002)  # T(1) = 0.11 s has passed
+    assert [batch.size for batch in world.batches(add_one)] == [1, 3]
+
+
+def test_the_prefetch_ratio_sends_the_second_batch_earlier() -> None:
+    world = world_with(prefetch_ratio=0.5)
+    learn(world)
+    world.submit(increment, [0, 0])
+    world.submit(increment, [1, 1])
+    world.advance(0.054)
+    assert len(world.in_flight) == 1
+    world.advance(0.002)
+    assert len(world.in_flight) == 2
+
+
+def test_a_replica_whose_speed_is_unknown_gets_no_second_batch_that_can_still_grow() -> None:
+    world = world_with()
+    world.submit(increment, [0, 0])
+    world.submit(increment, [1, 1])
+    world.advance(50)
+    assert len(world.in_flight) == 1
+
+
+def test_idle_replicas_split_the_queue_when_that_is_faster() -> None:
+    world = world_with(num_replicas=2)
+    learn(world, base_s=0.001, item_s=0.1)
+    world.submit_all(increment, [[0, 0]] * 4)
+    assert world.sizes(add_one) == [2, 2]
+    assert [batch.action.reason for batch in world.history] == [FormReason.SHARED, FormReason.QUEUE_EMPTIED]
+    assert len({batch.action.replica_id for batch in world.history}) == 2
+
+
+def test_idle_replicas_do_not_split_a_queue_that_one_batch_serves_as_fast() -> None:
+    world = world_with(num_replicas=2)
+    learn(world, base_s=1.0, item_s=0.001)
+    world.submit_all(increment, [[0, 0]] * 4)
+    assert world.sizes(add_one) == [4]
+    assert world.oldest().action.reason is FormReason.FULL
+
+
+def test_one_replica_alone_never_counts_as_sharing() -> None:
+    world = world_with()
+    learn(world, base_s=0.001, item_s=0.1)
+    world.submit_all(increment, [[0, 0]] * 3)
+    assert world.oldest().action.reason is FormReason.QUEUE_EMPTIED
+
+
+def test_the_earliest_deadline_goes_first_then_priority_then_arrival() -> None:
+    world = world_with()
+    world.submit(increment, [0, 0])
+    for value, deadline_s, priority in ((1, 90, 0), (2, 90, 0), (3, 90, 5), (4, 30, 0), (5, 99, 9)):
+        world.tell(world.arrival(increment, [value, value], deadline_s=deadline_s, priority=priority))
+    world.fail(message="make room")
+    world.finish_all()
+    order = [call[0] for batch in world.history[1:] for call in batch.column()]
+    assert order == [4, 3, 1, 2, 5]
+
+
+def test_a_batch_goes_to_the_node_that_holds_most_of_its_bytes() -> None:
+    world = World([add_one])
+    for node in ("a", "b", "c"):
+        world.join(add_one, f"replica on {node}", node)
+    world.submit(increment, [0, 0], node="c")
+    assert world.oldest().action.replica_id == "replica on c"
+    world.tell(*(world.arrival(increment, [at, at], node=node) for at, node in enumerate("abb")))
+    assert world.history[-1].action.replica_id == "replica on b"
+
+
+def test_without_a_node_that_helps_the_longest_idle_replica_is_next() -> None:
+    world = world_with(num_replicas=3)
+    for _ in range(4):
+        world.submit(increment, [0, 0])
+        world.finish()
+    assert [batch.action.replica_id for batch in world.history] == ["add_one#0", "add_one#1", "add_one#2", "add_one#0"]
+
+
+def test_a_replica_that_announces_itself_again_is_the_same() -> None:
+    world = world_with()
+    world.submit(increment, [0, 0])
+    world.join(add_one, "add_one#0")
+    world.submit(increment, [1, 1])
+    assert len(world.in_flight) == 1
+
+
+Row = Float[np.ndarray, "width"]
+
+
+@dyorc.program(max_batch_size=8)
+def scale(x: Float[np.ndarray, "batch width"], factor: float = 2.0) -> Float[np.ndarray, "batch width"]:
+    return x * factor
+
+
+@dyorc.workflow
+async def scaled(x: Row, factor: float = 2.0) -> Row:
+    return scale(x, factor)
+
+
+def sizes_of_two(program: dyorc.Program, workflow: dyorc.Workflow, a: list[float], b: list[float], **of_b: float) -> list[int]:
+    """How many calls each batch of two requests has that wait together."""
+    world = World([program])
+    world.tell(world.arrival(workflow, a), world.arrival(workflow, b, **of_b))
+    world.join(program)
+    world.finish_all()
+    assert np.array_equal(world.result(1), np.multiply(a, 2))
+    return world.sizes(program)
+
+
+def test_only_equal_shapes_and_parameters_share_a_batch() -> None:
+    assert sizes_of_two(scale, scaled, [1, 2], [3, 4]) == [2]
+    assert sizes_of_two(scale, scaled, [1, 2], [3, 4, 5]) == [1, 1]
+    assert sizes_of_two(scale, scaled, [1, 2], [3, 4], factor=3.0) == [1, 1]
+
+
+padded_scale = scale.with_options(name="padded_scale", pad=dyorc.pad(width=(4, 8), value=-1.0))
+
+
+@dyorc.workflow
+async def scaled_padded(x: Row) -> Row:
+    return padded_scale(x)
+
+
+def test_shapes_of_one_bucket_share_a_batch_and_results_have_their_own_size() -> None:
+    assert sizes_of_two(padded_scale, scaled_padded, [1, 2], [3, 4, 5, 6]) == [2]
+    assert sizes_of_two(padded_scale, scaled_padded, [1, 2], [3, 4, 5, 6, 7]) == [1, 1]
+
+
+def test_a_size_above_the_largest_bucket_fails_its_own_call() -> None:
+    world = World([padded_scale])
+    world.join(padded_scale)
+    world.submit(scaled_padded, [0] * 9)
+    with pytest.raises(dyorc.ProgramError, match="dimension 'width' has size 9, larger than the largest bucket 8"):
+        world.result(1)
+    assert world.history == []
+
+
+@dyorc.program(batched=False)
+def norm(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, ""]:
+    return np.asarray(np.sqrt((x * x).sum()), np.float32)
+
+
+@dyorc.workflow
+async def length(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, ""]:
+    return norm(x)
+
+
+def test_a_program_that_is_not_batched_gets_one_call_at_a_time() -> None:
+    world = world_with(program=norm)
+    world.submit_all(length, [[3, 4], [6, 8], [0, 1]])
+    world.finish_all()
+    assert world.sizes(norm) == [1, 1, 1]
+    assert [world.result(at) for at in (1, 2, 3)] == [5, 10, 1]
+
+
+@dyorc.workflow
+async def fan_out(x: Vector) -> Vector:
+    total = x
+    for part in [add_one(x) for _ in range(4)]:
+        total = add(total, part)
+    return total
+
+
+def test_the_fan_out_of_one_request_shares_a_batch() -> None:
+    world = World([add_one, add])
+    world.join(add_one)
+    world.join(add)
+    world.submit(fan_out, [0, 1])
+    world.finish_all()
+    assert world.sizes(add_one) == [4]
+    assert np.array_equal(world.result(1), [4, 9])

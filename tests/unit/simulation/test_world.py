@@ -1,0 +1,80 @@
+"""Virtual time is exact, and a world that goes wrong says so."""
+
+import pytest
+
+from dyorc.config import EngineConfig
+from dyorc.engine.actions import FetchValue
+from dyorc.engine.engine import Engine
+from dyorc.engine.events import Event, RequestArrived, ValueFetched
+from dyorc.errors import InternalError
+from dyorc.simulation.plain import tensor_of
+from dyorc.simulation.world import World
+from tests.unit.simulation.tiny import Diary, net, run_world, tiny
+
+
+def test_hand_computed_times() -> None:
+    """T(n) = 10 + n ms, 0.1 ms each way.
+
+    1 arrives at 0 and is back at 0.1 + 11 + 0.1 = 11.2. 2 and 3 have come meanwhile and go together: 11.2 + 0.1 + 12 + 0.1 = 23.4.
+    4 comes at 12. The engine has seen one batch, of 11 ms, so it sends 4 after 11.2 + 11 = 22.2, to arrive as the running batch
+    ends; that ends at 23.3, 4 then runs until 34.3 and is back at 34.4.
+    """
+    diary = run_world(tiny(), "greedy", [0, 5, 6, 12])
+
+    assert diary.sizes == [1, 2, 1]
+    assert diary.latencies_ms == {1: 11.2, 2: 18.4, 3: 17.4, 4: 22.4}
+
+
+def test_hand_computed_times_of_timers() -> None:
+    """The same under Ray Serve's batching with its wait of 10 ms.
+
+    1 and 2, 3 wait until 10 and take 13 ms: 10 + 0.1 + 13 + 0.1 = 23.2. The batch of 4 is closed at 22 though the replica is
+    busy until 23.1; it runs until 34.1 and is back at 34.2.
+    """
+    diary = run_world(tiny(), "timer", [0, 5, 6, 12])
+
+    assert diary.sizes == [3, 1]
+    assert diary.latencies_ms == {1: 23.2, 2: 18.2, 3: 17.2, 4: 22.2}
+
+
+def test_requests_that_arrive_together_share_a_batch() -> None:
+    assert run_world(tiny(), "greedy", [3, 3, 3]).sizes == [3]
+
+
+def test_replicas_work_side_by_side() -> None:
+    diary = run_world(tiny(), "greedy", [0, 1], replicas=2)
+
+    assert diary.latencies_ms == {1: 11.2, 2: 11.2}
+
+
+class FetchingEngine(Engine):
+    """Asks once for a value, and keeps what comes."""
+
+    def __init__(self) -> None:
+        self.fetched: list[tuple[int, ValueFetched]] = []
+
+    def handle(self, events: list[Event], now_ns: int) -> list[FetchValue]:  # type: ignore[override]
+        self.fetched += [(now_ns, event) for event in events if isinstance(event, ValueFetched)]
+        return [FetchValue(7, (tensor_of(0.25),)) for event in events if isinstance(event, RequestArrived)]
+
+
+def test_a_fetched_value_takes_the_way_there_and_back() -> None:
+    engine = FetchingEngine()
+    workload = tiny()
+    arrival = RequestArrived(1, workload.workflow, (tensor_of(0.5),))
+
+    with pytest.raises(InternalError, match="went to sleep with 1 requests"):
+        World(engine, workload.deployments, {"net": 1}, Diary(), link_ns=100).run(iter([(1000, arrival)]))
+
+    [(now_ns, event)] = engine.fetched
+    assert (now_ns, event.fetch_id, event.arrays) == (1200, 7, (0.25,))
+
+
+def test_a_request_that_fails_ends_the_run() -> None:
+    """Without a replica the request's deadline passes."""
+    engine = Engine(EngineConfig(), [net])
+    workload = tiny()
+    arrival = RequestArrived(1, workload.workflow, (tensor_of(0.5),), deadline_ns=1000)
+
+    with pytest.raises(InternalError, match="request 1 failed"):
+        World(engine, workload.deployments, {}, Diary()).run(iter([(0, arrival)]))

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from dyorc.arrays import Array
-from dyorc.authoring.spec import Signature
+from dyorc.authoring.signature import Signature
 from dyorc.errors import InvalidInputError
 
 _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from dyorc.authoring.spec import Signature, StaticValue
+from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import DefinitionError, InvalidInputError
 from dyorc.tensor import Shape, TensorRef
 

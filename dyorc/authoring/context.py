@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.signature import StaticValue
 
 if TYPE_CHECKING:
     from dyorc.authoring.program import Program

@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, Self, overload
 from dyorc.authoring.batching import BatchKeys, Padding
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.spec import Signature
+from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
 
 P = ParamSpec("P")

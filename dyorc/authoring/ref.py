@@ -4,7 +4,7 @@ import operator
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from dyorc.authoring.spec import OutputKind, OutputSpec
+from dyorc.authoring.signature import OutputKind, OutputSpec
 from dyorc.tensor import Index, IndexItem
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, overload
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.spec import Signature
+from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
 
 _LIBRARIES = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))

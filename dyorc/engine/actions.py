@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from dyorc.authoring.program import Program
-from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.signature import StaticValue
 from dyorc.errors import DyOrcError
 from dyorc.tensor import TensorRef
 

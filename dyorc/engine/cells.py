@@ -5,14 +5,14 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dyorc.arrays import apply_views, same_array
-from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.signature import StaticValue
 from dyorc.errors import DyOrcError
 from dyorc.tensor import Index, TensorRef
 
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
-    from dyorc.engine.tasks import Task
+    from dyorc.engine.requests import Task
 
 
 class CellState(Enum):

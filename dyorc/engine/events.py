@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import DyOrcError
 from dyorc.tensor import TensorRef

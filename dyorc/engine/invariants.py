@@ -10,7 +10,7 @@ from dyorc.engine.cells import Call, CallState, CellState
 from dyorc.engine.engine import Engine
 from dyorc.engine.journal import Entry
 from dyorc.engine.replicas import NEVER_NS
-from dyorc.engine.tasks import Request, Task, TaskState, is_effect
+from dyorc.engine.requests import Request, Task, is_effect, is_unfinished
 from dyorc.engine.timers import TimerKind
 
 
@@ -150,7 +150,7 @@ def requests_can_progress(engine: Engine) -> None:
     told: Counter[Call | Task] = Counter()
     for request in engine.tasks.requests.values():
         for entry in _entries(request):
-            if _is_unfinished(entry):
+            if is_unfinished(entry):
                 told.update(entry.cell.dependents)
     told.update(task for waiters in engine.tasks.fetch_waiters.values() for task in waiters)
     for request in engine.tasks.requests.values():
@@ -166,7 +166,7 @@ def answered_requests_have_effects(engine: Engine) -> None:
     """An answered request is kept only while calls with an effect run, and they are counted right."""
     for request in engine.tasks.requests.values():
         effects = (entry for entry in _entries(request) if entry is not request.root and is_effect(entry))
-        actual = sum(1 for entry in effects if _is_unfinished(entry))
+        actual = sum(1 for entry in effects if is_unfinished(entry))
         if request.num_effects != actual or (request.is_answered and not actual):
             raise InvariantError(f"request {request.request_id} counts {request.num_effects} effects, {actual} have not ended")
 
@@ -254,7 +254,3 @@ def _placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
         yield from (("in a queue", call) for call in pool.queue)
     for batch in engine.scheduler.batches.values():
         yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)
-
-
-def _is_unfinished(entry: Entry) -> bool:
-    return entry.cell.state is CellState.PENDING and entry.state not in (CallState.WITHDRAWN, TaskState.WITHDRAWN)

@@ -16,7 +16,7 @@ from dyorc.engine.cells import Argument, Call, Outcome
 from dyorc.errors import DyOrcError
 
 if TYPE_CHECKING:
-    from dyorc.engine.tasks import Task
+    from dyorc.engine.requests import Task
 
 Entry: TypeAlias = "Call | Task"
 

@@ -5,13 +5,11 @@ and replicas; it hands ready calls to the scheduler and is told how they ended.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from enum import Enum, auto
+from collections.abc import Callable
 from functools import partial
 
 from dyorc.authoring.program import Program
-from dyorc.authoring.ref import Ref
-from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import (
@@ -21,10 +19,21 @@ from dyorc.engine.actions import (
     FetchValue,
     ReleaseTensors,
 )
-from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Order
+from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState
 from dyorc.engine.events import RequestArrived, ValueFetched
-from dyorc.engine.journal import Entry, Segment
+from dyorc.engine.journal import Entry
 from dyorc.engine.paths import Blocked, Path, Raised, Returned
+from dyorc.engine.requests import (
+    Request,
+    Task,
+    TaskState,
+    closure,
+    dismantle,
+    is_effect,
+    is_unfinished,
+    live_effects,
+    stored_ids,
+)
 from dyorc.errors import (
     DyOrcError,
     InternalError,
@@ -35,105 +44,6 @@ from dyorc.errors import (
     WorkflowLimitError,
 )
 from dyorc.tensor import TensorRef
-
-
-class TaskState(Enum):
-    ACTIVE = auto()
-    """Its path runs, or waits for values."""
-    RETURNED = auto()
-    """Its coroutine returned; tensors of its result are still being computed."""
-    SETTLED = auto()
-    """Its cell is ready or failed."""
-    WITHDRAWN = auto()
-    """Nobody needs it any more."""
-
-
-class Task:
-    """One run of a workflow within a request.
-
-    Attributes:
-        arguments: The tensors it was called with.
-        path: Its run; there is one at a time as long as nothing is guessed.
-        entries: The calls and tasks it asked for.
-        num_awaited: Cells it waits for.
-    """
-
-    __slots__ = (
-        "arguments",
-        "callee",
-        "cell",
-        "entries",
-        "journal",
-        "num_awaited",
-        "path",
-        "request",
-        "result",
-        "state",
-        "statics",
-    )
-
-    def __init__(
-        self, request: "Request", workflow: Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
-    ) -> None:
-        self.request = request
-        self.callee = workflow
-        self.arguments = arguments
-        self.statics = statics
-        self.cell = Cell(self)
-        self.state = TaskState.ACTIVE
-        self.journal = Segment()
-        self.path: Path | None = None
-        self.entries: list[Entry] = []
-        self.num_awaited = 0
-        self.result: tuple[Argument, ...] = ()
-
-    def inputs(self) -> list[Ref]:
-        """Its arguments, as its own code sees them."""
-        group = self.callee.signature.input_group
-        return [Ref(argument.cell, group, argument.field, argument.views) for argument in self.arguments]
-
-    @property
-    def is_live(self) -> bool:
-        return self.state in (TaskState.ACTIVE, TaskState.RETURNED)
-
-    def __repr__(self) -> str:
-        return f"workflow {self.callee.name!r}"
-
-
-class Request:
-    """A request in flight.
-
-    Attributes:
-        root: Its first task; the request answers when that settles.
-        order: Place of its calls in every queue.
-        stored: Ids of tensors that are kept for it.
-        num_effects: Impure calls and tasks that have not ended; the request is kept until they have.
-        has_effects: Whether it ever made such a call.
-    """
-
-    __slots__ = ("has_effects", "is_answered", "num_calls", "num_effects", "order", "request_id", "root", "stored")
-
-    def __init__(self, request_id: int, order: Order) -> None:
-        self.request_id = request_id
-        self.order = order
-        self.root: Task | None = None
-        self.stored: list[int] = []
-        self.num_calls = 0
-        self.num_effects = 0
-        self.has_effects = False
-        self.is_answered = False
-
-
-def is_effect(entry: Entry) -> bool:
-    """Whether it has to run even if nobody waits for its result."""
-    if isinstance(entry, Call):
-        return not entry.callee.options.pure
-    return not entry.callee.is_pure
-
-
-def stored_ids(tensors: Iterable[TensorRef]) -> list[int]:
-    """Names of the tensors that are kept somewhere until they are released."""
-    return [tensor.tensor_id for tensor in tensors if tensor.tensor_id]
 
 
 class TaskRunner:
@@ -446,14 +356,14 @@ class TaskRunner:
         if request.stored:
             self._emit(ReleaseTensors(request.stored))
         if request.root is not None:
-            _dismantle(request.root)
+            dismantle(request.root)
 
     def _withdraw_unneeded(self, task: Task) -> None:
         """A task's coroutine has ended: takes back what neither its result nor an effect needs."""
-        live = [entry for entry in task.entries if _is_unfinished(entry)]
+        live = [entry for entry in task.entries if is_unfinished(entry)]
         if not live:
             return
-        needed = set(_closure([argument.cell for argument in task.result] + [effect.cell for effect in _live_effects(task)]))
+        needed = set(closure([argument.cell for argument in task.result] + [effect.cell for effect in live_effects(task)]))
         for entry in live:
             if entry not in needed:
                 self._abandon(entry)
@@ -465,7 +375,7 @@ class TaskRunner:
             entry = pending.pop()
             if isinstance(entry, Task) and entry.state is not TaskState.WITHDRAWN:
                 pending.extend(entry.entries)  # also of a task that has settled: its effects may still wait
-            if not _is_unfinished(entry):
+            if not is_unfinished(entry):
                 continue
             if isinstance(entry, Task):
                 entry.state = TaskState.WITHDRAWN
@@ -480,44 +390,3 @@ class TaskRunner:
         request = self._request_of(entry)
         if entry is not request.root and is_effect(entry):
             request.num_effects -= 1
-
-
-def _dismantle(root: Task) -> None:
-    """Cuts the cycles in a finished tree of tasks, so that its memory is freed now and not by the garbage collector."""
-    pending = [root]
-    while pending:
-        task = pending.pop()
-        for entry in task.entries:
-            entry.cell.producer = None
-            if isinstance(entry, Task):
-                pending.append(entry)
-        task.cell.producer = None
-        task.entries = []
-        task.path = None
-
-
-def _is_unfinished(entry: Entry) -> bool:
-    return entry.cell.state is CellState.PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
-
-
-def _live_effects(task: Task) -> Iterator[Entry]:
-    """Unfinished calls and tasks with an effect below `task`, also in tasks that have settled."""
-    pending = [task] if task.request.num_effects else []
-    while pending:
-        for entry in pending.pop().entries:
-            if isinstance(entry, Task):
-                pending.append(entry)
-            if is_effect(entry) and _is_unfinished(entry):
-                yield entry
-
-
-def _closure(cells: Iterable[Cell]) -> Iterator[Entry]:
-    """Everything unfinished that `cells` depend on, in their task and in those that passed it values."""
-    seen: set[Cell] = set()
-    pending = list(cells)
-    while pending:
-        cell = pending.pop()
-        if cell.state is CellState.PENDING and cell.producer is not None and cell not in seen:
-            seen.add(cell)
-            yield cell.producer
-            pending.extend(argument.cell for argument in cell.producer.arguments)

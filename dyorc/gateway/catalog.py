@@ -8,7 +8,7 @@ import numpy as np
 
 from dyorc.arrays import Array, inline
 from dyorc.authoring.program import Program
-from dyorc.authoring.spec import Signature, StaticValue
+from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.errors import DefinitionError, InvalidInputError, UnknownModelError
 from dyorc.tensor import FLOATS

@@ -106,9 +106,8 @@ def _read_headers(scope: Scope) -> tuple[int | None, int | None]:
     for name, value in scope["headers"]:
         if name == b"inference-header-content-length":
             if not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS:
-                raise InvalidInputError(
-                    f"Inference-Header-Content-Length is {value[:_MAX_LENGTH_DIGITS].decode('latin-1')!r}, expected a number of bytes"
-                )
+                shown = value[:_MAX_LENGTH_DIGITS].decode("latin-1")
+                raise InvalidInputError(f"Inference-Header-Content-Length is {shown!r}, expected a number of bytes")
             json_bytes = int(value)
         elif name == b"content-length":
             announced_bytes = int(value)

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from dyorc.arrays import Array, dtype_of, numpy_dtype
-from dyorc.authoring.spec import Signature, StaticValue
+from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import InvalidInputError, TransportError
 from dyorc.gateway.catalog import Model
 from dyorc.tensor import ITEM_BYTES, DType

@@ -14,7 +14,7 @@ import structlog
 
 from dyorc.arrays import Array, apply_views, dtype_of
 from dyorc.authoring.program import Program
-from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig, LinkConfig
 from dyorc.engine.actions import (

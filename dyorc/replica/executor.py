@@ -15,7 +15,8 @@ import numpy as np
 
 from dyorc.arrays import Array, as_array, dtype_of, numpy_to_torch
 from dyorc.authoring.program import Program, num_threads
-from dyorc.authoring.spec import Framework, StaticSpec, StaticValue, TensorSpec
+from dyorc.authoring.signature import StaticSpec, StaticValue
+from dyorc.authoring.spec import Framework, TensorSpec
 from dyorc.errors import InvalidInputError, ProgramLoadError
 from dyorc.tensor import DType
 from dyorc.transport.codec import Rows

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.signature import StaticValue
 from dyorc.errors import TransportError
 from dyorc.transport.codec import Column, Frame, Rows, decode_column, encode_column
 

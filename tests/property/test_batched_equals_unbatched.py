@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Int32
 import dyorc
 from dyorc.arrays import same_array
 from dyorc.authoring.program import Program
-from dyorc.authoring.spec import StaticValue
+from dyorc.authoring.signature import StaticValue
 from dyorc.replica.executor import BatchResult, Executor
 from dyorc.transport.codec import Rows
 from dyorc.transport.messages import decode_columns, encode_columns

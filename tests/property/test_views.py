@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from dyorc.arrays import apply_views, inline
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.spec import OutputSpec
+from dyorc.authoring.signature import OutputSpec
 from dyorc.tensor import index_shape
 
 shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 import dyorc
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.spec import OutputSpec
+from dyorc.authoring.signature import OutputSpec
 
 Vector = Float[np.ndarray, "4"]
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float32, Inexact, Int, UInt8
 
 import dyorc
 from dyorc.arrays import inline
-from dyorc.authoring.spec import OutputKind, Signature
+from dyorc.authoring.signature import OutputKind, Signature
 from dyorc.errors import DefinitionError, InvalidInputError
 from dyorc.tensor import DType
 

@@ -1,0 +1,244 @@
+"""What a program or workflow takes and gives as a whole: tensors, parameters that are no tensors, and grouped outputs.
+
+`Signature.of` is called once per definition; the checks run for every request and every call.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Any, Self, TypeAlias
+
+from dyorc.authoring.spec import TensorSpec
+from dyorc.errors import DefinitionError, InvalidInputError
+from dyorc.tensor import TensorRef
+
+StaticValue: TypeAlias = bool | int | float | str
+STATIC_TYPES = (bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSpec:
+    """A parameter that is no tensor: part of the batch key, and a request parameter of the protocol."""
+
+    name: str
+    type: type
+    default: Any = inspect.Parameter.empty
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    def check(self, value: Any, where: str) -> StaticValue:
+        """The value, as this parameter's type.
+
+        Raises:
+            InvalidInputError: If it is of another type.
+        """
+        if self.type is float and type(value) is int:
+            return float(value)
+        if type(value) is not self.type:
+            raise InvalidInputError(
+                f"{where}: parameter {self.name!r} is {type(value).__name__} {value!r}, expected {self.type.__name__}"
+            )
+        return value
+
+
+class OutputKind(Enum):
+    """How the outputs are grouped in Python."""
+
+    SINGLE = "one tensor"
+    TUPLE = "a tuple"
+    FIELDS = "named tensors"
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """What comes out: one or more tensors, in a fixed order.
+
+    Attributes:
+        factory: Rebuilds the user's grouping of `FIELDS` from keyword arguments (`dict`, or the dataclass).
+    """
+
+    kind: OutputKind
+    tensors: tuple[TensorSpec, ...]
+    factory: Callable[..., Any] = dict
+
+    @classmethod
+    def of(cls, annotation: Any, owner: str) -> Self:
+        """Reads a return annotation.
+
+        Raises:
+            DefinitionError: If it is no tensor, tuple of tensors, TypedDict or dataclass of tensors.
+        """
+
+        def spec(name: str, part: Any) -> TensorSpec:
+            found = TensorSpec.of(name, part, owner)
+            if found is None:
+                raise DefinitionError(f"{owner}: output {name!r} is annotated {part!r}; expected a jaxtyping tensor")
+            return found
+
+        if typing.get_origin(annotation) is tuple:
+            parts = typing.get_args(annotation)
+            return cls(OutputKind.TUPLE, tuple(spec(f"output_{at}", part) for at, part in enumerate(parts)))
+        if is_dataclass(annotation) and isinstance(annotation, type):
+            hints = typing.get_type_hints(annotation, include_extras=True)
+            return cls(OutputKind.FIELDS, tuple(spec(f.name, hints[f.name]) for f in fields(annotation)), annotation)
+        if typing.is_typeddict(annotation):
+            hints = typing.get_type_hints(annotation, include_extras=True)
+            return cls(OutputKind.FIELDS, tuple(spec(name, hint) for name, hint in hints.items()))
+        return cls(OutputKind.SINGLE, (spec("output", annotation),))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(tensor.name for tensor in self.tensors)
+
+    def build(self, parts: Sequence[Any]) -> Any:
+        """The user's grouping of `parts`, which stand in the order of `tensors`."""
+        match self.kind:
+            case OutputKind.SINGLE:
+                return parts[0]
+            case OutputKind.TUPLE:
+                return tuple(parts)
+            case OutputKind.FIELDS:
+                return self.factory(**dict(zip(self.names, parts, strict=True)))
+
+    def flatten(self, value: Any, where: str) -> tuple[Any, ...]:
+        """The parts of the user's grouping, in the order of `tensors`.
+
+        Raises:
+            InvalidInputError: If `value` is grouped in another way, or lacks a part.
+        """
+        match self.kind:
+            case OutputKind.SINGLE:
+                return (value,)
+            case OutputKind.TUPLE:
+                if not isinstance(value, tuple | list) or len(value) != len(self.tensors):
+                    raise InvalidInputError(
+                        f"{where} returned {_kind_of(value)}, expected a tuple of {len(self.tensors)} tensors"
+                    )
+                return tuple(value)
+            case OutputKind.FIELDS:
+                if is_dataclass(value) and not isinstance(value, type):
+                    value = {f.name: getattr(value, f.name) for f in fields(value)}
+                if not isinstance(value, Mapping) or set(value) != set(self.names):
+                    raise InvalidInputError(f"{where} returned {_kind_of(value)}, expected the fields {list(self.names)}")
+                return tuple(value[name] for name in self.names)
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"the fields {list(value)}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Everything that goes in and comes out of a program (for one item) or a workflow."""
+
+    owner: str
+    parameters: tuple[TensorSpec | StaticSpec, ...]
+    outputs: OutputSpec
+
+    @classmethod
+    def of(cls, owner: str, function: Callable[..., Any], *, skip_first: bool = False) -> Self:
+        """Reads the annotations of `function`; `skip_first` leaves ``self`` out.
+
+        Raises:
+            DefinitionError: If one is missing or is neither a tensor nor a bool, int, float or str.
+        """
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise DefinitionError(f"{owner}: an annotation names something unknown: {error}") from error
+        if "return" not in hints:
+            raise DefinitionError(f"{owner}: the return annotation is missing; expected jaxtyping tensors")
+        parameters: list[TensorSpec | StaticSpec] = []
+        for parameter in list(inspect.signature(function).parameters.values())[skip_first:]:
+            name = parameter.name
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise DefinitionError(f"{owner}: *{name} is not supported; declare each tensor")
+            if name not in hints:
+                raise DefinitionError(f"{owner}: parameter {name!r} is not annotated")
+            if (tensor := TensorSpec.of(name, hints[name], owner)) is not None:
+                parameters.append(tensor)
+            elif hints[name] in STATIC_TYPES:
+                parameters.append(StaticSpec(name, hints[name], parameter.default))
+            else:
+                raise DefinitionError(
+                    f"{owner}: parameter {name!r} is annotated {hints[name]!r}; "
+                    f"expected a jaxtyping tensor, bool, int, float or str"
+                )
+        return cls(owner, tuple(parameters), OutputSpec.of(hints["return"], owner))
+
+    @cached_property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(p for p in self.parameters if isinstance(p, TensorSpec))
+
+    @cached_property
+    def input_group(self) -> OutputSpec:
+        """The tensor inputs as a group, which is how a workflow sees its own."""
+        return OutputSpec(OutputKind.TUPLE, self.inputs)
+
+    @cached_property
+    def statics(self) -> tuple[StaticSpec, ...]:
+        return tuple(p for p in self.parameters if isinstance(p, StaticSpec))
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        return not self.statics
+
+    def without_batch(self) -> "Signature":
+        """The signature for one item of a batched program."""
+        parameters = tuple(p.without_batch(self.owner) if isinstance(p, TensorSpec) else p for p in self.parameters)
+        tensors = tuple(tensor.without_batch(self.owner) for tensor in self.outputs.tensors)
+        return Signature(self.owner, parameters, replace(self.outputs, tensors=tensors))
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[StaticValue, ...]]:
+        """Sorts a call's arguments into tensors (in the order of `inputs`) and statics (in the order of `statics`).
+
+        Raises:
+            InvalidInputError: If one is missing, unknown, given twice, or a static of another type.
+        """
+        if self._is_plain and not kwargs and len(args) == len(self.parameters):
+            return args, ()
+        if len(args) > len(self.parameters):
+            raise InvalidInputError(f"{self.owner} takes {len(self.parameters)} arguments, {len(args)} were given")
+        given = dict(zip((p.name for p in self.parameters), args, strict=False))
+        for name, value in kwargs.items():
+            if name in given:
+                raise InvalidInputError(f"{self.owner}: {name!r} was given twice")
+            given[name] = value
+        tensors: list[Any] = []
+        statics: list[StaticValue] = []
+        for parameter in self.parameters:
+            value = given.pop(parameter.name, inspect.Parameter.empty)
+            if isinstance(parameter, StaticSpec):
+                value = parameter.default if value is inspect.Parameter.empty else value
+            if value is inspect.Parameter.empty:
+                raise InvalidInputError(f"{self.owner}: {parameter.name!r} is missing; expected {self.names()}")
+            if isinstance(parameter, StaticSpec):
+                statics.append(parameter.check(value, self.owner))
+            else:
+                tensors.append(value)
+        if given:
+            raise InvalidInputError(f"{self.owner} has no parameter {sorted(given)}; expected {self.names()}")
+        return tuple(tensors), tuple(statics)
+
+    def names(self) -> list[str]:
+        """Names of all parameters, for messages."""
+        return [p.name for p in self.parameters]
+
+    def check_inputs(self, tensors: Sequence[TensorRef]) -> None:
+        """Checks tensors in the order of `inputs`.
+
+        Raises:
+            InvalidInputError: If one does not fit.
+        """
+        sizes: dict[str, tuple[int, str]] = {}
+        for spec, tensor in zip(self.inputs, tensors, strict=True):
+            spec.check(tensor.dtype, tensor.shape, sizes, self.owner)

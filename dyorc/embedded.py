@@ -56,7 +56,7 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
     async with contextlib.AsyncExitStack() as stack:
         ray = await stack.enter_async_context(LocalRay(places, settings.deployment, settings.link))
         orchestrator = await stack.enter_async_context(
-            Orchestrator(catalog.programs, ray.link_address, settings.engine, settings.link, ray.node)
+            Orchestrator(catalog.programs, ray.link_address, settings.engine, settings.link, ray.node, ray.end_replica)
         )
         gateway = Gateway(catalog, orchestrator, settings.gateway)
         server = await stack.enter_async_context(HttpServer(gateway, settings.gateway))

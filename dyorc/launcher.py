@@ -6,18 +6,24 @@ Ray Serve is the control plane: it places, starts, checks, restarts and counts r
 """
 
 import asyncio
+import contextlib
+import fcntl
 import logging
 import math
 import os
 import secrets
 import shutil
+import signal
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig
+
+_FOLDER_PREFIX = "dyorc-"
 
 
 class LocalRay:
@@ -32,10 +38,13 @@ class LocalRay:
         self._deployment = deployment
         self._link = link
         self._folder = ""
+        self._lock: int | None = None
         self._environment: list[str] = []
 
     async def __aenter__(self) -> Self:
-        self._folder = tempfile.mkdtemp(prefix="dyorc-")
+        _remove_orphans()
+        self._folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
+        self._lock = _lock(self._folder)
         try:
             await asyncio.to_thread(self._start)
         except BaseException:
@@ -46,6 +55,8 @@ class LocalRay:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self._stop)
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
 
     @property
     def link_address(self) -> str:
@@ -73,7 +84,7 @@ class LocalRay:
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=self._deployment.object_store_bytes,
-            _temp_dir=self._folder,
+            _temp_dir=f"{self._folder}/ray",  # Ray lets everybody write to its folder; the one around it stays ours
         )
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
@@ -103,6 +114,15 @@ class LocalRay:
         for name in self._environment:
             del os.environ[name]
         self._environment.clear()
+
+    def end_replica(self, pid: int) -> None:
+        """Kills a replica's process, if it is there; Serve notices at its next check and starts another.
+
+        Serve's own checks would find out about a stopped process, too, but only after several timeouts.
+        """
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):  # not another process that got the number
+                os.kill(pid, signal.SIGKILL)
 
     async def deploy(self, address: str) -> None:
         """Asks Serve for all replicas. They dial in to `address` as they come up; this does not wait for them."""
@@ -152,6 +172,27 @@ class LocalRay:
         num_cores = os.cpu_count() or 1
         share = min(1.0, num_cores / max(self._num_cpus_wanted(), 1e-9))
         return max(1, int(_num_cpus(program) * share))
+
+
+def _lock(folder: str) -> int:
+    """Marks a folder as owned for as long as this process lives; gives the lock's descriptor."""
+    path = os.path.join(folder, "lock")
+    descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.rename(f"{path}.new", path)  # from here on others may look whether it is held
+    return descriptor
+
+
+def _remove_orphans() -> None:
+    """Removes the folders of servers that were killed before they could do it themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):  # it is held, it is somebody else's, or it has just gone
+            descriptor = os.open(folder / "lock", os.O_WRONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
 
 
 def _num_cpus(program: Program) -> float:

@@ -37,7 +37,7 @@ class StaticSpec:
         Raises:
             InvalidInputError: If it is of another type.
         """
-        if self.type is float and type(value) is int:
+        if self.type is float and type(value) is int and abs(value) < 2**63:
             return float(value)
         if type(value) is not self.type:
             raise InvalidInputError(

@@ -36,12 +36,14 @@ class Engine:
     Args:
         config: Limits.
         programs: What is deployed. Their replicas join later.
+        first_batch_id: Batches are numbered from here. Engines that follow each other must not use a number twice: a replica may
+            answer the later one with a batch of the earlier.
 
     Raises:
         ValueError: If two programs have the same name.
     """
 
-    def __init__(self, config: EngineConfig, programs: Iterable[Program]) -> None:
+    def __init__(self, config: EngineConfig, programs: Iterable[Program], first_batch_id: int = 1) -> None:
         deployed: dict[str, Program] = {}
         for program in programs:
             if deployed.setdefault(program.name, program) is not program:
@@ -53,7 +55,13 @@ class Engine:
         self.now_ns = 0
         self.tasks = TaskRunner(config, deployed, self._submit, self._withdraw, self._emit)
         self.scheduler = Scheduler(
-            config, deployed.values(), self.timers, self.tasks.call_done, self.tasks.call_failed, self._actions.append
+            config,
+            deployed.values(),
+            self.timers,
+            self.tasks.call_done,
+            self.tasks.call_failed,
+            self._actions.append,
+            first_batch_id,
         )
 
     def handle(self, events: Iterable[Event], now_ns: int) -> list[Action]:

@@ -41,6 +41,7 @@ class Scheduler:
         done: Callable[[Call, tuple[TensorRef, ...]], None],
         failed: Callable[[Call, DyOrcError], None],
         emit: Callable[[Action], None],
+        first_batch_id: int = 1,
     ) -> None:
         self._config = config
         self._timers = timers
@@ -50,7 +51,7 @@ class Scheduler:
         self.pools = {program.name: Pool(program, config.max_in_flight_batches) for program in programs}
         self.replicas: dict[str, Replica] = {}
         self.batches: dict[int, Batch] = {}
-        self._num_batches = 0
+        self._next_batch_id = first_batch_id
         self._touched: dict[str, Pool] = {}
 
     # Calls
@@ -248,8 +249,8 @@ class Scheduler:
         return True
 
     def _dispatch(self, pool: Pool, replica: Replica, calls: list[Call], reason: FormReason, now_ns: int) -> None:
-        self._num_batches += 1
-        batch = Batch(self._num_batches, calls, replica, reason, now_ns)
+        batch = Batch(self._next_batch_id, calls, replica, reason, now_ns)
+        self._next_batch_id += 1
         for call in calls:
             call.state = CallState.RUNNING
         self.batches[batch.batch_id] = batch

@@ -5,8 +5,9 @@ Events that come in one turn of the loop reach the engine together, so that they
 """
 
 import asyncio
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, assert_never
 
@@ -71,11 +72,22 @@ class Orchestrator:
         programs: What is deployed.
         address: Where replicas dial in.
         node: Name of this machine, as replicas on it call it.
+        replace: Called with the process id of a replica that was given up, to have it end if it has not.
     """
 
-    def __init__(self, programs: Sequence[Program], address: str, engine: EngineConfig, link: LinkConfig, node: str = "") -> None:
-        self._engine = Engine(engine, programs)
-        self._link = RouterLink(address, link, self._received, self._flush_now, self._lost)
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        address: str,
+        engine: EngineConfig,
+        link: LinkConfig,
+        node: str = "",
+        replace: Callable[[int], None] = lambda pid: None,
+    ) -> None:
+        self._programs = programs
+        self._config = engine
+        self._engine = self._new_engine()
+        self._link = RouterLink(address, link, self._received, self._flush_now, self._give_up)
         self._node = node
         self._events: list[Event] = []
         self._is_flush_due = False
@@ -84,6 +96,8 @@ class Orchestrator:
         self._tensors: dict[int, Array] = {}
         self._num_tensors = 0
         self._replicas: dict[str, bytes] = {}
+        self._hellos: dict[str, Hello] = {}
+        self._replace = replace
         self._peers: dict[bytes, str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.status = StatusBoard(programs)
@@ -161,8 +175,31 @@ class Orchestrator:
         if not self._events:
             return
         events, self._events = self._events, []
-        for action in self._engine.handle(events, time.monotonic_ns()):
-            self._carry_out(action)
+        try:
+            actions = self._engine.handle(events, time.monotonic_ns())
+        except Exception:
+            _log.exception("engine_failed")
+            self._start_over()
+            return
+        for action in actions:
+            try:
+                self._carry_out(action)
+            except Exception:
+                _log.exception("action_failed", action=type(action).__name__)
+
+    def _new_engine(self) -> Engine:
+        # A replica may still answer an engine that is gone, of this process or of one before it.
+        return Engine(self._config, self._programs, first_batch_id=secrets.randbits(48))
+
+    def _start_over(self) -> None:
+        """A bug in the engine: fails what is in flight, and goes on with a new one and the replicas that are there."""
+        self._engine = self._new_engine()
+        self._tensors.clear()
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(InternalError("the scheduler failed while the request was in flight"))
+        for hello in self._hellos.values():
+            self._post(ReplicaJoined(hello.replica_id, hello.program, hello.node))
 
     def _received(self, peer: bytes, frames: Sequence[Frame]) -> None:
         try:
@@ -209,14 +246,23 @@ class Orchestrator:
             _log.info("replica_joined", program=hello.program, replica=hello.replica_id, pid=hello.pid)
             self.status.joined(hello.program, hello.replica_id, hello.pid)
         self._replicas[hello.replica_id] = peer
+        self._hellos[hello.replica_id] = hello
         self._peers[peer] = hello.replica_id
         self._post(ReplicaJoined(hello.replica_id, hello.program, hello.node))
+
+    def _give_up(self, peer: bytes, reason: str = "connection lost") -> None:
+        """A replica is dead, stopped, cut off or hung. If its process is still there, it has to make room for another."""
+        hello = self._hellos.get(self._peers.get(peer, ""))
+        self._lost(peer, reason)
+        if hello is not None:
+            self._replace(hello.pid)
 
     def _lost(self, peer: bytes, reason: str = "connection lost") -> None:
         replica_id = self._peers.pop(peer, None)
         if replica_id is not None:
             _log.warning("replica_left", replica=replica_id, reason=reason)
             del self._replicas[replica_id]
+            del self._hellos[replica_id]
             self.status.left(replica_id)
             self._post(ReplicaLeft(replica_id, reason))
 
@@ -236,7 +282,7 @@ class Orchestrator:
                     future.set_exception(error)
             case ReleaseTensors(tensor_ids=tensor_ids):
                 for tensor_id in tensor_ids:
-                    del self._tensors[tensor_id]
+                    self._tensors.pop(tensor_id, None)
             case FetchValue(fetch_id=fetch_id, tensors=tensors):
                 self._post(ValueFetched(fetch_id, tuple(self._array(tensor) for tensor in tensors)))
             case SetTimer(at_ns=at_ns):
@@ -244,7 +290,7 @@ class Orchestrator:
                     self._timer.cancel()
                 self._timer = self._loop.call_later(max(0.0, (at_ns - time.monotonic_ns()) / 1e9), self._post, TimerFired())
             case ReplaceReplica(replica_id=replica_id, reason=reason):
-                self._lost(self._replicas.get(replica_id, b""), reason)
+                self._give_up(self._replicas.get(replica_id, b""), reason)
             case _:
                 assert_never(action)
 

@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 if TYPE_CHECKING:
     from dyorc.simulation.simulate import Setting
 
 app = typer.Typer(help="Simulates workloads in virtual time, with the engine that serves.")
-_console = Console(soft_wrap=True)
 
 
 class ArrivalsKind(StrEnum):
@@ -69,7 +66,7 @@ def simulate_one(
     if as_json:
         print(json.dumps(result.as_row()))
         return
-    _console.print(_table([result.as_row()]))
+    print(_table([result.as_row()]))
 
 
 @app.command("compare")
@@ -111,7 +108,7 @@ def compare_all(
     if as_json:
         print(rows_as_json(rows))
         return
-    _console.print(_table(rows))
+    print(_table(rows))
 
 
 def _setting(kind: ArrivalsKind, cv: float, trace: Path | None) -> "Setting":
@@ -137,8 +134,8 @@ _COLUMNS = {
     "policy": "policy",
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
-    "p50_vs_oracle": "vs oracle",
-    "p99_vs_oracle": "vs oracle",
+    "p50_vs_oracle": "/oracle",
+    "p99_vs_oracle": "/oracle",
     "mean_batch_size": "batch",
     "device_time_per_request_ms": "device ms",
     "wasted_ratio": "wasted",
@@ -147,9 +144,10 @@ _COLUMNS = {
 }
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    chosen = {name: title for name, title in _COLUMNS.items() if rows and rows[0].get(name) is not None}
-    table = Table(*chosen.values(), box=None, padding=(0, 2))
-    for row in rows:
-        table.add_row(*(f"{row[name]:.2f}" if isinstance(row[name], float) else str(row[name]) for name in chosen))
-    return table
+def _table(rows: list[dict[str, Any]]) -> str:
+    """Aligned columns, as wide as they need: what is piped on shall not be cut."""
+    names = [name for name in _COLUMNS if rows and rows[0].get(name) is not None]
+    lines = [[_COLUMNS[name] for name in names]]
+    lines += [[f"{row[name]:.2f}" if isinstance(row[name], float) else str(row[name]) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines)

@@ -45,7 +45,13 @@ class Ledger:
     def __init__(self, programs: Sequence[str], num_warmup: int) -> None:
         self.programs = {name: ProgramAccount() for name in programs}
         self.latencies_ns: list[int] = []
-        self.answered_ns: list[int] = []
+        self.from_ns = 0
+        """When the first measured request arrived."""
+        self.to_ns = 0
+        """When the last request arrived."""
+        self.num_answered = 0
+        """Answers between the two, whose ever: so neither the first nor the last requests distort the throughput."""
+        self._num_late = 0
         self._num_warmup = num_warmup
         self._num_arrived = 0
         self._open: dict[int, tuple[int, Value, bool]] = {}
@@ -53,7 +59,12 @@ class Ledger:
 
     def arrived(self, event: RequestArrived, now_ns: int) -> None:
         is_measured = self._num_arrived >= self._num_warmup
+        if self._num_arrived == self._num_warmup:
+            self.from_ns = now_ns
         self._num_arrived += 1
+        self.to_ns = now_ns
+        self.num_answered += self._num_late
+        self._num_late = 0
         evaluation = evaluate(event.workflow, [operand_of(tensor) for tensor in event.inputs], event.statics)
         self._open[event.request_id] = now_ns, evaluation.answer, is_measured
         for _, output in evaluation.calls:
@@ -81,7 +92,7 @@ class Ledger:
             raise InternalError(f"simulated request {request_id} was answered {answer}, expected {expected}")
         if is_measured:
             self.latencies_ns.append(now_ns - arrived_ns)
-            self.answered_ns.append(now_ns)
+        self._num_late += self._num_arrived > self._num_warmup
 
 
 def _first(output: Value) -> float:

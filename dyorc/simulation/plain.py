@@ -11,7 +11,8 @@ from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Gather
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.spec import StaticValue, TensorSpec
+from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.cells import Cell
 from dyorc.errors import InternalError

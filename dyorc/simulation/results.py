@@ -48,7 +48,7 @@ class Result:
         device_time_per_request_ms: Replicas' time, waste included.
         wasted_ratio: The part of the device time that went to calls which no request needed; a call's share of its batch
             is an equal one.
-        throughput_rps: Answers a second, between the first and the last.
+        throughput_rps: Answers a second, as long as requests arrive.
     """
 
     workload: str
@@ -72,8 +72,7 @@ class Result:
 
     def as_row(self) -> dict[str, Any]:
         """For JSON: everything but the programs."""
-        row = {name: value for name, value in vars(self).items() if name != "programs"}
-        return row
+        return {name: value for name, value in vars(self).items() if name != "programs"}
 
     def as_object(self) -> dict[str, Any]:
         """For JSON: everything."""
@@ -91,7 +90,6 @@ def measure(ledger: Ledger, guesses: Guesses, replicas: Mapping[str, int], **run
     accounts = ledger.programs.values()
     device_ns = sum(account.device_ns for account in accounts)
     num_calls = sum(account.num_calls + account.num_wasted for account in accounts)
-    span_s = (max(ledger.answered_ns) - min(ledger.answered_ns)) / 1e9
     return Result(
         **run,
         num_replicas=sum(replicas.values()),
@@ -104,7 +102,7 @@ def measure(ledger: Ledger, guesses: Guesses, replicas: Mapping[str, int], **run
         speculations=guesses.num_speculations,
         commits=guesses.num_commits,
         squashes=guesses.num_squashes,
-        throughput_rps=_ratio(len(latencies_ms) - 1, span_s),
+        throughput_rps=_ratio(ledger.num_answered, (ledger.to_ns - ledger.from_ns) / 1e9),
         programs={name: ProgramResult.of(account, replicas[name]) for name, account in ledger.programs.items()},
     )
 

@@ -1,6 +1,6 @@
 """A guard beside a generator: nearly every text is let through, so the generator need not wait for the guard.
 
-`coin` is its counterpart: what looks at the text says yes half of the time, and what follows is expensive.
+`coin` is its counterpart: what looks at the text says yes half of the time, and what follows is expensive on either side.
 """
 
 from dyorc.authoring.decisions import when
@@ -53,25 +53,25 @@ def toil(text: Numbers) -> Numbers:
     return draw("toil", text)
 
 
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def shrug(text: Numbers) -> Numbers:
-    """Next to no work."""
-    return draw("shrug", text)
+@program(max_batch_size=16, max_queued_calls=MAX_QUEUED_CALLS)
+def moil(text: Numbers) -> Numbers:
+    """Other work, as hard."""
+    return draw("moil", text)
 
 
 def coin(yes_ratio: float = 0.5) -> Workload:
-    """A short test, then hard work in `yes_ratio` of all cases: a guess costs more than it can save."""
+    """A short test, then one of two kinds of hard work: a guess costs more than it can save."""
 
     @workflow(name="coin")
     async def tossed(text: Number) -> Number:
-        return toil(text) if await when(toss(text), lambda side: side < yes_ratio) else shrug(text)
+        return toil(text) if await when(toss(text), lambda side: side < yes_ratio) else moil(text)
 
     return Workload(
         "coin",
         tossed,
         (
             Deployment(program=toss, base_s=0.004, item_s=0.0002, num_replicas=1),
-            Deployment(program=toil, base_s=0.040, item_s=0.004, num_replicas=6),
-            Deployment(program=shrug, base_s=0.002, item_s=0.0001, num_replicas=1),
+            Deployment(program=toil, base_s=0.040, item_s=0.004, num_replicas=4),
+            Deployment(program=moil, base_s=0.040, item_s=0.004, num_replicas=4),
         ),
     )

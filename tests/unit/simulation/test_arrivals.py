@@ -42,5 +42,5 @@ def test_a_bad_trace_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trace.txt"
     path.write_text(text)
 
-    with pytest.raises(InvalidInputError, match="trace.txt"):
+    with pytest.raises(InvalidInputError, match=r"trace\.txt"):
         Trace.read(path)

@@ -57,7 +57,21 @@ def run(*arguments: str) -> str:
 
 
 def test_one_object() -> None:
-    arguments = "--workload guard --policy greedy --rate 200 --replicas 2 --requests 200 --seed 3 --json".split()
+    arguments = [
+        "--workload",
+        "guard",
+        "--policy",
+        "greedy",
+        "--rate",
+        "200",
+        "--replicas",
+        "2",
+        "--requests",
+        "200",
+        "--seed",
+        "3",
+        "--json",
+    ]
     output = run(*arguments)
 
     row = json.loads(output)
@@ -68,7 +82,24 @@ def test_one_object() -> None:
 
 
 def test_a_whole_table() -> None:
-    rows = json.loads(run(*"compare --json --workload guard --workload coin --policy greedy --load 0.5 --requests 100".split()))
+    rows = json.loads(
+        run(
+            *[
+                "compare",
+                "--json",
+                "--workload",
+                "guard",
+                "--workload",
+                "coin",
+                "--policy",
+                "greedy",
+                "--load",
+                "0.5",
+                "--requests",
+                "100",
+            ]
+        )
+    )
 
     assert [row["workload"] for row in rows] == ["guard", "coin"]
     assert all(row.keys() >= REQUIRED | {"p50_vs_oracle", "p99_vs_oracle"} for row in rows)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from dyorc.errors import InvalidInputError
 from dyorc.simulation.arrivals import Constant, Poisson
 from dyorc.simulation.policies import POLICIES
+from dyorc.simulation.results import ProgramResult
 from dyorc.simulation.saturation import saturation_rps, visits_per_request
 from dyorc.simulation.simulate import Setting, simulate
 from dyorc.simulation.workload import Workload
@@ -29,7 +31,7 @@ from tests.unit.simulation.tiny import tiny
     ],
 )
 def test_timer_batching_is_as_bad_as_it_was_measured(policy: str, mean_batch_size: float, p50_ms: float, p99_ms: float) -> None:
-    """The figures were measured with Ray Serve's own batcher: 300 evenly spaced arrivals at 333/s, T(n) = 50 + n ms, at most 32."""
+    """Measured with Ray Serve's own batcher: 300 evenly spaced arrivals at 333/s, T(n) = 50 + n ms, at most 32 in a batch."""
     result = simulate(
         tiny(base_s=0.050, item_s=0.001),
         policy,
@@ -51,15 +53,16 @@ def test_a_burst_keeps_its_order_under_overload() -> None:
     assert result.p99_ms > 50_000
 
 
-@pytest.mark.parametrize("name", ["guard", "cascade", "router", "nested", "coin"])
+@pytest.mark.parametrize("name", ["guard", "nested", "coin"])
 def test_saturation_is_where_queues_begin_to_grow(name: str) -> None:
-    below = simulate(name, "greedy", load=0.95, num_requests=4000)
-    above = simulate(name, "greedy", load=1.2, num_requests=4000)
+    """Below it twice as many requests wait no longer than half of them."""
+    below = [simulate(name, "greedy", load=0.95, num_requests=number) for number in (1500, 3000)]
+    above = [simulate(name, "greedy", load=1.2, num_requests=number) for number in (1500, 3000)]
 
-    assert below.throughput_rps == pytest.approx(below.rate_rps, rel=0.06)
-    assert below.p99_ms < 4 * simulate(name, "greedy", load=0.5, num_requests=4000).p99_ms
-    assert above.throughput_rps == pytest.approx(above.rate_rps / 1.2, rel=0.06)
-    assert above.p99_ms > 2 * below.p99_ms
+    assert below[1].p50_ms < 1.1 * below[0].p50_ms
+    assert below[1].throughput_rps == pytest.approx(below[1].rate_rps, rel=0.05)
+    assert above[1].p50_ms > 1.3 * above[0].p50_ms
+    assert above[1].throughput_rps == pytest.approx(above[1].rate_rps / 1.2, rel=0.05)
 
 
 def test_saturation_is_that_of_the_busiest_program() -> None:
@@ -81,11 +84,13 @@ def test_greedy_wastes_nothing_and_sums_add_up() -> None:
     device_ms = 1000 * (small.device_time_s + large.device_time_s)
     assert result.device_time_per_request_ms == pytest.approx(device_ms / 1000)
     num_batches = small.num_calls / small.mean_batch_size + large.num_calls / large.mean_batch_size
-    assert device_ms == pytest.approx(1000 * small.num_calls * 0.0002 + 1000 * large.num_calls * 0.0008 + _bases_ms(result.programs))
+    assert device_ms == pytest.approx(
+        1000 * small.num_calls * 0.0002 + 1000 * large.num_calls * 0.0008 + _bases_ms(result.programs)
+    )
     assert result.mean_batch_size == pytest.approx((small.num_calls + large.num_calls) / num_batches, rel=1e-4)
 
 
-def _bases_ms(programs: dict[str, object]) -> float:
+def _bases_ms(programs: Mapping[str, ProgramResult]) -> float:
     bases_ms = {"small": 6.0, "large": 20.0}
     return sum(bases_ms[name] * account.num_calls / account.mean_batch_size for name, account in programs.items())
 
@@ -114,8 +119,8 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     script = (
         "import json; from dyorc.simulation.simulate import simulate; from dyorc.simulation.policies import POLICIES\n"
         "for policy in POLICIES:\n"
-        "    for workload in ('fanout', 'agent', 'router'):\n"
-        "        print(json.dumps(simulate(workload, policy, load=0.7, num_requests=300, seed=5).as_object()))"
+        "    for workload in ('fanout', 'agent'):\n"
+        "        print(json.dumps(simulate(workload, policy, load=0.7, num_requests=150, seed=5).as_object()))"
     )
     outputs = [
         subprocess.run(
@@ -125,7 +130,7 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     ]
 
     assert outputs[0] == outputs[1]
-    assert len(outputs[0].splitlines()) == 3 * len(POLICIES)
+    assert len(outputs[0].splitlines()) == 2 * len(POLICIES)
 
 
 def test_another_seed_gives_another_run() -> None:

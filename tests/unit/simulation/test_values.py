@@ -9,7 +9,7 @@ from dyorc.authoring.decisions import when
 from dyorc.authoring.workflow import workflow
 from dyorc.engine.events import RequestArrived
 from dyorc.engine.journal import BranchPoint
-from dyorc.engine.tasks import Task
+from dyorc.engine.requests import Task
 from dyorc.errors import InternalError
 from dyorc.simulation.draws import draw, request_value, value_of
 from dyorc.simulation.ledger import Ledger

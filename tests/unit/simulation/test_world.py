@@ -15,7 +15,7 @@ from tests.unit.simulation.tiny import Diary, net, run_world, tiny
 def test_hand_computed_times() -> None:
     """T(n) = 10 + n ms, 0.1 ms each way.
 
-    1 arrives at 0 and is back at 0.1 + 11 + 0.1 = 11.2. 2 and 3 have come meanwhile and go together: 11.2 + 0.1 + 12 + 0.1 = 23.4.
+    1 arrives at 0 and is back at 0.1 + 11 + 0.1 = 11.2. 2 and 3 came meanwhile and go together: 11.2 + 0.1 + 12 + 0.1 = 23.4.
     4 comes at 12. The engine has seen one batch, of 11 ms, so it sends 4 after 11.2 + 11 = 22.2, to arrive as the running batch
     ends; that ends at 23.3, 4 then runs until 34.3 and is back at 34.4.
     """
@@ -35,6 +35,17 @@ def test_hand_computed_times_of_timers() -> None:
 
     assert diary.sizes == [3, 1]
     assert diary.latencies_ms == {1: 23.2, 2: 18.2, 3: 17.2, 4: 22.2}
+
+
+def test_timers_close_a_full_batch_at_once() -> None:
+    diary = run_world(tiny(), "timer", [0] * 33)
+
+    assert diary.sizes == [32, 1]
+    assert diary.latencies_ms[1] == 0.1 + 42 + 0.1
+
+
+def test_timers_route_to_the_less_busy_of_two() -> None:
+    assert run_world(tiny(), "timer", [0] * 8, replicas=2).sizes == [4, 4]
 
 
 def test_requests_that_arrive_together_share_a_batch() -> None:

@@ -1,0 +1,1 @@
+"""Faults in a real server: it still serves, nothing is lost, nothing is left."""

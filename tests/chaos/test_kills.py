@@ -1,0 +1,119 @@
+"""Processes of a real server are killed while 32 clients send. One server for all of them: the last test kills the server."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import httpx
+import numpy as np
+import pytest
+
+from tests import oip
+from tests.deadlines import wait_until
+from tests.server_process import ServerProcess
+
+_NUM_CLIENTS = 32
+_PAUSE_S = 0.05
+"""Between two requests of a client: the faults are what is tested, not the load."""
+
+
+@dataclass
+class Load:
+    """What 32 clients have seen so far."""
+
+    latencies_s: list[float] = field(default_factory=list[float])
+    failures: list[str] = field(default_factory=list[str])
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def wait_for_answers(self, num: int) -> None:
+        """Returns once there are `num` more answers."""
+        wanted = len(self.latencies_s) + num
+        wait_until(lambda: len(self.latencies_s) >= wanted or self.failures, f"{num} more answers", 60)
+
+    def send(self, client: httpx.Client, model: str, number: int) -> None:
+        """One client: one request after the other, each answer checked."""
+        at = 0
+        while not self.is_over.is_set():
+            x = np.array([number, at, 0.5, -1], np.float32)
+            body = oip.binary_body({"x": x}, id=f"{number}-{at}")
+            started_s = time.monotonic()
+            try:
+                response = client.post(f"/v2/models/{model}/infer", content=body.content, headers=body.headers)
+                answer = oip.read(response)
+                np.testing.assert_array_equal(answer.outputs["output"], x * 4)
+                assert answer.head["id"] == f"{number}-{at}"
+            except (httpx.HTTPError, AssertionError) as error:
+                self.failures.append(f"{model} {number}-{at}: {error!r}")
+                return
+            self.latencies_s.append(time.monotonic() - started_s)
+            at += 1
+            self.is_over.wait(_PAUSE_S)
+
+
+@contextmanager
+def load(server: ServerProcess, model: str) -> Iterator[Load]:
+    """32 clients that send while it is entered."""
+    found = Load()
+    with server.client() as client:
+        threads = [threading.Thread(target=found.send, args=(client, model, number)) for number in range(_NUM_CLIENTS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield found
+        finally:
+            found.is_over.set()
+            for thread in threads:
+                thread.join()
+
+
+@pytest.mark.parametrize(
+    ("model", "program", "num_replicas"), [("quadruple_by_pair", "double_pair", 2), ("quadruple", "double", 1)]
+)
+def test_every_request_answers_right_while_replicas_are_killed(
+    server: ServerProcess, model: str, program: str, num_replicas: int
+) -> None:
+    wait_until(lambda: len(server.replica_pids(program)) == num_replicas, "all its replicas are there", 60)
+    with load(server, model) as seen:
+        for _ in range(2):
+            seen.wait_for_answers(200)
+            victim = server.replica_pids(program)[0]
+            os.kill(victim, signal.SIGKILL)
+            killed_s = time.monotonic()
+            wait_until(lambda victim=victim: victim not in server.replica_pids(program), "it is dead")
+            wait_until(lambda: len(server.replica_pids(program)) == num_replicas, "Serve has replaced it", 60)
+            print(f"\n{program}: replaced {time.monotonic() - killed_s:.1f} s after SIGKILL")
+        seen.wait_for_answers(200)
+    latencies_s = np.array(seen.latencies_s)
+    p50_s, p99_s = np.percentile(latencies_s, [50, 99])
+    print(f"{model}: {len(latencies_s)} answers, {len(seen.failures)} failures")
+    print(f"p50 {p50_s:.4f} p99 {p99_s:.3f} max {latencies_s.max():.2f} s")
+    assert seen.failures == []
+
+
+def test_a_stopped_replica_is_replaced_and_every_request_answers(server: ServerProcess) -> None:
+    """SIGSTOP on Serve's own process: no connection closes, it just falls silent."""
+    with load(server, "quadruple") as seen:
+        seen.wait_for_answers(200)
+        victim = server.replica_pids("double")[0]
+        os.kill(victim, signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        wait_until(lambda: len(set(server.replica_pids("double")) - {victim}) == 1, "another has joined", 90)
+        print(f"\nreplaced {time.monotonic() - stopped_s:.1f} s after SIGSTOP")
+        seen.wait_for_answers(200)
+    print(f"{len(seen.latencies_s)} answers, {len(seen.failures)} failures; max {max(seen.latencies_s):.2f} s")
+    assert seen.failures == []
+
+
+def test_nothing_but_files_remains_when_the_server_itself_is_killed(server: ServerProcess) -> None:
+    num_processes = len(server.tree())
+    server.process.kill()
+    killed_s = time.monotonic()
+    wait_until(lambda: not server.tree(), "Ray's processes end with it", 60)
+    print(f"\n{num_processes} processes were gone {time.monotonic() - killed_s:.1f} s after SIGKILL")
+    left = server.leftovers(timeout_s=1)
+    print(f"left behind: {left}")
+    assert [thing for thing in left if not thing.startswith("file ")] == []

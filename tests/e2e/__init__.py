@@ -1,0 +1,1 @@
+"""A real `dyorc serve` with its Ray."""

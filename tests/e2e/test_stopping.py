@@ -1,0 +1,72 @@
+"""How a server ends: cleanly on SIGINT and SIGTERM, at any time; and what is left when it could not."""
+
+import signal
+import socket
+import subprocess
+
+import numpy as np
+import pytest
+
+from tests import oip
+from tests.deadlines import wait_until
+from tests.leaks import no_leaks
+from tests.server_process import COMMAND, ServerProcess, target
+
+X = np.array([1, 2, 3, 4], np.float32)
+
+
+def test_one_program_that_cannot_load_leaves_the_others_alone_and_the_server_stops_on_sigterm() -> None:
+    with no_leaks(), ServerProcess([target("faulty", "needs_weights"), target("arithmetic", "quadruple")]) as server:
+        with server.client(timeout_s=90) as client:
+            wait_until(lambda: client.get("/v2/models/quadruple/ready").status_code == 200, "the good one is ready", 60)
+            body = oip.json_body({"x": X})
+            failed = client.post("/v2/models/needs_weights/infer", content=body.content)
+            assert failed.status_code == 500
+            assert oip.error_text(failed) == "program 'weightless' failed: FileNotFoundError: no weights at model.safetensors"
+            good = client.post("/v2/models/quadruple/infer", content=body.content)
+            np.testing.assert_array_equal(oip.read(good).outputs["output"], X * 4)
+            health = client.get("/v2/health/ready")
+            assert health.status_code == 503
+            assert "no weights at model.safetensors" in oip.error_text(health)
+        seconds = server.stop(signal.SIGTERM)
+        print(f"\nSIGTERM: stopped after {seconds:.1f} s; failed after {failed.elapsed.total_seconds():.1f} s")
+        assert server.process.returncode == 0, server.output
+        assert server.leftovers() == []
+
+
+@pytest.mark.parametrize("moment", ["Starting a local Ray", "Listening on", "slow_to_load: loading"])
+def test_it_stops_cleanly_while_it_is_still_starting(moment: str) -> None:
+    with no_leaks(), ServerProcess([target("slow", "never_ready")]) as server:
+        server.wait_for(moment)
+        seconds = server.stop()
+        print(f"\nSIGINT at {moment!r}: stopped after {seconds:.1f} s")
+        assert server.process.returncode == 0, server.output
+        assert "Traceback" not in server.output
+        assert server.leftovers() == []
+
+
+def test_a_wrong_target_is_one_line() -> None:
+    for wrong, says in (
+        (target("arithmetic", "quadrupel"), "has no workflow or program 'quadrupel'; it has ["),
+        ("nowhere.py:flow", "there is no file"),
+        ("no.such.module:flow", "there is no module 'no.such.module'"),
+        ("arithmetic.py", "expected PATH:WORKFLOW"),
+    ):
+        with ServerProcess([wrong]) as server:
+            server.wait(60)
+            assert server.process.returncode == 1
+            lines = [line for line in server.lines if not line.startswith("Starting")]
+            assert len(lines) == 1, server.output
+            assert lines[0].startswith("dyorc: ")
+            assert says in lines[0]
+            assert server.leftovers() == []
+
+
+def test_a_port_that_is_taken_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [COMMAND, "serve", target("arithmetic", "quadruple"), "--port", str(port)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,63 @@
+"""The leak check itself: it sees each kind of thing."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+import pytest
+
+from tests.leaks import no_leaks
+
+
+@contextmanager
+def descriptor() -> Iterator[None]:
+    """Opens a pipe."""
+    ends = os.pipe()
+    yield
+    for end in ends:
+        os.close(end)
+
+
+@contextmanager
+def thread() -> Iterator[None]:
+    """Starts a thread."""
+    end = threading.Event()
+    found = threading.Thread(target=end.wait)
+    found.start()
+    yield
+    end.set()
+    found.join()
+
+
+@contextmanager
+def process() -> Iterator[None]:
+    """Starts a process."""
+    found = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
+    yield
+    found.kill()
+    found.wait()
+
+
+@contextmanager
+def shared_memory() -> Iterator[None]:
+    """Makes an entry in shared memory."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm"):
+        yield
+
+
+@contextmanager
+def temporary_folder() -> Iterator[None]:
+    """Makes a folder as a server does."""
+    with tempfile.TemporaryDirectory(prefix="dyorc-"):
+        yield
+
+
+@pytest.mark.parametrize("kind", [descriptor, thread, process, shared_memory, temporary_folder])
+def test_the_leak_check_names_what_is_left(kind: Callable[[], AbstractContextManager[None]]) -> None:
+    name = getattr(kind, "__name__", "").replace("_", " ")
+    with ExitStack() as stack, pytest.raises(AssertionError, match=f"left behind: .*{name}: "), no_leaks(timeout_s=0.1):
+        stack.enter_context(kind())

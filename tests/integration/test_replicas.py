@@ -1,0 +1,153 @@
+"""Replicas in processes of their own that stop, die and come back; orchestrators that start anew."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from dyorc.config import EngineConfig
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.replica.worker import Worker
+from tests import oip
+from tests.deadlines import wait_until_async
+from tests.integration.stack import FAST_LINK, Stack, running
+from tests.workflows import arithmetic, faulty, slow
+
+_NUM_CLIENTS = 16
+_TARGET = f"{Path(arithmetic.__file__)}:quadruple"
+X = np.array([1, 2, 3, 4], np.float32)
+
+
+async def _send_until(stack: Stack, is_enough: asyncio.Event, client: int, latencies_s: list[float]) -> int:
+    """One client: sends one request after the other, and checks every answer. Gives their number."""
+    num = 0
+    while not is_enough.is_set():
+        x = np.array([client, num, 1, -1], np.float32)
+        started_s = time.monotonic()
+        (y,) = await stack.orchestrator.infer(arithmetic.quadruple, [x])
+        latencies_s.append(time.monotonic() - started_s)
+        np.testing.assert_array_equal(y, x * 4)
+        num += 1
+        await asyncio.sleep(0.002)  # keeps the load small
+    return num
+
+
+async def test_a_stopped_replica_is_noticed_by_its_silence_and_no_request_is_lost() -> None:
+    """SIGSTOP: the process is there, its connection is open, and nothing comes."""
+    async with running([arithmetic.quadruple], num_replicas=0) as stack:
+        first = await stack.start_process(_TARGET, arithmetic.double, "first")
+        await stack.start_process(_TARGET, arithmetic.double, "second")
+        status, is_enough, latencies_s = stack.status(arithmetic.double), asyncio.Event(), list[float]()
+        clients = [asyncio.create_task(_send_until(stack, is_enough, at, latencies_s)) for at in range(_NUM_CLIENTS)]
+        await wait_until_async(lambda: len(latencies_s) > 200, "the first answers")
+        os.kill(first.pid, signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        await wait_until_async(lambda: "first" not in status.replica_pids, "the silence is noticed")
+        noticed_s = time.monotonic() - stopped_s
+        num_before = len(latencies_s)
+        await wait_until_async(lambda: len(latencies_s) > num_before + 200, "the other replica serves")
+        os.kill(first.pid, signal.SIGCONT)
+        await stack.wait_for_replica(arithmetic.double, "first")
+        num_before = len(latencies_s)
+        await wait_until_async(lambda: len(latencies_s) > num_before + 200, "both serve")
+        is_enough.set()
+        num = sum(await asyncio.gather(*clients))
+        print(f"\n{num} requests, 0 lost; silence noticed after {noticed_s:.2f} s; slowest answer {max(latencies_s):.2f} s")
+        assert noticed_s < 10 * FAST_LINK.heartbeat_timeout_s
+
+
+async def test_a_killed_replica_is_noticed_at_once_and_no_request_is_lost() -> None:
+    async with running([arithmetic.quadruple], num_replicas=0) as stack:
+        for replica_id in ("first", "second"):
+            await stack.start_process(_TARGET, arithmetic.double, replica_id)
+        status, is_enough, latencies_s = stack.status(arithmetic.double), asyncio.Event(), list[float]()
+        clients = [asyncio.create_task(_send_until(stack, is_enough, at, latencies_s)) for at in range(_NUM_CLIENTS)]
+        for victim in ("first", "second", "third"):
+            await wait_until_async(lambda: len(latencies_s) > 100, "answers")
+            stack.processes[victim].kill()
+            killed_s = time.monotonic()
+            await wait_until_async(lambda victim=victim: victim not in status.replica_pids, "the death is noticed")
+            print(f"\ndeath of {victim} noticed after {time.monotonic() - killed_s:.3f} s")
+            if victim != "third":
+                await stack.start_process(_TARGET, arithmetic.double, {"first": "third", "second": "fourth"}[victim])
+            latencies_s.clear()
+        await wait_until_async(lambda: len(latencies_s) > 100, "answers")
+        is_enough.set()
+        assert sum(await asyncio.gather(*clients)) > 400
+        assert set(status.replica_pids) == {"fourth"}
+
+
+async def test_requests_wait_while_no_replica_is_there() -> None:
+    async with running([arithmetic.quadruple], num_replicas=0) as stack:
+        process = await stack.start_process(_TARGET, arithmetic.double, "first")
+        process.kill()
+        await wait_until_async(lambda: not stack.status(arithmetic.double).replica_pids, "the death is noticed")
+        assert (await stack.client.get("/v2/health/ready")).status_code == 503
+        waiting = asyncio.create_task(stack.orchestrator.infer(arithmetic.quadruple, [X]))
+        await wait_until_async(lambda: stack.orchestrator.num_requests == 1, "it is in flight")
+        await stack.start_process(_TARGET, arithmetic.double, "second")
+        np.testing.assert_array_equal((await waiting)[0], X * 4)
+        assert (await stack.client.get("/v2/health/ready")).status_code == 200
+
+
+async def test_a_call_that_kills_every_replica_is_given_up_and_its_neighbours_are_not() -> None:
+    target = f"{Path(faulty.__file__)}:deadly"
+    async with running([faulty.deadly], num_replicas=0) as stack:
+        inputs = [np.full(4, -1 if number == 3 else number, np.float32) for number in range(8)]
+        bodies = [oip.json_body({"x": x}) for x in inputs]
+        answering = [asyncio.create_task(stack.client.post("/v2/models/deadly/infer", content=body.content)) for body in bodies]
+        await wait_until_async(lambda: stack.orchestrator.num_requests == 8, "they wait")
+        finished = asyncio.gather(*answering)
+        num_deaths = 0
+        while True:
+            process = stack.spawn(target, faulty.deadly_program, f"replica-{num_deaths}")
+            await wait_until_async(lambda process=process: finished.done() or process.poll() is not None, "an answer or a death")
+            if finished.done():
+                break
+            num_deaths += 1
+        answers = await finished
+    print(f"\n{num_deaths} replicas died; {[answer.status_code for answer in answers]}")
+    assert num_deaths == 3
+    assert answers[3].status_code == 503
+    assert "3 replicas of program 'deadly_program' were lost while they ran this call" in oip.error_text(answers[3])
+    for number, answer in enumerate(answers):
+        if number != 3:
+            np.testing.assert_array_equal(oip.read(answer).outputs["output"], inputs[number] + 1)
+
+
+async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
+    """Replicas outlive the orchestrator: they announce themselves again and are used, without a restart of theirs."""
+    programs = (arithmetic.double, slow.resting_program)
+    with tempfile.TemporaryDirectory(prefix="dyorc-") as folder:
+        address = f"ipc://{folder}/link"
+        workers: list[Worker] = []
+        pids: dict[str, int] = {}
+        try:
+            async with Orchestrator(programs, address, EngineConfig(), FAST_LINK, "here") as first:
+                for at, program in enumerate(programs):
+                    worker = Worker(lambda program=program: program, program.name, address, f"replica-{at}", "here", FAST_LINK)
+                    workers.append(worker)
+                    await asyncio.to_thread(worker.start)
+                await wait_until_async(lambda: first.status.is_ready, "both are there")
+                np.testing.assert_array_equal((await first.infer(arithmetic.quadruple, [X]))[0], X * 4)
+                # A batch is on its way while the orchestrator ends.
+                lost = asyncio.create_task(first.infer(slow.resting, [X], (0.3,)))
+                await wait_until_async(lambda: first.num_requests == 1, "it is in flight")
+            with contextlib.suppress(Exception):
+                await lost
+            ended_s = time.monotonic()
+            async with Orchestrator(programs, address, EngineConfig(), FAST_LINK, "here") as second:
+                await wait_until_async(lambda: second.status.is_ready, "both are there again")
+                print(f"\nfound again after {time.monotonic() - ended_s:.2f} s")
+                np.testing.assert_array_equal((await second.infer(arithmetic.quadruple, [X]))[0], X * 4)
+                np.testing.assert_array_equal((await second.infer(slow.resting, [X], (0.01,)))[0], X + 1)
+                pids = {name: next(iter(one.replica_pids.values())) for name, one in second.status.programs.items()}
+            assert set(pids.values()) == {os.getpid()}
+        finally:
+            for worker in workers:
+                await asyncio.to_thread(worker.stop)

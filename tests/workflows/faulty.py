@@ -1,0 +1,123 @@
+"""Programs and workflows that go wrong, each in one way."""
+
+import asyncio
+import itertools
+import os
+import signal
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+import dyorc
+
+batches: list[int] = []
+"""Sizes of the batches that `picky` was given, in order; for tests that run it in their own process."""
+
+_counter = itertools.count()
+
+
+@dyorc.program(max_batch_size=32)
+def picky(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    """Fails as a whole if any of its calls is negative."""
+    batches.append(len(x))
+    if (x < 0).any():
+        raise ValueError(f"negative number {x.min()} in a batch")
+    return x + 1
+
+
+@dyorc.workflow
+async def pick(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """One call of `picky`."""
+    return picky(x)
+
+
+@dyorc.program
+class Weightless:
+    """Cannot load its model."""
+
+    def __init__(self) -> None:
+        raise FileNotFoundError("no weights at model.safetensors")
+
+    def __call__(self, x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+        return x
+
+
+weightless = Weightless()
+
+
+@dyorc.workflow
+async def needs_weights(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """Calls a program that cannot be loaded."""
+    return weightless(x)
+
+
+@dyorc.program
+def odd_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    """Raises an error whose text UTF-8 cannot carry, as file names on Linux may have it."""
+    raise FileNotFoundError("weights-\udcff.bin")
+
+
+@dyorc.workflow
+async def odd(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """One call of `odd_program`."""
+    return odd_program(x)
+
+
+@dyorc.program
+def plus_one(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    """Deployed, and right."""
+    return x + 1
+
+
+@dyorc.workflow
+async def sleeper(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """Awaits something foreign."""
+    await asyncio.sleep(0.01)
+    return plus_one(x)
+
+
+@dyorc.workflow
+async def fickle(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """Does something else every time it is run."""
+    y = plus_one(x)
+    if next(_counter) % 2:
+        return plus_one(y)
+    return y
+
+
+def _hidden() -> Any:
+    """Gives a program in a way that reading the workflow's code cannot see."""
+    return getattr(__import__(__name__, fromlist=["_"]), "un" + "deployed")
+
+
+@dyorc.program
+def undeployed(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    """Reached by no workflow's code."""
+    return x
+
+
+@dyorc.workflow
+async def reaches_too_far(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """Calls a program that nobody deployed."""
+    return _hidden()(plus_one(x))
+
+
+@dyorc.workflow
+async def divides_by_zero(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """Its own code raises."""
+    return plus_one(x) if 1 // 0 else x
+
+
+@dyorc.program(max_batch_size=8)
+def deadly_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    """Takes its process down if any of its calls is negative."""
+    if (x < 0).any():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x + 1
+
+
+@dyorc.workflow
+async def deadly(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """One call of `deadly_program`."""
+    return deadly_program(x)

@@ -111,15 +111,18 @@ def stored_ids(tensors: Iterable[TensorRef]) -> list[int]:
     return [tensor.tensor_id for tensor in tensors if tensor.tensor_id]
 
 
-def dismantle(root: Task) -> None:
-    """Cuts the cycles in a finished tree of tasks, so that its memory is freed now and not by the garbage collector."""
-    pending = [root]
+def dismantle(request: Request) -> None:
+    """Cuts the cycles in a finished request, so that its memory is freed now and not by the garbage collector."""
+    pending = [request.root] if request.root is not None else []
+    request.root = None
     while pending:
         task = pending.pop()
         for entry in task.entries:
             entry.cell.producer = None
             if isinstance(entry, Task):
                 pending.append(entry)
+            else:
+                entry.task = None
         task.cell.producer = None
         task.entries = []
         task.path = None

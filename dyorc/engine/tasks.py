@@ -355,8 +355,7 @@ class TaskRunner:
             self._abandon(request.root)  # an effect that failed early leaves behind what it did not wait for
         if request.stored:
             self._emit(ReleaseTensors(request.stored))
-        if request.root is not None:
-            dismantle(request.root)
+        dismantle(request)
 
     def _withdraw_unneeded(self, task: Task) -> None:
         """A task's coroutine has ended: takes back what neither its result nor an effect needs."""

@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constrai
 DIGITS := examples/digits/weights/large.safetensors
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ocr test test-quick lint format bench-overhead bench-soak clean
+.PHONY: help demo demo-ocr test test-quick lint format bench-overhead bench-engine bench-soak clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -34,11 +34,14 @@ format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench-overhead: $(VENV)/.bench ## Compare the cost per request with Ray Serve; the last line is JSON
+bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; the last line is JSON
 	$(BIN)/python tests/bench/overhead/main.py
 
+bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
+	$(BIN)/python tests/bench/engine.py
+
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
-	$(BIN)/python tests/bench/soak.py
+	$(BIN)/python -m tests.bench.soak
 
 clean: ## Remove the environment and everything that was made
 	rm -rf $(VENV) examples/*/weights .pytest_cache .ruff_cache .hypothesis
@@ -52,10 +55,6 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.demo
 	$(PIP_INSTALL) --editable '.[demo,ocr,dev]'
-	@touch $@
-
-$(VENV)/.bench: $(VENV)/.demo
-	$(PIP_INSTALL) --editable '.[demo,bench]'
 	@touch $@
 
 $(DIGITS): $(VENV)/.demo examples/digits/train.py examples/digits/digits_nets.py

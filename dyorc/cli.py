@@ -19,8 +19,10 @@ from rich.table import Table
 
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError
+from dyorc.simulation.cli import app as simulation
 
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+_app.add_typer(simulation, name="simulate")
 _console = Console(soft_wrap=True)
 
 Targets = Annotated[

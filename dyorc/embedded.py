@@ -69,8 +69,8 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
 def _settle_garbage_collector() -> None:
     """Keeps the collector away from what lives as long as the process.
 
-    Requests leave no cycles behind (the engine cuts them), so there is little to find; without this, a tenth of the time went into
-    walking over Ray's half a million objects.
+    Requests leave no cycles behind (the engine cuts them), so there is little to find; without this, a tenth of the time went
+    into walking over Ray's half a million objects.
     """
     gc.collect()
     gc.freeze()

@@ -54,8 +54,12 @@ class Cell:
         """The value is there. Tensors that carry their data can be looked at right away."""
         self.state = CellState.READY
         self.tensors = tensors
-        if all(tensor.data is not None for tensor in tensors):
-            self.show(tuple(tensor.data if not tensor.views else apply_views(tensor.data, tensor.views) for tensor in tensors))
+        arrays: list[Any] = []
+        for tensor in tensors:
+            if tensor.data is None:
+                return
+            arrays.append(apply_views(tensor.data, tensor.views) if tensor.views else tensor.data)
+        self.show(tuple(arrays))
 
     def show(self, arrays: tuple[Any, ...]) -> None:
         """The contents are at hand."""

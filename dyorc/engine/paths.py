@@ -76,11 +76,7 @@ class Path:
         self._refusal: WorkflowError | None = None
         self.issued: list[Entry] = []
         """Calls and tasks that are new; the engine takes them from here."""
-        tensors, values = iter(inputs), iter(statics)
-        arguments = {p.name: next(tensors if isinstance(p, TensorSpec) else values) for p in workflow.signature.parameters}
-        by_name = list(arguments)[len(arguments) - workflow.function.__code__.co_kwonlyargcount :]
-        named = {name: arguments.pop(name) for name in by_name}
-        self._coroutine: Coroutine[Any, Any, Any] = workflow.function(*arguments.values(), **named)
+        self._coroutine: Coroutine[Any, Any, Any] = _open(workflow, inputs, statics)
 
     def run(self) -> Stop:
         """Runs on as far as the values allow."""
@@ -269,6 +265,17 @@ class Path:
         frame = deepest.cr_frame
         line = frame.f_lineno if frame is not None else deepest.cr_code.co_firstlineno
         return _place(deepest.cr_code.co_filename, line)
+
+
+def _open(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> Coroutine[Any, Any, Any]:
+    """The coroutine of a run, at its start."""
+    num_by_name = workflow.function.__code__.co_kwonlyargcount
+    if not statics and not num_by_name:
+        return workflow.function(*inputs)
+    tensors, values = iter(inputs), iter(statics)
+    arguments = {p.name: next(tensors if isinstance(p, TensorSpec) else values) for p in workflow.signature.parameters}
+    named = {name: arguments.pop(name) for name in list(arguments)[len(arguments) - num_by_name :]}
+    return workflow.function(*arguments.values(), **named)
 
 
 def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any) -> Argument:

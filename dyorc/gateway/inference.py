@@ -71,8 +71,10 @@ class InferenceRoute:
         body = await self._read_body(receive, announced_bytes)
         model = self._catalog.model(model_name, version)
         request = decode_request(body, json_bytes, model)
-        inference = self._orchestrator.infer(model.workflow, request.arrays, request.statics, request.timeout_s, request.priority)
-        arrays = await self._watch.until_done_or_gone(inference, receive)
+        with self._watch.watching(receive) as wait:
+            arrays = await self._orchestrator.infer(
+                model.workflow, request.arrays, request.statics, request.timeout_s, request.priority, started=wait.attach
+            )
         return encode_response(model, request, arrays)
 
     async def _read_body(self, receive: Receive, announced_bytes: int | None) -> bytes:

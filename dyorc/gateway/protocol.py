@@ -23,6 +23,7 @@ from dyorc.transport.codec import decode_bytes, encode_bytes
 _NO_JSON_FORM = frozenset({DType.FP16, DType.BF16})
 _RESERVED = frozenset({"binary_data_output", "headers", "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"})
 _HIGHEST_PRIORITY = 2**31
+_MAX_TIMEOUT_US = 2**50
 
 
 class _Input(msgspec.Struct):
@@ -107,10 +108,11 @@ def decode_request(body: bytes | memoryview, json_bytes: int | None, model: Mode
 def _refuse_unknown(given: Iterable[str], signature: Signature) -> None:
     names = signature.input_group.names
     for name in given:
-        if name in signature.names() and name not in names:
+        if name in names:
+            continue
+        if name in signature.names():
             raise InvalidInputError(f"{signature.owner}: {name!r} is no tensor; it belongs into 'parameters', not into 'inputs'")
-        if name not in names:
-            raise InvalidInputError(f"{signature.owner} has no input {name!r}; expected {list(names)}")
+        raise InvalidInputError(f"{signature.owner} has no input {name!r}; expected {list(names)}")
 
 
 def _read_inputs(inputs: Sequence[_Input], rest: memoryview) -> dict[str, Any]:
@@ -259,8 +261,8 @@ def _wanted_outputs(request: _Request, model: Model) -> list[tuple[int, bool]]:
 def _timeout_s(parameters: dict[str, Any]) -> float | None:
     """The protocol's timeout, which is in microseconds; 0 stands for none."""
     timeout = parameters.get("timeout", 0)
-    if not isinstance(timeout, int) or isinstance(timeout, bool) or timeout < 0:
-        raise InvalidInputError(f"parameter 'timeout' is {timeout!r}, expected microseconds")
+    if not isinstance(timeout, int) or isinstance(timeout, bool) or not 0 <= timeout <= _MAX_TIMEOUT_US:
+        raise InvalidInputError(f"parameter 'timeout' is {timeout!r}, expected microseconds, at most {_MAX_TIMEOUT_US}")
     return timeout / 1e6 if timeout else None
 
 

@@ -132,10 +132,11 @@ class Orchestrator:
         statics: tuple[StaticValue, ...] = (),
         timeout_s: float | None = None,
         priority: int = 0,
+        started: "Callable[[asyncio.Future[list[Array]]], None] | None" = None,
     ) -> list[Array]:
         """Runs a workflow on inputs that have been checked.
 
-        Cancelling this coroutine cancels the request.
+        Cancelling this coroutine cancels the request; so does cancelling the future that `started` is handed.
 
         Returns:
             The outputs, in the order of the workflow's signature.
@@ -146,9 +147,13 @@ class Orchestrator:
         self._num_requests += 1
         request_id = self._num_requests
         future = self._futures[request_id] = self._loop.create_future()
+        if started is not None:
+            started(future)
         deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
         tensors = tuple(self._keep(array) for array in inputs)
         self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority))
+        if len(self._futures) == 1:
+            self._flush_now()  # there is nothing to share a batch with, so it need not wait for the turn's end
         try:
             return await future
         except asyncio.CancelledError:
@@ -186,20 +191,20 @@ class Orchestrator:
                 self._carry_out(action)
             except Exception:
                 _log.exception("action_failed", action=type(action).__name__)
+                if isinstance(action, AnswerRequest):
+                    self._carry_out(FailRequest(action.request_id, InternalError("the answer could not be put together")))
 
     def _new_engine(self) -> Engine:
         # A replica may still answer an engine that is gone, of this process or of one before it.
         return Engine(self._config, self._programs, first_batch_id=secrets.randbits(48))
 
     def _start_over(self) -> None:
-        """A bug in the engine: fails what is in flight, and goes on with a new one and the replicas that are there."""
+        """A bug in the engine: fails what is in flight, and goes on with a new one. Idle replicas say again who they are."""
         self._engine = self._new_engine()
         self._tensors.clear()
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(InternalError("the scheduler failed while the request was in flight"))
-        for hello in self._hellos.values():
-            self._post(ReplicaJoined(hello.replica_id, hello.program, hello.node))
 
     def _received(self, peer: bytes, frames: Sequence[Frame]) -> None:
         try:

@@ -1,0 +1,96 @@
+"""The engine's own time per call: events in, actions out, with replicas that answer at once.
+
+    python tests/bench/engine.py
+
+A cascade in which every second request makes a second call. The last line is one JSON object: microseconds of engine time per call at 10,
+1,000 and 10,000 requests in flight, and at 1,000 with 100 programs.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+import dyorc
+from dyorc.arrays import inline
+from dyorc.config import EngineConfig
+from dyorc.engine.actions import AnswerRequest, DispatchBatch
+from dyorc.engine.engine import Engine
+from dyorc.engine.events import BatchDone, Event, ReplicaJoined, RequestArrived
+
+NUM_REQUESTS = 20_000
+NUM_ROUNDS = 3
+INPUT = inline(np.zeros(16, np.float32))
+GOES_ON, IS_DONE = (inline(np.full(16, value, np.float32)) for value in (-1, 1))
+
+
+def make_cascade(number: int) -> dyorc.Workflow:
+    """A two-stage cascade of two programs of its own."""
+
+    @dyorc.program(name=f"small_{number}", max_batch_size=32)
+    def small(x: Float[np.ndarray, "batch 16"]) -> Float[np.ndarray, "batch 16"]:
+        return x
+
+    @dyorc.program(name=f"large_{number}", max_batch_size=32)
+    def large(x: Float[np.ndarray, "batch 16"]) -> Float[np.ndarray, "batch 16"]:
+        return x
+
+    @dyorc.workflow(name=f"cascade_{number}")
+    async def cascade(x: Float[np.ndarray, "16"]) -> Float[np.ndarray, "16"]:
+        first = small(x)
+        if await dyorc.when(first, lambda value: value[0] > 0):
+            return first
+        return large(x)
+
+    return cascade
+
+
+def measure(num_in_flight: int, workflows: Sequence[dyorc.Workflow]) -> float:
+    """Microseconds inside `Engine.handle`, per call, in a closed loop of `num_in_flight` requests."""
+    programs = [program for workflow in workflows for program in workflow.programs]
+    engine = Engine(EngineConfig(max_requests=2**31, max_determinism_checks=0), programs)
+    engine.handle([ReplicaJoined(program.name, program.name) for program in programs], 1)
+    events: list[Event] = []
+    num_sent = num_done = num_calls = 0
+    engine_ns = 0
+    while num_done < NUM_REQUESTS:
+        while num_sent - num_done < num_in_flight:
+            num_sent += 1
+            events.append(RequestArrived(num_sent, workflows[num_sent % len(workflows)], (INPUT,)))
+        started_ns = time.perf_counter_ns()
+        actions = engine.handle(events, started_ns)
+        engine_ns += time.perf_counter_ns() - started_ns
+        events = []
+        for action in actions:
+            if isinstance(action, DispatchBatch):
+                outputs = [(IS_DONE if (num_calls + at) % 3 else GOES_ON,) for at in range(len(action.operands))]
+                num_calls += len(outputs)
+                events.append(BatchDone(action.replica_id, action.batch_id, outputs, 1e-4))
+            elif isinstance(action, AnswerRequest):
+                num_done += 1
+    return engine_ns / num_calls / 1000
+
+
+def main() -> None:
+    """Runs the cases in turn, several times, and prints medians."""
+    one, many = [make_cascade(0)], [make_cascade(number) for number in range(50)]
+    cases = {
+        "us_per_call_10": (10, one),
+        "us_per_call_1000": (1000, one),
+        "us_per_call_10000": (10_000, one),
+        "us_per_call_100_programs": (1000, many),
+    }
+    figures: dict[str, list[float]] = {name: [] for name in cases}
+    for round_number in range(NUM_ROUNDS):
+        for name, (num_in_flight, workflows) in cases.items():
+            figures[name].append(measure(num_in_flight, workflows))
+            print(f"round {round_number + 1}  {name}: {figures[name][-1]:.1f}", file=sys.stderr, flush=True)
+    print(json.dumps({name: round(statistics.median(values), 2) for name, values in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

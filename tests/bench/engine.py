@@ -2,7 +2,7 @@
 
     python tests/bench/engine.py
 
-A cascade in which every second request makes a second call. The last line is one JSON object: microseconds of engine time per call at 10,
+A cascade in which half of the requests make a second call. The last line is one JSON object: microseconds per call at 10,
 1,000 and 10,000 requests in flight, and at 1,000 with 100 programs.
 """
 

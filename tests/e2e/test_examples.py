@@ -1,0 +1,36 @@
+"""The examples do what their pages say, as a user runs them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(*command: str) -> str:
+    """The output of one of the examples' scripts."""
+    done = subprocess.run(
+        [sys.executable, *command], cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_digits_demo_serves_the_cascade_and_reads_the_held_out_digits() -> None:
+    if not (EXAMPLES / "digits" / "weights" / "large.safetensors").is_file():
+        run("examples/digits/train.py")
+    shown = run("examples/digits/demo.py")
+    found = re.search(r"597 held-out digits over HTTP: (\S+)% right\n(\d+) \(", shown)
+    assert found is not None, shown
+    assert float(found[1]) > 93
+    assert 100 < int(found[2]) < 400, "some digits took the large net, most did not"
+    assert "server | Stopped." in shown
+
+
+def test_ocr_demo_reads_its_page_with_one_line_upside_down() -> None:
+    pytest.importorskip("rapidocr", reason="needs the extra `ocr`")
+    shown = run("examples/ocr/demo.py")  # exits with 1 if a text is wrong
+    assert shown.count("8 lines in") == 2, shown

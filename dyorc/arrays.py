@@ -60,6 +60,15 @@ def as_array(value: Any, dtype: DType, what: str) -> Array:
     Raises:
         InvalidInputError: If it cannot be one; names `what`.
     """
+    try:
+        return _as_array(value, dtype, what)
+    except InvalidInputError:
+        raise
+    except Exception as error:
+        raise InvalidInputError(f"{what}: {type(value).__name__} cannot become a tensor of {dtype}: {error}") from error
+
+
+def _as_array(value: Any, dtype: DType, what: str) -> Array:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return torch_to_numpy(value)
@@ -71,10 +80,11 @@ def as_array(value: Any, dtype: DType, what: str) -> Array:
         return array
     if dtype is DType.BYTES:
         return _as_bytes(np.asarray(value, dtype=object), what)
-    try:
-        return np.asarray(value, dtype=_NUMPY[dtype])
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"{what}: {type(value).__name__} cannot become a tensor of {dtype}: {error}") from error
+    target = _NUMPY[dtype]
+    found = np.asarray(value)
+    if found.size and found.dtype.kind not in {"b": "b", "i": "iu", "u": "iu"}.get(target.kind, "iuf"):
+        raise InvalidInputError(f"{what}: {value!r} holds {found.dtype} numbers or texts, expected {dtype}")
+    return np.asarray(value, dtype=target)
 
 
 def _as_bytes(array: Array, what: str) -> Array:
@@ -119,6 +129,14 @@ def apply_views(array: Array, views: Iterable[Index]) -> Array:
 def as_value(array: Any) -> Any:
     """What users see of an array: one of rank 0 becomes the number or the bytes that it holds."""
     return array[()] if getattr(array, "ndim", 1) == 0 else array
+
+
+def read_only(array: Any) -> Any:
+    """The same values, which nobody can change: what a workflow looks at is also what its next calls get."""
+    if isinstance(array, np.ndarray) and array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 def inline(array: Array) -> TensorRef:

@@ -1,4 +1,4 @@
-"""The command line: ``dyorc serve`` and ``dyorc run``."""
+"""Serves dynamic workflows of tensor programs, runs them without a server, or simulates them."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import structlog
 import typer
 import uvloop
+from pydantic import ValidationError
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -34,7 +35,7 @@ def main() -> None:
     """Runs the command line; an error of ours is one line, not a stack trace."""
     try:
         _app()
-    except (DyOrcError, OSError) as error:
+    except (DyOrcError, OSError, ValidationError) as error:
         Console(stderr=True).print(f"[red]dyorc:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
@@ -43,7 +44,7 @@ def main() -> None:
 def serve(
     targets: Targets,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what replicas do.")] = False,
 ) -> None:
     """Serves workflows over HTTP, with a local Ray for their programs. Stops on Ctrl-C."""
@@ -137,8 +138,8 @@ def run(
     from dyorc.files import print_outputs, read_inputs, write_outputs
     from dyorc.orchestrator.local import run as run_local
 
-    found = load(target)
     started_s = time.perf_counter()
+    found = load(target)
     result = run_local(found, **read_inputs(inputs, found.signature))
     names = found.signature.outputs.names
     arrays = dict(zip(names, found.signature.outputs.flatten(result, target), strict=True))

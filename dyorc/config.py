@@ -60,7 +60,7 @@ class GatewayConfig(_Section):
     port: int = Field(default=8000, ge=0, le=65535)
     """0 takes a free one."""
     max_request_bytes: int = Field(default=64 * 2**20, ge=1)
-    """Largest body of a request, after decompression."""
+    """Largest body of a request."""
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """How long requests in flight may still take when the server stops."""
 

@@ -16,6 +16,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- ProgramError              a program raised, or returned what it does not declare
     |  |  `- ProgramLoadError         ... while it was being loaded
     |  |- ReplicaLostError          its replica died again and again
+    |  |- EffectLostError           its replica died, and the call may not be repeated
     |  `- WorkflowError             the workflow's own code raised
     |     |- ForeignAwaitError        it awaited something that is not DyOrc's
     |     |- NondeterministicWorkflowError   run again, it asked for other calls
@@ -136,6 +137,12 @@ class ReplicaLostError(ExecutionError):
 
     code = "replica_lost"
     retryable = True
+
+
+class EffectLostError(ExecutionError):
+    """The replica that ran this call died. The program has an effect and is not declared idempotent: nobody may repeat it."""
+
+    code = "effect_lost"
 
 
 class WorkflowError(ExecutionError):

@@ -146,7 +146,7 @@ class LocalRay:
                 graceful_shutdown_timeout_s=self._deployment.graceful_shutdown_timeout_s,
                 logging_config={"log_level": "WARNING", "enable_access_log": False},
             )
-            bound = deployment.bind(target, program.name, address, self._num_threads(program), self._link)
+            bound = deployment.bind(target, program.name, address, self._num_threads(program), os.getcwd(), self._link)
             targets.append(serve.RunTarget(bound, name=program.name, route_prefix=None))
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
 

@@ -1,5 +1,6 @@
 """A server for a while: for demonstrations, and for tests of a pipeline as its clients see it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -21,7 +22,8 @@ def serving(*targets: str, show: Callable[[str], None] | None = None, timeout_s:
         RuntimeError: If the server ends, or is not ready in time; carries what it printed.
     """
     command = [sys.executable, "-m", "dyorc.cli", "serve", *targets, "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    environment = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     give_up = threading.Timer(timeout_s, process.terminate)
     give_up.start()
     lines: list[str] = []

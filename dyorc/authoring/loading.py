@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 import zlib
 from pathlib import Path
@@ -80,6 +81,8 @@ def _file_of(name: str) -> str | None:
 
 
 def _import_module(name: str) -> ModuleType:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -14,7 +14,7 @@ from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
 
 P = ParamSpec("P")
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class Program:
             DefinitionError: If it or the options do not make a program.
         """
         owner = f"program {name!r}"
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise DefinitionError(f"{owner}: a name is made of letters, digits, '_', '-' and '.'")
         options.check(owner)
         declared = Signature.of(owner, function, skip_first=skip_first)
@@ -130,7 +130,8 @@ class Program:
 class ProgramClass(Generic[P]):
     """A class decorated with `@dyorc.program`. Calling it makes a program; ``__init__`` runs later, once per replica."""
 
-    def __init__(self, cls: Callable[P, Any], options: ProgramOptions) -> None:
+    def __init__(self, cls: Callable[P, Any], options: ProgramOptions, name: str | None = None) -> None:
+        self._name = name or _snake_case(cls.__name__)
         self._cls = cls
         self._options = options
         self.__doc__ = cls.__doc__
@@ -139,14 +140,12 @@ class ProgramClass(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Program:
         if current_recorder.get() is not None:
-            name = _snake_case(self.__name__)
             raise DefinitionError(
-                f"{self.__name__} is a program class; make the program once, outside the workflow: {name} = {self.__name__}()"
+                f"{self.__name__} is a program class; make the program once, outside the workflow: "
+                f"{self._name} = {self.__name__}()"
             )
         method = self._cls.__call__
-        return Program.make(
-            _snake_case(self.__name__), method, lambda: self._cls(*args, **kwargs), self._options, skip_first=True
-        )
+        return Program.make(self._name, method, lambda: self._cls(*args, **kwargs), self._options, skip_first=True)
 
 
 @overload
@@ -157,7 +156,7 @@ def program(target: Any = None, /, **options: Any) -> Any:
     """Declares a program: a function, or a class whose ``__init__`` loads the weights and whose ``__call__`` computes.
 
     Args:
-        options: The fields of `ProgramOptions`, and ``name`` for a function's.
+        options: The fields of `ProgramOptions`, and ``name``; by default the function's, or the class's in snake case.
 
     Example:
         >>> @dyorc.program(max_batch_size=32)
@@ -180,7 +179,7 @@ def program(target: Any = None, /, **options: Any) -> Any:
         if inspect.isclass(target):
             if not any("__call__" in base.__dict__ for base in target.__mro__):
                 raise DefinitionError(f"program class {target.__name__} has no __call__")
-            return ProgramClass(target, parsed)
+            return ProgramClass(target, parsed, name)
         if not inspect.isfunction(target) or inspect.iscoroutinefunction(target):
             raise DefinitionError(f"@dyorc.program decorates a class or a plain function, got {target!r}")
         return Program.make(name or target.__name__, target, lambda: target, parsed)

@@ -67,7 +67,10 @@ class Ref:
 
 
 def _as_index(key: Any) -> Index:
-    return tuple(_as_index_item(item) for item in (key if isinstance(key, tuple) else (key,)))
+    index = tuple(_as_index_item(item) for item in (key if isinstance(key, tuple) else (key,)))
+    if sum(item is Ellipsis for item in index) > 1:
+        raise IndexError("an index has more than one ellipsis")
+    return index
 
 
 def _as_index_item(item: Any) -> IndexItem:
@@ -75,6 +78,8 @@ def _as_index_item(item: Any) -> IndexItem:
         return item
     try:
         if isinstance(item, slice):
+            if item.step is not None and operator.index(item.step) == 0:
+                raise ValueError("a slice has step 0")
             return slice(*(None if part is None else operator.index(part) for part in (item.start, item.stop, item.step)))
         if not isinstance(item, bool):
             return operator.index(item)

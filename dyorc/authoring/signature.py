@@ -11,9 +11,12 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
+import numpy as np
+
+from dyorc.arrays import Array
 from dyorc.authoring.spec import TensorSpec
 from dyorc.errors import DefinitionError, InvalidInputError
-from dyorc.tensor import TensorRef
+from dyorc.tensor import FLOATS, TensorRef
 
 StaticValue: TypeAlias = bool | int | float | str
 STATIC_TYPES = (bool, int, float, str)
@@ -162,6 +165,8 @@ class Signature:
             name = parameter.name
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise DefinitionError(f"{owner}: *{name} is not supported; declare each tensor")
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise DefinitionError(f"{owner}: parameter {name!r} is positional-only; arguments are passed by name")
             if name not in hints:
                 raise DefinitionError(f"{owner}: parameter {name!r} is not annotated")
             if (tensor := TensorSpec.of(name, hints[name], owner)) is not None:
@@ -173,7 +178,10 @@ class Signature:
                     f"{owner}: parameter {name!r} is annotated {hints[name]!r}; "
                     f"expected a jaxtyping tensor, bool, int, float or str"
                 )
-        return cls(owner, tuple(parameters), OutputSpec.of(hints["return"], owner))
+        outputs = OutputSpec.of(hints["return"], owner)
+        if not outputs.tensors:
+            raise DefinitionError(f"{owner}: it declares no output; expected at least one tensor")
+        return cls(owner, tuple(parameters), outputs)
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -242,3 +250,14 @@ class Signature:
         sizes: dict[str, tuple[int, str]] = {}
         for spec, tensor in zip(self.inputs, tensors, strict=True):
             spec.check(tensor.dtype, tensor.shape, sizes, self.owner)
+
+    def check_finite(self, arrays: Sequence[Array]) -> None:
+        """Checks the values of a request's arrays, in the order of `inputs`, where they are declared `Finite`.
+
+        Raises:
+            InvalidInputError: If one holds NaN or infinity; says where.
+        """
+        for spec, array in zip(self.inputs, arrays, strict=True):
+            if spec.is_finite and spec.dtype in FLOATS and not np.isfinite(array).all():
+                at = tuple(int(axis[0]) for axis in np.nonzero(~np.isfinite(array)))
+                raise InvalidInputError(f"{self.owner}: {spec.name!r} holds {array[at]} at {list(at)}, expected finite numbers")

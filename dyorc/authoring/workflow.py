@@ -9,7 +9,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias, overload
 
 from dyorc.authoring.context import current_recorder
-from dyorc.authoring.program import Program
+from dyorc.authoring.program import NAME, Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
@@ -99,6 +99,8 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = 
         if not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"@dyorc.workflow decorates an `async def`, got {function!r}")
         chosen = name or function.__name__
+        if not NAME.fullmatch(chosen):
+            raise DefinitionError(f"workflow {chosen!r}: a name is made of letters, digits, '_', '-' and '.'")
         return Workflow(chosen, function, Signature.of(f"workflow {chosen!r}", function), tuple(programs))
 
     return decorate if function is None else decorate(function)
@@ -150,6 +152,16 @@ def _named_in(function: FunctionType) -> Iterator[Any]:
     for name in sorted(names & function.__globals__.keys()):
         value = function.__globals__[name]
         if isinstance(value, ModuleType):
-            yield from (vars(value)[attribute] for attribute in sorted(names & vars(value).keys()))
+            yield from _attributes_named(value, names, depth=4)
         elif isinstance(value, FunctionType | Program | Workflow | Mapping | list | tuple):
             yield value
+
+
+def _attributes_named(module: ModuleType, names: set[str], depth: int) -> Iterator[Any]:
+    """Attributes of a module, and of modules in it, that the code may mean: ``package.module.program``."""
+    for name in sorted(names & vars(module).keys()):
+        value = vars(module)[name]
+        if not isinstance(value, ModuleType):
+            yield value
+        elif depth and value is not module:
+            yield from _attributes_named(value, names, depth - 1)

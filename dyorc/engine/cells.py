@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dyorc.arrays import apply_views, same_array
+from dyorc.arrays import apply_views, read_only, same_array
 from dyorc.authoring.signature import StaticValue
 from dyorc.errors import DyOrcError
 from dyorc.tensor import Index, TensorRef
@@ -63,7 +63,7 @@ class Cell:
 
     def show(self, arrays: tuple[Any, ...]) -> None:
         """The contents are at hand."""
-        self.arrays = arrays
+        self.arrays = tuple(read_only(array) for array in arrays)
         self.is_at_hand = True
 
     def __repr__(self) -> str:

@@ -23,7 +23,6 @@ from dyorc.engine.journal import BranchPoint, Entry, Segment
 from dyorc.errors import (
     DyOrcError,
     ForeignAwaitError,
-    InvalidInputError,
     NondeterministicWorkflowError,
     WorkflowError,
 )
@@ -112,7 +111,7 @@ class Path:
         except DyOrcError as error:
             self.close()
             return Raised(self._refusal or error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if self._refusal is not None:
                 return Raised(self._refusal)
             where = self._line_of(error)
@@ -165,13 +164,16 @@ class Path:
         if error := self._failure((decision.ref,)):
             point.fail(error)
             return
+        token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
         try:
             point.resolve(decision.decide(_look(decision.ref)))
         except DyOrcError as error:
             point.fail(error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             where = self._line_of(error)
             point.fail(WorkflowError(f"the predicate of a decision raised {type(error).__name__}: {error} ({where})"))
+        finally:
+            current_recorder.reset(token)
 
     def _branch_point(self, decision: Decision) -> BranchPoint:
         """The journal's point for a decision; the path does not move until it is resolved."""
@@ -218,8 +220,10 @@ class Path:
             else:
                 parts = outputs.flatten(value, f"workflow {workflow.name!r}")
             result = tuple(_argument(workflow, spec, part) for spec, part in zip(outputs.tensors, parts, strict=True))
-        except InvalidInputError as error:
-            return Raised(WorkflowError(str(error)))
+        except WorkflowError as error:
+            return Raised(error)
+        except Exception as error:
+            return Raised(WorkflowError(f"workflow {workflow.name!r} returned something that is no result: {error}"))
         end = self._segment.end
         if end is None and self._cursor == len(self._segment.entries):
             self._segment.end = result

@@ -15,6 +15,7 @@ from dyorc.engine.timers import TimerKind, Timers
 from dyorc.errors import (
     CapacityError,
     DyOrcError,
+    EffectLostError,
     ProgramError,
     ProgramLoadError,
     ReplicaLostError,
@@ -122,7 +123,7 @@ class Scheduler:
         if not pool.program.options.is_repeatable:
             self._failed(
                 call,
-                ReplicaLostError(
+                EffectLostError(
                     f"the replica of program {name!r} was lost ({reason}); the program is not declared idempotent, "
                     f"so it is not run again"
                 ),

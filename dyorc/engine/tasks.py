@@ -37,7 +37,6 @@ from dyorc.engine.requests import (
 from dyorc.errors import (
     DyOrcError,
     InternalError,
-    InvalidInputError,
     NotDeployedError,
     ProgramError,
     WorkflowError,
@@ -226,7 +225,7 @@ class TaskRunner:
             call.operands = tuple(argument.resolve() for argument in call.arguments)
             program.signature.check_inputs(call.operands)
             call.batch_key = program.batch_keys.key(call.operands, call.statics)
-        except (InvalidInputError, IndexError) as error:
+        except Exception as error:  # whatever a view or a shape is about, it is this call's alone
             self.call_failed(call, ProgramError(program.name, type(error).__name__, str(error)))
             return
         self._submit(call)
@@ -243,7 +242,7 @@ class TaskRunner:
             sizes: dict[str, tuple[int, str]] = {}
             for spec, tensor in zip(task.callee.signature.outputs.tensors, tensors, strict=True):
                 spec.check(tensor.dtype, tensor.shape, sizes, where)
-        except (InvalidInputError, IndexError) as error:
+        except Exception as error:  # whatever a view or a shape is about, it is this task's alone
             self._end_with_error(task, WorkflowError(f"{error}"))
             return
         task.state = TaskState.SETTLED

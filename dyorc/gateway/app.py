@@ -6,7 +6,6 @@ from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -105,10 +104,6 @@ def _add_error_handlers(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
-    async def on_validation(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        return JSONResponse({"error": str(error)}, 422)
-
     async def on_crash(request: Request, error: Exception) -> JSONResponse:
         _log.error("request_crashed", path=request.url.path, exc_info=error)
         return JSONResponse({"error": "internal error"}, 500)
@@ -116,7 +111,6 @@ def _add_error_handlers(app: FastAPI) -> None:
     handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
         DyOrcError: on_dyorc,
         HTTPException: on_http,
-        RequestValidationError: on_validation,
         Exception: on_crash,
     }
     for kind, handler in handlers.items():

@@ -4,14 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import numpy as np
-
 from dyorc.arrays import Array, inline
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.authoring.workflow import Workflow, of_program
-from dyorc.errors import DefinitionError, InvalidInputError, UnknownModelError
-from dyorc.tensor import FLOATS
+from dyorc.errors import DefinitionError, UnknownModelError
 
 
 @dataclass(frozen=True)
@@ -61,12 +58,7 @@ class Model:
         self.signature.check_inputs(tensors)
         if self.program is not None:
             self.program.batch_keys.key(tensors, statics)
-        for spec, array in zip(self.signature.inputs, arrays, strict=True):
-            if spec.is_finite and spec.dtype in FLOATS and not np.isfinite(array).all():
-                at = tuple(int(axis[0]) for axis in np.nonzero(~np.isfinite(array)))
-                raise InvalidInputError(
-                    f"{self.signature.owner}: {spec.name!r} holds {array[at]} at {list(at)}, expected finite numbers"
-                )
+        self.signature.check_finite(arrays)
 
 
 @dataclass(frozen=True)

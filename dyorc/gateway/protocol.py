@@ -18,7 +18,7 @@ from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import InvalidInputError, TransportError
 from dyorc.gateway.catalog import Model
 from dyorc.tensor import ITEM_BYTES, DType
-from dyorc.transport.codec import decode_bytes, encode_bytes
+from dyorc.transport.codec import MAX_RANK, MAX_SIZE, decode_bytes, encode_bytes
 
 _NO_JSON_FORM = frozenset({DType.FP16, DType.BF16})
 _RESERVED = frozenset({"binary_data_output", "headers", "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"})
@@ -122,8 +122,11 @@ def _read_inputs(inputs: Sequence[_Input], rest: memoryview) -> dict[str, Any]:
     for tensor in inputs:
         if tensor.name in arrays:
             raise InvalidInputError(f"input {tensor.name!r} was given twice")
-        if any(size < 0 for size in tensor.shape):
-            raise InvalidInputError(f"input {tensor.name!r} has shape {tensor.shape}, expected sizes of at least 0")
+        if len(tensor.shape) > MAX_RANK or any(not 0 <= size <= MAX_SIZE for size in tensor.shape):
+            shown = str(tensor.shape)[:80]
+            raise InvalidInputError(
+                f"input {tensor.name!r} has shape {shown}, expected at most {MAX_RANK} sizes from 0 to {MAX_SIZE}"
+            )
         try:
             dtype = DType(tensor.datatype)
         except ValueError:
@@ -156,7 +159,7 @@ def _from_bytes(tensor: _Input, dtype: DType, raw: memoryview) -> Array:
     expected = math.prod(tensor.shape) * ITEM_BYTES[dtype]
     if len(raw) != expected:
         raise InvalidInputError(f"input {tensor.name!r} has {len(raw)} bytes, {dtype}{tensor.shape} has {expected}")
-    return np.frombuffer(raw, numpy_dtype(dtype)).reshape(tensor.shape)
+    return _reshape(tensor, np.frombuffer(raw, numpy_dtype(dtype)))
 
 
 def _from_json(tensor: _Input, dtype: DType) -> Array:
@@ -169,7 +172,14 @@ def _from_json(tensor: _Input, dtype: DType) -> Array:
         raise InvalidInputError(
             f"input {tensor.name!r} has {array.size} elements, shape {tensor.shape} has {math.prod(tensor.shape)}"
         )
-    return array.reshape(tensor.shape)
+    return _reshape(tensor, array)
+
+
+def _reshape(tensor: _Input, array: Array) -> Array:
+    try:
+        return array.reshape(tensor.shape)
+    except ValueError as error:
+        raise InvalidInputError(f"input {tensor.name!r} cannot have shape {tensor.shape}: {error}") from error
 
 
 _JSON_KINDS = {"b": "booleans", "i": "whole numbers", "f": "numbers", "O": "texts"}

@@ -5,7 +5,7 @@ The same engine decides; programs run here, one batch at a time. For notebooks, 
 
 import time
 from collections import deque
-from threading import Lock
+from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,7 +29,7 @@ from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import TensorRef
 
 _executors: WeakKeyDictionary[Program, Executor] = WeakKeyDictionary()
-_loading = Lock()
+_loading = RLock()  # a program may run another one while it is loaded
 
 
 def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
@@ -57,6 +57,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
         for spec, value in zip(signature.inputs, values, strict=True)
     )
     signature.check_inputs(inputs)
+    signature.check_finite([tensor.data for tensor in inputs])
     engine = Engine(EngineConfig(), workflow.programs)
     events: deque[Event] = deque(ReplicaJoined(program.name, program.name) for program in workflow.programs)
     events.append(RequestArrived(1, workflow, inputs, statics, deadline_ns=2**62))
@@ -68,7 +69,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
                 case DispatchBatch():
                     events.append(_execute(action))
                 case AnswerRequest(tensors=tensors):
-                    return signature.outputs.build([as_value(_array(tensor)) for tensor in tensors])
+                    return signature.outputs.build([as_value(np.array(_array(tensor))) for tensor in tensors])
                 case FailRequest(error=error):
                     raise error
                 case _:
@@ -82,7 +83,7 @@ def _execute(action: DispatchBatch) -> BatchDone | BatchFailed:
     result = _executor(action.program).run(columns, action.statics)
     if isinstance(result, BatchError):
         return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
-    outputs = [tuple(inline(np.asarray(array, order="C")) for array in row) for row in zip(*result.outputs, strict=True)]
+    outputs = [tuple(inline(np.array(array, order="C")) for array in row) for row in zip(*result.outputs, strict=True)]
     return BatchDone(action.replica_id, action.batch_id, outputs, result.execute_s)
 
 

@@ -146,11 +146,11 @@ class Orchestrator:
         """
         self._num_requests += 1
         request_id = self._num_requests
+        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
+        tensors = tuple(self._keep(array) for array in inputs)
         future = self._futures[request_id] = self._loop.create_future()
         if started is not None:
             started(future)
-        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
-        tensors = tuple(self._keep(array) for array in inputs)
         self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority))
         if len(self._futures) == 1:
             self._flush_now()  # there is nothing to share a batch with, so it need not wait for the turn's end
@@ -289,7 +289,7 @@ class Orchestrator:
                 for tensor_id in tensor_ids:
                     self._tensors.pop(tensor_id, None)
             case FetchValue(fetch_id=fetch_id, tensors=tensors):
-                self._post(ValueFetched(fetch_id, tuple(self._array(tensor) for tensor in tensors)))
+                self._fetch(fetch_id, tensors)
             case SetTimer(at_ns=at_ns):
                 if self._timer is not None:
                     self._timer.cancel()
@@ -299,12 +299,18 @@ class Orchestrator:
             case _:
                 assert_never(action)
 
-    def _dispatch(self, action: DispatchBatch) -> None:
-        columns = [[self._array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
+    def _fetch(self, fetch_id: int, tensors: Sequence[TensorRef]) -> None:
         try:
+            self._post(ValueFetched(fetch_id, tuple(self._array(tensor) for tensor in tensors)))
+        except Exception as error:
+            self._post(ValueFetched(fetch_id, error=InternalError(f"a value could not be brought in: {error}")))
+
+    def _dispatch(self, action: DispatchBatch) -> None:
+        try:
+            columns = [[self._array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
             headers, frames = encode_columns(columns)
             message = encode(BatchRequest(action.batch_id, headers, action.statics))
-        except (TransportError, ValueError, OverflowError) as error:  # for example a parameter that is no 64-bit number
+        except Exception as error:  # for example a parameter that is no 64-bit number; the replica has no part in it
             self._post(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
             return
         peer = self._replicas.get(action.replica_id)

@@ -3,6 +3,7 @@
 """The Ray Serve deployment that hosts one program. Runs in the replica's process; Serve starts, checks and restarts it."""
 
 import os
+import sys
 
 import ray
 from ray import serve
@@ -20,11 +21,13 @@ class ReplicaDeployment:
         program_name: Which of the target's programs to host.
         address: The orchestrator's link.
         num_threads: Threads that the program should use.
+        folder: Working directory of the server, from which modules are found.
         link: Settings of the link.
     """
 
-    def __init__(self, target: str, program_name: str, address: str, num_threads: int, link: LinkConfig) -> None:
+    def __init__(self, target: str, program_name: str, address: str, num_threads: int, folder: str, link: LinkConfig) -> None:
         os.environ["DYORC_NUM_THREADS"] = str(num_threads)
+        sys.path.insert(0, folder)
         self._worker = Worker(
             find=lambda: load_program(target, program_name),
             name=program_name,

@@ -4,6 +4,7 @@ Called by the replica's worker, and by `dyorc.run` without any process of its ow
 """
 
 import importlib
+import os
 import time
 import traceback
 from collections.abc import Sequence
@@ -62,7 +63,7 @@ class Executor:
         """
         executor = cls(program, None)
         try:
-            if executor._uses_torch:
+            if executor._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # in `dyorc.run` they are the user's affair
                 importlib.import_module("torch").set_num_threads(num_threads())
             executor._function = program.factory()
         except Exception as error:
@@ -82,7 +83,7 @@ class Executor:
             with self._inference_mode():
                 outputs = self._run(columns, statics)
             return BatchResult(outputs, time.perf_counter() - started_s)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return BatchError.of(error)
 
     def _inference_mode(self) -> AbstractContextManager[Any]:
@@ -133,8 +134,7 @@ class Executor:
                 raise InvalidInputError(
                     f"{where} {spec.name!r} of shape {list(array.shape)} for a batch of {num_calls}, expected {num_calls} rows"
                 )
-            # Iterating over an object array would give its elements, not arrays of rank 0.
-            rows = self._cut_back(spec, array, columns) if array.dtype != object else [array[at, ...] for at in range(num_calls)]
+            rows = self._cut_back(spec, array, columns)
         dtype = dtype_of(array)
         for shape in (rows.shape[1:],) if isinstance(rows, np.ndarray) else (row.shape for row in rows):
             spec.check(dtype, shape, {}, where)
@@ -142,7 +142,8 @@ class Executor:
 
     def _cut_back(self, spec: TensorSpec, array: Array, columns: Sequence[Rows]) -> Rows:
         """Takes the padding off outputs that declare a padded dimension."""
-        rows: Rows = array
+        # Iterating over an object array would give its elements, not arrays of rank 0.
+        rows: Rows = array if array.dtype != object else [array[at, ...] for at in range(len(array))]
         for axis, source, source_axis in self._cuts.get(spec.name, ()):
             before = (slice(None),) * axis
             rows = [rows[at][(*before, slice(0, given.shape[source_axis]))] for at, given in enumerate(columns[source])]

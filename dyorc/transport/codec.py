@@ -27,8 +27,8 @@ _JOIN_LIMIT_BYTES = 64 * 1024
 _MAX_STACKED = 2**20
 """Calls in a frame off the wire; a number beyond would be an endless loop over rows of no bytes."""
 
-_MAX_RANK = 64
-_MAX_SIZE = 2**48
+MAX_RANK = 64
+MAX_SIZE = 2**48
 """Bounds of shapes off the wire: NumPy's most dimensions, and far more elements than a machine holds."""
 
 
@@ -91,8 +91,8 @@ def decode_column(column: Column, frames: Sequence[Frame]) -> Rows:
 
 def _checked_shape(shape: Shape) -> Shape:
     """A shape off the wire that NumPy can have."""
-    if len(shape) > _MAX_RANK or any(not 0 <= size <= _MAX_SIZE for size in shape):
-        raise TransportError(f"a shape of {len(shape)} sizes is not one of at most {_MAX_RANK} sizes from 0 to {_MAX_SIZE}")
+    if len(shape) > MAX_RANK or any(not 0 <= size <= MAX_SIZE for size in shape):
+        raise TransportError(f"a shape of {len(shape)} sizes is not one of at most {MAX_RANK} sizes from 0 to {MAX_SIZE}")
     return shape
 
 

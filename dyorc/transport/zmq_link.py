@@ -17,7 +17,7 @@ from dyorc.config import LinkConfig
 from dyorc.transport.codec import Frame
 
 _COPY_LIMIT_BYTES = 64 * 1024
-"""Messages with larger frames are sent without copying; below, tracking the buffer costs more than the copy."""
+"""Batches with larger frames are sent without copying; below, tracking the buffer costs more than the copy."""
 
 
 class RouterLink:
@@ -128,8 +128,8 @@ class DealerLink:
         self._socket.connect(address)
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Sends a message."""
-        self._socket.send_multipart(frames, copy=all(len(frame) <= _COPY_LIMIT_BYTES for frame in frames))
+        """Sends a message. Copies it: the program may use its buffers again for the next batch."""
+        self._socket.send_multipart(frames)
 
     def receive(self) -> list[Frame] | None:
         """The next message; None if none came in time. Its buffers belong to the caller."""

@@ -210,3 +210,11 @@ async def test_a_bug_in_the_engine_fails_what_is_in_flight_and_nothing_after(mon
         assert failed.status_code == 500
         assert oip.error_text(failed) == "the scheduler failed while the request was in flight"
         assert (await infer(stack.client, "quadruple")).status_code == 200
+
+
+async def test_a_program_that_uses_its_buffer_again_answers_everybody_with_their_own() -> None:
+    async with running([tensors.reused_buffer]) as stack:
+        inputs = [np.full(40_000, number, np.float32) for number in range(24)]
+        answers = await asyncio.gather(*(infer(stack.client, "reused_buffer", x) for x in inputs))
+    for x, answer in zip(inputs, answers, strict=True):
+        np.testing.assert_array_equal(oip.read(answer).outputs["output"], x + 1)

@@ -109,3 +109,18 @@ async def brighter(image: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarr
 def next_number(x: UInt64[np.ndarray, "batch n"]) -> UInt64[np.ndarray, "batch n"]:
     """One more, wrapping around."""
     return x + np.uint64(1)
+
+
+@dyorc.program(max_batch_size=1)
+class ReusedBuffer:
+    """Gives out the same memory for every batch, as preallocated outputs do."""
+
+    def __init__(self) -> None:
+        self.buffer = np.zeros((1, 40_000), np.float32)
+
+    def __call__(self, x: Float[np.ndarray, "batch 40000"]) -> Float[np.ndarray, "batch 40000"]:
+        np.add(x, 1, out=self.buffer)
+        return self.buffer
+
+
+reused_buffer = ReusedBuffer()

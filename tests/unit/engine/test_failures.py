@@ -7,7 +7,7 @@ import dyorc
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import FormReason
 from dyorc.engine.events import BatchDone
-from dyorc.errors import ProgramError, ProgramLoadError, ReplicaLostError
+from dyorc.errors import EffectLostError, ProgramError, ProgramLoadError, ReplicaLostError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add, add_one, check, checked, double, increment, put, send
 
@@ -70,7 +70,7 @@ def test_an_impure_call_is_not_repeated_when_its_replica_is_lost() -> None:
     replica_id = world.join(send)
     request_id = world.submit(sending, [1, 1])
     world.leave(replica_id)
-    with pytest.raises(ReplicaLostError, match="not declared idempotent, so it is not run again"):
+    with pytest.raises(EffectLostError, match="not declared idempotent, so it is not run again"):
         world.result(request_id)
     world.check_nothing_is_left()
 

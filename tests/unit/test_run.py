@@ -1,0 +1,181 @@
+"""`dyorc.run` on workflows that go near the edge. What one request does wrong is its own affair."""
+
+from typing import TypedDict
+
+import numpy as np
+import pytest
+from jaxtyping import Bool, Float, Int
+
+import dyorc
+from dyorc.errors import DefinitionError, InvalidInputError, ProgramError, WorkflowError
+
+
+@dyorc.program
+def inc(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+    return x + 1
+
+
+class Pair(TypedDict):
+    a: Float[np.ndarray, "batch n"]
+    b: Float[np.ndarray, "batch n"]
+
+
+class ItemPair(TypedDict):
+    a: Float[np.ndarray, "n"]
+    b: Float[np.ndarray, "n"]
+
+
+@dyorc.program
+def two(x: Float[np.ndarray, "batch n"]) -> Pair:
+    return {"a": x, "b": x}
+
+
+X = np.array([1, 2, 3, 4], np.float32)
+
+
+def test_a_slice_with_step_0_or_two_ellipses_is_the_workflows_error() -> None:
+    @dyorc.workflow
+    async def step(x: Float[np.ndarray, "n"], k: int = 0) -> Float[np.ndarray, "n"]:
+        return inc(x[::k])
+
+    @dyorc.workflow
+    async def dots(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        return inc(x[..., ...])
+
+    for workflow, words in ((step, "step 0"), (dots, "more than one ellipsis")):
+        with pytest.raises(WorkflowError, match=words):
+            dyorc.run(workflow, X)
+
+
+def test_a_result_that_is_no_tensor_is_the_workflows_error() -> None:
+    @dyorc.workflow
+    async def group_in_a_field(x: Float[np.ndarray, "n"]) -> ItemPair:
+        return {"a": two(x), "b": x}
+
+    class Raises:
+        def __array__(self, *_: object, **__: object) -> np.ndarray:
+            raise ZeroDivisionError("not an array")
+
+    @dyorc.workflow
+    async def unconvertible(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        return Raises()
+
+    for workflow in (group_in_a_field, unconvertible):
+        with pytest.raises(WorkflowError):
+            dyorc.run(workflow, X)
+
+
+def test_a_value_that_was_looked_at_cannot_be_changed() -> None:
+    @dyorc.workflow
+    async def in_place(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        value = await inc(x)
+        value *= 10
+        return inc(value)
+
+    with pytest.raises(WorkflowError, match="read-only"):
+        dyorc.run(in_place, X)
+
+
+def test_a_program_may_use_its_buffer_again() -> None:
+    buffer = np.zeros((1, 4), np.float32)
+
+    @dyorc.program(max_batch_size=1)
+    def reuse(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+        buffer[:] = x + 1
+        return buffer
+
+    @dyorc.workflow
+    async def twice(x: Float[np.ndarray, "4"]) -> ItemPair:
+        a = reuse(x)
+        return {"a": a, "b": reuse(a)}
+
+    got = dyorc.run(twice, X)
+    np.testing.assert_array_equal(got["a"], X + 1)
+    np.testing.assert_array_equal(got["b"], X + 2)
+
+
+def test_a_result_does_not_share_memory_with_the_input() -> None:
+    @dyorc.workflow
+    async def same(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        return x
+
+    got = dyorc.run(same, X)
+    got[:] = 0
+    assert X[0] == 1
+
+
+def test_a_program_may_run_another_while_it_is_loaded() -> None:
+    @dyorc.program
+    class Nested:
+        def __init__(self) -> None:
+            self.offset = dyorc.run(inc, np.zeros(1, np.float32))[0]
+
+        def __call__(self, x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+            return x + self.offset
+
+    np.testing.assert_array_equal(dyorc.run(Nested(), X), X + 1)
+
+
+def test_exit_in_user_code_fails_the_request_and_not_the_process() -> None:
+    @dyorc.workflow
+    async def leaves(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        raise SystemExit(3)
+
+    @dyorc.program
+    def quits(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+        raise SystemExit(3)
+
+    with pytest.raises(WorkflowError, match="SystemExit"):
+        dyorc.run(leaves, X)
+    with pytest.raises(ProgramError, match="SystemExit"):
+        dyorc.run(quits, X)
+
+
+def test_a_predicate_calls_no_program() -> None:
+    @dyorc.workflow
+    async def asks(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        if await dyorc.when(inc(x), lambda value: inc(value) is not None):
+            return x
+        return inc(x)
+
+    with pytest.raises(WorkflowError, match="outside a workflow"):
+        dyorc.run(asks, X)
+
+
+def test_lists_of_other_numbers_are_not_converted() -> None:
+    @dyorc.workflow
+    async def whole(x: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+        return x
+
+    @dyorc.workflow
+    async def flag(x: Bool[np.ndarray, ""]) -> Bool[np.ndarray, ""]:
+        return x
+
+    assert dyorc.run(whole, [1, 2]).tolist() == [1, 2]
+    for value in ([1.7, 2.9], ["1", "2"]):
+        with pytest.raises(InvalidInputError, match="expected INT64"):
+            dyorc.run(whole, value)
+    with pytest.raises(InvalidInputError, match="expected BOOL"):
+        dyorc.run(flag, "no")
+
+
+def test_a_class_takes_its_programs_name() -> None:
+    @dyorc.program(name="renamed")
+    class Something:
+        def __call__(self, x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+            return x
+
+    assert Something().name == "renamed"
+    with pytest.raises(DefinitionError, match="positional-only"):
+
+        @dyorc.program
+        def hidden(x: Float[np.ndarray, "batch n"], /) -> Float[np.ndarray, "batch n"]:
+            return x
+
+
+def test_texts_are_cut_back_to_their_own_length() -> None:
+    @dyorc.program(pad=dyorc.pad(n=(8,)))
+    def letters(x: Float[np.ndarray, "batch n"]) -> dyorc.Bytes[np.ndarray, "batch n"]:
+        return np.full(x.shape, b"a", object)
+
+    assert dyorc.run(letters, X).tolist() == [b"a"] * 4

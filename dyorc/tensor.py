@@ -3,6 +3,7 @@
 The engine, the orchestrator and the gateway handle tensors only as `TensorRef`. Nothing here imports NumPy or torch.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from types import EllipsisType
 from typing import Any, TypeAlias
@@ -72,6 +73,11 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
             IndexError: If the index does not fit the shape.
         """
         return msgspec.structs.replace(self, shape=index_shape(self.shape, index), views=(*self.views, index))
+
+
+def stored_ids(tensors: Iterable[TensorRef]) -> list[int]:
+    """Names of the tensors that are kept somewhere until they are released."""
+    return [tensor.tensor_id for tensor in tensors if tensor.tensor_id]
 
 
 def index_shape(shape: Shape, index: Index) -> Shape:

@@ -30,10 +30,6 @@ class StaticSpec:
     type: type
     default: Any = inspect.Parameter.empty
 
-    @property
-    def is_required(self) -> bool:
-        return self.default is inspect.Parameter.empty
-
     def check(self, value: Any, where: str) -> StaticValue:
         """The value, as this parameter's type.
 

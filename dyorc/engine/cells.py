@@ -134,7 +134,7 @@ class Call:
 
     __slots__ = (
         "arguments", "batch_key", "call_id", "callee", "cell", "num_attempts", "num_awaited",
-        "operands", "order", "queued_ns", "state", "statics", "task",
+        "operands", "order", "state", "statics", "task",
     )  # fmt: skip
 
     def __init__(self, program: "Program", arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]) -> None:
@@ -149,7 +149,6 @@ class Call:
         self.operands: tuple[TensorRef, ...] = ()
         self.batch_key: BatchKey = ((), ())
         self.order: Order = (0, 0, 0)
-        self.queued_ns = 0
         self.task: Task | None = None
 
     def __repr__(self) -> str:

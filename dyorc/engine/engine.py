@@ -23,11 +23,11 @@ from dyorc.engine.events import (
     TimerFired,
     ValueFetched,
 )
-from dyorc.engine.requests import stored_ids
 from dyorc.engine.scheduler import NS_PER_S, Scheduler
 from dyorc.engine.tasks import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind, Timers
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
+from dyorc.tensor import stored_ids
 
 
 class Engine:

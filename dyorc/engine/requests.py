@@ -9,7 +9,6 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Order
 from dyorc.engine.journal import Entry, Segment
 from dyorc.engine.paths import Path
-from dyorc.tensor import TensorRef
 
 
 class TaskState(Enum):
@@ -104,11 +103,6 @@ def is_effect(entry: Entry) -> bool:
     if isinstance(entry, Call):
         return not entry.callee.options.pure
     return not entry.callee.is_pure
-
-
-def stored_ids(tensors: Iterable[TensorRef]) -> list[int]:
-    """Names of the tensors that are kept somewhere until they are released."""
-    return [tensor.tensor_id for tensor in tensors if tensor.tensor_id]
 
 
 def dismantle(request: Request) -> None:

@@ -20,7 +20,7 @@ from dyorc.errors import (
     ProgramLoadError,
     ReplicaLostError,
 )
-from dyorc.tensor import TensorRef
+from dyorc.tensor import TensorRef, stored_ids
 
 NS_PER_S = 1_000_000_000
 
@@ -70,12 +70,11 @@ class Scheduler:
         return None
 
     def submit(self, call: Call, now_ns: int) -> None:
-        """Queues a call whose inputs are all there."""
+        """Queues a call whose inputs are all there. (The time is for schedulers that close batches by it.)"""
         pool = self.pools[call.callee.name]
         if pool.load_error is not None and not pool.replicas:
             self._failed(call, pool.load_error)
             return
-        call.queued_ns = now_ns
         pool.queue.add(call)
         self._touched[call.callee.name] = pool
 
@@ -173,7 +172,7 @@ class Scheduler:
 
     def _release(self, event: BatchDone) -> None:
         """Nobody waits for this result any more."""
-        stored = [tensor.tensor_id for outputs in event.outputs for tensor in outputs if tensor.tensor_id]
+        stored = stored_ids(tensor for outputs in event.outputs for tensor in outputs)
         if stored:
             self._emit(ReleaseTensors(stored))
 

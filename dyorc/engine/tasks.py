@@ -32,7 +32,6 @@ from dyorc.engine.requests import (
     is_effect,
     is_unfinished,
     live_effects,
-    stored_ids,
 )
 from dyorc.errors import (
     DyOrcError,
@@ -42,7 +41,7 @@ from dyorc.errors import (
     WorkflowError,
     WorkflowLimitError,
 )
-from dyorc.tensor import TensorRef
+from dyorc.tensor import TensorRef, stored_ids
 
 
 class TaskRunner:

@@ -79,7 +79,6 @@ class TimerScheduler:
         """Routes a call to a replica and puts it into the batch that is open there."""
         batcher = self._route(self._by_program[call.callee.name])
         call.state = CallState.QUEUED
-        call.queued_ns = now_ns
         batcher.num_ongoing += 1
         batcher.open.append(call)
         if len(batcher.open) >= batcher.program.options.max_batch_size:

@@ -12,6 +12,20 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+class SpeculationConfig(_Section):
+    """When the engine guesses how a decision will turn out, and what that may cost."""
+
+    enabled: bool = True
+    max_depth: int = Field(default=4, ge=1)
+    """How many open decisions one path of a workflow may have guessed."""
+    min_probability: float = Field(default=0.1, ge=0, le=1)
+    """Work that is less likely to be needed is not made ready."""
+    max_wasted_ratio: float = Field(default=0.25, ge=0, lt=1)
+    """The part of the device time that may go to wrong guesses, for each workflow and in all."""
+    burst_s: float = Field(default=2.0, ge=0)
+    """Device time in seconds that may be wasted above that ratio, for a moment."""
+
+
 class EngineConfig(_Section):
     """Limits of the engine."""
 
@@ -31,6 +45,9 @@ class EngineConfig(_Section):
     """How many of each workflow's first requests are run again against their journal."""
     prefetch_ratio: float = Field(default=1.0, ge=0, le=1)
     """How much of a batch's expected time must have passed before the next may travel to the same replica."""
+    hold: bool = True
+    """Whether a batch may wait for a call whose inputs are nearly there."""
+    speculation: SpeculationConfig = SpeculationConfig()
 
 
 class LinkConfig(_Section):

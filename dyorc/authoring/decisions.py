@@ -21,17 +21,21 @@ class Decision:
     Attributes:
         ref: The value it looks at.
         site: Code object and line of the branch point, which name it across requests.
+        likely: The outcome that the author expects; None if the author does not say.
     """
 
-    __slots__ = ("function", "kind", "ref", "site")
+    __slots__ = ("function", "kind", "likely", "ref", "site")
 
-    def __init__(self, kind: DecisionKind, ref: Ref, function: Callable[[Any], Any], site: tuple[CodeType, int]) -> None:
+    def __init__(
+        self, kind: DecisionKind, ref: Ref, function: Callable[[Any], Any], site: tuple[CodeType, int], likely: Hashable = None
+    ) -> None:
         if not isinstance(ref, Ref):
             raise TypeError(f"dyorc.{kind.value} looks at a Ref, got {type(ref).__name__}")
         self.kind = kind
         self.ref = ref
         self.function = function
         self.site = site
+        self.likely = likely
 
     def __await__(self) -> Generator["Decision", Any, Any]:
         return (yield self)
@@ -54,24 +58,26 @@ class Decision:
         return outcome
 
 
-def when(ref: Ref, predicate: Callable[[Any], Any] = bool) -> Decision:
+def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | None = None) -> Decision:
     """A yes-or-no decision: ``if await dyorc.when(logits, is_confident): ...``.
 
     Args:
         ref: The value to look at. It may not be there yet.
         predicate: A pure function from the value (NumPy) to a bool.
+        likely: What it mostly will be, for the time before DyOrc has seen enough to know.
     """
-    return Decision(DecisionKind.WHEN, ref, predicate, _site())
+    return Decision(DecisionKind.WHEN, ref, predicate, _site(), likely)
 
 
-def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value) -> Decision:
+def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely: Hashable = None) -> Decision:
     """A choice among several: ``match await dyorc.choose(scores, best): ...``.
 
     Args:
         ref: The value to look at.
         key: A pure function from the value (NumPy) to something small and hashable.
+        likely: What it mostly will be, for the time before DyOrc has seen enough to know.
     """
-    return Decision(DecisionKind.CHOOSE, ref, key, _site())
+    return Decision(DecisionKind.CHOOSE, ref, key, _site(), likely)
 
 
 class Gather:

@@ -22,6 +22,8 @@ class SpeculationConfig(_Section):
     """Work that is less likely to be needed is not made ready."""
     max_wasted_ratio: float = Field(default=0.25, ge=0, lt=1)
     """The part of the device time that may go to wrong guesses, for each workflow and in all."""
+    margin: float = Field(default=1.0, ge=0)
+    """How many times its expected cost to others a guess must be expected to save."""
     burst_s: float = Field(default=2.0, ge=0)
     """Device time in seconds that may be wasted above that ratio, for a moment."""
 

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Generator, Hashable
 from enum import Enum
+from pathlib import PurePath
 from types import CodeType
 from typing import Any
 
@@ -15,20 +16,32 @@ class DecisionKind(Enum):
     CHOOSE = "choose"
 
 
+class Site:
+    """A place in a workflow's code where it decides; the same object whenever a request comes there."""
+
+    __slots__ = ("code", "line")
+
+    def __init__(self, code: CodeType, line: int) -> None:
+        self.code = code
+        self.line = line
+
+    def __str__(self) -> str:
+        """As clients may see it: without the server's folders."""
+        return f"{PurePath(self.code.co_filename).name}, line {self.line}"
+
+
 class Decision:
     """A branch point: a pure function of one value.
 
     Attributes:
         ref: The value it looks at.
-        site: Code object and line of the branch point, which name it across requests.
+        site: Where it stands in the workflow's code.
         likely: The outcome that the author expects; None if the author does not say.
     """
 
     __slots__ = ("function", "kind", "likely", "ref", "site")
 
-    def __init__(
-        self, kind: DecisionKind, ref: Ref, function: Callable[[Any], Any], site: tuple[CodeType, int], likely: Hashable = None
-    ) -> None:
+    def __init__(self, kind: DecisionKind, ref: Ref, function: Callable[[Any], Any], site: Site, likely: Hashable = None) -> None:
         if not isinstance(ref, Ref):
             raise TypeError(f"dyorc.{kind.value} looks at a Ref, got {type(ref).__name__}")
         self.kind = kind
@@ -103,10 +116,18 @@ def gather(*refs: Ref) -> Gather:
     return Gather(refs)
 
 
-def _site() -> tuple[CodeType, int]:
+_sites: dict[tuple[int, int], Site] = {}
+
+
+def _site() -> Site:
     frame = inspect.currentframe()
     for _ in range(2):
         frame = frame.f_back if frame is not None else None
     if frame is None:
         raise InternalError("a decision was made outside of any function")
-    return frame.f_code, frame.f_lineno
+    code, line = frame.f_code, frame.f_lineno
+    key = (id(code), line)  # code objects compare by their content, which is slow
+    site = _sites.get(key)
+    if site is None:
+        site = _sites[key] = Site(code, line)  # keeps the code alive, so the id stays its own
+    return site

@@ -18,6 +18,8 @@ class FormReason(Enum):
     QUEUE_EMPTIED = "a replica was free and took all that could share a batch"
     FULL = "max_batch_size was reached"
     SHARED = "several replicas were free and split the queue"
+    HELD = "it was held for calls that were about to be ready"
+    GUESSED = "a replica was idle and took calls that are not certain yet"
     RETRY = "it repeats a part of a batch that failed"
 
 

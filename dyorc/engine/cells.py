@@ -4,7 +4,8 @@ from collections.abc import Hashable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dyorc.arrays import apply_views, read_only, same_array
+from dyorc.arrays import apply_views, as_value, read_only, same_array
+from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.errors import DyOrcError
 from dyorc.tensor import Index, TensorRef
@@ -12,6 +13,8 @@ from dyorc.tensor import Index, TensorRef
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
+    from dyorc.engine.journal import BranchPoint, Segment
+    from dyorc.engine.paths import Path
     from dyorc.engine.requests import Task
 
 
@@ -29,7 +32,7 @@ class Cell:
         tensors: Its tensors, once READY.
         arrays: Their contents, for the workflow's own eyes, once they are at hand.
         error: Why there is no value, once FAILED.
-        dependents: Calls and tasks to tell when it settles.
+        dependents: Who is told when it settles.
     """
 
     __slots__ = ("arrays", "dependents", "error", "is_at_hand", "producer", "state", "tensors")
@@ -41,7 +44,7 @@ class Cell:
         self.arrays: tuple[Any, ...] = ()
         self.is_at_hand = False
         self.error: DyOrcError | None = None
-        self.dependents: list[Call | Task] = []
+        self.dependents: list[Call | Waiter] = []
 
     @classmethod
     def ready(cls, *tensors: TensorRef) -> "Cell":
@@ -106,7 +109,9 @@ class CallState(Enum):
     """Where a call is. It moves down this list; QUEUED and RUNNING may alternate when a replica is lost."""
 
     WAITING = auto()
-    """Some of its inputs are not there yet."""
+    """Some of its inputs are not there yet, or it may not run before it is certain."""
+    GUESSED = auto()
+    """In its program's queue of guesses."""
     QUEUED = auto()
     """In its program's queue."""
     RUNNING = auto()
@@ -118,7 +123,25 @@ class CallState(Enum):
 
 
 Order: TypeAlias = tuple[int, int, int]
-"""Deadline (ns), minus the priority, arrival number: smaller goes first."""
+"""Deadline (ns), minus the priority, arrival number: smaller goes first. For guesses: their unlikelihood instead of the deadline."""
+
+
+class Bet:
+    """Device time that was spent on a call before it was certain.
+
+    Attributes:
+        probability: That it would be needed.
+        share_s: Its part of its batch's expected time, in seconds.
+        price_s: What others were expected to wait longer for it in all, in seconds, if it was for nothing.
+    """
+
+    __slots__ = ("placed_ns", "price_s", "probability", "share_s")
+
+    def __init__(self, probability: float, share_s: float, price_s: float, placed_ns: int) -> None:
+        self.probability = probability
+        self.share_s = share_s
+        self.price_s = price_s
+        self.placed_ns = placed_ns
 
 
 class Call:
@@ -126,33 +149,62 @@ class Call:
 
     Attributes:
         order: Its place in its program's queue.
-        num_awaited: Input cells that are still pending.
+        num_awaited: Input cells that are still pending, and one more while it has to wait until it is certain.
+        awaits_commit: Whether it has to.
+        is_guess: Whether it may turn out not to be needed.
+        bet: What was spent on it while that was so.
         operands: Its input tensors, once all are there.
         batch_key: Calls of equal keys may share a batch.
         num_attempts: How often it ran on a replica that died.
+        submitted_ns: When all its inputs were there.
+        expected_ns: When its result is expected, once it was submitted.
+        segment: Where in its task's journal it stands.
     """
 
     __slots__ = (
-        "arguments", "batch_key", "call_id", "callee", "cell", "num_attempts", "num_awaited",
-        "operands", "order", "state", "statics", "task",
+        "arguments", "awaits_commit", "batch_key", "bet", "call_id", "callee", "cell", "expected_ns", "is_guess", "num_attempts",
+        "num_awaited", "operands", "order", "segment", "state", "statics", "submitted_ns",
     )  # fmt: skip
 
-    def __init__(self, program: "Program", arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]) -> None:
+    def __init__(
+        self,
+        program: "Program",
+        arguments: tuple[Argument, ...],
+        statics: tuple[StaticValue, ...],
+        segment: "Segment",
+    ) -> None:
         self.call_id = 0
         self.callee = program
         self.arguments = arguments
         self.statics = statics
+        self.segment = segment
         self.cell = Cell(self)
         self.state = CallState.WAITING
         self.num_awaited = 0
+        self.awaits_commit = False
+        self.is_guess = False
+        self.bet: Bet | None = None
         self.num_attempts = 0
         self.operands: tuple[TensorRef, ...] = ()
         self.batch_key: BatchKey = ((), ())
         self.order: Order = (0, 0, 0)
-        self.task: Task | None = None
+        self.submitted_ns = 0
+        self.expected_ns = 0
 
     def __repr__(self) -> str:
         return f"call {self.call_id} of {self.callee.name!r}"
+
+
+Waiter: TypeAlias = "Path | BranchPoint | Task"
+"""Who goes on when values are there; the engine counts what each still waits for."""
+
+
+def look(ref: Ref) -> Any:
+    """The value of a ref whose cell is at hand, as the workflow sees it."""
+    arrays = ref.cell.arrays
+    if ref.field is None:
+        return ref.outputs.build([as_value(array) for array in arrays])
+    return as_value(apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field])
 
 
 Outcome: TypeAlias = Hashable

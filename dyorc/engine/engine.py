@@ -23,7 +23,9 @@ from dyorc.engine.events import (
     TimerFired,
     ValueFetched,
 )
+from dyorc.engine.prediction import Predictor
 from dyorc.engine.scheduler import NS_PER_S, Scheduler
+from dyorc.engine.speculation import Speculator
 from dyorc.engine.tasks import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind, Timers
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
@@ -38,12 +40,15 @@ class Engine:
         programs: What is deployed. Their replicas join later.
         first_batch_id: Batches are numbered from here. Engines that follow each other must not use a number twice: a replica may
             answer the later one with a batch of the earlier.
+        predictor: Foretells decisions; by default from how they turned out before.
 
     Raises:
         ValueError: If two programs have the same name.
     """
 
-    def __init__(self, config: EngineConfig, programs: Iterable[Program], first_batch_id: int = 1) -> None:
+    def __init__(
+        self, config: EngineConfig, programs: Iterable[Program], first_batch_id: int = 1, predictor: Predictor | None = None
+    ) -> None:
         deployed: dict[str, Program] = {}
         for program in programs:
             if deployed.setdefault(program.name, program) is not program:
@@ -53,16 +58,20 @@ class Engine:
         self.timers = Timers()
         self.deadlines: dict[int, Timer] = {}
         self.now_ns = 0
-        self.tasks = TaskRunner(config, deployed, self._submit, self._withdraw, self._emit)
+        self.speculator = Speculator(config.speculation, predictor)
+        self.tasks = TaskRunner(config, deployed, self.speculator, self._submit, self._withdraw, self._commit, self._emit)
         self.scheduler = Scheduler(
             config,
             deployed.values(),
             self.timers,
+            self.speculator,
             self.tasks.call_done,
             self.tasks.call_failed,
+            self.tasks.call_deferred,
             self._actions.append,
             first_batch_id,
         )
+        self.tasks.foresight = self.scheduler.foresight
 
     def handle(self, events: Iterable[Event], now_ns: int) -> list[Action]:
         """Takes in what happened up to now, together, and says what to do.
@@ -80,7 +89,7 @@ class Engine:
             self._apply(event)
         for timer in self.timers.pop_due(now_ns):
             self._fire(timer)
-        self.tasks.run()
+        self.tasks.run(now_ns)
         self.scheduler.form_batches(now_ns)
         at_ns = self.timers.next_announcement()
         if at_ns is not None:
@@ -136,7 +145,7 @@ class Engine:
                 self.tasks.cancel(request_id, DeadlineError("the request's deadline passed before its answer was ready"))
             case TimerKind.EXECUTION, int(batch_id):
                 self.scheduler.execution_timed_out(batch_id)
-            case TimerKind.PREFETCH, str(program):
+            case TimerKind.POOL, str(program):
                 self.scheduler.touch(program)
             case _:
                 raise AssertionError(f"timer {timer.kind} with key {timer.key!r}")
@@ -146,6 +155,9 @@ class Engine:
 
     def _withdraw(self, call: Call) -> None:
         self.scheduler.withdraw(call)
+
+    def _commit(self, call: Call) -> None:
+        self.scheduler.commit(call)
 
     def _emit(self, action: Action) -> None:
         if isinstance(action, AnswerRequest | FailRequest):

@@ -6,11 +6,11 @@ Tests call `check_all` after each `Engine.handle`; so may a simulator. A check w
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from dyorc.engine.cells import Call, CallState, CellState
+from dyorc.engine.cells import Call, CallState, CellState, Waiter
 from dyorc.engine.engine import Engine
-from dyorc.engine.journal import Entry
+from dyorc.engine.journal import BranchPoint, Entry
 from dyorc.engine.replicas import NEVER_NS
-from dyorc.engine.requests import Request, Task, is_effect, is_unfinished
+from dyorc.engine.requests import Request, Task, TaskState, is_effect, is_unfinished
 from dyorc.engine.timers import TimerKind
 
 
@@ -33,16 +33,25 @@ def check_all(engine: Engine) -> None:
 
 def calls_are_in_one_place(engine: Engine) -> None:
     """A waiting call is nowhere, a queued one once in its program's queue, a running one in one batch, a settled one nowhere."""
+    guessed = Counter(call for pool in engine.scheduler.pools.values() for call in pool.guesses)
     queued = Counter(call for pool in engine.scheduler.pools.values() for call in pool.queue)
     running = Counter(call for batch in engine.scheduler.batches.values() for call in batch.calls)
     for request in engine.tasks.requests.values():
         for call in _calls(request):
-            where = (queued[call], running[call])
-            expected = {CallState.QUEUED: (1, 0), CallState.RUNNING: (0, 1), CallState.WITHDRAWN: (0, where[1])}
-            if where != expected.get(call.state, (0, 0)):
-                raise InvariantError(f"{call!r} is {call.state.name}, but {where[0]} times queued, {where[1]} times in a batch")
+            where = (guessed[call], queued[call], running[call])
+            expected = {
+                CallState.GUESSED: (1, 0, 0),
+                CallState.QUEUED: (0, 1, 0),
+                CallState.RUNNING: (0, 0, 1),
+                CallState.WITHDRAWN: (0, 0, where[2]),
+            }
+            if where != expected.get(call.state, (0, 0, 0)):
+                raise InvariantError(
+                    f"{call!r} is {call.state.name}, but {where[0]} times among the guesses, {where[1]} times queued, "
+                    f"{where[2]} times in a batch"
+                )
     for pool in engine.scheduler.pools.values():
-        for call in pool.queue:
+        for call in (*pool.queue, *pool.guesses):
             if call.callee is not pool.program:
                 raise InvariantError(f"{call!r} is in the queue of {pool.program.name!r}")
 
@@ -59,8 +68,8 @@ def pending_cells_have_unfinished_calls(engine: Engine) -> None:
 def calls_belong_to_requests(engine: Engine) -> None:
     """Nothing is queued or runs for a request that was forgotten, except calls that were withdrawn while they ran."""
     for where, call in _placed_calls(engine):
-        request = call.task.request if call.task is not None else None
-        is_kept = request is not None and engine.tasks.requests.get(request.request_id) is request
+        request = call.segment.task.request
+        is_kept = engine.tasks.requests.get(request.request_id) is request
         if call.state is not CallState.WITHDRAWN and not is_kept:
             raise InvariantError(f"{call!r} is {call.state.name} {where} for a request that was forgotten")
 
@@ -71,9 +80,10 @@ def calls_belong_to_requests(engine: Engine) -> None:
 def queue_sizes_agree(engine: Engine) -> None:
     """A queue counts what it holds."""
     for pool in engine.scheduler.pools.values():
-        num_held = sum(1 for _ in pool.queue)
-        if len(pool.queue) != num_held:
-            raise InvariantError(f"the queue of {pool.program.name!r} counts {len(pool.queue)}, holds {num_held}")
+        for queue in (pool.queue, pool.guesses):
+            num_held = sum(1 for _ in queue)
+            if len(queue) != num_held:
+                raise InvariantError(f"a queue of {pool.program.name!r} counts {len(queue)}, holds {num_held}")
 
 
 def batches_are_uniform(engine: Engine) -> None:
@@ -114,9 +124,16 @@ def idle_bookkeeping_agrees(engine: Engine) -> None:
 
 
 def idle_replicas_leave_no_work(engine: Engine) -> None:
-    """Work-conserving: no call waits while a replica of its program is idle, or has room and is due for the next batch."""
+    """Work-conserving: no call waits while a replica of its program is idle, or has room and is due for the next batch.
+
+    Only the last idle replica may be held, and not for ever.
+    """
     for pool in engine.scheduler.pools.values():
         if not len(pool.queue):
+            continue
+        if pool.num_idle == 1 and pool.held_until_ns > engine.now_ns:
+            if pool.timer is None or pool.timer.is_cancelled or pool.timer.at_ns > pool.held_until_ns:
+                raise InvariantError(f"calls of {pool.program.name!r} are held, but no timer ends that")
             continue
         if pool.num_idle:
             raise InvariantError(f"{len(pool.queue)} calls of {pool.program.name!r} wait while {pool.num_idle} replicas are idle")
@@ -131,7 +148,7 @@ def prefetches_have_timers(engine: Engine) -> None:
         due_ns = min((replica.prefetch_ns for replica in pool.replicas.values()), default=NEVER_NS)
         if not len(pool.queue) or due_ns >= NEVER_NS - 1:
             continue
-        timer = pool.prefetch_timer
+        timer = pool.timer
         if timer is None or timer.is_cancelled or timer.at_ns > due_ns:
             raise InvariantError(f"calls of {pool.program.name!r} wait for {due_ns} ns, but no timer is set for then")
 
@@ -147,19 +164,70 @@ def nothing_is_left_undone(engine: Engine) -> None:
 
 def requests_can_progress(engine: Engine) -> None:
     """Whatever waits will be told: it waits for as many values as there are calls and tasks under way that know of it."""
-    told: Counter[Call | Task] = Counter()
+    told: Counter[Call | Waiter] = Counter()
     for request in engine.tasks.requests.values():
         for entry in _entries(request):
             if is_unfinished(entry):
                 told.update(entry.cell.dependents)
-    told.update(task for waiters in engine.tasks.fetch_waiters.values() for task in waiters)
+    told.update(waiter for waiters in engine.tasks.fetch_waiters.values() for waiter in waiters)
     for request in engine.tasks.requests.values():
         if request.root is None or request.root.is_live == request.is_answered:
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")
-        for entry in _entries(request):
-            is_waiting = entry.is_live if isinstance(entry, Task) else entry.state is CallState.WAITING
-            if is_waiting and not entry.num_awaited == told[entry] > 0:
-                raise InvariantError(f"{entry!r} awaits {entry.num_awaited} values, {told[entry]} are under way")
+        for waiting in _waiting(request):
+            num_awaited = waiting.num_awaited - (isinstance(waiting, Call) and waiting.awaits_commit)
+            if num_awaited != told[waiting] or not waiting.num_awaited:
+                raise InvariantError(f"{waiting!r} awaits {waiting.num_awaited} values, {told[waiting]} are under way")
+
+
+def paths_follow_branches(engine: Engine) -> None:
+    """An active task has a path that is not closed; each branch of an open decision has one that takes it for granted, and a
+    path that has ended rests on a guess."""
+    for task in _active_tasks(engine):
+        paths = task.paths
+        if not paths or any(path.is_closed or (path.end is not None and not path.assumed) for path in paths):
+            raise InvariantError(f"{task!r} is active, its paths are {paths}")
+        for point in _open_points(task):
+            followed = {path.assumed[point] for path in paths if point in path.assumed}
+            if point.is_resolved or followed != set(point.branches):
+                raise InvariantError(f"{task!r}: branches {list(point.branches)} of an open decision, followed are {followed}")
+
+
+def certainty_agrees(engine: Engine) -> None:
+    """A segment is certain if all decisions before it are taken; only calls in others are guesses, and may have been bet on."""
+    for request in engine.tasks.requests.values():
+        num_calls = num_guessed = 0
+        for task in _tasks(request):
+            is_certain = {task.journal: task.segment is None or task.segment.is_certain}
+            for segment in task.journal.below():
+                if segment.is_certain != is_certain[segment]:
+                    raise InvariantError(f"a segment of {task!r} is {segment.is_certain=}")
+                num_calls += len(segment.entries) * segment.is_certain
+                num_guessed += len(segment.entries) * (not segment.is_certain)
+                if isinstance(segment.end, BranchPoint):
+                    is_certain |= dict.fromkeys(segment.end.branches.values(), segment.is_certain and segment.end.is_resolved)
+        if (request.num_calls, request.num_guessed) != (num_calls, num_guessed):
+            raise InvariantError(f"request {request.request_id} made {num_calls} calls and {num_guessed} guesses, counts differ")
+        for call in _calls(request):
+            is_odd = call.is_guess and call.segment.is_certain
+            if is_odd or (call.state is CallState.GUESSED and not call.is_guess) or (call.bet is not None and not call.is_guess):
+                raise InvariantError(f"{call!r} is {call.state.name}, {call.is_guess=}, {call.bet=}, {call.segment.is_certain=}")
+
+
+def effects_are_certain(engine: Engine) -> None:
+    """What is not pure does not run before it is certain."""
+    for request in engine.tasks.requests.values():
+        for call in _calls(request):
+            has_run = call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.cell.state is CellState.READY
+            if is_effect(call) and has_run and not call.segment.is_certain:
+                raise InvariantError(f"{call!r} has an effect and is {call.state.name} before it is certain")
+
+
+def budgets_agree(engine: Engine) -> None:
+    """What is reserved for open bets is what they are expected to waste."""
+    bets = [call.bet for request in engine.tasks.requests.values() for call in _calls(request) if call.bet is not None]
+    expected_s = sum((1 - bet.probability) * bet.share_s for bet in bets)
+    if abs(engine.speculator.total.reserved_s - expected_s) > 1e-6:
+        raise InvariantError(f"{engine.speculator.total.reserved_s} s are reserved for {len(bets)} bets, expected {expected_s}")
 
 
 def answered_requests_have_effects(engine: Engine) -> None:
@@ -184,9 +252,8 @@ def requests_are_bounded(engine: Engine) -> None:
     if len(engine.tasks.requests) > engine.config.max_requests:
         raise InvariantError(f"{len(engine.tasks.requests)} requests are in flight")
     for request in engine.tasks.requests.values():
-        num_entries = sum(1 for entry in _entries(request) if entry is not request.root)
-        if num_entries > engine.config.max_calls_per_request:
-            raise InvariantError(f"request {request.request_id} made {num_entries} calls")
+        if request.num_calls > engine.config.max_calls_per_request:
+            raise InvariantError(f"request {request.request_id} made {request.num_calls} calls")
 
 
 # Timers
@@ -224,6 +291,10 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     prefetches_have_timers,
     nothing_is_left_undone,
     requests_can_progress,
+    paths_follow_branches,
+    certainty_agrees,
+    effects_are_certain,
+    budgets_agree,
     answered_requests_have_effects,
     stored_tensors_have_one_owner,
     requests_are_bounded,
@@ -242,15 +313,42 @@ def _entries(request: Request) -> Iterator[Entry]:
         entry = pending.pop()
         yield entry
         if isinstance(entry, Task):
-            pending.extend(entry.entries)
+            pending.extend(entry.entries())
 
 
 def _calls(request: Request) -> Iterator[Call]:
     return (entry for entry in _entries(request) if isinstance(entry, Call))
 
 
+def _tasks(request: Request) -> Iterator[Task]:
+    return (entry for entry in _entries(request) if isinstance(entry, Task))
+
+
+def _active_tasks(engine: Engine) -> Iterator[Task]:
+    for request in engine.tasks.requests.values():
+        yield from (task for task in _tasks(request) if task.state is TaskState.ACTIVE)
+
+
+def _open_points(task: Task) -> Iterator[BranchPoint]:
+    ends = (segment.end for segment in task.journal.below())
+    return (end for end in ends if isinstance(end, BranchPoint) and end.is_open)
+
+
+def _waiting(request: Request) -> "Iterator[Call | Waiter]":
+    """Everybody in a request who waits for values."""
+    for entry in _entries(request):
+        if isinstance(entry, Call):
+            if entry.state is CallState.WAITING:
+                yield entry
+        elif entry.state is TaskState.RETURNED:
+            yield entry
+        elif entry.state is TaskState.ACTIVE:
+            yield from _open_points(entry)
+            yield from (path for path in entry.paths if path.end is None and path.undecided is None)
+
+
 def _placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
     for pool in engine.scheduler.pools.values():
-        yield from (("in a queue", call) for call in pool.queue)
+        yield from (("in a queue", call) for call in (*pool.queue, *pool.guesses))
     for batch in engine.scheduler.batches.values():
         yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)

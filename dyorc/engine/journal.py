@@ -7,21 +7,33 @@ matter.
 
     segment: small(image) ── decision: confident? ─┬─ yes ── segment: (returns)
                                                    └─ no ─── segment: large(image) (returns)
+
+While a decision is open, the branches below it are guesses. When it is taken, the others are cut off.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from dyorc.authoring.decisions import Decision
-from dyorc.engine.cells import Argument, Call, Outcome
-from dyorc.errors import DyOrcError
+from dyorc.authoring.context import current_recorder
+from dyorc.authoring.decisions import Decision, Site
+from dyorc.engine.cells import Argument, Call, CellState, Outcome, look
+from dyorc.errors import DyOrcError, WorkflowError
 
 if TYPE_CHECKING:
     from dyorc.engine.requests import Task
 
 Entry: TypeAlias = "Call | Task"
 
+Context: TypeAlias = tuple[Site, int, tuple[Outcome, ...]]
+"""What a guess may go by: the decision's site, how often the run has been there, and the run's last outcomes."""
 
-_NO_OUTCOME = object()
+
+class _NoOutcome:
+    def __repr__(self) -> str:
+        return "an error"
+
+
+_NO_OUTCOME = _NoOutcome()
 
 
 class BranchPoint:
@@ -29,35 +41,70 @@ class BranchPoint:
 
     Attributes:
         decision: As the workflow asked it.
+        segment: The segment that it ends.
         branches: What follows, by outcome.
         error: What the workflow saw raised instead of an outcome; it may go on all the same.
+        is_open: Whether it waits for its value. A decision whose value is at hand is taken at once and never open.
+        context: What guesses go by.
+        probabilities: Of the outcomes, as predicted when a run first came here.
+        num_awaited: 1 while its value is not there, else 0.
+        is_dropped: Whether it stood on a branch that was cut off.
     """
 
-    __slots__ = ("branches", "decision", "error", "is_resolved", "outcome")
+    __slots__ = (
+        "branches", "context", "decision", "error", "is_dropped", "is_open", "is_resolved", "num_awaited", "outcome",
+        "probabilities", "segment",
+    )  # fmt: skip
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: Decision, segment: "Segment") -> None:
         self.decision = decision
+        self.segment = segment
         self.branches: dict[Outcome, Segment] = {}
+        self.is_open = False
         self.is_resolved = False
+        self.is_dropped = False
         self.outcome: Outcome = None
         self.error: DyOrcError | None = None
+        self.context: Context | None = None
+        self.probabilities: dict[Outcome, float] = {}
+        self.num_awaited = 0
 
-    def fail(self, error: DyOrcError) -> None:
-        """Records that there is no outcome. What follows is a branch of its own: a workflow may catch the error and call on."""
-        self.error = error
-        self.resolve(_NO_OUTCOME)
-
-    def resolve(self, outcome: Outcome) -> "Segment":
-        """Records the true outcome; gives the segment that follows it."""
+    def take(self) -> None:
+        """Takes the decision: its value is at hand, or has failed. What follows a failure is a branch of its own."""
+        self.is_open = False
         self.is_resolved = True
-        self.outcome = outcome
-        return self.branches.setdefault(outcome, Segment())
+        cell = self.decision.ref.cell
+        if cell.state is CellState.FAILED:
+            self.error = cell.error
+        else:
+            token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
+            try:
+                self.outcome = self.decision.decide(look(self.decision.ref))
+            except DyOrcError as error:
+                self.error = error
+            except (Exception, SystemExit) as error:
+                self.error = WorkflowError(
+                    f"the predicate of a decision raised {type(error).__name__}: {error} ({_line_of(error, self.decision.site)})"
+                )
+            finally:
+                current_recorder.reset(token)
+        if self.error is not None:
+            self.outcome = _NO_OUTCOME
+        self.branch(self.outcome)
+
+    def branch(self, outcome: Outcome) -> "Segment":
+        """What follows an outcome."""
+        segment = self.branches.get(outcome)
+        if segment is None:
+            is_certain = self.segment.is_certain and self.is_resolved
+            segment = self.branches[outcome] = Segment(self.segment.task, is_certain, self, outcome)
+        return segment
 
     def same_as(self, decision: Decision) -> bool:
         """Whether another run asks the same question."""
         mine, theirs = self.decision, decision
         return (
-            mine.site == theirs.site
+            mine.site is theirs.site
             and mine.kind is theirs.kind
             and mine.ref.cell is theirs.ref.cell
             and mine.ref.field == theirs.ref.field
@@ -66,10 +113,65 @@ class BranchPoint:
 
 
 class Segment:
-    """Calls in the order they were made, and what came after: a branch point, the result, or (so far) nothing."""
+    """Calls in the order they were made, and what came after: a branch point, the result, or (so far) nothing.
 
-    __slots__ = ("end", "entries")
+    Attributes:
+        is_certain: Whether all decisions before it are taken, also those that led to its task.
+        origin: The decision it follows, as long as it is not certain.
+        outcome: Of that decision.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("end", "entries", "is_certain", "origin", "outcome", "task")
+
+    def __init__(self, task: "Task", is_certain: bool, origin: BranchPoint | None = None, outcome: Outcome = None) -> None:
+        self.task = task
+        self.is_certain = is_certain
+        self.origin = None if is_certain else origin
+        self.outcome = outcome
         self.entries: list[Entry] = []
         self.end: BranchPoint | tuple[Argument, ...] | None = None
+
+    def below(self) -> "Iterator[Segment]":
+        """This segment and all that follow it."""
+        pending = [self]
+        while pending:
+            segment = pending.pop()
+            yield segment
+            if isinstance(segment.end, BranchPoint):
+                pending.extend(segment.end.branches.values())
+
+    def next_taken(self) -> "Segment | None":
+        """The segment that follows, if the decision between them is taken."""
+        end = self.end
+        return end.branches[end.outcome] if isinstance(end, BranchPoint) and end.is_resolved else None
+
+    def open_points(self) -> Iterator[tuple[BranchPoint, Outcome]]:
+        """The open decisions that it depends on, also those that led to its task, the last first; each with the outcome it needs."""
+        segment = self
+        while not segment.is_certain:
+            point = segment.origin
+            if point is None:
+                if segment.task.segment is None:
+                    return
+                segment = segment.task.segment
+            else:
+                if not point.is_resolved:
+                    yield point, segment.outcome
+                segment = point.segment
+
+    def probability(self) -> float:
+        """That the calls in it are needed, as predicted."""
+        product = 1.0
+        for point, outcome in self.open_points():
+            product *= point.probabilities.get(outcome, 0.0)
+        return product
+
+
+def _line_of(error: BaseException, site: Site) -> str:
+    """The last line of the decision's own file that an exception passed through; if none, the decision's."""
+    traceback, line = error.__traceback__, site.line
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == site.code.co_filename:
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return str(Site(site.code, line))

@@ -56,3 +56,51 @@ class LatencyModel:
         if line is None or line[1] <= 0:
             return 2**30
         return max(1, math.ceil(line[0] / line[1]))
+
+
+class Average:
+    """A mean with exponential decay; 0 before the first value."""
+
+    __slots__ = ("_num_seen", "_rate", "value")
+
+    def __init__(self, rate: float = 0.05) -> None:
+        self._rate = rate
+        self._num_seen = 0
+        self.value = 0.0
+
+    def add(self, value: float) -> None:
+        """Takes in a value."""
+        self._num_seen += 1
+        self.value += max(self._rate, 1 / self._num_seen) * (value - self.value)
+
+
+class Rate:
+    """Events a second, forgotten exponentially.
+
+    Args:
+        window_s: Time constant, in seconds.
+    """
+
+    __slots__ = ("_count", "_from_ns", "_last_ns", "_window_s")
+
+    def __init__(self, window_s: float = 1.0) -> None:
+        self._window_s = window_s
+        self._count = 0.0
+        self._last_ns = 0
+        self._from_ns: int | None = None
+
+    def add(self, count: float, now_ns: int) -> None:
+        """So many events have happened."""
+        if self._from_ns is None:
+            self._from_ns = self._last_ns = now_ns
+        self._count = self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9)) + count
+        self._last_ns = now_ns
+
+    def per_s(self, now_ns: int) -> float:
+        """The rate. In the first moments the time that has passed counts as the window."""
+        if self._from_ns is None:
+            return 0.0
+        age_s = (now_ns - self._from_ns) / 1e9
+        filled_s = self._window_s * -math.expm1(-age_s / self._window_s)
+        faded = self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9))
+        return faded / max(filled_s, 0.05 * self._window_s)

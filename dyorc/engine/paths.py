@@ -1,24 +1,24 @@
 """A path: one run of a task's coroutine against its journal.
 
 The path steps the user's coroutine itself with ``send()``; no event loop takes part. Calls that the journal knows are answered
-from it, others are added to it. The path stops only where it needs a value that is not there.
+from it, others are added to it. The path stops only where it needs a value that is not there; at a decision it may go on all
+the same, under an outcome that is guessed.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
-from types import CoroutineType
-from typing import Any, TypeAlias
+from types import CoroutineType, MappingProxyType
+from typing import Any, Protocol, TypeAlias
 
-from dyorc.arrays import apply_views, as_array, as_value, inline
+from dyorc.arrays import as_array, inline
 from dyorc.authoring.context import current_recorder
-from dyorc.authoring.decisions import Decision, Gather
+from dyorc.authoring.decisions import Decision, Gather, Site
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.cells import Argument, Cell, CellState
+from dyorc.engine.cells import Argument, Cell, CellState, Outcome, look
 from dyorc.engine.journal import BranchPoint, Entry, Segment
 from dyorc.errors import (
     DyOrcError,
@@ -27,6 +27,9 @@ from dyorc.errors import (
     WorkflowError,
 )
 
+_MAX_TURNS = 16
+"""How many visits of a decision's site a guess tells apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
@@ -34,6 +37,13 @@ class Blocked:
 
     pending: Sequence[Cell]
     unfetched: Sequence[Cell] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The path waits for a decision."""
+
+    point: BranchPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +60,71 @@ class Raised:
     error: DyOrcError
 
 
-Stop: TypeAlias = Blocked | Returned | Raised
-MakeEntry: TypeAlias = Callable[[Program | Workflow, tuple[Argument, ...], tuple[StaticValue, ...]], Entry]
+End: TypeAlias = Returned | Raised
+Stop: TypeAlias = Blocked | Undecided | End
+
+
+class Guide(Protocol):
+    """What a path asks when it comes to something new."""
+
+    def make_entry(
+        self, path: "Path", callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+    ) -> Entry:
+        """A call or task that the journal does not know yet. May refuse by raising `WorkflowError`."""
+        ...
+
+    def guess(self, path: "Path", point: BranchPoint) -> tuple[Outcome] | None:
+        """The outcome under which to go on at an open decision, in a tuple, as None may be one; None to wait."""
+        ...
 
 
 class Path:
     """One run of a coroutine. It is the recorder of the calls that the coroutine makes.
 
     Args:
-        workflow: Whose coroutine it is.
-        inputs: The workflow's tensor inputs, in order.
         journal: Where the run starts from; shared by all paths of a task.
-        make_entry: Makes a call or task that the journal does not know yet; may refuse by raising.
+        guide: Asked when the run comes to something new.
+        assumed: What to take for the outcomes of open decisions.
+
+    Attributes:
+        segment: Where in the journal it stands.
+        assumed: The open decisions that it has passed, first to last, or is going to pass, and what it takes for their outcomes.
+        issued: Calls and tasks that are new; the engine takes them from here.
+        opened: Decisions that are new and wait for their values; likewise.
+        undecided: The decision that it waits for.
+        num_awaited: Cells that it waits for.
+        end: How it ended, while that still rests on guesses.
     """
 
+    __slots__ = (
+        "_coroutine", "_cursor", "_guide", "_recent", "_refusal", "_visits", "_wanted", "_workflow", "assumed", "end",
+        "is_closed", "issued", "num_awaited", "opened", "segment", "undecided",
+    )  # fmt: skip
+
     def __init__(
-        self, workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue], journal: Segment, make_entry: MakeEntry
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Ref],
+        statics: Sequence[StaticValue],
+        journal: Segment,
+        guide: Guide,
+        assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({}),
     ) -> None:
         self._workflow = workflow
-        self._segment = journal
         self._cursor = 0
-        self._make_entry = make_entry
+        self._guide = guide
         self._wanted: Any = None
         self._refusal: WorkflowError | None = None
+        self._visits: dict[Site, int] = {}
+        self._recent: tuple[Outcome, ...] = ()
+        self.segment = journal
+        self.assumed: dict[BranchPoint, Outcome] = dict(assumed)
         self.issued: list[Entry] = []
-        """Calls and tasks that are new; the engine takes them from here."""
+        self.opened: list[BranchPoint] = []
+        self.undecided: BranchPoint | None = None
+        self.num_awaited = 0
+        self.end: End | None = None
+        self.is_closed = False
         self._coroutine: Coroutine[Any, Any, Any] = _open(workflow, inputs, statics)
 
     def run(self) -> Stop:
@@ -86,7 +136,12 @@ class Path:
             current_recorder.reset(token)
 
     def close(self) -> None:
-        """Ends a coroutine that will not be run on. What its ``finally`` blocks raise is of no interest to anybody."""
+        """Ends a run that nobody needs."""
+        self.is_closed = True
+        self._close_coroutine()
+
+    def _close_coroutine(self) -> None:
+        """What its ``finally`` blocks raise is of no interest to anybody."""
         try:
             self._coroutine.close()
         except Exception:
@@ -100,7 +155,7 @@ class Path:
                 if self._refusal is not None:
                     raise self._refusal
                 reply = self._reply(self._wanted)
-                if isinstance(reply, Blocked):
+                if isinstance(reply, Blocked | Undecided):
                     return reply
                 if isinstance(reply, DyOrcError):
                     self._wanted = self._coroutine.throw(reply.with_traceback(None))
@@ -109,24 +164,24 @@ class Path:
         except StopIteration as stop:
             return self._returned(stop.value) if self._refusal is None else Raised(self._refusal)
         except DyOrcError as error:
-            self.close()
+            self._close_coroutine()
             return Raised(self._refusal or error)
         except (Exception, SystemExit) as error:
             if self._refusal is not None:
                 return Raised(self._refusal)
             where = self._line_of(error)
-            self.close()
+            self._close_coroutine()
             wrapped = WorkflowError(f"workflow {self._workflow.name!r} raised {type(error).__name__}: {error} ({where})")
             wrapped.__cause__ = error
             return Raised(wrapped)
 
-    def _reply(self, wanted: Any) -> Blocked | DyOrcError | tuple[Any]:
+    def _reply(self, wanted: Any) -> Blocked | Undecided | DyOrcError | tuple[Any]:
         """What the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
         match wanted:
             case Ref():
-                return self._values((wanted,)) or self._failure((wanted,)) or (_look(wanted),)
+                return self._values((wanted,)) or self._failure((wanted,)) or (look(wanted),)
             case Gather(refs=refs):
-                return self._values(refs) or self._failure(refs) or ([_look(ref) for ref in refs],)
+                return self._values(refs) or self._failure(refs) or ([look(ref) for ref in refs],)
             case Decision():
                 return self._decide(wanted)
             case _:
@@ -149,56 +204,65 @@ class Path:
     def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
         return next((ref.cell.error for ref in refs if ref.cell.state is CellState.FAILED), None)
 
-    def _decide(self, decision: Decision) -> Blocked | DyOrcError | tuple[Any]:
+    def _decide(self, decision: Decision) -> Undecided | DyOrcError | tuple[Any]:
         point = self._branch_point(decision)
         if not point.is_resolved:
-            if blocked := self._values((decision.ref,)):
-                return blocked
-            self._resolve(point, decision)
-        self._segment = point.branches[point.outcome]
-        self._cursor = 0
+            if not point.is_open:
+                self._arrive(point)
+            if point.is_open:
+                guess = (self.assumed[point],) if point in self.assumed else self._guide.guess(self, point)
+                if guess is None:
+                    self.undecided = point
+                    return Undecided(point)
+                self.assumed[point] = guess[0]
+                self._enter(point, guess[0])
+                return guess
+        self.undecided = None
+        self._enter(point, point.outcome)
         return point.error or (point.outcome,)
 
-    def _resolve(self, point: BranchPoint, decision: Decision) -> None:
-        """Takes a decision whose value is at hand, or has failed."""
-        if error := self._failure((decision.ref,)):
-            point.fail(error)
+    def _arrive(self, point: BranchPoint) -> None:
+        """The first path comes to a decision: takes it, or leaves it open if its value is not at hand."""
+        if self._values((point.decision.ref,)) is None:
+            point.take()
             return
-        token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
-        try:
-            point.resolve(decision.decide(_look(decision.ref)))
-        except DyOrcError as error:
-            point.fail(error)
-        except (Exception, SystemExit) as error:
-            where = self._line_of(error)
-            point.fail(WorkflowError(f"the predicate of a decision raised {type(error).__name__}: {error} ({where})"))
-        finally:
-            current_recorder.reset(token)
+        site = point.decision.site
+        point.is_open = True
+        point.context = (site, min(self._visits.get(site, 0), _MAX_TURNS), self._recent)
+        self.opened.append(point)
+
+    def _enter(self, point: BranchPoint, outcome: Outcome) -> None:
+        """Goes on under an outcome."""
+        self.segment = point.branch(outcome)
+        self._cursor = 0
+        site = point.decision.site
+        self._visits[site] = self._visits.get(site, 0) + 1
+        self._recent = (*self._recent[-1:], outcome)
 
     def _branch_point(self, decision: Decision) -> BranchPoint:
-        """The journal's point for a decision; the path does not move until it is resolved."""
-        match self._segment.end:
-            case None if self._cursor == len(self._segment.entries):
-                self._segment.end = BranchPoint(decision)
-                return self._segment.end
-            case BranchPoint() as point if self._cursor == len(self._segment.entries) and point.same_as(decision):
-                return point
-            case _:
-                raise self.nondeterministic(f"a decision by dyorc.{decision.kind.value}")
+        """The journal's point for a decision."""
+        end = self.segment.end
+        if self._cursor == len(self.segment.entries):
+            if end is None:
+                end = self.segment.end = BranchPoint(decision, self.segment)
+                return end
+            if isinstance(end, BranchPoint) and end.same_as(decision):
+                return end
+        raise self.nondeterministic(f"a decision by dyorc.{decision.kind.value}")
 
     def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
         """Takes down a call: from the journal if it knows it, else as a new entry."""
         arguments = tuple(_argument(callee, spec, value) for spec, value in zip(callee.signature.inputs, tensors, strict=True))
-        entries = self._segment.entries
+        entries = self.segment.entries
         if self._cursor < len(entries):
             entry = entries[self._cursor]
             if not _is_same(entry, callee, arguments, statics):
                 raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
-        elif self._segment.end is not None:
+        elif self.segment.end is not None:
             raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
         else:
             try:
-                entry = self._make_entry(callee, arguments, statics)
+                entry = self._guide.make_entry(self, callee, arguments, statics)
             except WorkflowError as error:
                 raise self._refuse(type(error)(f"{error} ({self._current_line()})")) from None
             entries.append(entry)
@@ -224,12 +288,12 @@ class Path:
             return Raised(error)
         except Exception as error:
             return Raised(WorkflowError(f"workflow {workflow.name!r} returned something that is no result: {error}"))
-        end = self._segment.end
-        if end is None and self._cursor == len(self._segment.entries):
-            self._segment.end = result
+        end = self.segment.end
+        if end is None and self._cursor == len(self.segment.entries):
+            self.segment.end = result
         elif (
             not isinstance(end, tuple)
-            or self._cursor < len(self._segment.entries)
+            or self._cursor < len(self.segment.entries)
             or not all(a.same_as(b) for a, b in zip(end, result, strict=True))
         ):
             return Raised(self.nondeterministic("its result"))
@@ -237,7 +301,7 @@ class Path:
 
     def nondeterministic(self, now: str) -> NondeterministicWorkflowError:
         """The error of a run that came to something else than its journal says."""
-        segment = self._segment
+        segment = self.segment
         if self._cursor < len(segment.entries):
             before = f"a call of {segment.entries[self._cursor].callee.name!r}"
         elif isinstance(segment.end, BranchPoint):
@@ -258,7 +322,7 @@ class Path:
             if traceback.tb_frame.f_code.co_filename == file:
                 line = traceback.tb_lineno
             traceback = traceback.tb_next
-        return _place(file, line) if line else self._current_line()
+        return str(Site(self._workflow.function.__code__, line)) if line else self._current_line()
 
     def _current_line(self) -> str:
         """Where the coroutine stands, as deep as the user's own file goes."""
@@ -268,7 +332,7 @@ class Path:
             deepest = deepest.cr_await
         frame = deepest.cr_frame
         line = frame.f_lineno if frame is not None else deepest.cr_code.co_firstlineno
-        return _place(deepest.cr_code.co_filename, line)
+        return str(Site(deepest.cr_code, line))
 
 
 def _open(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> Coroutine[Any, Any, Any]:
@@ -300,16 +364,3 @@ def _is_same(entry: Entry, callee: Program | Workflow, arguments: Sequence[Argum
         and entry.statics == statics
         and all(a.same_as(b) for a, b in zip(entry.arguments, arguments, strict=True))
     )
-
-
-def _look(ref: Ref) -> Any:
-    """The value of a ref whose cell is at hand, as the workflow sees it."""
-    arrays = ref.cell.arrays
-    if ref.field is None:
-        return ref.outputs.build([as_value(array) for array in arrays])
-    return as_value(apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field])
-
-
-def _place(file: str, line: int) -> str:
-    """A line as clients may see it: without the server's folders."""
-    return f"{PurePath(file).name}, line {line}"

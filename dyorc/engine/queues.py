@@ -20,9 +20,13 @@ class CallQueue:
     A withdrawn call stays where it is until it comes to the front, or until the withdrawn are the majority of its lane.
 
     Cost: logarithmic in the queue's length, per call; no operation looks at all calls.
+
+    Args:
+        state: Of the calls that wait here; a call in another state has left.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, state: CallState = CallState.QUEUED) -> None:
+        self._state = state
         self._lanes: dict[BatchKey, list[_Item]] = {}
         self._fronts: list[tuple[Order, int, BatchKey]] = []
         self._num_withdrawn: dict[BatchKey, int] = {}
@@ -35,13 +39,13 @@ class CallQueue:
     def __iter__(self) -> Iterator[Call]:
         """All calls that wait, in no particular order. For tests and for giving up."""
         for group in self._retries:
-            yield from (call for call in group if call.state is CallState.QUEUED)
+            yield from (call for call in group if call.state is self._state)
         for lane in self._lanes.values():
-            yield from (call for _, _, call in lane if call.state is CallState.QUEUED)
+            yield from (call for _, _, call in lane if call.state is self._state)
 
     def add(self, call: Call) -> None:
-        """Puts a call in its place. Its state is QUEUED from now on."""
-        call.state = CallState.QUEUED
+        """Puts a call in its place."""
+        call.state = self._state
         lane = self._lanes.get(call.batch_key)
         if lane is None:
             lane = self._lanes[call.batch_key] = []
@@ -54,12 +58,12 @@ class CallQueue:
     def add_retry(self, calls: list[Call]) -> None:
         """Puts a group in front that must share no batch with others."""
         for call in calls:
-            call.state = CallState.QUEUED
+            call.state = self._state
         self._retries.append(calls)
         self._size += len(calls)
 
     def withdraw(self, call: Call) -> None:
-        """Takes a queued call out. The caller marks it WITHDRAWN."""
+        """Takes a queued call out. The caller gives it another state."""
         self._size -= 1
         key = call.batch_key
         lane = self._lanes.get(key)
@@ -68,7 +72,7 @@ class CallQueue:
         count = self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) + 1
         if count > 32 and count > len(lane) // 2:
             call.state = CallState.WITHDRAWN
-            lane[:] = [item for item in lane if item[2].state is CallState.QUEUED]
+            lane[:] = [item for item in lane if item[2].state is self._state]
             heapq.heapify(lane)
             self._num_withdrawn[key] = 0
             self._lane_changed(key)
@@ -80,10 +84,29 @@ class CallQueue:
         key = self._front()
         return 0 if key is None else min(limit, len(self._lanes[key]))
 
+    def peek(self, key: BatchKey | None = None) -> Call | None:
+        """The first call of a lane, or of all, leaving groups to be tried again aside; None if there is none."""
+        if key is None:
+            key = self._front()
+        lane = self._lanes.get(key) if key is not None else None
+        while lane:
+            if lane[0][2].state is self._state:
+                return lane[0][2]
+            heapq.heappop(lane)
+            self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) - 1
+            self._lane_changed(key)
+        return None
+
+    def pop(self, key: BatchKey) -> None:
+        """Takes the call out that `peek` gave."""
+        heapq.heappop(self._lanes[key])
+        self._size -= 1
+        self._lane_changed(key)
+
     def take(self, max_size: int) -> tuple[list[Call], bool]:
         """The next batch, and whether it is a retry group. Empty if nothing waits."""
         while self._retries:
-            group = [call for call in self._retries.popleft() if call.state is CallState.QUEUED]
+            group = [call for call in self._retries.popleft() if call.state is self._state]
             if group:
                 self._size -= len(group)
                 return group, True
@@ -93,7 +116,7 @@ class CallQueue:
         lane, calls = self._lanes[key], list[Call]()
         while lane and len(calls) < max_size:
             call = heapq.heappop(lane)[2]
-            if call.state is CallState.QUEUED:
+            if call.state is self._state:
                 calls.append(call)
             else:
                 self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) - 1
@@ -104,7 +127,7 @@ class CallQueue:
     def take_all(self) -> list[Call]:
         """Empties the queue."""
         calls = list(self)
-        self.__init__()
+        self.__init__(self._state)
         return calls
 
     def _front(self) -> BatchKey | None:
@@ -115,7 +138,7 @@ class CallQueue:
             if not lane or lane[0][:2] != (order, call_id):
                 heapq.heappop(self._fronts)  # that call has left its lane's front
                 continue
-            if lane[0][2].state is CallState.QUEUED:
+            if lane[0][2].state is self._state:
                 return key
             heapq.heappop(lane)
             self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) - 1

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dyorc.authoring.program import Program
 from dyorc.engine.actions import FormReason
-from dyorc.engine.cells import Call
-from dyorc.engine.latency import LatencyModel
+from dyorc.engine.cells import Call, CallState
+from dyorc.engine.latency import Average, LatencyModel, Rate
 from dyorc.engine.queues import CallQueue
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
@@ -19,17 +19,27 @@ class Batch:
     """Calls that were sent to a replica together.
 
     Attributes:
-        started_ns: When it began to run, as far as can be told from here; None while another runs before it.
+        started_ns: When it became the first of its replica; None while another runs before it.
+        expected_ns: When its result is expected here; None if nothing is known of the program yet.
     """
 
-    __slots__ = ("batch_id", "calls", "dispatched_ns", "reason", "replica", "started_ns", "timeout")
+    __slots__ = ("batch_id", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns", "timeout")
 
-    def __init__(self, batch_id: int, calls: list[Call], replica: "Replica", reason: FormReason, dispatched_ns: int) -> None:
+    def __init__(
+        self,
+        batch_id: int,
+        calls: list[Call],
+        replica: "Replica",
+        reason: FormReason,
+        dispatched_ns: int,
+        expected_ns: int | None,
+    ) -> None:
         self.batch_id = batch_id
         self.calls = calls
         self.replica = replica
         self.reason = reason
         self.dispatched_ns = dispatched_ns
+        self.expected_ns = expected_ns
         self.started_ns: int | None = None
         self.timeout: Timer | None = None
 
@@ -63,20 +73,33 @@ class Pool:
     """A program with its queue and its replicas.
 
     Attributes:
+        queue: Calls that are certain.
+        guesses: Calls that may turn out not to be needed.
         idle: Replicas that hold nothing, by node; the longest idle first.
+        link_ns: What a batch takes beyond the program's own time.
+        sojourn_ns: What a call takes from the time that its inputs are there.
+        demand: Calls that run, guesses counted by their probability.
+        foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
+        held_until_ns: Until when an idle replica waits for them.
         load_error: Why replicas cannot be had, while that is so.
     """
 
     def __init__(self, program: Program, max_in_flight: int) -> None:
         self.program = program
         self.queue = CallQueue()
+        self.guesses = CallQueue(CallState.GUESSED)
         self.latency = LatencyModel()
+        self.link_ns = Average()
+        self.sojourn_ns = Average()
+        self.demand = Rate()
+        self.foreseen: list[tuple[int, int, float]] = []
+        self.held_until_ns = 0
         self.replicas: dict[str, Replica] = {}
         self.idle: dict[str, dict[str, Replica]] = {}
         self.num_idle = 0
         self.num_load_failures = 0
         self.load_error: DyOrcError | None = None
-        self.prefetch_timer: Timer | None = None
+        self.timer: Timer | None = None
         self._max_in_flight = max_in_flight
         self._prefetchable: list[tuple[int, str]] = []
 
@@ -130,6 +153,23 @@ class Pool:
                 return replica
             heapq.heappop(self._prefetchable)
         return None
+
+    def next_free_ns(self, otherwise_ns: int, but: Replica | None = None) -> int:
+        """When a busy replica, `but` one left aside, can be sent a batch at the earliest; `otherwise_ns` if nobody knows sooner."""
+        replica = self.soonest_prefetch()
+        if replica is not None and replica is but:
+            first = heapq.heappop(self._prefetchable)
+            replica = self.soonest_prefetch()
+            heapq.heappush(self._prefetchable, first)
+        return otherwise_ns if replica is None else min(replica.prefetch_ns, otherwise_ns)
+
+    def delay_s(self, batch_s: float, now_ns: int) -> float:
+        """How much longer calls are expected to wait, in all, if an idle replica is taken for so long, in seconds."""
+        num_arrivals = self.demand.per_s(now_ns) * batch_s
+        num_replicas, num_idle = len(self.replicas), self.num_idle
+        delay_s = num_arrivals * batch_s / (2 * num_replicas * num_replicas)
+        # With other replicas idle, somebody waits only if as many calls come first.
+        return delay_s * min(1.0, num_arrivals / num_idle) ** (num_idle - 1)
 
     def place(self, calls: Sequence[Call]) -> Replica:
         """The idle replica on the node that holds most of the input bytes; without such a node, the longest idle.

@@ -7,13 +7,14 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Order
-from dyorc.engine.journal import Entry, Segment
+from dyorc.engine.journal import BranchPoint, Entry, Segment
 from dyorc.engine.paths import Path
+from dyorc.engine.speculation import Budget
 
 
 class TaskState(Enum):
     ACTIVE = auto()
-    """Its path runs, or waits for values."""
+    """Its paths run, or wait for values."""
     RETURNED = auto()
     """Its coroutine returned; tensors of its result are still being computed."""
     SETTLED = auto()
@@ -27,44 +28,47 @@ class Task:
 
     Attributes:
         arguments: The tensors it was called with.
-        path: Its run; there is one at a time as long as nothing is guessed.
-        entries: The calls and tasks it asked for.
-        num_awaited: Cells it waits for.
+        segment: Where in its caller's journal it stands; None for a request's root.
+        paths: Its runs: one, and more while decisions are guessed.
+        num_awaited: Cells of its result that are pending.
+        started_ns: When it was called.
     """
 
     __slots__ = (
-        "arguments",
-        "callee",
-        "cell",
-        "entries",
-        "journal",
-        "num_awaited",
-        "path",
-        "request",
-        "result",
-        "state",
+        "arguments", "callee", "cell", "journal", "num_awaited", "paths", "request", "result", "segment", "started_ns", "state",
         "statics",
-    )
+    )  # fmt: skip
 
     def __init__(
-        self, request: "Request", workflow: Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+        self,
+        request: "Request",
+        workflow: Workflow,
+        arguments: tuple[Argument, ...],
+        statics: tuple[StaticValue, ...],
+        segment: Segment | None = None,
     ) -> None:
         self.request = request
         self.callee = workflow
         self.arguments = arguments
         self.statics = statics
+        self.segment = segment
         self.cell = Cell(self)
         self.state = TaskState.ACTIVE
-        self.journal = Segment()
-        self.path: Path | None = None
-        self.entries: list[Entry] = []
+        self.journal = Segment(self, is_certain=segment is None or segment.is_certain)
+        self.paths: list[Path] = []
         self.num_awaited = 0
+        self.started_ns = 0
         self.result: tuple[Argument, ...] = ()
 
     def inputs(self) -> list[Ref]:
         """Its arguments, as its own code sees them."""
         group = self.callee.signature.input_group
         return [Ref(argument.cell, group, argument.field, argument.views) for argument in self.arguments]
+
+    def entries(self) -> Iterator[Entry]:
+        """The calls and tasks it asked for, on all branches that are not cut off."""
+        for segment in self.journal.below():
+            yield from segment.entries
 
     @property
     def is_live(self) -> bool:
@@ -81,18 +85,26 @@ class Request:
         root: Its first task; the request answers when that settles.
         order: Place of its calls in every queue.
         stored: Ids of tensors that are kept for it.
+        budget: What its workflow may waste on guesses.
+        num_calls: Calls and tasks that it made for certain.
+        num_guessed: Calls and tasks on branches that are guesses.
         num_effects: Impure calls and tasks that have not ended; the request is kept until they have.
         has_effects: Whether it ever made such a call.
     """
 
-    __slots__ = ("has_effects", "is_answered", "num_calls", "num_effects", "order", "request_id", "root", "stored")
+    __slots__ = (
+        "budget", "has_effects", "is_answered", "num_calls", "num_effects", "num_guessed", "order", "request_id", "root",
+        "stored",
+    )  # fmt: skip
 
-    def __init__(self, request_id: int, order: Order) -> None:
+    def __init__(self, request_id: int, order: Order, budget: Budget) -> None:
         self.request_id = request_id
         self.order = order
+        self.budget = budget
         self.root: Task | None = None
         self.stored: list[int] = []
         self.num_calls = 0
+        self.num_guessed = 0
         self.num_effects = 0
         self.has_effects = False
         self.is_answered = False
@@ -105,21 +117,27 @@ def is_effect(entry: Entry) -> bool:
     return not entry.callee.is_pure
 
 
-def dismantle(request: Request) -> None:
-    """Cuts the cycles in a finished request, so that its memory is freed now and not by the garbage collector."""
-    pending = [request.root] if request.root is not None else []
-    request.root = None
+def dismantle(journal: Segment) -> int:
+    """Cuts the cycles below a segment that nobody will look at again, so that its memory is freed now and not by the
+    garbage collector. Gives the number of calls and tasks."""
+    num_entries = 0
+    pending = [journal]
     while pending:
-        task = pending.pop()
-        for entry in task.entries:
+        segment = pending.pop()
+        num_entries += len(segment.entries)
+        for entry in segment.entries:
             entry.cell.producer = None
+            entry.cell.dependents = []
             if isinstance(entry, Task):
-                pending.append(entry)
-            else:
-                entry.task = None
-        task.cell.producer = None
-        task.entries = []
-        task.path = None
+                pending.append(entry.journal)
+                entry.paths = []
+                del entry.journal
+        segment.entries = []
+        if isinstance(segment.end, BranchPoint):
+            pending.extend(segment.end.branches.values())
+            segment.end.branches = {}
+        segment.end = None
+    return num_entries
 
 
 def is_unfinished(entry: Entry) -> bool:
@@ -130,7 +148,7 @@ def live_effects(task: Task) -> Iterator[Entry]:
     """Unfinished calls and tasks with an effect below `task`, also in tasks that have settled."""
     pending = [task] if task.request.num_effects else []
     while pending:
-        for entry in pending.pop().entries:
+        for entry in pending.pop().entries():
             if isinstance(entry, Task):
                 pending.append(entry)
             if is_effect(entry) and is_unfinished(entry):

@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterable
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import Action, DispatchBatch, FormReason, ReleaseTensors, ReplaceReplica
+from dyorc.engine.bets import Bets
 from dyorc.engine.cells import Call, CallState
 from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined
+from dyorc.engine.foresight import Foresight
+from dyorc.engine.holding import foresee, held_until_ns
 from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
+from dyorc.engine.speculation import Speculator
 from dyorc.engine.timers import TimerKind, Timers
 from dyorc.errors import (
     CapacityError,
@@ -29,8 +33,10 @@ class Scheduler:
     """Runs the calls of all requests on the replicas of all programs.
 
     Args:
+        speculator: Keeps count of guesses, and bounds them.
         done: Told of each call that ran, with its outputs.
         failed: Told of each call that cannot be run.
+        deferred: Told of each guess that went wrong on its replica.
         emit: Takes actions.
     """
 
@@ -39,8 +45,10 @@ class Scheduler:
         config: EngineConfig,
         programs: Iterable[Program],
         timers: Timers,
+        speculator: Speculator,
         done: Callable[[Call, tuple[TensorRef, ...]], None],
         failed: Callable[[Call, DyOrcError], None],
+        deferred: Callable[[Call], None],
         emit: Callable[[Action], None],
         first_batch_id: int = 1,
     ) -> None:
@@ -48,8 +56,12 @@ class Scheduler:
         self._timers = timers
         self._done = done
         self._failed = failed
+        self._deferred = deferred
         self._emit = emit
+        self._speculator = speculator
         self.pools = {program.name: Pool(program, config.max_in_flight_batches) for program in programs}
+        self.foresight = Foresight(self.pools)
+        self._bets = Bets(speculator, self.foresight, config.speculation.margin)
         self.replicas: dict[str, Replica] = {}
         self.batches: dict[int, Batch] = {}
         self._next_batch_id = first_batch_id
@@ -72,16 +84,35 @@ class Scheduler:
     def submit(self, call: Call, now_ns: int) -> None:
         """Queues a call whose inputs are all there. (The time is for schedulers that close batches by it.)"""
         pool = self.pools[call.callee.name]
+        call.submitted_ns = now_ns
+        call.expected_ns = now_ns + int(pool.sojourn_ns.value)
+        if call.is_guess:
+            call.order = (-round(1000 * call.segment.probability()), *call.order[:2])
+            pool.guesses.add(call)
+            self._touched[call.callee.name] = pool
+        else:
+            self._enqueue(call, pool)
+
+    def _enqueue(self, call: Call, pool: Pool) -> None:
         if pool.load_error is not None and not pool.replicas:
             self._failed(call, pool.load_error)
             return
         pool.queue.add(call)
         self._touched[call.callee.name] = pool
 
+    def commit(self, call: Call) -> None:
+        """A guess that has not run yet is certain now."""
+        pool = self.pools[call.callee.name]
+        pool.guesses.withdraw(call)
+        call.order = call.segment.task.request.order
+        self._enqueue(call, pool)
+
     def withdraw(self, call: Call) -> None:
         """Takes back a call. One that runs already is left alone."""
         if call.state is CallState.QUEUED:
             self.pools[call.callee.name].queue.withdraw(call)
+        elif call.state is CallState.GUESSED:
+            self.pools[call.callee.name].guesses.withdraw(call)
 
     # Replicas
 
@@ -117,6 +148,9 @@ class Scheduler:
 
     def _run_again(self, call: Call, pool: Pool, reason: str) -> None:
         if call.state is not CallState.RUNNING:
+            return
+        if call.is_guess:
+            self._deferred(call)
             return
         name, limit = pool.program.name, self._config.max_attempts
         if not pool.program.options.is_repeatable:
@@ -165,10 +199,20 @@ class Scheduler:
             message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
             self._split_or_fail(batch, ProgramError(pool.program.name, "TransportError", message))
             return
-        pool.latency.observe(len(batch.calls), event.execute_s)
-        batch.replica.latency.observe(len(batch.calls), event.execute_s)
+        self._learn(batch, event.execute_s, now_ns)
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
             self._done(call, outputs)
+
+    def _learn(self, batch: Batch, execute_s: float, now_ns: int) -> None:
+        """Takes note of how long a batch took."""
+        pool, size = batch.replica.pool, len(batch.calls)
+        pool.latency.observe(size, execute_s)
+        batch.replica.latency.observe(size, execute_s)
+        if batch.started_ns == batch.dispatched_ns:
+            pool.link_ns.add(now_ns - batch.dispatched_ns - execute_s * NS_PER_S)
+        sample = batch.calls[size // 2]
+        if sample.bet is None:
+            pool.sojourn_ns.add(now_ns - sample.submitted_ns)
 
     def _release(self, event: BatchDone) -> None:
         """Nobody waits for this result any more."""
@@ -187,6 +231,10 @@ class Scheduler:
     def _split_or_fail(self, batch: Batch, error: ProgramError) -> None:
         pool = batch.replica.pool
         calls = [call for call in batch.calls if call.state is CallState.RUNNING]
+        for call in calls:
+            if call.is_guess:
+                self._deferred(call)  # it is not tried in the company of calls that are certain
+        calls = [call for call in calls if not call.is_guess]
         if len(batch.calls) > 1 and pool.program.options.is_repeatable:
             # Also if one call is left: the bad input may have been that of a call which nobody needs any more.
             middle = len(calls) // 2
@@ -217,18 +265,23 @@ class Scheduler:
             _, pool = self._touched.popitem()
             while len(pool.queue) and self._form_batch(pool, now_ns):
                 pass
+            while len(pool.guesses) and pool.num_idle and not len(pool.queue) and self._form_bet(pool, now_ns):
+                pass
 
     def _form_batch(self, pool: Pool, now_ns: int) -> bool:
         """Forms one batch; False if that has to wait.
 
-        Work-conserving: an idle replica takes what is there. A replica that runs a batch is sent the next when that would
-        arrive as the running one ends; before that the batch can still grow, unless it is full.
+        Work-conserving: an idle replica takes what is there, unless it pays to hold the last one. A replica that runs a batch
+        is sent the next when that would arrive as the running one ends; before that the batch can still grow, unless it is full.
         """
         size = max_size = pool.program.options.max_batch_size
         replica = None
+        start_ns = now_ns
+        was_held = pool.held_until_ns > 0
         if pool.num_idle:
-            share = -(-len(pool.queue) // pool.num_idle)
-            size = min(max_size, max(share, pool.latency.efficient_size()))
+            if pool.num_idle == 1 and self._hold(pool, now_ns):
+                return False
+            size = self._fair_size(pool, len(pool.queue))
         else:
             replica = pool.soonest_prefetch()
             if replica is None:
@@ -236,6 +289,9 @@ class Scheduler:
             if replica.prefetch_ns > now_ns and pool.queue.count_next(max_size) < max_size:
                 self._wake_at(pool, replica.prefetch_ns)
                 return False
+            if self._hold(pool, now_ns, replica):
+                return False
+            start_ns = max(now_ns, self._free_ns(replica) or now_ns)
         calls, is_retry = pool.queue.take(size)
         if not calls:
             return False
@@ -243,23 +299,91 @@ class Scheduler:
             reason = FormReason.RETRY
         elif len(calls) == max_size:
             reason = FormReason.FULL
+        elif was_held:
+            reason = FormReason.HELD
         else:
             reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
+        if not is_retry and len(pool.guesses):
+            self._bets.fill(pool, calls, max_size, start_ns, now_ns)
         self._dispatch(pool, replica or pool.place(calls), calls, reason, now_ns)
         return True
 
+    def _form_bet(self, pool: Pool, now_ns: int) -> bool:
+        """Forms one batch of guesses for an idle replica; False if that does not pay."""
+        if pool.num_idle == 1 and self._hold(pool, now_ns):
+            return False
+        calls = self._bets.alone(pool, self._fair_size(pool, len(pool.guesses)), now_ns)
+        if calls:
+            self._dispatch(pool, pool.place(calls), calls, FormReason.GUESSED, now_ns)
+        return bool(calls)
+
+    @staticmethod
+    def _fair_size(pool: Pool, num_calls: int) -> int:
+        """How many calls one of the idle replicas takes, so that all have work and no batch is wastefully small."""
+        share = -(-num_calls // pool.num_idle)
+        return min(pool.program.options.max_batch_size, max(share, pool.latency.efficient_size()))
+
+    def _hold(self, pool: Pool, now_ns: int, replica: Replica | None = None) -> bool:
+        """Whether the only replica that is idle, or about to be, waits for more calls."""
+        pool.held_until_ns = 0
+        if not self._config.hold:
+            return False
+        first = pool.queue.peek() or pool.guesses.peek()
+        if first is None:
+            return False
+        deadline_ns = first.segment.task.request.order[0]
+        until_ns = held_until_ns(pool, replica, len(pool.queue) or len(pool.guesses), deadline_ns, self.batches, now_ns)
+        if until_ns <= now_ns:
+            return False
+        pool.held_until_ns = until_ns
+        self._wake_at(pool, until_ns)
+        return True
+
     def _dispatch(self, pool: Pool, replica: Replica, calls: list[Call], reason: FormReason, now_ns: int) -> None:
-        batch = Batch(self._next_batch_id, calls, replica, reason, now_ns)
+        duration_s = replica.latency.predict(len(calls))
+        batch = Batch(self._next_batch_id, calls, replica, reason, now_ns, self._expect(replica, duration_s, now_ns))
         self._next_batch_id += 1
-        for call in calls:
-            call.state = CallState.RUNNING
+        self._account(pool, batch, duration_s or 0.0, now_ns)
         self.batches[batch.batch_id] = batch
         replica.batches[batch.batch_id] = batch
         if len(replica.batches) == 1:
             self._start(batch, now_ns)
         pool.set_busy(replica, self._prefetch_ns(replica))
+        if self._config.hold:
+            foresee(self.pools, batch)
         operands = [call.operands for call in calls]
         self._emit(DispatchBatch(replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, reason))
+
+    def _expect(self, replica: Replica, duration_s: float | None, now_ns: int) -> int | None:
+        """When a batch that is sent now will be back."""
+        if duration_s is None:
+            return None
+        free_ns = self._free_ns(replica)
+        if free_ns is None:
+            return now_ns + int(replica.pool.link_ns.value + duration_s * NS_PER_S)
+        return max(now_ns, free_ns) + int(duration_s * NS_PER_S)
+
+    @staticmethod
+    def _free_ns(replica: Replica) -> int | None:
+        """When a replica is expected to have given back what it holds; None if it is idle or nobody knows."""
+        last = next(reversed(replica.batches.values()), None)
+        return None if last is None else last.expected_ns
+
+    def _account(self, pool: Pool, batch: Batch, duration_s: float, now_ns: int) -> None:
+        """Notes for each call of a batch that it runs, until when, and what it takes of the device's time."""
+        share_s = duration_s / len(batch.calls)
+        expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns
+        demand = 0.0
+        for call in batch.calls:
+            call.state = CallState.RUNNING
+            call.expected_ns = expected_ns
+            if call.bet is not None:
+                demand += call.bet.probability
+            else:
+                demand += 1
+                if self._speculator.is_enabled:
+                    self._speculator.use(call, share_s)
+        pool.demand.add(demand, now_ns)
 
     def _start(self, batch: Batch, now_ns: int) -> None:
         """A batch is the first of its replica now."""
@@ -268,14 +392,14 @@ class Scheduler:
         batch.timeout = self._timers.set(now_ns + int(timeout_s * NS_PER_S), TimerKind.EXECUTION, batch.batch_id)
 
     def _prefetch_ns(self, replica: Replica) -> int:
-        """When to send the next batch: when the running one is expected to end, by its start and T(n)."""
+        """When to send the next batch so that it arrives as the running one ends: one link before its result comes."""
         running = replica.running
         if running is None or running.started_ns is None:
             return NEVER_NS
-        expected_s = replica.latency.predict(len(running.calls))
-        if expected_s is None:
+        if running.expected_ns is None:
             return NEVER_NS - 1  # unknown: only a full batch goes ahead
-        return running.started_ns + int(expected_s * self._config.prefetch_ratio * NS_PER_S)
+        ahead_s = (1 - self._config.prefetch_ratio) * (replica.latency.predict(len(running.calls)) or 0.0)
+        return running.expected_ns - int(replica.pool.link_ns.value + ahead_s * NS_PER_S)
 
     def _take_back(self, replica_id: str, batch_id: int, now_ns: int) -> Batch | None:
         """A batch has ended on its replica; None if the engine had given it up."""
@@ -292,6 +416,9 @@ class Scheduler:
         else:
             if running.started_ns is None:
                 self._start(running, now_ns)
+                duration_s = replica.latency.predict(len(running.calls))
+                # It began when its predecessor ended, half a link ago, and its result needs the same way back.
+                running.expected_ns = None if duration_s is None else now_ns + int(duration_s * NS_PER_S)
             pool.set_busy(replica, self._prefetch_ns(replica))
         self._touched[pool.program.name] = pool
         return batch
@@ -304,12 +431,12 @@ class Scheduler:
     def _wake_at(self, pool: Pool, at_ns: int) -> None:
         if at_ns >= NEVER_NS - 1:
             return
-        timer = pool.prefetch_timer
+        timer = pool.timer
         if timer is not None and not timer.is_cancelled:
             if timer.at_ns <= at_ns:
                 return
             self._timers.cancel(timer)
-        pool.prefetch_timer = self._timers.set(at_ns, TimerKind.PREFETCH, pool.program.name)
+        pool.timer = self._timers.set(at_ns, TimerKind.POOL, pool.program.name)
 
     def _drain_s(self, pool: Pool) -> float:
         """About how long the queue will take, in seconds, at least 0.1."""

@@ -6,7 +6,6 @@ and replicas; it hands ready calls to the scheduler and is told how they ended.
 
 from collections import Counter, deque
 from collections.abc import Callable
-from functools import partial
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
@@ -19,10 +18,11 @@ from dyorc.engine.actions import (
     FetchValue,
     ReleaseTensors,
 )
-from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState
+from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outcome, Waiter
 from dyorc.engine.events import RequestArrived, ValueFetched
-from dyorc.engine.journal import Entry
-from dyorc.engine.paths import Blocked, Path, Raised, Returned
+from dyorc.engine.foresight import Foresight
+from dyorc.engine.journal import BranchPoint, Entry, Segment
+from dyorc.engine.paths import Blocked, End, Path, Raised, Returned, Undecided
 from dyorc.engine.requests import (
     Request,
     Task,
@@ -33,6 +33,7 @@ from dyorc.engine.requests import (
     is_unfinished,
     live_effects,
 )
+from dyorc.engine.speculation import Speculator
 from dyorc.errors import (
     DyOrcError,
     InternalError,
@@ -51,6 +52,7 @@ class TaskRunner:
         programs: What is deployed, by name.
         submit: Takes a call whose inputs are all there.
         withdraw: Takes a submitted call back.
+        commit: Told of a submitted guess that has become certain.
         emit: Takes actions.
     """
 
@@ -58,23 +60,29 @@ class TaskRunner:
         self,
         config: EngineConfig,
         programs: dict[str, Program],
+        speculator: Speculator,
         submit: Callable[[Call], None],
         withdraw: Callable[[Call], None],
+        commit: Callable[[Call], None],
         emit: Callable[[Action], None],
     ) -> None:
         self._config = config
         self._programs = programs
+        self._speculator = speculator
         self._submit = submit
         self._withdraw = withdraw
+        self._commit_call = commit
         self._emit = emit
+        self.foresight: Foresight | None = None
         self.requests: dict[int, Request] = {}
-        self.runnable: deque[Task] = deque()
+        self.runnable: deque[Waiter] = deque()
         self.settled: deque[Cell] = deque()
+        self._now_ns = 0
         self._num_arrived = 0
         self._num_call_ids = 0
         self._num_checks: Counter[Workflow] = Counter()
         self._fetching: dict[int, Cell] = {}
-        self.fetch_waiters: dict[Cell, list[Task]] = {}
+        self.fetch_waiters: dict[Cell, list[Waiter]] = {}
         self._num_fetches = 0
 
     # Requests
@@ -82,7 +90,8 @@ class TaskRunner:
     def start(self, event: RequestArrived, deadline_ns: int) -> Request:
         """Takes a request in. Nothing runs before `run`."""
         self._num_arrived += 1
-        request = Request(event.request_id, (deadline_ns, -event.priority, self._num_arrived))
+        budget = self._speculator.budget(event.workflow)
+        request = Request(event.request_id, (deadline_ns, -event.priority, self._num_arrived), budget)
         request.stored.extend(stored_ids(event.inputs))
         arguments = tuple(Argument(Cell.ready(tensor), 0) for tensor in event.inputs)
         request.root = Task(request, event.workflow, arguments, event.statics)
@@ -98,13 +107,20 @@ class TaskRunner:
         self._abandon(request.root)
         self._answer(request, FailRequest(request_id, error))
 
-    def run(self) -> None:
+    def run(self, now_ns: int) -> None:
         """Carries results on and steps tasks until all of them wait."""
+        self._now_ns = now_ns
         while self.settled or self.runnable:
             while self.settled:
                 self._tell_dependents(self.settled.popleft())
             if self.runnable:
-                self._step(self.runnable.popleft())
+                waiter = self.runnable.popleft()
+                if isinstance(waiter, Path):
+                    self._step(waiter)
+                elif isinstance(waiter, Task):
+                    self._complete(waiter)
+                else:
+                    self._reconsider(waiter)
 
     # Results from the scheduler
 
@@ -115,7 +131,7 @@ class TaskRunner:
             if stored:
                 self._emit(ReleaseTensors(stored))
             return
-        self._request_of(call).stored.extend(stored)
+        call.segment.task.request.stored.extend(stored)
         call.state = CallState.SETTLED
         self._settle(call.cell, outputs)
 
@@ -124,6 +140,14 @@ class TaskRunner:
         if call.state is not CallState.WITHDRAWN:
             call.state = CallState.SETTLED
             self._fail(call.cell, error)
+
+    def call_deferred(self, call: Call) -> None:
+        """A guess went wrong on its replica: it is not tried again before it is certain."""
+        if call.state is CallState.WITHDRAWN:
+            return
+        call.state = CallState.WAITING
+        call.awaits_commit = True
+        call.num_awaited += 1
 
     def fetched(self, event: ValueFetched) -> None:
         """Values that a workflow wanted to look at have come."""
@@ -135,83 +159,126 @@ class TaskRunner:
         else:
             cell.state = CellState.FAILED
             cell.error = event.error
-        for task in self.fetch_waiters.pop(cell, ()):
-            self._arrived(task)
+        for waiter in self.fetch_waiters.pop(cell, ()):
+            self._arrived(waiter)
 
     # Tasks
 
     def _open(self, task: Task) -> None:
-        task.path = Path(task.callee, task.inputs(), task.statics, task.journal, partial(self._make_entry, task))
-        self.runnable.append(task)
+        task.started_ns = self._now_ns
+        self._open_path(task)
 
-    def _make_entry(
-        self, task: Task, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+    def _open_path(self, task: Task, assumed: dict[BranchPoint, Outcome] | None = None) -> None:
+        """Starts a run of a task: its first, or another one under given outcomes of open decisions."""
+        path = Path(task.callee, task.inputs(), task.statics, task.journal, self, assumed or {})
+        task.paths.append(path)
+        self.runnable.append(path)
+
+    def make_entry(
+        self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
-        request = task.request
-        request.num_calls += 1
-        if request.num_calls > self._config.max_calls_per_request:
-            raise WorkflowLimitError(
-                f"the request made more than {self._config.max_calls_per_request} calls, the last of {callee.name!r}"
-            )
+        """A call that is new to a task's journal.
+
+        Raises:
+            WorkflowError: If the request may not make it.
+        """
+        segment = path.segment
+        request = segment.task.request
+        num_calls = request.num_calls if segment.is_certain else request.num_calls + request.num_guessed
+        if num_calls >= self._config.max_calls_per_request:
+            raise self._too_many_calls(callee)
+        if segment.is_certain:
+            request.num_calls += 1
+        else:
+            request.num_guessed += 1
         if isinstance(callee, Workflow):
-            return Task(request, callee, arguments, statics)
+            return Task(request, callee, arguments, statics, segment)
         if self._programs.get(callee.name) is not callee:
             raise NotDeployedError(
                 f"program {callee.name!r} is not deployed; deployed are {sorted(self._programs)}. "
                 f"If the workflow reaches it in a way that cannot "
                 f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
             )
-        return Call(callee, arguments, statics)
+        return Call(callee, arguments, statics, segment)
 
-    def _step(self, task: Task) -> None:
-        if task.state is not TaskState.ACTIVE or task.path is None:
-            if task.state is TaskState.RETURNED:
-                self._complete(task)
+    def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
+        limit = self._config.max_calls_per_request
+        return WorkflowLimitError(f"the request made more than {limit} calls, the last of {callee.name!r}")
+
+    def _step(self, path: Path) -> None:
+        if path.is_closed:
             return
-        stop = task.path.run()
-        self._issue(task, task.path)
+        task = path.segment.task
+        if path.end is not None:
+            self._finish(task, path.end)
+            return
+        stop = path.run()
+        self._issue(path)
         match stop:
             case Blocked(pending=pending, unfetched=unfetched):
                 for cell in pending:
-                    self._await(task, cell)
+                    self._await(path, cell)
                 for cell in unfetched:
-                    self._fetch(task, cell)
-            case Returned(result=result):
-                if error := self._check_determinism(task):
-                    self._end_with_error(task, error)
-                    return
-                task.state = TaskState.RETURNED
-                task.result = result
-                self._withdraw_unneeded(task)
-                for argument in result:
-                    if argument.cell.state is CellState.PENDING:
-                        self._await(task, argument.cell)
-                if not task.num_awaited:
-                    self._complete(task)
-            case Raised(error=error):
-                self._end_with_error(task, error)
+                    self._fetch(path, cell)
+            case Undecided():
+                pass  # the decision tells its task when it is taken
+            case Raised(error=WorkflowLimitError()) if path.assumed:
+                self._take_back(path)  # a guess must not make a request fail
+            case Returned() | Raised():
+                path.end = stop
+                if not path.assumed:
+                    self._finish(task, stop)
 
-    def _issue(self, task: Task, path: Path) -> None:
+    def _finish(self, task: Task, end: End) -> None:
+        """A task's coroutine has ended, and that rests on no guess of its own."""
+        if isinstance(end, Raised):
+            self._end_with_error(task, end.error)
+            return
+        if error := self._check_determinism(task):
+            self._end_with_error(task, error)
+            return
+        task.paths = []
+        task.state = TaskState.RETURNED
+        task.result = end.result
+        self._withdraw_unneeded(task)
+        for argument in end.result:
+            if argument.cell.state is CellState.PENDING:
+                self._await(task, argument.cell)
+        if not task.num_awaited:
+            self._complete(task)
+
+    def _issue(self, path: Path) -> None:
         """Starts what a run newly asked for."""
+        for point in path.opened:
+            self._watch(point)
+        path.opened.clear()
         for entry in path.issued:
-            task.entries.append(entry)
+            request = entry.segment.task.request if isinstance(entry, Call) else entry.request
             if is_effect(entry):
-                task.request.num_effects += 1
-                task.request.has_effects = True
+                request.num_effects += 1
+                request.has_effects = True
             if isinstance(entry, Task):
                 self._open(entry)
-                continue
-            self._num_call_ids += 1
-            entry.call_id = self._num_call_ids
-            entry.task = task
-            entry.order = task.request.order
-            for argument in entry.arguments:
-                if argument.cell.state is CellState.PENDING:
-                    argument.cell.dependents.append(entry)
-                    entry.num_awaited += 1
-            if not entry.num_awaited or any(a.cell.state is CellState.FAILED for a in entry.arguments):
-                self._make_ready(entry)
+            else:
+                self._issue_call(entry, request)
         path.issued.clear()
+
+    def _issue_call(self, call: Call, request: Request) -> None:
+        self._num_call_ids += 1
+        call.call_id = self._num_call_ids
+        call.order = request.order
+        if not call.segment.is_certain:
+            call.is_guess = call.segment.probability() < 1
+            if not call.callee.options.pure:
+                call.awaits_commit = True
+                call.num_awaited += 1
+        for argument in call.arguments:
+            if argument.cell.state is CellState.PENDING:
+                argument.cell.dependents.append(call)
+                call.num_awaited += 1
+        is_due = not call.num_awaited or any(a.cell.state is CellState.FAILED for a in call.arguments)
+        if is_due:
+            self._make_ready(call)
 
     def _make_ready(self, call: Call) -> None:
         """All inputs of a call are there, or one has failed."""
@@ -231,6 +298,8 @@ class TaskRunner:
 
     def _complete(self, task: Task) -> None:
         """The tensors of a task's result are all there, or one has failed."""
+        if task.state is not TaskState.RETURNED:
+            return
         failure = next((a.cell.error for a in task.result if a.cell.error is not None), None)
         if failure is not None:
             self._end_with_error(task, failure)
@@ -245,9 +314,12 @@ class TaskRunner:
             self._end_with_error(task, WorkflowError(f"{error}"))
             return
         task.state = TaskState.SETTLED
+        if self.foresight is not None and task.segment is not None:
+            self.foresight.task_ended(task.callee, self._now_ns - task.started_ns)
         self._settle(task.cell, tensors)
 
     def _end_with_error(self, task: Task, error: DyOrcError) -> None:
+        task.paths = []
         task.result = ()
         self._withdraw_unneeded(task)
         task.state = TaskState.SETTLED
@@ -262,28 +334,151 @@ class TaskRunner:
 
     def replay(self, task: Task) -> DyOrcError | None:
         """Runs a task that has returned again, from its start; gives an error if it takes another course."""
-
-        def refuse(*_: object) -> Entry:
-            raise InternalError("a replay asked for a call that its closed journal should have refused")
-
-        path = Path(task.callee, task.inputs(), task.statics, task.journal, refuse)
+        path = Path(task.callee, task.inputs(), task.statics, task.journal, _ClosedJournal())
         stop = path.run()
-        if isinstance(stop, Blocked):
+        if isinstance(stop, Blocked | Undecided):
             error = path.nondeterministic("a value that it had not looked at")
             path.close()
             return error
         return stop.error if isinstance(stop, Raised) else None
 
+    # Decisions
+
+    def _watch(self, point: BranchPoint) -> None:
+        """A decision is open: waits for its value."""
+        cell = point.decision.ref.cell
+        if cell.state is CellState.PENDING:
+            self._await(point, cell)
+        else:
+            self._fetch(point, cell)
+
+    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
+        """Which outcome a path takes for granted at an open decision; other paths follow the others that pay as well."""
+        outcomes = self._speculator.follow(point, len(path.assumed))
+        if not outcomes:
+            return None
+        for other in outcomes[1:]:
+            self._open_path(point.segment.task, {**path.assumed, point: other})
+        return (outcomes[0],)
+
+    def _reconsider(self, point: BranchPoint) -> None:
+        """The value of an open decision has come: takes it, keeps what was guessed right, and drops the rest."""
+        task = point.segment.task
+        if point.is_dropped or task.state is not TaskState.ACTIVE:
+            return
+        cell = point.decision.ref.cell
+        if cell.state is CellState.READY and not cell.is_at_hand:
+            self._fetch(point, cell)
+            return
+        followed = dict(point.branches)
+        point.take()
+        self._speculator.learn_outcome(point)
+        taken = point.branches[point.outcome]
+        is_held = self._sort_paths(point)
+        gains_s = dict.fromkeys(followed, 0.0)
+        for outcome, branch in followed.items():
+            if branch is not taken:
+                del point.branches[outcome]
+                gains_s[outcome] = -self._squash(branch)
+        if point.segment.is_certain:
+            gain_s = self._commit(taken)
+            if point.outcome in gains_s:
+                gains_s[point.outcome] = gain_s
+        for outcome, gain_s in gains_s.items():
+            self._speculator.learn_payoff(point.decision.site, outcome, gain_s)
+        if task.request.num_calls > self._config.max_calls_per_request:
+            self._close_paths(task)
+            self._end_with_error(task, self._too_many_calls(task.callee))
+        elif not is_held:
+            self._open_path(task, dict(reversed([(p, o) for p, o in taken.open_points() if p.segment.task is task])))
+
+    def _sort_paths(self, point: BranchPoint) -> bool:
+        """A decision was taken: wakes the path that waits for it, closes those that assumed another outcome, and lets those that
+        were right go on with one guess less. Says whether there is one that goes on."""
+        task, taken = point.segment.task, point.branches[point.outcome]
+        is_held = False
+        for path in list(task.paths):
+            if path.undecided is point:
+                is_held = True
+                self.runnable.append(path)
+            elif point in path.assumed:
+                if point.branches.get(path.assumed[point]) is taken:
+                    is_held = True
+                    del path.assumed[point]
+                    if path.end is not None and not path.assumed:
+                        self.runnable.append(path)
+                else:
+                    path.close()
+                    task.paths.remove(path)
+        return is_held
+
+    def _commit(self, segment: Segment | None) -> float:
+        """A branch has become certain, and what follows it up to the next open decision. Gives the seconds gained by guessing."""
+        gain_s = 0.0
+        while segment is not None:
+            segment.is_certain = True
+            segment.origin = None
+            request = segment.task.request
+            request.num_calls += len(segment.entries)
+            request.num_guessed -= len(segment.entries)
+            for entry in segment.entries:
+                if isinstance(entry, Task):
+                    gain_s += self._commit(entry.journal)
+                    continue
+                if entry.bet is not None:
+                    gain_s += self._speculator.win(entry, self._now_ns)
+                entry.is_guess = False
+                if entry.state is CallState.GUESSED:
+                    self._commit_call(entry)
+                elif entry.awaits_commit:
+                    self._commit_waiting(entry)
+            segment = segment.next_taken()
+        return gain_s
+
+    def _commit_waiting(self, call: Call) -> None:
+        """A call that had to wait until it is certain is that now."""
+        call.awaits_commit = False
+        call.num_awaited -= 1
+        if not call.num_awaited and call.state is CallState.WAITING:
+            self._make_ready(call)
+
+    def _squash(self, branch: Segment) -> float:
+        """Withdraws everything below a branch that is not taken. Gives the seconds that it was expected to cost others."""
+        cost_s = 0.0
+        for segment in branch.below():
+            if isinstance(segment.end, BranchPoint):
+                segment.end.is_dropped = True
+            for entry in segment.entries:
+                cost_s += self._abandon(entry)
+        branch.task.request.num_guessed -= dismantle(branch)
+        return cost_s
+
+    def _take_back(self, path: Path) -> None:
+        """Gives up a path that guesses; its first open decision will start another when it is taken."""
+        point, outcome = next(iter(path.assumed.items()))
+        task, branch = point.segment.task, point.branches.pop(outcome)
+        for other in list(task.paths):
+            if point in other.assumed and other.assumed[point] == outcome:
+                other.close()
+                task.paths.remove(other)
+        self._squash(branch)
+
+    @staticmethod
+    def _close_paths(task: Task) -> None:
+        for path in task.paths:
+            path.close()
+        task.paths = []
+
     # Values on their way
 
-    def _await(self, task: Task, cell: Cell) -> None:
-        cell.dependents.append(task)
-        task.num_awaited += 1
+    def _await(self, waiter: Waiter, cell: Cell) -> None:
+        cell.dependents.append(waiter)
+        waiter.num_awaited += 1
 
-    def _fetch(self, task: Task, cell: Cell) -> None:
-        task.num_awaited += 1
+    def _fetch(self, waiter: Waiter, cell: Cell) -> None:
+        waiter.num_awaited += 1
         waiters = self.fetch_waiters.setdefault(cell, [])
-        waiters.append(task)
+        waiters.append(waiter)
         if len(waiters) == 1:
             self._num_fetches += 1
             self._fetching[self._num_fetches] = cell
@@ -301,7 +496,7 @@ class TaskRunner:
     def _tell_dependents(self, cell: Cell) -> None:
         dependents, cell.dependents = cell.dependents, []
         for dependent in dependents:
-            if isinstance(dependent, Task):
+            if not isinstance(dependent, Call):
                 self._arrived(dependent)
             else:
                 dependent.num_awaited -= 1
@@ -312,14 +507,14 @@ class TaskRunner:
         if producer is not None:
             self._ended(producer)
 
-    def _arrived(self, task: Task) -> None:
-        task.num_awaited -= 1
-        if not task.num_awaited and task.is_live:
-            self.runnable.append(task)
+    def _arrived(self, waiter: Waiter) -> None:
+        waiter.num_awaited -= 1
+        if not waiter.num_awaited:
+            self.runnable.append(waiter)
 
     def _ended(self, entry: Entry) -> None:
         """A call or task has settled or was withdrawn: count its effect, answer if it is the root."""
-        request = self._request_of(entry)
+        request = _request_of(entry)
         is_root = entry is request.root
         if is_root and not request.is_answered:
             cell = entry.cell
@@ -330,13 +525,6 @@ class TaskRunner:
         elif not is_root and is_effect(entry):
             request.num_effects -= 1
             self._forget_if_done(request)
-
-    def _request_of(self, entry: Entry) -> Request:
-        if isinstance(entry, Task):
-            return entry.request
-        if entry.task is None:
-            raise InternalError(f"{entry!r} was never issued")
-        return entry.task.request
 
     # Endings
 
@@ -349,15 +537,21 @@ class TaskRunner:
         is_done = request.is_answered and not request.num_effects
         if not is_done or self.requests.pop(request.request_id, None) is None:
             return
-        if request.has_effects and request.root is not None:
-            self._abandon(request.root)  # an effect that failed early leaves behind what it did not wait for
+        root = request.root
+        if request.has_effects and root is not None:
+            self._abandon(root)  # an effect that failed early leaves behind what it did not wait for
         if request.stored:
             self._emit(ReleaseTensors(request.stored))
-        dismantle(request)
+        if root is not None:
+            request.root = None
+            root.cell.producer = None
+            root.paths = []
+            dismantle(root.journal)
+            del root.journal
 
     def _withdraw_unneeded(self, task: Task) -> None:
         """A task's coroutine has ended: takes back what neither its result nor an effect needs."""
-        live = [entry for entry in task.entries if is_unfinished(entry)]
+        live = [entry for entry in task.entries() if is_unfinished(entry)]
         if not live:
             return
         needed = set(closure([argument.cell for argument in task.result] + [effect.cell for effect in live_effects(task)]))
@@ -365,25 +559,43 @@ class TaskRunner:
             if entry not in needed:
                 self._abandon(entry)
 
-    def _abandon(self, entry: Entry) -> None:
-        """Withdraws a call, or a task with all that it asked for."""
+    def _abandon(self, entry: Entry) -> float:
+        """Withdraws a call, or a task with all that it asked for. Gives the seconds that guesses among them were expected to cost."""
+        cost_s = 0.0
         pending: list[Entry] = [entry]
         while pending:
             entry = pending.pop()
-            if isinstance(entry, Task) and entry.state is not TaskState.WITHDRAWN:
-                pending.extend(entry.entries)  # also of a task that has settled: its effects may still wait
+            if isinstance(entry, Call):
+                if entry.bet is not None:
+                    cost_s += self._speculator.lose(entry)
+            elif entry.state is not TaskState.WITHDRAWN:
+                pending.extend(entry.entries())  # also of a task that has settled: its effects may still wait
             if not is_unfinished(entry):
                 continue
             if isinstance(entry, Task):
                 entry.state = TaskState.WITHDRAWN
-                if entry.path:
-                    entry.path.close()
+                self._close_paths(entry)
             else:
                 self._withdraw(entry)
                 entry.state = CallState.WITHDRAWN
             self._withdrawn(entry)
+        return cost_s
 
     def _withdrawn(self, entry: Entry) -> None:
-        request = self._request_of(entry)
+        request = _request_of(entry)
         if entry is not request.root and is_effect(entry):
             request.num_effects -= 1
+
+
+class _ClosedJournal:
+    """The guide of a replay: everything has to be in the journal."""
+
+    def make_entry(self, *_: object) -> Entry:
+        raise InternalError("a replay asked for a call that its closed journal should have refused")
+
+    def guess(self, *_: object) -> tuple[Outcome] | None:
+        return None
+
+
+def _request_of(entry: Entry) -> Request:
+    return entry.request if isinstance(entry, Task) else entry.segment.task.request

@@ -10,8 +10,8 @@ class TimerKind(Enum):
     """A request's time is up; the key is its id."""
     EXECUTION = auto()
     """A batch runs for too long; the key is its id."""
-    PREFETCH = auto()
-    """The next batch of a program may travel; the key is the program's name."""
+    POOL = auto()
+    """The next batch of a program may travel, or has been held for long enough; the key is the program's name."""
 
 
 class Timer:

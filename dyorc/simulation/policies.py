@@ -5,10 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from dyorc.authoring.decisions import Decision
 from dyorc.authoring.program import Program
-from dyorc.config import EngineConfig
+from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.engine.cells import Outcome
 from dyorc.engine.engine import Engine
+from dyorc.engine.journal import Context
+from dyorc.engine.prediction import Distribution
 from dyorc.errors import InvalidInputError
+from dyorc.simulation.oracle import Oracle
 from dyorc.simulation.timer_batching import TimerScheduler
 
 MakeEngine: TypeAlias = Callable[[Sequence[Program], int], Engine]
@@ -17,18 +22,52 @@ MakeEngine: TypeAlias = Callable[[Sequence[Program], int], Engine]
 ORACLE = "oracle"
 """The policy that the others are measured by."""
 
-_UNLIMITED = EngineConfig(max_requests=2**31, request_timeout_s=1e7)
-"""A queue that is too long shall be seen, not refused."""
+
+def _config(*, hold: bool = True, speculation: SpeculationConfig = SpeculationConfig()) -> EngineConfig:  # noqa: B008 (frozen)
+    """The engine's defaults, but a queue that is too long shall be seen, not refused."""
+    return EngineConfig(max_requests=2**31, request_timeout_s=1e7, hold=hold, speculation=speculation)
+
+
+_NO_GUESSES = SpeculationConfig(enabled=False)
 
 
 def greedy_engine(programs: Sequence[Program], seed: int) -> Engine:
     """The engine without foresight: a batch is formed when a replica is free, from what is there."""
-    return Engine(_UNLIMITED, programs)
+    return Engine(_config(hold=False, speculation=_NO_GUESSES), programs)
+
+
+def holding_engine(programs: Sequence[Program], seed: int) -> Engine:
+    """`greedy`, and a batch may wait for calls that are about to be ready."""
+    return Engine(_config(speculation=_NO_GUESSES), programs)
+
+
+def speculating_engine(programs: Sequence[Program], seed: int) -> Engine:
+    """The engine as it serves."""
+    return Engine(_config(), programs)
+
+
+def oracle_engine(programs: Sequence[Program], seed: int) -> Engine:
+    """The same, but it knows every outcome in advance."""
+    return Engine(_config(speculation=SpeculationConfig(max_depth=10_000)), programs, predictor=_OraclePredictor())
+
+
+class _OraclePredictor:
+    """Asks the oracle, and learns nothing."""
+
+    def __init__(self) -> None:
+        self._oracle = Oracle()
+
+    def predict(self, decision: Decision, context: Context) -> Distribution:
+        known = self._oracle.outcome(decision)
+        return {} if known is None else {known[0]: 1.0}
+
+    def observe(self, decision: Decision, context: Context, outcome: Outcome) -> None:
+        pass
 
 
 def timer_engine(programs: Sequence[Program], seed: int, wait_s: float = 0.01) -> Engine:
     """The engine's workflows on Ray Serve's batching."""
-    engine = Engine(_UNLIMITED, programs)
+    engine = Engine(_config(hold=False, speculation=_NO_GUESSES), programs)
     scheduler = TimerScheduler(programs, engine.timers, engine.tasks.call_done, engine._emit, wait_s, seed)  # pyright: ignore[reportPrivateUsage]
     engine.scheduler = scheduler  # pyright: ignore[reportAttributeAccessIssue]
     return engine
@@ -37,6 +76,9 @@ def timer_engine(programs: Sequence[Program], seed: int, wait_s: float = 0.01) -
 POLICIES: dict[str, MakeEngine] = {
     "timer": timer_engine,
     "greedy": greedy_engine,
+    "hold": holding_engine,
+    "speculate": speculating_engine,
+    ORACLE: oracle_engine,
 }
 """By name, each adding one idea to the one before it."""
 
@@ -68,5 +110,6 @@ class Guesses:
 
 
 def guesses(engine: Engine) -> Guesses:
-    """What an engine says of its guesses. A policy without speculation makes none."""
-    return Guesses()
+    """What an engine says of its guesses: calls that ran ahead of a decision, and which of them were needed."""
+    speculator = engine.speculator
+    return Guesses(speculator.num_speculations, speculator.num_commits, speculator.num_squashes)

@@ -85,7 +85,7 @@ class TimerScheduler:
             self._close(batcher)
         elif len(batcher.open) == 1:
             # The engine hands this kind of timer back through `touch`, whatever its key.
-            batcher.timer = self._timers.set(now_ns + self._wait_ns, TimerKind.PREFETCH, batcher.replica_id)
+            batcher.timer = self._timers.set(now_ns + self._wait_ns, TimerKind.POOL, batcher.replica_id)
 
     def withdraw(self, call: Call) -> None:
         """A call that nobody needs is dropped when its batch is closed."""

@@ -1,0 +1,82 @@
+"""Which guesses are run: weighs, batch by batch, the time that a call run ahead of its decision saves against what it may cost others.
+
+A batch of n calls takes T(n) = b + a*n. A guess that rides along in a batch that runs anyway delays by `a` whoever is in the batch
+and whoever comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile and find
+no other replica idle. Both count only if the guess is wrong: a right one would have taken the time later.
+
+Source: the expected-value rule with failure-weighted cost; the delay by a busy replica is the mean residual time of arrivals at
+rate r, r*T*T/2 for one replica, divided by the square of the number of replicas that take turns.
+"""
+
+from dyorc.engine.cells import Bet, Call
+from dyorc.engine.foresight import Foresight
+from dyorc.engine.replicas import Pool
+from dyorc.engine.speculation import Speculator
+
+_NS_PER_S = 1e9
+
+
+class Bets:
+    """Picks guesses for batches.
+
+    Args:
+        margin: A guess must save so many times of what it is expected to cost.
+    """
+
+    def __init__(self, speculator: Speculator, foresight: Foresight, margin: float) -> None:
+        self._speculator = speculator
+        self._foresight = foresight
+        self._margin = margin
+
+    def fill(self, pool: Pool, calls: list[Call], max_size: int, start_ns: int, now_ns: int) -> None:
+        """Adds guesses to a batch of certain calls, which starts at `start_ns`, as long as that pays."""
+        line = pool.latency.line
+        key = calls[0].batch_key
+        if line is None or pool.guesses.peek(key) is None:
+            return
+        base_s, item_s = line
+        batch_s = base_s + item_s * len(calls)
+        # A call that misses this batch waits for the next one, at least until another replica is free.
+        next_ns = start_ns if pool.num_idle > 1 else pool.next_free_ns(start_ns + int(batch_s * _NS_PER_S))
+        num_delayed = len(calls) + pool.demand.per_s(now_ns) * batch_s / max(1, len(pool.replicas))
+        while len(calls) < max_size and (call := pool.guesses.peek(key)) is not None:
+            probability, known_ns = self._foresight.appraise(call, now_ns)
+            saved_s = (max(known_ns, next_ns) - start_ns) / _NS_PER_S
+            price_s = item_s * num_delayed
+            bet = Bet(probability, batch_s / len(calls), price_s, now_ns)
+            if not self._pays(bet, saved_s) or not self._place(call, bet):
+                return
+            pool.guesses.pop(key)
+            calls.append(call)
+            num_delayed += probability
+            batch_s += item_s
+
+    def alone(self, pool: Pool, max_size: int, now_ns: int) -> list[Call]:
+        """A batch of guesses for an idle replica; empty if that does not pay."""
+        line, first = pool.latency.line, pool.guesses.peek()
+        if line is None or first is None:
+            return []
+        base_s, item_s = line
+        key = first.batch_key
+        size = pool.guesses.count_next(max_size)
+        batch_s = base_s + item_s * size
+        price_s = pool.delay_s(batch_s, now_ns) / size
+        calls: list[Call] = []
+        while len(calls) < size and (call := pool.guesses.peek(key)) is not None:
+            probability, known_ns = self._foresight.appraise(call, now_ns)
+            bet = Bet(probability, batch_s / size, price_s, now_ns)
+            if not self._pays(bet, (known_ns - now_ns) / _NS_PER_S) or not self._place(call, bet):
+                break
+            pool.guesses.pop(key)
+            calls.append(call)
+        return calls
+
+    def _pays(self, bet: Bet, saved_s: float) -> bool:
+        return bet.probability * saved_s > self._margin * (1 - bet.probability) * bet.price_s
+
+    def _place(self, call: Call, bet: Bet) -> bool:
+        """Places a bet if the budgets allow it."""
+        if not self._speculator.can_bet(call, (1 - bet.probability) * bet.share_s):
+            return False
+        self._speculator.place(call, bet)
+        return True

@@ -1,0 +1,57 @@
+"""When values are expected, from what is running and from how long things took before."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dyorc.authoring.workflow import Workflow
+from dyorc.engine.cells import Call, CallState, Cell, CellState
+from dyorc.engine.latency import Average
+
+if TYPE_CHECKING:
+    from dyorc.engine.replicas import Pool
+
+_MAX_LINKS = 16
+"""How long a chain of waiting calls is followed."""
+
+
+class Foresight:
+    """Looks ahead.
+
+    Args:
+        pools: Programs by name; how long a call of each takes is learned there.
+    """
+
+    def __init__(self, pools: "Mapping[str, Pool]") -> None:
+        self._pools = pools
+        self._task_ns: dict[Workflow, Average] = {}
+
+    def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
+        """A task took so long."""
+        average = self._task_ns.get(workflow)
+        if average is None:
+            average = self._task_ns[workflow] = Average()
+        average.add(duration_ns)
+
+    def expected_ns(self, cell: Cell, now_ns: int, max_links: int = _MAX_LINKS) -> int:
+        """When the value of a cell is expected, not before now. Calls that were never seen to end count as if they took no time."""
+        producer = cell.producer
+        if cell.state is not CellState.PENDING or producer is None:
+            return now_ns
+        if not isinstance(producer, Call):
+            average = self._task_ns.get(producer.callee)
+            return now_ns if average is None else max(now_ns, producer.started_ns + int(average.value))
+        if producer.state is not CallState.WAITING:
+            return max(now_ns, producer.expected_ns)
+        start_ns = now_ns
+        if max_links:
+            for argument in producer.arguments:
+                start_ns = max(start_ns, self.expected_ns(argument.cell, now_ns, max_links - 1))
+        return start_ns + int(self._pools[producer.callee.name].sojourn_ns.value)
+
+    def appraise(self, call: Call, now_ns: int) -> tuple[float, int]:
+        """The probability that a call will be needed, and when the last decision that it depends on is expected to be taken."""
+        probability, known_ns = 1.0, now_ns
+        for point, outcome in call.segment.open_points():
+            probability *= point.probabilities.get(outcome, 0.0)
+            known_ns = max(known_ns, self.expected_ns(point.decision.ref.cell, now_ns))
+        return probability, known_ns

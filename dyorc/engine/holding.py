@@ -1,0 +1,75 @@
+"""Calls that are about to be ready, and whether a batch waits for them.
+
+When a batch is sent, the calls that need nothing but its results are foreseen: they will be ready when it ends, which its program's
+T(n) = b + a*n tells. If one replica is idle, n calls are there and m more are foreseen in a time t, then to start at once makes the
+m wait for the whole batch; together both save one b. So holding gains m*(b - t) and costs n*(t + a*m).
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+
+from dyorc.engine.cells import Call, CallState
+from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
+
+_NS_PER_S = 1e9
+_SLACK_NS = 100_000
+"""How much later than expected a batch may end."""
+
+
+def foresee(pools: Mapping[str, Pool], batch: Batch) -> None:
+    """Notes which calls will be ready when a batch ends. Cost: proportional to the calls that wait for it."""
+    at_ns = batch.expected_ns
+    if at_ns is None:
+        return
+    numbers = Counter[str]()
+    for call in batch.calls:
+        for dependent in call.cell.dependents:
+            if isinstance(dependent, Call) and dependent.num_awaited == 1 and not dependent.is_guess:
+                numbers[dependent.callee.name] += dependent.state is CallState.WAITING
+    for name, number in numbers.items():
+        heapq.heappush(pools[name].foreseen, (at_ns, batch.batch_id, number))
+
+
+def held_until_ns(
+    pool: Pool, replica: Replica | None, num_ready: int, deadline_ns: int, batches: Mapping[int, Batch], now_ns: int
+) -> int:
+    """Until when the only free replica waits before it takes the calls that are there; `now_ns` if it does not.
+
+    Args:
+        replica: The one, if it is not idle but about to be.
+        num_ready: Calls that are there.
+        deadline_ns: Of the most urgent of them.
+        batches: In flight.
+    """
+    line = pool.latency.line
+    max_size = pool.program.options.max_batch_size
+    if line is None or num_ready >= max_size:
+        return now_ns
+    until_ns = max(_until_foreseen_ns(pool, num_ready, batches, line, now_ns), _until_even_ns(pool, replica, num_ready, line, now_ns))
+    end_ns = until_ns + (line[0] + line[1] * max_size) * _NS_PER_S
+    return until_ns if end_ns < deadline_ns else now_ns
+
+
+def _until_foreseen_ns(
+    pool: Pool, num_ready: int, batches: Mapping[int, Batch], line: tuple[float, float], now_ns: int
+) -> int:
+    foreseen = pool.foreseen
+    while foreseen and (foreseen[0][1] not in batches or foreseen[0][0] + _SLACK_NS <= now_ns):
+        heapq.heappop(foreseen)
+    if not foreseen:
+        return now_ns
+    at_ns, _, num_foreseen = foreseen[0]
+    base_s, item_s = line
+    wait_s = max(0.0, (at_ns - now_ns) / _NS_PER_S)
+    num_joining = min(num_foreseen, pool.program.options.max_batch_size - num_ready)
+    gains = num_joining * (base_s - wait_s) > num_ready * (wait_s + item_s * num_joining)
+    return at_ns + _SLACK_NS if gains else now_ns
+
+
+def _until_even_ns(pool: Pool, replica: Replica | None, num_ready: int, line: tuple[float, float], now_ns: int) -> int:
+    rate = pool.demand.per_s(now_ns)
+    next_ns = pool.next_free_ns(NEVER_NS, replica)
+    if rate <= 0 or next_ns >= NEVER_NS - 1:
+        return now_ns
+    return max(now_ns, next_ns - int(num_ready * (1 / rate + line[1]) * _NS_PER_S))

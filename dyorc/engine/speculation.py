@@ -1,0 +1,196 @@
+"""When to guess: which outcomes of an open decision are followed, and what may be spent on calls that are not certain.
+
+Three limits keep guesses from doing harm. A call is run ahead of its decision only where the time it is expected to save exceeds
+what others are expected to wait for it (`dyorc.engine.scheduler` weighs that when it forms batches). The device time of wrong
+guesses is bounded by token buckets, one for each workflow and one for all. And an outcome whose calls did not gain anything is not
+followed for a while, then tried again.
+"""
+
+from dyorc.authoring.decisions import Site
+from dyorc.authoring.workflow import Workflow
+from dyorc.config import SpeculationConfig
+from dyorc.engine.cells import Bet, Call, Outcome
+from dyorc.engine.journal import BranchPoint
+from dyorc.engine.prediction import HistoryPredictor, Predictor
+
+_MAX_BREADTH = 4
+"""How many outcomes of one decision are followed."""
+_NUM_TRIALS = 16
+_FIRST_PAUSE = 32
+_MAX_PAUSE = 4096
+_SCORE_RATE = 0.05
+_NS_PER_S = 1e9
+
+
+class Budget:
+    """A token bucket of device time that may be wasted, filled by device time that was of use.
+
+    Attributes:
+        useful_s: Device time of calls that were needed.
+        wasted_s: Device time of calls that turned out not to be.
+        reserved_s: What open bets are expected to waste.
+    """
+
+    __slots__ = ("_burst_s", "_rate", "_tokens_s", "reserved_s", "useful_s", "wasted_s")
+
+    def __init__(self, config: SpeculationConfig) -> None:
+        self._rate = config.max_wasted_ratio / (1 - config.max_wasted_ratio)
+        self._burst_s = self._tokens_s = config.burst_s if config.max_wasted_ratio else 0.0
+        self.useful_s = self.wasted_s = self.reserved_s = 0.0
+
+    def can_waste(self, seconds: float) -> bool:
+        """Whether there is room for a bet that is expected to waste so much."""
+        return self._tokens_s - self.reserved_s >= seconds
+
+    def use(self, seconds: float) -> None:
+        """Device time went to a call that is needed."""
+        self.useful_s += seconds
+        self._tokens_s = min(self._burst_s, self._tokens_s + self._rate * seconds)
+
+    def waste(self, seconds: float) -> None:
+        """Device time went to a call that is not."""
+        self.wasted_s += seconds
+        self._tokens_s -= seconds
+
+
+class _Payoff:
+    """What came of following one outcome of one site: seconds gained for each time it was followed, negative if it cost."""
+
+    __slots__ = ("num_samples", "pause", "score_s", "skips")
+
+    def __init__(self) -> None:
+        self.score_s = 0.0
+        self.num_samples = 0
+        self.pause = _FIRST_PAUSE
+        self.skips = 0
+
+    def add(self, gain_s: float) -> None:
+        self.num_samples += 1
+        self.score_s += max(_SCORE_RATE, 1 / self.num_samples) * (gain_s - self.score_s)
+        if self.num_samples < _NUM_TRIALS:
+            return
+        if self.score_s > 0:
+            self.pause = _FIRST_PAUSE
+        elif not self.skips:
+            self.skips = self.pause
+            self.pause = min(2 * self.pause, _MAX_PAUSE)
+            self.num_samples = 0
+            self.score_s = 0.0
+
+    def skip(self) -> bool:
+        """Whether to leave it this time."""
+        if not self.skips:
+            return False
+        self.skips -= 1
+        return True
+
+
+class Speculator:
+    """Decides what is guessed, keeps count of it, and learns from how it went.
+
+    Attributes:
+        num_speculations: Calls that ran, or began to, before they were certain.
+        num_commits: Those that turned out to be needed.
+        num_squashes: Those that did not.
+        total: The budget of all workflows together.
+    """
+
+    def __init__(self, config: SpeculationConfig, predictor: Predictor | None = None) -> None:
+        self._config = config
+        self._predictor: Predictor = HistoryPredictor() if predictor is None else predictor
+        self._payoffs: dict[tuple[Site, Outcome], _Payoff] = {}
+        self._budgets: dict[Workflow, Budget] = {}
+        self.is_enabled = config.enabled
+        self.total = Budget(config)
+        self.num_speculations = 0
+        self.num_commits = 0
+        self.num_squashes = 0
+
+    def budget(self, workflow: Workflow) -> Budget:
+        """What requests of a workflow may waste."""
+        budget = self._budgets.get(workflow)
+        if budget is None:
+            budget = self._budgets[workflow] = Budget(self._config)
+        return budget
+
+    # Decisions
+
+    def follow(self, point: BranchPoint, depth: int) -> list[Outcome]:
+        """The outcomes under which to go on at an open decision, the likeliest first; none if it does not pay.
+
+        Args:
+            depth: Open decisions that the path has passed before this one.
+        """
+        if not self.is_enabled or depth >= self._config.max_depth or point.context is None:
+            return []
+        least = self._config.min_probability
+        reach = point.segment.probability()
+        if reach < least:
+            return []
+        chosen: list[Outcome] = []
+        for outcome, probability in self._predictor.predict(point.decision, point.context).items():
+            if reach * probability < least or len(chosen) == _MAX_BREADTH:
+                break
+            payoff = self._payoffs.get((point.decision.site, outcome))
+            if payoff is None or probability >= 1 or not payoff.skip():
+                point.probabilities[outcome] = probability
+                chosen.append(outcome)
+        return chosen
+
+    def learn_outcome(self, point: BranchPoint) -> None:
+        """A decision that was open has been taken."""
+        if self.is_enabled and point.context is not None and point.error is None:
+            self._predictor.observe(point.decision, point.context, point.outcome)
+
+    def learn_payoff(self, site: Site, outcome: Outcome, gain_s: float) -> None:
+        """An outcome was followed before it was known, and gained or cost so much."""
+        payoff = self._payoffs.get((site, outcome))
+        if payoff is None:
+            if len(self._payoffs) > 10_000:
+                self._payoffs.clear()
+            payoff = self._payoffs[site, outcome] = _Payoff()
+        payoff.add(gain_s)
+
+    # Device time
+
+    def can_bet(self, call: Call, waste_s: float) -> bool:
+        """Whether the budgets have room for a call that is expected to waste so much."""
+        return self.total.can_waste(waste_s) and call.segment.task.request.budget.can_waste(waste_s)
+
+    def place(self, call: Call, bet: Bet) -> None:
+        """A call is run before it is certain."""
+        call.bet = bet
+        self.num_speculations += 1
+        waste_s = (1 - bet.probability) * bet.share_s
+        self.total.reserved_s += waste_s
+        call.segment.task.request.budget.reserved_s += waste_s
+
+    def use(self, call: Call, share_s: float) -> None:
+        """A call that is needed takes so much device time."""
+        self.total.use(share_s)
+        call.segment.task.request.budget.use(share_s)
+
+    def win(self, call: Call, now_ns: int) -> float:
+        """A call that was bet on is needed. Gives what that gained, in seconds."""
+        bet = self._settle(call)
+        self.num_commits += 1
+        self.use(call, bet.share_s)
+        return (now_ns - bet.placed_ns) / _NS_PER_S
+
+    def lose(self, call: Call) -> float:
+        """A call that was bet on is not needed. Gives what that cost, in seconds."""
+        bet = self._settle(call)
+        self.num_squashes += 1
+        self.total.waste(bet.share_s)
+        call.segment.task.request.budget.waste(bet.share_s)
+        return bet.price_s
+
+    def _settle(self, call: Call) -> Bet:
+        bet = call.bet
+        if bet is None:
+            raise AssertionError(f"{call!r} was not bet on")
+        call.bet = None
+        waste_s = (1 - bet.probability) * bet.share_s
+        self.total.reserved_s -= waste_s
+        call.segment.task.request.budget.reserved_s -= waste_s
+        return bet

@@ -10,7 +10,7 @@ rate r, r*T*T/2 for one replica, divided by the square of the number of replicas
 
 from dyorc.engine.cells import Bet, Call
 from dyorc.engine.foresight import Foresight
-from dyorc.engine.replicas import Pool
+from dyorc.engine.replicas import Pool, Replica
 from dyorc.engine.speculation import Speculator
 
 _NS_PER_S = 1e9
@@ -28,8 +28,14 @@ class Bets:
         self._foresight = foresight
         self._margin = margin
 
-    def fill(self, pool: Pool, calls: list[Call], max_size: int, start_ns: int, now_ns: int) -> None:
-        """Adds guesses to a batch of certain calls, which starts at `start_ns`, as long as that pays."""
+    def fill(
+        self, pool: Pool, replica: Replica | None, calls: list[Call], max_size: int, start_ns: int, now_ns: int
+    ) -> None:
+        """Adds guesses to a batch of certain calls, which starts at `start_ns`, as long as that pays.
+
+        Args:
+            replica: That takes the batch, if it is not idle.
+        """
         line = pool.latency.line
         key = calls[0].batch_key
         if line is None or pool.guesses.peek(key) is None:
@@ -37,14 +43,14 @@ class Bets:
         base_s, item_s = line
         batch_s = base_s + item_s * len(calls)
         # A call that misses this batch waits for the next one, at least until another replica is free.
-        next_ns = start_ns if pool.num_idle > 1 else pool.next_free_ns(start_ns + int(batch_s * _NS_PER_S))
+        next_ns = start_ns if pool.num_idle > 1 else pool.next_free_ns(start_ns + int(batch_s * _NS_PER_S), replica)
         num_delayed = len(calls) + pool.demand.per_s(now_ns) * batch_s / max(1, len(pool.replicas))
         while len(calls) < max_size and (call := pool.guesses.peek(key)) is not None:
             probability, known_ns = self._foresight.appraise(call, now_ns)
             saved_s = (max(known_ns, next_ns) - start_ns) / _NS_PER_S
             price_s = item_s * num_delayed
-            bet = Bet(probability, batch_s / len(calls), price_s, now_ns)
-            if not self._pays(bet, saved_s) or not self._place(call, bet):
+            bet = Bet(probability, saved_s, batch_s / len(calls), price_s)
+            if not self._pays(bet) or not self._place(call, bet):
                 return
             pool.guesses.pop(key)
             calls.append(call)
@@ -64,15 +70,15 @@ class Bets:
         calls: list[Call] = []
         while len(calls) < size and (call := pool.guesses.peek(key)) is not None:
             probability, known_ns = self._foresight.appraise(call, now_ns)
-            bet = Bet(probability, batch_s / size, price_s, now_ns)
-            if not self._pays(bet, (known_ns - now_ns) / _NS_PER_S) or not self._place(call, bet):
+            bet = Bet(probability, (known_ns - now_ns) / _NS_PER_S, batch_s / size, price_s)
+            if not self._pays(bet) or not self._place(call, bet):
                 break
             pool.guesses.pop(key)
             calls.append(call)
         return calls
 
-    def _pays(self, bet: Bet, saved_s: float) -> bool:
-        return bet.probability * saved_s > self._margin * (1 - bet.probability) * bet.price_s
+    def _pays(self, bet: Bet) -> bool:
+        return bet.probability * bet.saved_s > self._margin * (1 - bet.probability) * bet.price_s
 
     def _place(self, call: Call, bet: Bet) -> bool:
         """Places a bet if the budgets allow it."""

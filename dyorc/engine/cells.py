@@ -131,17 +131,18 @@ class Bet:
 
     Attributes:
         probability: That it would be needed.
+        saved_s: How much sooner its result was expected than without the bet, in seconds.
         share_s: Its part of its batch's expected time, in seconds.
         price_s: What others were expected to wait longer for it in all, in seconds, if it was for nothing.
     """
 
-    __slots__ = ("placed_ns", "price_s", "probability", "share_s")
+    __slots__ = ("price_s", "probability", "saved_s", "share_s")
 
-    def __init__(self, probability: float, share_s: float, price_s: float, placed_ns: int) -> None:
+    def __init__(self, probability: float, saved_s: float, share_s: float, price_s: float) -> None:
         self.probability = probability
+        self.saved_s = saved_s
         self.share_s = share_s
         self.price_s = price_s
-        self.placed_ns = placed_ns
 
 
 class Call:

@@ -72,4 +72,7 @@ def _until_even_ns(pool: Pool, replica: Replica | None, num_ready: int, line: tu
     next_ns = pool.next_free_ns(NEVER_NS, replica)
     if rate <= 0 or next_ns >= NEVER_NS - 1:
         return now_ns
-    return max(now_ns, next_ns - int(num_ready * (1 / rate + line[1]) * _NS_PER_S))
+    end_ns = now_ns + int((line[0] + line[1] * num_ready) * _NS_PER_S)
+    after_ns = max(0, end_ns - max(next_ns, pool.last_free_ns))
+    spare_ns = (next_ns - now_ns) - after_ns - int(num_ready / rate * _NS_PER_S)
+    return now_ns + max(0, spare_ns // 2)

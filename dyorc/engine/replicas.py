@@ -80,6 +80,7 @@ class Pool:
         sojourn_ns: What a call takes from the time that its inputs are there.
         demand: Calls that run, guesses counted by their probability.
         foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
+        last_free_ns: When the last of the busy replicas is expected to be free.
         held_until_ns: Until when an idle replica waits for them.
         load_error: Why replicas cannot be had, while that is so.
     """
@@ -93,6 +94,7 @@ class Pool:
         self.sojourn_ns = Average()
         self.demand = Rate()
         self.foreseen: list[tuple[int, int, float]] = []
+        self.last_free_ns = 0
         self.held_until_ns = 0
         self.replicas: dict[str, Replica] = {}
         self.idle: dict[str, dict[str, Replica]] = {}

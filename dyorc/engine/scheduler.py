@@ -304,7 +304,7 @@ class Scheduler:
         else:
             reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
         if not is_retry and len(pool.guesses):
-            self._bets.fill(pool, calls, max_size, start_ns, now_ns)
+            self._bets.fill(pool, replica, calls, max_size, start_ns, now_ns)
         self._dispatch(pool, replica or pool.place(calls), calls, reason, now_ns)
         return True
 
@@ -332,7 +332,7 @@ class Scheduler:
         if first is None:
             return False
         deadline_ns = first.segment.task.request.order[0]
-        until_ns = held_until_ns(pool, replica, len(pool.queue) or len(pool.guesses), deadline_ns, self.batches, now_ns)
+        until_ns = held_until_ns(pool, replica, len(pool.queue) + len(pool.guesses), deadline_ns, self.batches, now_ns)
         if until_ns <= now_ns:
             return False
         pool.held_until_ns = until_ns
@@ -372,6 +372,8 @@ class Scheduler:
     def _account(self, pool: Pool, batch: Batch, duration_s: float, now_ns: int) -> None:
         """Notes for each call of a batch that it runs, until when, and what it takes of the device's time."""
         share_s = duration_s / len(batch.calls)
+        if batch.expected_ns is not None:
+            pool.last_free_ns = max(pool.last_free_ns, batch.expected_ns)
         expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns
         demand = 0.0
         for call in batch.calls:

@@ -19,7 +19,6 @@ _NUM_TRIALS = 16
 _FIRST_PAUSE = 32
 _MAX_PAUSE = 4096
 _SCORE_RATE = 0.05
-_NS_PER_S = 1e9
 
 
 class Budget:
@@ -170,12 +169,12 @@ class Speculator:
         self.total.use(share_s)
         call.segment.task.request.budget.use(share_s)
 
-    def win(self, call: Call, now_ns: int) -> float:
+    def win(self, call: Call) -> float:
         """A call that was bet on is needed. Gives what that gained, in seconds."""
         bet = self._settle(call)
         self.num_commits += 1
         self.use(call, bet.share_s)
-        return (now_ns - bet.placed_ns) / _NS_PER_S
+        return bet.saved_s
 
     def lose(self, call: Call) -> float:
         """A call that was bet on is not needed. Gives what that cost, in seconds."""

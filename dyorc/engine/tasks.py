@@ -426,7 +426,7 @@ class TaskRunner:
                     gain_s += self._commit(entry.journal)
                     continue
                 if entry.bet is not None:
-                    gain_s += self._speculator.win(entry, self._now_ns)
+                    gain_s += self._speculator.win(entry)
                 entry.is_guess = False
                 if entry.state is CallState.GUESSED:
                     self._commit_call(entry)

@@ -20,7 +20,7 @@ class SpeculationConfig(_Section):
     """How many open decisions one path of a workflow may have guessed."""
     min_probability: float = Field(default=0.1, ge=0, le=1)
     """Work that is less likely to be needed is not made ready."""
-    max_wasted_ratio: float = Field(default=0.25, ge=0, lt=1)
+    max_wasted_ratio: float = Field(default=0.3, ge=0, lt=1)
     """The part of the device time that may go to wrong guesses, for each workflow and in all."""
     margin: float = Field(default=1.0, ge=0)
     """How many times its expected cost to others a guess must be expected to save."""

@@ -28,9 +28,7 @@ class Bets:
         self._foresight = foresight
         self._margin = margin
 
-    def fill(
-        self, pool: Pool, replica: Replica | None, calls: list[Call], max_size: int, start_ns: int, now_ns: int
-    ) -> None:
+    def fill(self, pool: Pool, replica: Replica | None, calls: list[Call], max_size: int, start_ns: int, now_ns: int) -> None:
         """Adds guesses to a batch of certain calls, which starts at `start_ns`, as long as that pays.
 
         Args:

@@ -46,14 +46,14 @@ def held_until_ns(
     max_size = pool.program.options.max_batch_size
     if line is None or num_ready >= max_size:
         return now_ns
-    until_ns = max(_until_foreseen_ns(pool, num_ready, batches, line, now_ns), _until_even_ns(pool, replica, num_ready, line, now_ns))
+    until_ns = max(
+        _until_foreseen_ns(pool, num_ready, batches, line, now_ns), _until_even_ns(pool, replica, num_ready, line, now_ns)
+    )
     end_ns = until_ns + (line[0] + line[1] * max_size) * _NS_PER_S
     return until_ns if end_ns < deadline_ns else now_ns
 
 
-def _until_foreseen_ns(
-    pool: Pool, num_ready: int, batches: Mapping[int, Batch], line: tuple[float, float], now_ns: int
-) -> int:
+def _until_foreseen_ns(pool: Pool, num_ready: int, batches: Mapping[int, Batch], line: tuple[float, float], now_ns: int) -> int:
     foreseen = pool.foreseen
     while foreseen and (foreseen[0][1] not in batches or foreseen[0][0] + _SLACK_NS <= now_ns):
         heapq.heappop(foreseen)

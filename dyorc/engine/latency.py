@@ -97,10 +97,11 @@ class Rate:
         self._last_ns = now_ns
 
     def per_s(self, now_ns: int) -> float:
-        """The rate. In the first moments the time that has passed counts as the window."""
+        """The rate; 0 until a tenth of the window has passed, for one burst tells nothing."""
         if self._from_ns is None:
             return 0.0
         age_s = (now_ns - self._from_ns) / 1e9
+        if age_s < 0.1 * self._window_s:
+            return 0.0
         filled_s = self._window_s * -math.expm1(-age_s / self._window_s)
-        faded = self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9))
-        return faded / max(filled_s, 0.05 * self._window_s)
+        return self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9)) / filled_s

@@ -15,10 +15,10 @@ from dyorc.engine.prediction import HistoryPredictor, Predictor
 
 _MAX_BREADTH = 4
 """How many outcomes of one decision are followed."""
-_NUM_TRIALS = 16
+_NUM_TRIALS = 64
 _FIRST_PAUSE = 32
-_MAX_PAUSE = 4096
-_SCORE_RATE = 0.05
+_MAX_PAUSE = 1024
+_SCORE_RATE = 0.02
 
 
 class Budget:

@@ -222,7 +222,8 @@ class World:
         assert not self.stored
         assert not self.in_flight
         assert not self.engine.deadlines
-        assert all(not len(pool.queue) for pool in self.engine.scheduler.pools.values())
+        assert all(not len(pool.queue) and not len(pool.guesses) for pool in self.engine.scheduler.pools.values())
+        assert abs(self.engine.speculator.total.reserved_s) < 1e-9
 
     # How it works
 

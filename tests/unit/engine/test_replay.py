@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dyorc
-from dyorc.config import EngineConfig
+from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.errors import NondeterministicWorkflowError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, cascade, double, is_large, scale
@@ -27,7 +27,8 @@ def _restart() -> None:
 
 
 def world_with(max_determinism_checks: int = 3) -> World:
-    world = World([add_one, double, scale], EngineConfig(max_determinism_checks=max_determinism_checks))
+    never = SpeculationConfig(enabled=False)  # a guess runs a workflow again, too
+    world = World([add_one, double, scale], EngineConfig(max_determinism_checks=max_determinism_checks, speculation=never))
     for program in world.programs:
         world.join(program)
     return world

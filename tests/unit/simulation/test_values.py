@@ -137,4 +137,4 @@ def test_the_oracle_knows_nothing_of_a_value_that_is_not_there() -> None:
     root = engine.tasks.requests[1].root
     assert root is not None
 
-    assert Oracle().value(root.entries[0].cell) is None
+    assert Oracle().value(next(root.entries()).cell) is None

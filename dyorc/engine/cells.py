@@ -30,18 +30,18 @@ class Cell:
     Attributes:
         producer: The call or task that fills it; None for an input.
         tensors: Its tensors, once READY.
-        arrays: Their contents, for the workflow's own eyes, once they are at hand.
+        is_at_hand: Whether the workflow can look at their contents.
         error: Why there is no value, once FAILED.
         dependents: Who is told when it settles.
     """
 
-    __slots__ = ("arrays", "dependents", "error", "is_at_hand", "producer", "state", "tensors")
+    __slots__ = ("_arrays", "dependents", "error", "is_at_hand", "producer", "state", "tensors")
 
     def __init__(self, producer: "Call | Task | None" = None) -> None:
         self.producer = producer
         self.state = CellState.PENDING
         self.tensors: tuple[TensorRef, ...] = ()
-        self.arrays: tuple[Any, ...] = ()
+        self._arrays: tuple[Any, ...] | None = None
         self.is_at_hand = False
         self.error: DyOrcError | None = None
         self.dependents: list[Call | Waiter] = []
@@ -57,17 +57,22 @@ class Cell:
         """The value is there. Tensors that carry their data can be looked at right away."""
         self.state = CellState.READY
         self.tensors = tensors
-        arrays: list[Any] = []
         for tensor in tensors:
             if tensor.data is None:
                 return
-            arrays.append(apply_views(tensor.data, tensor.views) if tensor.views else tensor.data)
-        self.show(tuple(arrays))
+        self.is_at_hand = True
 
     def show(self, arrays: tuple[Any, ...]) -> None:
         """The contents are at hand."""
-        self.arrays = tuple(read_only(array) for array in arrays)
+        self._arrays = tuple(read_only(array) for array in arrays)
         self.is_at_hand = True
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The contents, for the workflow's own eyes, once they are at hand."""
+        if self._arrays is None:
+            self._arrays = tuple(read_only(apply_views(tensor.data, tensor.views)) for tensor in self.tensors)
+        return self._arrays
 
     def __repr__(self) -> str:
         return f"<{self.state.name.lower()} result of {self.producer!r}>" if self.producer else "<input>"

@@ -31,6 +31,8 @@ from dyorc.engine.timers import Timer, TimerKind, Timers
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
 from dyorc.tensor import stored_ids
 
+_ENDS = (AnswerRequest, FailRequest)
+
 
 class Engine:
     """Decides what runs, with whom, where and when.
@@ -160,7 +162,7 @@ class Engine:
         self.scheduler.commit(call)
 
     def _emit(self, action: Action) -> None:
-        if isinstance(action, AnswerRequest | FailRequest):
+        if isinstance(action, _ENDS):
             timer = self.deadlines.pop(action.request_id, None)
             if timer is not None:
                 self.timers.cancel(timer)

@@ -252,7 +252,8 @@ class Path:
 
     def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
         """Takes down a call: from the journal if it knows it, else as a new entry."""
-        arguments = tuple(_argument(callee, spec, value) for spec, value in zip(callee.signature.inputs, tensors, strict=True))
+        signature = callee.signature
+        arguments = tuple([_argument(callee, spec, value) for spec, value in zip(signature.inputs, tensors, strict=True)])
         entries = self.segment.entries
         if self._cursor < len(entries):
             entry = entries[self._cursor]
@@ -268,7 +269,7 @@ class Path:
             entries.append(entry)
             self.issued.append(entry)
         self._cursor += 1
-        return Ref(entry.cell, callee.signature.outputs)
+        return Ref(entry.cell, signature.outputs)
 
     def _refuse(self, error: WorkflowError) -> WorkflowError:
         """Remembers an error that ends the run even if the workflow's code catches it: the journal knows nothing of that call."""
@@ -283,7 +284,7 @@ class Path:
                 parts = tuple(Ref(value.cell, value.outputs, at) for at in range(len(outputs.tensors)))
             else:
                 parts = outputs.flatten(value, f"workflow {workflow.name!r}")
-            result = tuple(_argument(workflow, spec, part) for spec, part in zip(outputs.tensors, parts, strict=True))
+            result = tuple([_argument(workflow, spec, part) for spec, part in zip(outputs.tensors, parts, strict=True)])
         except WorkflowError as error:
             return Raised(error)
         except Exception as error:

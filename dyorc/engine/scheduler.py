@@ -379,12 +379,9 @@ class Scheduler:
         for call in batch.calls:
             call.state = CallState.RUNNING
             call.expected_ns = expected_ns
-            if call.bet is not None:
-                demand += call.bet.probability
-            else:
-                demand += 1
-                if self._speculator.is_enabled:
-                    self._speculator.use(call, share_s)
+            demand += 1 if call.bet is None else call.bet.probability
+        if self._speculator.is_enabled:
+            self._speculator.use([call for call in batch.calls if call.bet is None], share_s)
         pool.demand.add(demand, now_ns)
 
     def _start(self, batch: Batch, now_ns: int) -> None:

@@ -6,6 +6,9 @@ guesses is bounded by token buckets, one for each workflow and one for all. And 
 followed for a while, then tried again.
 """
 
+from collections import Counter
+from collections.abc import Iterable
+
 from dyorc.authoring.decisions import Site
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
@@ -17,8 +20,11 @@ _MAX_BREADTH = 4
 """How many outcomes of one decision are followed."""
 _NUM_TRIALS = 64
 _FIRST_PAUSE = 32
+_MAX_PAYOFFS = 10_000
 _MAX_PAUSE = 1024
 _SCORE_RATE = 0.02
+_FOLLOW_COST_S = 50e-6
+"""What the orchestrator itself needs to follow an outcome, and to run the workflow again if it was wrong."""
 
 
 class Budget:
@@ -53,35 +59,49 @@ class Budget:
 
 
 class _Payoff:
-    """What came of following one outcome of one site: seconds gained for each time it was followed, negative if it cost."""
+    """What came of following one outcome of one site: seconds gained for each time it was followed, negative if it cost.
 
-    __slots__ = ("num_samples", "pause", "score_s", "skips")
+    It is followed a number of times on trial; then always, as long as it gains. If it does not, it is left alone for a while.
+    """
+
+    __slots__ = ("num_followed", "num_samples", "pause", "score_s", "skips")
 
     def __init__(self) -> None:
         self.score_s = 0.0
+        self.num_followed = 0
         self.num_samples = 0
         self.pause = _FIRST_PAUSE
         self.skips = 0
 
+    def allows(self) -> bool:
+        """Whether to follow it this time."""
+        if self.skips:
+            self.skips -= 1
+            return False
+        self.num_followed += 1
+        if self.num_followed > _NUM_TRIALS and self.score_s <= 0:
+            # Results are still to come, and some may never: a request may be cancelled.
+            self.skips, self.num_followed = _NUM_TRIALS, _NUM_TRIALS // 2
+            return False
+        return True
+
     def add(self, gain_s: float) -> None:
+        """It was followed, and gained so much."""
         self.num_samples += 1
         self.score_s += max(_SCORE_RATE, 1 / self.num_samples) * (gain_s - self.score_s)
         if self.num_samples < _NUM_TRIALS:
             return
         if self.score_s > 0:
+            self.skips = 0
             self.pause = _FIRST_PAUSE
-        elif not self.skips:
-            self.skips = self.pause
-            self.pause = min(2 * self.pause, _MAX_PAUSE)
-            self.num_samples = 0
-            self.score_s = 0.0
+        else:
+            self._pause()
 
-    def skip(self) -> bool:
-        """Whether to leave it this time."""
-        if not self.skips:
-            return False
-        self.skips -= 1
-        return True
+    def _pause(self) -> None:
+        self.skips = self.pause
+        self.pause = min(2 * self.pause, _MAX_PAUSE)
+        self.num_followed = self.num_samples = 0
+        self.score_s = 0.0
 
 
 class Speculator:
@@ -130,8 +150,7 @@ class Speculator:
         for outcome, probability in self._predictor.predict(point.decision, point.context).items():
             if reach * probability < least or len(chosen) == _MAX_BREADTH:
                 break
-            payoff = self._payoffs.get((point.decision.site, outcome))
-            if payoff is None or probability >= 1 or not payoff.skip():
+            if probability >= 1 or self._payoff(point.decision.site, outcome).allows():
                 point.probabilities[outcome] = probability
                 chosen.append(outcome)
         return chosen
@@ -143,12 +162,15 @@ class Speculator:
 
     def learn_payoff(self, site: Site, outcome: Outcome, gain_s: float) -> None:
         """An outcome was followed before it was known, and gained or cost so much."""
+        self._payoff(site, outcome).add(gain_s - _FOLLOW_COST_S)
+
+    def _payoff(self, site: Site, outcome: Outcome) -> _Payoff:
         payoff = self._payoffs.get((site, outcome))
         if payoff is None:
-            if len(self._payoffs) > 10_000:
+            if len(self._payoffs) > _MAX_PAYOFFS:
                 self._payoffs.clear()
             payoff = self._payoffs[site, outcome] = _Payoff()
-        payoff.add(gain_s)
+        return payoff
 
     # Device time
 
@@ -164,16 +186,17 @@ class Speculator:
         self.total.reserved_s += waste_s
         call.segment.task.request.budget.reserved_s += waste_s
 
-    def use(self, call: Call, share_s: float) -> None:
-        """A call that is needed takes so much device time."""
-        self.total.use(share_s)
-        call.segment.task.request.budget.use(share_s)
+    def use(self, calls: Iterable[Call], share_s: float) -> None:
+        """Calls that are needed take so much device time each."""
+        for budget, number in Counter([call.segment.task.request.budget for call in calls]).items():
+            budget.use(number * share_s)
+            self.total.use(number * share_s)
 
     def win(self, call: Call) -> float:
         """A call that was bet on is needed. Gives what that gained, in seconds."""
         bet = self._settle(call)
         self.num_commits += 1
-        self.use(call, bet.share_s)
+        self.use([call], bet.share_s)
         return bet.saved_s
 
     def lose(self, call: Call) -> float:

@@ -282,13 +282,13 @@ class TaskRunner:
 
     def _make_ready(self, call: Call) -> None:
         """All inputs of a call are there, or one has failed."""
-        failure = next((a.cell.error for a in call.arguments if a.cell.error is not None), None)
-        if failure is not None:
-            self.call_failed(call, failure)
-            return
+        for argument in call.arguments:
+            if argument.cell.error is not None:
+                self.call_failed(call, argument.cell.error)
+                return
         program = call.callee
         try:
-            call.operands = tuple(argument.resolve() for argument in call.arguments)
+            call.operands = tuple([argument.resolve() for argument in call.arguments])
             program.signature.check_inputs(call.operands)
             call.batch_key = program.batch_keys.key(call.operands, call.statics)
         except Exception as error:  # whatever a view or a shape is about, it is this call's alone
@@ -300,13 +300,13 @@ class TaskRunner:
         """The tensors of a task's result are all there, or one has failed."""
         if task.state is not TaskState.RETURNED:
             return
-        failure = next((a.cell.error for a in task.result if a.cell.error is not None), None)
-        if failure is not None:
-            self._end_with_error(task, failure)
-            return
+        for argument in task.result:
+            if argument.cell.error is not None:
+                self._end_with_error(task, argument.cell.error)
+                return
         where = f"workflow {task.callee.name!r} returned"
         try:
-            tensors = tuple(argument.resolve() for argument in task.result)
+            tensors = tuple([argument.resolve() for argument in task.result])
             sizes: dict[str, tuple[int, str]] = {}
             for spec, tensor in zip(task.callee.signature.outputs.tensors, tensors, strict=True):
                 spec.check(tensor.dtype, tensor.shape, sizes, where)
@@ -373,6 +373,9 @@ class TaskRunner:
         followed = dict(point.branches)
         point.take()
         self._speculator.learn_outcome(point)
+        if not followed:
+            self.runnable.extend(path for path in task.paths if path.undecided is point)
+            return
         taken = point.branches[point.outcome]
         is_held = self._sort_paths(point)
         gains_s = dict.fromkeys(followed, 0.0)

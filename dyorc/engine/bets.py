@@ -1,8 +1,9 @@
-"""Which guesses are run: weighs, batch by batch, the time that a call run ahead of its decision saves against what it may cost others.
+"""Which guesses are run: weighs, batch by batch, the time that a call saves if it runs ahead of its decision against what it may
+cost others.
 
-A batch of n calls takes T(n) = b + a*n. A guess that rides along in a batch that runs anyway delays by `a` whoever is in the batch
-and whoever comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile and find
-no other replica idle. Both count only if the guess is wrong: a right one would have taken the time later.
+A batch of n calls takes T(n) = b + a*n. A guess that rides along in a batch that runs anyway delays by `a` whoever is in the
+batch and whoever comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile
+and find no other replica idle. Both count only if the guess is wrong: a right one would have taken the time later.
 
 Source: the expected-value rule with failure-weighted cost; the delay by a busy replica is the mean residual time of arrivals at
 rate r, r*T*T/2 for one replica, divided by the square of the number of replicas that take turns.

@@ -128,7 +128,7 @@ class CallState(Enum):
 
 
 Order: TypeAlias = tuple[int, int, int]
-"""Deadline (ns), minus the priority, arrival number: smaller goes first. For guesses: their unlikelihood instead of the deadline."""
+"""Deadline (ns), minus the priority, arrival number: smaller goes first. For guesses: minus the probability, then these."""
 
 
 class Bet:

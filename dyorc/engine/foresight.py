@@ -33,7 +33,7 @@ class Foresight:
         average.add(duration_ns)
 
     def expected_ns(self, cell: Cell, now_ns: int, max_links: int = _MAX_LINKS) -> int:
-        """When the value of a cell is expected, not before now. Calls that were never seen to end count as if they took no time."""
+        """When the value of a cell is expected, not before now. What was never seen to end counts as if it took no time."""
         producer = cell.producer
         if cell.state is not CellState.PENDING or producer is None:
             return now_ns

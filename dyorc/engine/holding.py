@@ -1,8 +1,16 @@
 """Calls that are about to be ready, and whether a batch waits for them.
 
-When a batch is sent, the calls that need nothing but its results are foreseen: they will be ready when it ends, which its program's
-T(n) = b + a*n tells. If one replica is idle, n calls are there and m more are foreseen in a time t, then to start at once makes the
-m wait for the whole batch; together both save one b. So holding gains m*(b - t) and costs n*(t + a*m).
+When a batch is sent, the calls that need nothing but its results are *foreseen*: they will be ready when it ends, which its
+program's T(n) = b + a*n tells. If one replica is idle, n calls are there and m more are foreseen in a time t, then to start at
+once makes the m wait for the whole batch; together both save one b. So holding gains m*(b - t) and costs n*(t + a*m).
+
+Other calls are only expected, at the rate r at which they came lately. Replicas that take what is there as soon as they are
+idle end up in a bunch, as buses do: one takes what has piled up, the next ones find a call or two, and all are busy when the
+rest arrive. So the last idle replica waits until the gap before the next one is free is shared evenly: with g the time until
+then, h the time from the last other replica's end to its own if it started now, it starts when n >= r*(g - h).
+
+Source: holding control of bus lines (Daganzo, "A headway-based approach to eliminate bus bunching", Transportation Research B
+2009).
 """
 
 import heapq
@@ -17,8 +25,8 @@ _SLACK_NS = 100_000
 """How much later than expected a batch may end."""
 
 
-def foresee(pools: Mapping[str, Pool], batch: Batch) -> None:
-    """Notes which calls will be ready when a batch ends. Cost: proportional to the calls that wait for it."""
+def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch]) -> None:
+    """Notes which calls will be ready when a batch, the last of those in flight, ends. Cost: proportional to those calls."""
     at_ns = batch.expected_ns
     if at_ns is None:
         return
@@ -28,7 +36,11 @@ def foresee(pools: Mapping[str, Pool], batch: Batch) -> None:
             if isinstance(dependent, Call) and dependent.num_awaited == 1 and not dependent.is_guess:
                 numbers[dependent.callee.name] += dependent.state is CallState.WAITING
     for name, number in numbers.items():
-        heapq.heappush(pools[name].foreseen, (at_ns, batch.batch_id, number))
+        foreseen = pools[name].foreseen
+        heapq.heappush(foreseen, (at_ns, batch.batch_id, number))
+        if len(foreseen) > 2 * len(batches) + 64:
+            foreseen[:] = [entry for entry in foreseen if entry[1] in batches]
+            heapq.heapify(foreseen)
 
 
 def held_until_ns(

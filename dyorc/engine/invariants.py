@@ -158,8 +158,10 @@ def prefetches_have_timers(engine: Engine) -> None:
 
 def nothing_is_left_undone(engine: Engine) -> None:
     """Between two events no task is runnable and no result is on its way."""
-    if engine.tasks.runnable or engine.tasks.settled:
-        raise InvariantError(f"runnable: {list(engine.tasks.runnable)}, not passed on: {list(engine.tasks.settled)}")
+    if engine.tasks.waiting.runnable or engine.tasks.waiting.settled:
+        raise InvariantError(
+            f"runnable: {list(engine.tasks.waiting.runnable)}, not passed on: {list(engine.tasks.waiting.settled)}"
+        )
 
 
 def requests_can_progress(engine: Engine) -> None:
@@ -169,7 +171,7 @@ def requests_can_progress(engine: Engine) -> None:
         for entry in _entries(request):
             if is_unfinished(entry):
                 told.update(entry.cell.dependents)
-    told.update(waiter for waiters in engine.tasks.fetch_waiters.values() for waiter in waiters)
+    told.update(waiter for waiters in engine.tasks.waiting.fetch_waiters.values() for waiter in waiters)
     for request in engine.tasks.requests.values():
         if request.root is None or request.root.is_live == request.is_answered:
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")

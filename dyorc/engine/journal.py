@@ -133,7 +133,7 @@ class Segment:
 
     def below(self) -> "Iterator[Segment]":
         """This segment and all that follow it."""
-        pending = [self]
+        pending: list[Segment] = [self]
         while pending:
             segment = pending.pop()
             yield segment
@@ -146,7 +146,7 @@ class Segment:
         return end.branches[end.outcome] if isinstance(end, BranchPoint) and end.is_resolved else None
 
     def open_points(self) -> Iterator[tuple[BranchPoint, Outcome]]:
-        """The open decisions that it depends on, also those that led to its task, the last first; each with the outcome it needs."""
+        """The open decisions that it depends on, also those that led to its task, the last first; each with its outcome."""
         segment = self
         while not segment.is_certain:
             point = segment.origin

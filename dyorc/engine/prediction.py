@@ -1,8 +1,8 @@
 """Predicts how decisions will turn out, from how they turned out before.
 
-As branch predictors do, by site and path history: how often the run has been at this site, and its last outcomes. So the turns of a
-loop have their own odds each. A context keeps a Dirichlet posterior with exponential decay, which follows drift; contexts that have
-been seen little lean on the site's overall distribution, and that on a neutral prior or the author's hint.
+As branch predictors do, by site and path history: how often the run has been at this site, and its last outcomes. So the turns
+of a loop have their own odds each. A context keeps a Dirichlet posterior with exponential decay, which follows drift; contexts
+that have been seen little lean on the site's overall distribution, and that on a neutral prior or the author's hint.
 
 Source: two-level branch prediction (Yeh and Patt, MICRO 1991); the shrinkage of a context towards its site is the mean of a
 hierarchical Dirichlet model.

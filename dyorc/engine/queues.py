@@ -86,9 +86,9 @@ class CallQueue:
 
     def peek(self, key: BatchKey | None = None) -> Call | None:
         """The first call of a lane, or of all, leaving groups to be tried again aside; None if there is none."""
-        if key is None:
-            key = self._front()
-        lane = self._lanes.get(key) if key is not None else None
+        if key is None and (key := self._front()) is None:
+            return None
+        lane = self._lanes.get(key)
         while lane:
             if lane[0][2].state is self._state:
                 return lane[0][2]
@@ -152,3 +152,7 @@ class CallQueue:
         else:
             del self._lanes[key]
             self._num_withdrawn.pop(key, None)
+        if len(self._fronts) > 2 * len(self._lanes) + 64:
+            # Outdated entries leave when they come to the top, which nobody looks at while one lane is drained by `pop`.
+            self._fronts = [(*lane[0][:2], key) for key, lane in self._lanes.items()]
+            heapq.heapify(self._fronts)

@@ -157,7 +157,7 @@ class Pool:
         return None
 
     def next_free_ns(self, otherwise_ns: int, but: Replica | None = None) -> int:
-        """When a busy replica, `but` one left aside, can be sent a batch at the earliest; `otherwise_ns` if nobody knows sooner."""
+        """When a busy replica other than `but` can be sent a batch at the earliest; `otherwise_ns` if nobody knows sooner."""
         replica = self.soonest_prefetch()
         if replica is not None and replica is but:
             first = heapq.heappop(self._prefetchable)

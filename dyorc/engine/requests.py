@@ -110,6 +110,11 @@ class Request:
         self.is_answered = False
 
 
+def request_of(entry: Entry) -> Request:
+    """Whose it is."""
+    return entry.request if isinstance(entry, Task) else entry.segment.task.request
+
+
 def is_effect(entry: Entry) -> bool:
     """Whether it has to run even if nobody waits for its result."""
     if isinstance(entry, Call):

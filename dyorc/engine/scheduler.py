@@ -350,7 +350,7 @@ class Scheduler:
             self._start(batch, now_ns)
         pool.set_busy(replica, self._prefetch_ns(replica))
         if self._config.hold:
-            foresee(self.pools, batch)
+            foresee(self.pools, batch, self.batches)
         operands = [call.operands for call in calls]
         self._emit(DispatchBatch(replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, reason))
 

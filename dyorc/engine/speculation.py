@@ -1,9 +1,9 @@
 """When to guess: which outcomes of an open decision are followed, and what may be spent on calls that are not certain.
 
-Three limits keep guesses from doing harm. A call is run ahead of its decision only where the time it is expected to save exceeds
-what others are expected to wait for it (`dyorc.engine.scheduler` weighs that when it forms batches). The device time of wrong
-guesses is bounded by token buckets, one for each workflow and one for all. And an outcome whose calls did not gain anything is not
-followed for a while, then tried again.
+Three limits keep guesses from doing harm. A call is run ahead of its decision only where the time it is expected to save
+exceeds what others are expected to wait for it (`dyorc.engine.bets` weighs that when batches are formed). The device time of
+wrong guesses is bounded by token buckets, one for each workflow and one for all. And an outcome whose calls did not gain
+anything is not followed for a while, then tried again.
 """
 
 from collections import Counter

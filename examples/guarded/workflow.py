@@ -1,0 +1,52 @@
+"""A guard beside a generator: a message is continued only if a guard finds nothing in it that should not be there.
+
+dyorc serve examples/guarded/workflow.py:guarded
+"""
+
+import numpy as np
+import torch
+from guarded_nets import MIN_HARM, Generator, Guard, load_net
+from guarded_texts import REFUSAL
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+import dyorc
+
+
+@dyorc.program(max_batch_size=32)
+class Guarding:
+    """How surely a message holds a contact of somebody's or an order to the model."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)  # the nets are too small to be shared out
+        self.net = load_net("guard", Guard())
+
+    def __call__(self, text: UInt8[Tensor, "batch 64"]) -> Float[Tensor, "batch"]:
+        return self.net(text)
+
+
+@dyorc.program(max_batch_size=32)
+class Generating:
+    """The likeliest next 32 characters of a message."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        self.net = load_net("generator", Generator())
+
+    def __call__(self, text: UInt8[Tensor, "batch 64"]) -> UInt8[Tensor, "batch 32"]:
+        return self.net.continue_text(text)
+
+
+guard = Guarding()
+generate = Generating()
+
+
+def is_harmless(score: float) -> bool:
+    return score < MIN_HARM
+
+
+@dyorc.workflow
+async def guarded(text: UInt8[Tensor, "64"]) -> UInt8[Tensor, "32"]:
+    if await dyorc.when(guard(text), is_harmless, likely=True):
+        return generate(text)
+    return np.frombuffer(REFUSAL, np.uint8)

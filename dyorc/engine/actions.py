@@ -8,6 +8,7 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
+from dyorc.engine.story import Step
 from dyorc.errors import DyOrcError
 from dyorc.tensor import TensorRef
 
@@ -35,10 +36,11 @@ class DispatchBatch(msgspec.Struct, frozen=True):
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):
-    """The request is done; `tensors` stand in the order of its workflow's outputs."""
+    """The request is done; `tensors` stand in the order of its workflow's outputs. `story` is told to those who asked for it."""
 
     request_id: int
     tensors: tuple[TensorRef, ...]
+    story: Sequence[Step] = ()
 
 
 class FailRequest(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from dyorc.engine.journal import BranchPoint, Segment
 from dyorc.engine.paths import Path
 from dyorc.engine.requests import Task, TaskState, dismantle
 from dyorc.engine.speculation import Speculator
+from dyorc.engine.story import Story
 from dyorc.engine.waiting import Waiting
 from dyorc.engine.withdrawal import Withdrawals
 
@@ -49,16 +50,20 @@ class Branching:
         else:
             self._waiting.fetch(point, cell)
 
-    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
+    def guess(self, path: Path, point: BranchPoint, now_ns: int) -> tuple[Outcome] | None:
         """Which outcome a path takes for granted at an open decision; other paths follow the others that pay as well."""
         outcomes = self._speculator.follow(point, len(path.assumed))
         if not outcomes:
             return None
+        task = point.segment.task
+        if task.request.story is not None:
+            shown = {str(outcome): round(point.probabilities[outcome], 3) for outcome in outcomes}
+            task.request.story.add(now_ns, "followed", decision=str(point.decision.site), outcomes=shown)
         for other in outcomes[1:]:
-            self._open_path(point.segment.task, {**path.assumed, point: other})
+            self._open_path(task, {**path.assumed, point: other})
         return (outcomes[0],)
 
-    def decide(self, point: BranchPoint) -> None:
+    def decide(self, point: BranchPoint, now_ns: int) -> None:
         """The value of an open decision has come: takes it, keeps what was guessed right, and drops the rest."""
         task = point.segment.task
         if point.is_dropped or task.state is not TaskState.ACTIVE:
@@ -71,8 +76,9 @@ class Branching:
         point.take()
         self._speculator.learn_outcome(point)
         is_held = self._sort_paths(point)
-        if followed:
-            self._settle_branches(point, followed)
+        gains_s = self._settle_branches(point, followed) if followed else {}
+        if task.request.story is not None:
+            _tell(task.request.story, point, gains_s, now_ns)
         if not is_held:
             earlier = [(p, o) for p, o in point.segment.open_points() if p.segment.task is task]
             self._open_path(task, dict(reversed(earlier)))
@@ -97,8 +103,8 @@ class Branching:
                     task.paths.remove(path)
         return is_held
 
-    def _settle_branches(self, point: BranchPoint, followed: dict[Outcome, Segment]) -> None:
-        """Commits the branch that is taken and squashes the others; takes note of what it brought to have followed them."""
+    def _settle_branches(self, point: BranchPoint, followed: dict[Outcome, Segment]) -> dict[Outcome, float]:
+        """Commits the branch that is taken and squashes the others. Gives the seconds that it brought to have followed each."""
         taken = point.branches[point.outcome]
         gains_s = dict.fromkeys(followed, 0.0)
         for outcome, branch in followed.items():
@@ -109,6 +115,7 @@ class Branching:
             gains_s[point.outcome] = self._commit(taken)
         for outcome, gain_s in gains_s.items():
             self._speculator.learn_payoff(point.decision.site, outcome, gain_s)
+        return gains_s
 
     def _commit(self, segment: Segment | None) -> float:
         """A branch has become certain, and what follows it up to the next open decision. Gives the seconds gained by guessing."""
@@ -155,3 +162,12 @@ class Branching:
                 other.close()
                 task.paths.remove(other)
         self._squash(branch)
+
+
+def _tell(story: Story, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:
+    outcome = str(point.error or point.outcome)
+    guesses = [
+        {"outcome": str(guess), "is_right": guess == point.outcome, "gain_ms": round(gain_s * 1e3, 3)}
+        for guess, gain_s in gains_s.items()
+    ]
+    story.add(now_ns, "decided", decision=str(point.decision.site), outcome=outcome, guesses=guesses)

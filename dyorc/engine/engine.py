@@ -134,7 +134,7 @@ class Engine:
         if deadline_ns is None:
             deadline_ns = self.now_ns + int(self.config.request_timeout_s * NS_PER_S)
         self.deadlines[event.request_id] = self.timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
-        self.tasks.start(event, deadline_ns)
+        self.tasks.start(event, deadline_ns, self.now_ns)
 
     def _check_room(self, event: RequestArrived) -> DyOrcError | None:
         if len(self.tasks.requests) >= self.config.max_requests:

@@ -12,7 +12,10 @@ from dyorc.tensor import TensorRef
 
 
 class RequestArrived(msgspec.Struct, frozen=True):
-    """A checked request. `deadline_ns` is absolute; None stands for the configured timeout. A higher `priority` goes first."""
+    """A checked request. `deadline_ns` is absolute; None stands for the configured timeout. A higher `priority` goes first.
+
+    `is_explained` asks for the request's story with its answer.
+    """
 
     request_id: int
     workflow: Workflow
@@ -20,6 +23,7 @@ class RequestArrived(msgspec.Struct, frozen=True):
     statics: tuple[StaticValue, ...] = ()
     deadline_ns: int | None = None
     priority: int = 0
+    is_explained: bool = False
 
 
 class RequestCancelled(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Order
 from dyorc.engine.journal import BranchPoint, Entry, Segment
 from dyorc.engine.paths import Path
 from dyorc.engine.speculation import Budget
+from dyorc.engine.story import Story
 
 
 class TaskState(Enum):
@@ -90,11 +91,12 @@ class Request:
         num_guessed: Calls and tasks on branches that are guesses.
         num_effects: Impure calls and tasks that have not ended; the request is kept until they have.
         has_effects: Whether it ever made such a call.
+        story: What became of it, if somebody wants to know.
     """
 
     __slots__ = (
         "budget", "has_effects", "is_answered", "num_calls", "num_effects", "num_guessed", "order", "request_id", "root",
-        "stored",
+        "stored", "story",
     )  # fmt: skip
 
     def __init__(self, request_id: int, order: Order, budget: Budget) -> None:
@@ -108,6 +110,7 @@ class Request:
         self.num_effects = 0
         self.has_effects = False
         self.is_answered = False
+        self.story: Story | None = None
 
 
 def request_of(entry: Entry) -> Request:

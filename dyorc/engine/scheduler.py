@@ -4,6 +4,7 @@ This side of the engine knows nothing of requests and workflows. It takes ready 
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
@@ -15,6 +16,7 @@ from dyorc.engine.foresight import Foresight
 from dyorc.engine.holding import foresee, held_until_ns
 from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
 from dyorc.engine.speculation import Speculator
+from dyorc.engine.story import Step, Story, describe_bet
 from dyorc.engine.timers import TimerKind, Timers
 from dyorc.errors import (
     CapacityError,
@@ -46,7 +48,7 @@ class Scheduler:
         programs: Iterable[Program],
         timers: Timers,
         speculator: Speculator,
-        done: Callable[[Call, tuple[TensorRef, ...]], None],
+        done: Callable[[Call, tuple[TensorRef, ...], int], None],
         failed: Callable[[Call, DyOrcError], None],
         deferred: Callable[[Call], None],
         emit: Callable[[Action], None],
@@ -113,6 +115,17 @@ class Scheduler:
             self.pools[call.callee.name].queue.withdraw(call)
         elif call.state is CallState.GUESSED:
             self.pools[call.callee.name].guesses.withdraw(call)
+
+    def report(self, program: str) -> dict[str, Any]:
+        """A program's queue and what it costs, as plain values; the costs None before the first batch."""
+        pool = self.pools[program]
+        line = pool.latency.line
+        return {
+            "num_queued": len(pool.queue),
+            "num_guesses_queued": len(pool.guesses),
+            "batch_base_ms": None if line is None else round(line[0] * 1e3, 4),
+            "batch_item_ms": None if line is None else round(line[1] * 1e3, 4),
+        }
 
     # Replicas
 
@@ -201,7 +214,7 @@ class Scheduler:
             return
         self._learn(batch, event.execute_s, now_ns)
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
-            self._done(call, outputs)
+            self._done(call, outputs, now_ns)
 
     def _learn(self, batch: Batch, execute_s: float, now_ns: int) -> None:
         """Takes note of how long a batch took."""
@@ -379,10 +392,29 @@ class Scheduler:
         for call in batch.calls:
             call.state = CallState.RUNNING
             call.expected_ns = expected_ns
+            story = call.segment.task.request.story
+            if story is not None:
+                self._tell(story, call, batch, now_ns)
             demand += 1 if call.bet is None else call.bet.probability
         if self._speculator.is_enabled:
             self._speculator.use([call for call in batch.calls if call.bet is None], share_s)
         pool.demand.add(demand, now_ns)
+
+    @staticmethod
+    def _tell(story: Story, call: Call, batch: Batch, now_ns: int) -> None:
+        facts: Step = {} if call.bet is None else {"guess": describe_bet(call.bet)}
+        story.add(
+            now_ns,
+            "dispatched",
+            call=call.call_id,
+            program=call.callee.name,
+            batch_size=len(batch.calls),
+            num_guesses=sum(1 for each in batch.calls if each.bet is not None),
+            reason=batch.reason.value,
+            waited_ms=round((now_ns - call.submitted_ns) / 1e6, 3),
+            replica=batch.replica.replica_id,
+            **facts,
+        )
 
     def _start(self, batch: Batch, now_ns: int) -> None:
         """A batch is the first of its replica now."""

@@ -8,6 +8,7 @@ anything is not followed for a while, then tried again.
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from dyorc.authoring.decisions import Site
 from dyorc.authoring.workflow import Workflow
@@ -42,6 +43,15 @@ class Budget:
         self._rate = config.max_wasted_ratio / (1 - config.max_wasted_ratio)
         self._burst_s = self._tokens_s = config.burst_s if config.max_wasted_ratio else 0.0
         self.useful_s = self.wasted_s = self.reserved_s = 0.0
+
+    def report(self) -> dict[str, float]:
+        """As plain values."""
+        spent_s = self.useful_s + self.wasted_s
+        return {
+            "useful_s": round(self.useful_s, 6),
+            "wasted_s": round(self.wasted_s, 6),
+            "wasted_ratio": round(self.wasted_s / spent_s, 6) if spent_s else 0.0,
+        }
 
     def can_waste(self, seconds: float) -> bool:
         """Whether there is room for a bet that is expected to waste so much."""
@@ -131,6 +141,17 @@ class Speculator:
         if budget is None:
             budget = self._budgets[workflow] = Budget(self._config)
         return budget
+
+    def report(self) -> dict[str, Any]:
+        """How guessing goes, as plain values: for all workflows together, and the device time for each."""
+        return {
+            "is_enabled": self.is_enabled,
+            "num_speculations": self.num_speculations,
+            "num_commits": self.num_commits,
+            "num_squashes": self.num_squashes,
+            **self.total.report(),
+            "workflows": {workflow.name: budget.report() for workflow, budget in self._budgets.items()},
+        }
 
     # Decisions
 

@@ -5,7 +5,7 @@ and replicas; it hands ready calls to the scheduler and is told how they ended.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
@@ -20,6 +20,7 @@ from dyorc.engine.journal import BranchPoint, Entry
 from dyorc.engine.paths import Blocked, End, Path, Raised, Returned, Undecided
 from dyorc.engine.requests import Request, Task, TaskState, dismantle, is_effect, request_of
 from dyorc.engine.speculation import Speculator
+from dyorc.engine.story import Step, Story
 from dyorc.engine.waiting import Waiting
 from dyorc.engine.withdrawal import Withdrawals, close_paths
 from dyorc.errors import (
@@ -71,12 +72,15 @@ class TaskRunner:
 
     # Requests
 
-    def start(self, event: RequestArrived, deadline_ns: int) -> Request:
+    def start(self, event: RequestArrived, deadline_ns: int, now_ns: int) -> Request:
         """Takes a request in. Nothing runs before `run`."""
+        self._now_ns = now_ns
         self._num_arrived += 1
         budget = self._speculator.budget(event.workflow)
         request = Request(event.request_id, (deadline_ns, -event.priority, self._num_arrived), budget)
         request.stored.extend(stored_ids(event.inputs))
+        if event.is_explained:
+            request.story = Story(now_ns)
         arguments = tuple(Argument(Cell.ready(tensor), 0) for tensor in event.inputs)
         request.root = Task(request, event.workflow, arguments, event.statics)
         self.requests[event.request_id] = request
@@ -109,22 +113,29 @@ class TaskRunner:
 
     # Results from the scheduler
 
-    def call_done(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
+    def call_done(self, call: Call, outputs: tuple[TensorRef, ...], now_ns: int) -> None:
         """A call ran."""
         stored = stored_ids(outputs)
         if call.state is CallState.WITHDRAWN:
             if stored:
                 self._emit(ReleaseTensors(stored))
             return
-        call.segment.task.request.stored.extend(stored)
+        request = call.segment.task.request
+        request.stored.extend(stored)
+        if request.story is not None:
+            request.story.add(now_ns, "done", call=call.call_id, program=call.callee.name)
         call.state = CallState.SETTLED
         self.waiting.settle(call.cell, outputs)
 
     def call_failed(self, call: Call, error: DyOrcError) -> None:
         """A call cannot be run."""
-        if call.state is not CallState.WITHDRAWN:
-            call.state = CallState.SETTLED
-            self.waiting.fail(call.cell, error)
+        if call.state is CallState.WITHDRAWN:
+            return
+        story = call.segment.task.request.story
+        if story is not None:
+            story.add(self._now_ns, "failed", call=call.call_id, program=call.callee.name, error=str(error))
+        call.state = CallState.SETTLED
+        self.waiting.fail(call.cell, error)
 
     def call_deferred(self, call: Call) -> None:
         """A guess went wrong on its replica: it is not tried again before it is certain."""
@@ -152,7 +163,7 @@ class TaskRunner:
 
     def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
         """Which outcome a path takes for granted at an open decision."""
-        return self._branching.guess(path, point)
+        return self._branching.guess(path, point, self._now_ns)
 
     def make_entry(
         self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
@@ -324,7 +335,7 @@ class TaskRunner:
 
     def _decide(self, point: BranchPoint) -> None:
         """The value of an open decision has come."""
-        self._branching.decide(point)
+        self._branching.decide(point, self._now_ns)
         task = point.segment.task
         if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
             close_paths(task)  # together with what was guessed right it has become too much
@@ -355,10 +366,16 @@ class TaskRunner:
             if cell.error is not None:
                 self._answer(request, FailRequest(request.request_id, cell.error))
             else:
-                self._answer(request, AnswerRequest(request.request_id, cell.tensors))
+                self._answer(request, AnswerRequest(request.request_id, cell.tensors, self._end_story(request)))
         elif not is_root and is_effect(entry):
             request.num_effects -= 1
             self._forget_if_done(request)
+
+    def _end_story(self, request: Request) -> Sequence[Step]:
+        if request.story is None:
+            return ()
+        request.story.add(self._now_ns, "answered")
+        return request.story.steps
 
     def _answer(self, request: Request, action: AnswerRequest | FailRequest) -> None:
         request.is_answered = True

@@ -31,7 +31,7 @@ class Gateway:
 
     def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
         self._inference = InferenceRoute(catalog, orchestrator, config)
-        self._control = _control_app(catalog, orchestrator.status)
+        self._control = _control_app(catalog, orchestrator)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -44,8 +44,9 @@ class Gateway:
             await JSONResponse({"error": "Method Not Allowed"}, 405, {"Allow": "POST"})(scope, receive, send)
 
 
-def _control_app(catalog: Catalog, status: StatusBoard) -> FastAPI:
+def _control_app(catalog: Catalog, orchestrator: Orchestrator) -> FastAPI:
     """Metadata and health."""
+    status = orchestrator.status
     app = FastAPI(title="DyOrc", version=package_version("dyorc"), redoc_url=None)
     _add_error_handlers(app)
 
@@ -64,6 +65,11 @@ def _control_app(catalog: Catalog, status: StatusBoard) -> FastAPI:
         """Whether every program has a replica; 503 until then."""
         _require_ready(status, tuple(status.programs))
         return {"ready": True}
+
+    @app.get("/status")
+    async def report() -> dict[str, Any]:
+        """What is going on: replicas, queues and costs of each program, and how guessing goes. Not part of the protocol."""
+        return orchestrator.report()
 
     @app.get("/v2/models")
     async def models() -> dict[str, list[str]]:

@@ -71,11 +71,12 @@ class InferenceRoute:
         body = await self._read_body(receive, announced_bytes)
         model = self._catalog.model(model_name, version)
         request = decode_request(body, json_bytes, model)
+        story: list[dict[str, Any]] | None = [] if request.is_explained else None
         with self._watch.watching(receive) as wait:
             arrays = await self._orchestrator.infer(
-                model.workflow, request.arrays, request.statics, request.timeout_s, request.priority, started=wait.attach
+                model.workflow, request.arrays, request.statics, request.timeout_s, request.priority, story, wait.attach
             )
-        return encode_response(model, request, arrays)
+        return encode_response(model, request, arrays, story)
 
     async def _read_body(self, receive: Receive, announced_bytes: int | None) -> bytes:
         limit = self._config.max_request_bytes

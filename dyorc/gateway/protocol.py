@@ -21,7 +21,9 @@ from dyorc.tensor import ITEM_BYTES, DType
 from dyorc.transport.codec import MAX_RANK, MAX_SIZE, decode_bytes, encode_bytes
 
 _NO_JSON_FORM = frozenset({DType.FP16, DType.BF16})
-_RESERVED = frozenset({"binary_data_output", "headers", "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"})
+_RESERVED = frozenset(
+    {"binary_data_output", "explain", "headers", "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"}
+)
 _HIGHEST_PRIORITY = 2**31
 _MAX_TIMEOUT_US = 2**50
 
@@ -58,6 +60,7 @@ class InferRequest:
         outputs: Which outputs to send, by position, and whether as raw bytes.
         timeout_s: The caller's limit; None if it named none.
         priority: Larger goes first.
+        is_explained: Whether the answer comes with the request's story.
     """
 
     request_id: str
@@ -66,6 +69,7 @@ class InferRequest:
     outputs: Sequence[tuple[int, bool]]
     timeout_s: float | None
     priority: int
+    is_explained: bool
 
 
 def decode_request(body: bytes | memoryview, json_bytes: int | None, model: Model) -> InferRequest:
@@ -102,6 +106,7 @@ def decode_request(body: bytes | memoryview, json_bytes: int | None, model: Mode
         outputs=_wanted_outputs(request, model),
         timeout_s=_timeout_s(request.parameters),
         priority=_priority(request.parameters),
+        is_explained=_is_explained(request.parameters),
     )
 
 
@@ -284,7 +289,16 @@ def _priority(parameters: dict[str, Any]) -> int:
     return _HIGHEST_PRIORITY - priority if priority else 0
 
 
-def encode_response(model: Model, request: InferRequest, arrays: Sequence[Array]) -> tuple[list[bytes | memoryview], int | None]:
+def _is_explained(parameters: dict[str, Any]) -> bool:
+    is_explained = parameters.get("explain", False)
+    if not isinstance(is_explained, bool):
+        raise InvalidInputError(f"parameter 'explain' is {is_explained!r}, expected a boolean")
+    return is_explained
+
+
+def encode_response(
+    model: Model, request: InferRequest, arrays: Sequence[Array], story: Sequence[dict[str, Any]] | None = None
+) -> tuple[list[bytes | memoryview], int | None]:
     """A response's body, in parts, and the length of its JSON if raw tensors follow it.
 
     Numbers that JSON cannot carry (NaN, infinity) become null; ask for binary data to get them.
@@ -310,6 +324,8 @@ def encode_response(model: Model, request: InferRequest, arrays: Sequence[Array]
     response: dict[str, Any] = {"model_name": model.name, "model_version": "1", "outputs": outputs}
     if request.request_id:
         response["id"] = request.request_id
+    if story is not None:
+        response["parameters"] = {"explain": story}
     head = orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
     return [head, *raw], len(head) if has_binary else None
 

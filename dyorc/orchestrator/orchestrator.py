@@ -41,6 +41,7 @@ from dyorc.engine.events import (
     TimerFired,
     ValueFetched,
 )
+from dyorc.engine.story import Step
 from dyorc.errors import InternalError, TransportError
 from dyorc.orchestrator.status import StatusBoard
 from dyorc.tensor import TensorRef
@@ -92,6 +93,7 @@ class Orchestrator:
         self._events: list[Event] = []
         self._is_flush_due = False
         self._futures: dict[int, asyncio.Future[list[Array]]] = {}
+        self._stories: dict[int, list[Step]] = {}
         self._num_requests = 0
         self._tensors: dict[int, Array] = {}
         self._num_tensors = 0
@@ -125,6 +127,16 @@ class Orchestrator:
         """Requests in flight."""
         return len(self._futures)
 
+    def report(self) -> dict[str, Any]:
+        """What is going on, as plain values: each program's replicas, queue and cost, and how guessing goes."""
+        return {
+            "num_requests": len(self._futures),
+            "programs": {
+                name: status.as_report() | self._engine.scheduler.report(name) for name, status in self.status.programs.items()
+            },
+            "speculation": self._engine.speculator.report(),
+        }
+
     async def infer(
         self,
         workflow: Workflow,
@@ -132,11 +144,15 @@ class Orchestrator:
         statics: tuple[StaticValue, ...] = (),
         timeout_s: float | None = None,
         priority: int = 0,
+        story: "list[Step] | None" = None,
         started: "Callable[[asyncio.Future[list[Array]]], None] | None" = None,
     ) -> list[Array]:
         """Runs a workflow on inputs that have been checked.
 
         Cancelling this coroutine cancels the request; so does cancelling the future that `started` is handed.
+
+        Args:
+            story: Is filled with what became of the request, step by step (`dyorc.engine.story`).
 
         Returns:
             The outputs, in the order of the workflow's signature.
@@ -151,7 +167,9 @@ class Orchestrator:
         future = self._futures[request_id] = self._loop.create_future()
         if started is not None:
             started(future)
-        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority))
+        if story is not None:
+            self._stories[request_id] = story
+        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority, story is not None))
         if len(self._futures) == 1:
             self._flush_now()  # there is nothing to share a batch with, so it need not wait for the turn's end
         try:
@@ -161,6 +179,7 @@ class Orchestrator:
             raise
         finally:
             del self._futures[request_id]
+            self._stories.pop(request_id, None)
 
     # Events in
 
@@ -277,7 +296,9 @@ class Orchestrator:
         match action:
             case DispatchBatch():
                 self._dispatch(action)
-            case AnswerRequest(request_id=request_id, tensors=tensors):
+            case AnswerRequest(request_id=request_id, tensors=tensors, story=story):
+                if story and request_id in self._stories:
+                    self._stories[request_id].extend(story)
                 future = self._futures.get(request_id)
                 if future is not None and not future.done():
                     future.set_result([self._array(tensor) for tensor in tensors])

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from dyorc.authoring.program import Program
 
@@ -30,6 +31,15 @@ class ProgramStatus:
     since_s: float = field(default_factory=time.monotonic)
     replica_pids: dict[str, int] = field(default_factory=dict[str, int])
     error: str = ""
+
+    def as_report(self) -> dict[str, Any]:
+        """As plain values."""
+        report: dict[str, Any] = {
+            "state": self.state.value,
+            "num_replicas": len(self.replica_pids),
+            "num_wanted": self.num_wanted,
+        }
+        return report | ({"error": self.error} if self.error else {})
 
 
 class StatusBoard:

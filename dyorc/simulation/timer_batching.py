@@ -55,7 +55,7 @@ class TimerScheduler:
         self,
         programs: Iterable[Program],
         timers: Timers,
-        done: Callable[[Call, tuple[TensorRef, ...]], None],
+        done: Callable[[Call, tuple[TensorRef, ...], int], None],
         emit: Callable[[Action], None],
         wait_s: float = 0.01,
         seed: int = 0,
@@ -108,7 +108,7 @@ class TimerScheduler:
         batcher, calls = self._batches.pop(event.batch_id)
         batcher.num_ongoing -= len(calls)
         for call, outputs in zip(calls, event.outputs, strict=True):
-            self._done(call, outputs)
+            self._done(call, outputs, now_ns)
 
     def batch_failed(self, event: BatchFailed, now_ns: int) -> None:
         raise InternalError(f"a simulated batch failed: {event.message}")

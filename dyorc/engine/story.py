@@ -1,0 +1,73 @@
+"""What became of one request, step by step: why its batches had the size they had, what was guessed, what that saved or cost.
+
+Told only of requests that ask for it. The steps are plain values, ready for JSON; times are in ms since the request arrived.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from dyorc.engine.cells import Bet
+
+Step: TypeAlias = dict[str, Any]
+
+
+class Story:
+    """The steps so far."""
+
+    __slots__ = ("_started_ns", "steps")
+
+    def __init__(self, now_ns: int) -> None:
+        self._started_ns = now_ns
+        self.steps: list[Step] = []
+
+    def add(self, now_ns: int, event: str, **facts: Any) -> None:
+        """Another step."""
+        self.steps.append({"at_ms": round((now_ns - self._started_ns) / 1e6, 3), "event": event, **facts})
+
+
+def describe_bet(bet: Bet) -> Step:
+    """What was expected of a call that ran before it was certain."""
+    return {
+        "probability": round(bet.probability, 3),
+        "saves_ms": round(bet.saved_s * 1e3, 3),
+        "costs_others_ms": round(bet.price_s * 1e3, 3),
+    }
+
+
+def as_text(steps: Sequence[Step]) -> str:
+    """A story for people, a line for each step."""
+    return "\n".join(f"{step['at_ms']:9.2f} ms  {_describe(step)}" for step in steps)
+
+
+def _describe(step: Step) -> str:
+    match step["event"]:
+        case "followed":
+            return f"decision at {step['decision']} is open; goes on under {step['outcomes']}"
+        case "dispatched":
+            return _describe_dispatch(step)
+        case "done":
+            return f"{step['program']} is done"
+        case "failed":
+            return f"{step['program']} failed: {step['error']}"
+        case "decided":
+            return _describe_decision(step)
+        case event:
+            return str(event)
+
+
+def _describe_dispatch(step: Step) -> str:
+    guesses = f", {step['num_guesses']} of them guesses" if step["num_guesses"] else ""
+    text = f"{step['program']} starts in a batch of {step['batch_size']}{guesses}: {step['reason']}"
+    if bet := step.get("guess"):
+        text += f"; not certain yet (p = {bet['probability']}, saves {bet['saves_ms']} ms if right, "
+        text += f"costs others {bet['costs_others_ms']} ms if wrong)"
+    return text
+
+
+def _describe_decision(step: Step) -> str:
+    text = f"decision at {step['decision']}: {step['outcome']}"
+    for guess in step["guesses"]:
+        text += f"; the guess {guess['outcome']} was {'right' if guess['is_right'] else 'wrong'}"
+        if guess["gain_ms"]:
+            text += f", {'saved' if guess['gain_ms'] > 0 else 'cost others'} {abs(guess['gain_ms'])} ms"
+    return text

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, assert_never
+from typing import Any, Self, assert_never
 
 import structlog
 

@@ -34,12 +34,12 @@ class ProgramStatus:
 
     def as_report(self) -> dict[str, Any]:
         """As plain values."""
-        report: dict[str, Any] = {
+        return {
             "state": self.state.value,
             "num_replicas": len(self.replica_pids),
             "num_wanted": self.num_wanted,
+            "error": self.error or None,
         }
-        return report | ({"error": self.error} if self.error else {})
 
 
 class StatusBoard:

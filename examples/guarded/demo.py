@@ -11,11 +11,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 from guarded_texts import HARMFUL_RATIO, REFUSAL, Message, decode, draw_messages, encode
 
+from dyorc.engine.story import Step, as_text
 from dyorc.testing import serving
 
 NUM_MESSAGES = 600
@@ -44,17 +46,27 @@ class Client:
 
     def send(self, message: Message) -> Reply:
         """Sends one message, shape [64] of UINT8, by the Open Inference Protocol."""
+        started_s = time.perf_counter()
+        body = self._infer(message, {})
+        return Reply(bytes(body["outputs"][0]["data"]), time.perf_counter() - started_s)
+
+    def explain(self, message: Message) -> list[Step]:
+        """Sends one message; gives what the server did about it, step by step."""
+        return self._infer(message, {"explain": True})["parameters"]["explain"]
+
+    def _infer(self, message: Message, parameters: dict[str, bool]) -> dict[str, Any]:
         if not hasattr(self._local, "connection"):
             self._local.connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=60)
         codes = encode(message.text)
         tensor = {"name": "text", "shape": list(codes.shape), "datatype": "UINT8", "data": codes.tolist()}
-        started_s = time.perf_counter()
-        self._local.connection.request("POST", "/v2/models/guarded/infer", json.dumps({"inputs": [tensor]}))
+        self._local.connection.request(
+            "POST", "/v2/models/guarded/infer", json.dumps({"inputs": [tensor], "parameters": parameters})
+        )
         response = self._local.connection.getresponse()
         body = json.loads(response.read())
         if response.status != 200:
             sys.exit(f"the server answered {response.status}: {body['error']}")
-        return Reply(bytes(body["outputs"][0]["data"]), time.perf_counter() - started_s)
+        return body
 
 
 def main() -> None:
@@ -69,8 +81,10 @@ def main() -> None:
             replies = list(pool.map(client.send, messages))
             elapsed_s = time.perf_counter() - started_s
         alone = [client.send(message) for message in messages[:NUM_ALONE]]
+        story = client.explain(messages[0])
     _show_messages(messages, replies)
     _show_figures(messages, replies, alone, elapsed_s)
+    print(f"\nwhat became of one more request:\n{as_text(story)}")
 
 
 def _show_messages(messages: list[Message], replies: list[Reply]) -> None:

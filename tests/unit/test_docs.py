@@ -1,6 +1,9 @@
 """The documentation names what there is."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+from pydantic import BaseModel
 
 from dyorc.config import Settings
 
@@ -9,9 +12,16 @@ ROOT = Path(__file__).parents[2]
 
 def test_operations_page_lists_every_setting() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
-    for section, field in Settings.model_fields.items():
-        for name in type(field.default).model_fields:
-            assert f"`{section}__{name}`".upper() in page
+    for name in _settings(Settings):
+        assert f"`{name}`".upper() in page
+
+
+def _settings(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from _settings(type(field.default), f"{prefix}{name}__")
+        else:
+            yield f"{prefix}{name}"
 
 
 def test_decisions_page_lists_every_decision() -> None:

@@ -27,7 +27,7 @@ demo-ocr: $(VENV)/.dev ## Serve the OCR workflow and let it read a page
 demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questions (downloads 83 MB)
 	$(BIN)/python examples/router/demo.py
 
-test: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Run all tests
+test: $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) ## Run all tests
 	$(BIN)/python -m pytest
 
 test-quick: $(VENV)/.dev ## Run the tests that need no server

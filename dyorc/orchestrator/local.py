@@ -14,7 +14,7 @@ import numpy as np
 from dyorc.arrays import apply_views, as_array, as_value, inline
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
-from dyorc.config import EngineConfig
+from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.actions import AnswerRequest, DispatchBatch, FailRequest
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
@@ -28,6 +28,7 @@ from dyorc.errors import InternalError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import TensorRef
 
+_CONFIG = EngineConfig(hold=False, speculation=SpeculationConfig(enabled=False))  # one batch at a time: a guess would only delay
 _executors: WeakKeyDictionary[Program, Executor] = WeakKeyDictionary()
 _loading = RLock()  # a program may run another one while it is loaded
 
@@ -58,7 +59,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     )
     signature.check_inputs(inputs)
     signature.check_finite([tensor.data for tensor in inputs])
-    engine = Engine(EngineConfig(), workflow.programs)
+    engine = Engine(_CONFIG, workflow.programs)
     events: deque[Event] = deque(ReplicaJoined(program.name, program.name) for program in workflow.programs)
     events.append(RequestArrived(1, workflow, inputs, statics, deadline_ns=2**62))
     while events:

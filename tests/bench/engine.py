@@ -2,10 +2,11 @@
 
     python tests/bench/engine.py
 
-A cascade in which a third of the requests make a second call. Time is virtual: a batch takes 4 ms, and comes back in the next turn,
-5 ms later. So guesses pay as they do in a server, and the engine makes them. The collector is set as in a server
+A cascade in which a third of the requests make a second call. Time is virtual: a batch takes 4 ms, and comes back in the next
+turn, 5 ms later. So guesses pay as they do in a server, and the engine makes them. The collector is set as in a server
 (`dyorc.embedded`). The last line is one JSON object: microseconds per call at 10, 1,000 and 10,000 requests in flight, and at
-1,000 with 100 programs; calls that ran for nothing count as calls. Then the part of the calls that were guesses, in the same cases.
+1,000 with 100 programs; calls that ran for nothing count as calls. Then the part of the calls that were guesses, in the same
+cases.
 """
 
 import gc

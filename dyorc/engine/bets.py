@@ -9,6 +9,8 @@ Source: the expected-value rule with failure-weighted cost; the delay by a busy 
 rate r, r*T*T/2 for one replica, divided by the square of the number of replicas that take turns.
 """
 
+from collections.abc import Sequence
+
 from dyorc.engine.cells import Bet, Call
 from dyorc.engine.foresight import Foresight
 from dyorc.engine.replicas import Pool, Replica
@@ -35,15 +37,15 @@ class Bets:
         Args:
             replica: That takes the batch, if it is not idle.
         """
-        line = pool.latency.line
+        line, rate = pool.latency.line, pool.demand.per_s(now_ns)
         key = calls[0].batch_key
-        if line is None or pool.guesses.peek(key) is None:
+        if line is None or rate is None or pool.guesses.peek(key) is None:
             return
         base_s, item_s = line
         batch_s = base_s + item_s * len(calls)
         # A call that misses this batch waits for the next one, at least until another replica is free.
         next_ns = start_ns if pool.num_idle > 1 else pool.next_free_ns(start_ns + int(batch_s * _NS_PER_S), replica)
-        num_delayed = len(calls) + pool.demand.per_s(now_ns) * batch_s / max(1, len(pool.replicas))
+        num_delayed = len(calls) + rate * batch_s / len(pool.replicas)
         while len(calls) < max_size and (call := pool.guesses.peek(key)) is not None:
             probability, known_ns = self._foresight.appraise(call, now_ns)
             saved_s = (max(known_ns, next_ns) - start_ns) / _NS_PER_S
@@ -58,23 +60,49 @@ class Bets:
 
     def alone(self, pool: Pool, max_size: int, now_ns: int) -> list[Call]:
         """A batch of guesses for an idle replica; empty if that does not pay."""
-        line, first = pool.latency.line, pool.guesses.peek()
-        if line is None or first is None:
+        line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), pool.guesses.peek()
+        if line is None or rate is None or first is None:
             return []
-        base_s, item_s = line
-        key = first.batch_key
+        candidates: list[Call] = []
+        bets: list[Bet] = []
         size = pool.guesses.count_next(max_size)
-        batch_s = base_s + item_s * size
-        price_s = pool.delay_s(batch_s, now_ns) / size
-        calls: list[Call] = []
-        while len(calls) < size and (call := pool.guesses.peek(key)) is not None:
+        while len(candidates) < size and (call := pool.guesses.peek(first.batch_key)) is not None:
             probability, known_ns = self._foresight.appraise(call, now_ns)
-            bet = Bet(probability, (known_ns - now_ns) / _NS_PER_S, batch_s / size, price_s)
-            if not self._pays(bet) or not self._place(call, bet):
+            bet = Bet(probability, (known_ns - now_ns) / _NS_PER_S, 0.0, 0.0)
+            self._share(bet, pool, line, rate, size)
+            if not self._pays(bet):
                 break
-            pool.guesses.pop(key)
-            calls.append(call)
-        return calls
+            pool.guesses.pop(first.batch_key)
+            candidates.append(call)
+            bets.append(bet)
+        size = self._size_that_pays(bets, pool, line, rate)
+        waste_s = sum((1 - bet.probability) * bet.share_s for bet in bets[:size])
+        if not all(self._speculator.can_bet(call, waste_s) for call in candidates[:size]):
+            size = 0
+        for call, bet in zip(candidates[:size], bets, strict=False):
+            self._speculator.place(call, bet)
+        for call in candidates[size:]:
+            pool.guesses.add(call)
+        return candidates[:size]
+
+    def _size_that_pays(self, bets: Sequence[Bet], pool: Pool, line: tuple[float, float], rate: float) -> int:
+        """How many of the guesses make a batch that pays for each of them: the fewer they are, the more each costs."""
+        size = len(bets)
+        while size:
+            for bet in bets[:size]:
+                self._share(bet, pool, line, rate, size)
+            num_paying = next((at for at, bet in enumerate(bets[:size]) if not self._pays(bet)), size)
+            if num_paying == size:
+                break
+            size = num_paying
+        return size
+
+    @staticmethod
+    def _share(bet: Bet, pool: Pool, line: tuple[float, float], rate: float, size: int) -> None:
+        """Charges a guess with its part of a batch of guesses."""
+        batch_s = line[0] + line[1] * size
+        bet.share_s = batch_s / size
+        bet.price_s = pool.delay_s(batch_s, rate) / size
 
     def _pays(self, bet: Bet) -> bool:
         return bet.probability * bet.saved_s > self._margin * (1 - bet.probability) * bet.price_s

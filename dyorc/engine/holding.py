@@ -82,7 +82,7 @@ def _until_foreseen_ns(pool: Pool, num_ready: int, batches: Mapping[int, Batch],
 def _until_even_ns(pool: Pool, replica: Replica | None, num_ready: int, line: tuple[float, float], now_ns: int) -> int:
     rate = pool.demand.per_s(now_ns)
     next_ns = pool.next_free_ns(NEVER_NS, replica)
-    if rate <= 0 or next_ns >= NEVER_NS - 1:
+    if not rate or next_ns >= NEVER_NS - 1:
         return now_ns
     end_ns = now_ns + int((line[0] + line[1] * num_ready) * _NS_PER_S)
     after_ns = max(0, end_ns - max(next_ns, pool.last_free_ns))

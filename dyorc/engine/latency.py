@@ -96,12 +96,12 @@ class Rate:
         self._count = self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9)) + count
         self._last_ns = now_ns
 
-    def per_s(self, now_ns: int) -> float:
-        """The rate; 0 until a tenth of the window has passed, for one burst tells nothing."""
+    def per_s(self, now_ns: int) -> float | None:
+        """The rate; None until a tenth of the window has passed, for one burst tells nothing."""
         if self._from_ns is None:
-            return 0.0
+            return None
         age_s = (now_ns - self._from_ns) / 1e9
         if age_s < 0.1 * self._window_s:
-            return 0.0
+            return None
         filled_s = self._window_s * -math.expm1(-age_s / self._window_s)
         return self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9)) / filled_s

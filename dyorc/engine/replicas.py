@@ -165,9 +165,13 @@ class Pool:
             heapq.heappush(self._prefetchable, first)
         return otherwise_ns if replica is None else min(replica.prefetch_ns, otherwise_ns)
 
-    def delay_s(self, batch_s: float, now_ns: int) -> float:
-        """How much longer calls are expected to wait, in all, if an idle replica is taken for so long, in seconds."""
-        num_arrivals = self.demand.per_s(now_ns) * batch_s
+    def delay_s(self, batch_s: float, rate: float) -> float:
+        """How much longer calls are expected to wait, in all, if an idle replica is taken for so long, in seconds.
+
+        Args:
+            rate: Calls a second.
+        """
+        num_arrivals = rate * batch_s
         num_replicas, num_idle = len(self.replicas), self.num_idle
         delay_s = num_arrivals * batch_s / (2 * num_replicas * num_replicas)
         # With other replicas idle, somebody waits only if as many calls come first.

@@ -11,7 +11,8 @@ rate r, r*T*T/2 for one replica, divided by the square of the number of replicas
 
 from collections.abc import Sequence
 
-from dyorc.engine.cells import Bet, Call
+from dyorc.engine.budget import Bet
+from dyorc.engine.cells import Call
 from dyorc.engine.foresight import Foresight
 from dyorc.engine.replicas import Pool, Replica
 from dyorc.engine.speculation import Speculator

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dyorc.arrays import apply_views, as_value, read_only, same_array
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
+from dyorc.engine.budget import Bet
 from dyorc.errors import DyOrcError
 from dyorc.tensor import Index, TensorRef
 
@@ -129,25 +130,6 @@ class CallState(Enum):
 
 Order: TypeAlias = tuple[int, int, int]
 """Deadline (ns), minus the priority, arrival number: smaller goes first. For guesses: minus the probability, then these."""
-
-
-class Bet:
-    """Device time that was spent on a call before it was certain.
-
-    Attributes:
-        probability: That it would be needed.
-        saved_s: How much sooner its result was expected than without the bet, in seconds.
-        share_s: Its part of its batch's expected time, in seconds.
-        price_s: What others were expected to wait longer for it in all, in seconds, if it was for nothing.
-    """
-
-    __slots__ = ("price_s", "probability", "saved_s", "share_s")
-
-    def __init__(self, probability: float, saved_s: float, share_s: float, price_s: float) -> None:
-        self.probability = probability
-        self.saved_s = saved_s
-        self.share_s = share_s
-        self.price_s = price_s
 
 
 class Call:

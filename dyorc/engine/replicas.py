@@ -68,6 +68,12 @@ class Replica:
         """The batch that it runs, or that is on its way to it."""
         return next(iter(self.batches.values()), None)
 
+    @property
+    def expected_free_ns(self) -> int | None:
+        """When it is expected to have given back what it holds; None if it is idle or nobody knows."""
+        last = next(reversed(self.batches.values()), None)
+        return None if last is None else last.expected_ns
+
 
 class Pool:
     """A program with its queue and its replicas.

@@ -6,10 +6,10 @@ from enum import Enum, auto
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
+from dyorc.engine.budget import Budget
 from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Order
 from dyorc.engine.journal import BranchPoint, Entry, Segment
 from dyorc.engine.paths import Path
-from dyorc.engine.speculation import Budget
 from dyorc.engine.story import Story
 
 

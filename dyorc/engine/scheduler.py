@@ -8,12 +8,13 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
-from dyorc.engine.actions import Action, DispatchBatch, FormReason, ReleaseTensors, ReplaceReplica
+from dyorc.engine.actions import Action, DispatchBatch, ReleaseTensors, ReplaceReplica
+from dyorc.engine.batch_forming import BatchFormer, Formed
 from dyorc.engine.bets import Bets
 from dyorc.engine.cells import Call, CallState
 from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined
 from dyorc.engine.foresight import Foresight
-from dyorc.engine.holding import foresee, held_until_ns
+from dyorc.engine.holding import foresee
 from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
 from dyorc.engine.speculation import Speculator
 from dyorc.engine.story import Step, Story, describe_bet
@@ -63,9 +64,10 @@ class Scheduler:
         self._speculator = speculator
         self.pools = {program.name: Pool(program, config.max_in_flight_batches) for program in programs}
         self.foresight = Foresight(self.pools)
-        self._bets = Bets(speculator, self.foresight, config.speculation.margin)
         self.replicas: dict[str, Replica] = {}
         self.batches: dict[int, Batch] = {}
+        bets = Bets(speculator, self.foresight, config.speculation.margin)
+        self._former = BatchFormer(config.hold, timers, bets, self.batches)
         self._next_batch_id = first_batch_id
         self._touched: dict[str, Pool] = {}
 
@@ -276,83 +278,11 @@ class Scheduler:
         """Gives every program that something happened to as many batches as its replicas take."""
         while self._touched:
             _, pool = self._touched.popitem()
-            while len(pool.queue) and self._form_batch(pool, now_ns):
-                pass
-            while len(pool.guesses) and pool.num_idle and not len(pool.queue) and self._form_bet(pool, now_ns):
-                pass
+            while (formed := self._former.next_batch(pool, now_ns)) is not None:
+                self._dispatch(pool, formed, now_ns)
 
-    def _form_batch(self, pool: Pool, now_ns: int) -> bool:
-        """Forms one batch; False if that has to wait.
-
-        Work-conserving: an idle replica takes what is there, unless it pays to hold the last one. A replica that runs a batch
-        is sent the next when that would arrive as the running one ends; before that the batch can still grow, unless it is full.
-        """
-        size = max_size = pool.program.options.max_batch_size
-        replica = None
-        start_ns = now_ns
-        was_held = pool.held_until_ns > 0
-        if pool.num_idle:
-            if pool.num_idle == 1 and self._hold(pool, now_ns):
-                return False
-            size = self._fair_size(pool, len(pool.queue))
-        else:
-            replica = pool.soonest_prefetch()
-            if replica is None:
-                return False
-            if replica.prefetch_ns > now_ns and pool.queue.count_next(max_size) < max_size:
-                self._wake_at(pool, replica.prefetch_ns)
-                return False
-            if self._hold(pool, now_ns, replica):
-                return False
-            start_ns = max(now_ns, self._free_ns(replica) or now_ns)
-        calls, is_retry = pool.queue.take(size)
-        if not calls:
-            return False
-        if is_retry:
-            reason = FormReason.RETRY
-        elif len(calls) == max_size:
-            reason = FormReason.FULL
-        elif was_held:
-            reason = FormReason.HELD
-        else:
-            reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
-        if not is_retry and len(pool.guesses):
-            self._bets.fill(pool, replica, calls, max_size, start_ns, now_ns)
-        self._dispatch(pool, replica or pool.place(calls), calls, reason, now_ns)
-        return True
-
-    def _form_bet(self, pool: Pool, now_ns: int) -> bool:
-        """Forms one batch of guesses for an idle replica; False if that does not pay."""
-        if pool.num_idle == 1 and self._hold(pool, now_ns):
-            return False
-        calls = self._bets.alone(pool, self._fair_size(pool, len(pool.guesses)), now_ns)
-        if calls:
-            self._dispatch(pool, pool.place(calls), calls, FormReason.GUESSED, now_ns)
-        return bool(calls)
-
-    @staticmethod
-    def _fair_size(pool: Pool, num_calls: int) -> int:
-        """How many calls one of the idle replicas takes, so that all have work and no batch is wastefully small."""
-        share = -(-num_calls // pool.num_idle)
-        return min(pool.program.options.max_batch_size, max(share, pool.latency.efficient_size()))
-
-    def _hold(self, pool: Pool, now_ns: int, replica: Replica | None = None) -> bool:
-        """Whether the only replica that is idle, or about to be, waits for more calls."""
-        pool.held_until_ns = 0
-        if not self._config.hold:
-            return False
-        first = pool.queue.peek() or pool.guesses.peek()
-        if first is None:
-            return False
-        deadline_ns = first.segment.task.request.order[0]
-        until_ns = held_until_ns(pool, replica, len(pool.queue) + len(pool.guesses), deadline_ns, self.batches, now_ns)
-        if until_ns <= now_ns:
-            return False
-        pool.held_until_ns = until_ns
-        self._wake_at(pool, until_ns)
-        return True
-
-    def _dispatch(self, pool: Pool, replica: Replica, calls: list[Call], reason: FormReason, now_ns: int) -> None:
+    def _dispatch(self, pool: Pool, formed: Formed, now_ns: int) -> None:
+        replica, calls, reason = formed.replica, formed.calls, formed.reason
         duration_s = replica.latency.predict(len(calls))
         batch = Batch(self._next_batch_id, calls, replica, reason, now_ns, self._expect(replica, duration_s, now_ns))
         self._next_batch_id += 1
@@ -371,16 +301,10 @@ class Scheduler:
         """When a batch that is sent now will be back."""
         if duration_s is None:
             return None
-        free_ns = self._free_ns(replica)
+        free_ns = replica.expected_free_ns
         if free_ns is None:
             return now_ns + int(replica.pool.link_ns.value + duration_s * NS_PER_S)
         return max(now_ns, free_ns) + int(duration_s * NS_PER_S)
-
-    @staticmethod
-    def _free_ns(replica: Replica) -> int | None:
-        """When a replica is expected to have given back what it holds; None if it is idle or nobody knows."""
-        last = next(reversed(replica.batches.values()), None)
-        return None if last is None else last.expected_ns
 
     def _account(self, pool: Pool, batch: Batch, duration_s: float, now_ns: int) -> None:
         """Notes for each call of a batch that it runs, until when, and what it takes of the device's time."""
@@ -458,16 +382,6 @@ class Scheduler:
         del self.batches[batch.batch_id]
         if batch.timeout is not None:
             self._timers.cancel(batch.timeout)
-
-    def _wake_at(self, pool: Pool, at_ns: int) -> None:
-        if at_ns >= NEVER_NS - 1:
-            return
-        timer = pool.timer
-        if timer is not None and not timer.is_cancelled:
-            if timer.at_ns <= at_ns:
-                return
-            self._timers.cancel(timer)
-        pool.timer = self._timers.set(at_ns, TimerKind.POOL, pool.program.name)
 
     def _drain_s(self, pool: Pool) -> float:
         """About how long the queue will take, in seconds, at least 0.1."""

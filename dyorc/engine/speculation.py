@@ -13,7 +13,8 @@ from typing import Any
 from dyorc.authoring.decisions import Site
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
-from dyorc.engine.cells import Bet, Call, Outcome
+from dyorc.engine.budget import Bet, Budget
+from dyorc.engine.cells import Call, Outcome
 from dyorc.engine.journal import BranchPoint
 from dyorc.engine.prediction import HistoryPredictor, Predictor
 
@@ -26,46 +27,6 @@ _MAX_PAUSE = 1024
 _SCORE_RATE = 0.02
 _FOLLOW_COST_S = 50e-6
 """What the orchestrator itself needs to follow an outcome, and to run the workflow again if it was wrong."""
-
-
-class Budget:
-    """A token bucket of device time that may be wasted, filled by device time that was of use.
-
-    Attributes:
-        useful_s: Device time of calls that were needed.
-        wasted_s: Device time of calls that turned out not to be.
-        reserved_s: What open bets are expected to waste.
-    """
-
-    __slots__ = ("_burst_s", "_rate", "_tokens_s", "reserved_s", "useful_s", "wasted_s")
-
-    def __init__(self, config: SpeculationConfig) -> None:
-        self._rate = config.max_wasted_ratio / (1 - config.max_wasted_ratio)
-        self._burst_s = self._tokens_s = config.burst_s if config.max_wasted_ratio else 0.0
-        self.useful_s = self.wasted_s = self.reserved_s = 0.0
-
-    def report(self) -> dict[str, float]:
-        """As plain values."""
-        spent_s = self.useful_s + self.wasted_s
-        return {
-            "useful_s": round(self.useful_s, 6),
-            "wasted_s": round(self.wasted_s, 6),
-            "wasted_ratio": round(self.wasted_s / spent_s, 6) if spent_s else 0.0,
-        }
-
-    def can_waste(self, seconds: float) -> bool:
-        """Whether there is room for a bet that is expected to waste so much."""
-        return self._tokens_s - self.reserved_s >= seconds
-
-    def use(self, seconds: float) -> None:
-        """Device time went to a call that is needed."""
-        self.useful_s += seconds
-        self._tokens_s = min(self._burst_s, self._tokens_s + self._rate * seconds)
-
-    def waste(self, seconds: float) -> None:
-        """Device time went to a call that is not."""
-        self.wasted_s += seconds
-        self._tokens_s -= seconds
 
 
 class _Payoff:

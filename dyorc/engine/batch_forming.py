@@ -1,0 +1,115 @@
+"""Which calls make a program's next batch, on which replica, and whether that waits for more."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dyorc.engine.actions import FormReason
+from dyorc.engine.bets import Bets
+from dyorc.engine.cells import Call
+from dyorc.engine.holding import held_until_ns
+from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
+from dyorc.engine.timers import TimerKind, Timers
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """Calls that are to be sent to a replica."""
+
+    replica: Replica
+    calls: list[Call]
+    reason: FormReason
+
+
+class BatchFormer:
+    """Forms batches.
+
+    Work-conserving: an idle replica takes what is there, unless it pays to hold the last one. A replica that runs a batch is sent
+    the next when that would arrive as the running one ends; before that the batch can still grow, unless it is full. Guesses
+    fill up a batch of certain calls, or have one of their own if no certain call waits and a replica is idle.
+
+    Args:
+        can_hold: Whether a batch may wait for more calls.
+        batches: In flight.
+    """
+
+    def __init__(self, can_hold: bool, timers: Timers, bets: Bets, batches: Mapping[int, Batch]) -> None:
+        self._can_hold = can_hold
+        self._timers = timers
+        self._bets = bets
+        self._batches = batches
+
+    def next_batch(self, pool: Pool, now_ns: int) -> Formed | None:
+        """The next batch of a program; None if there is nothing to run, no replica for it, or that has to wait."""
+        if len(pool.queue):
+            return self._of_certain_calls(pool, now_ns)
+        return self._of_guesses(pool, now_ns) if len(pool.guesses) and pool.num_idle else None
+
+    def _of_certain_calls(self, pool: Pool, now_ns: int) -> Formed | None:
+        size = max_size = pool.program.options.max_batch_size
+        replica = None
+        start_ns = now_ns
+        if pool.num_idle:
+            size = self._fair_size(pool, len(pool.queue))
+        else:
+            replica = pool.soonest_prefetch()
+            if replica is None:
+                return None
+            if replica.prefetch_ns > now_ns and pool.queue.count_next(max_size) < max_size:
+                self._wake_at(pool, replica.prefetch_ns)
+                return None
+            start_ns = max(now_ns, replica.expected_free_ns or now_ns)
+        was_held = pool.held_until_ns > 0
+        if self._hold(pool, replica, now_ns):
+            return None
+        calls, is_retry = pool.queue.take(size)
+        if not calls:
+            return None
+        if is_retry:
+            reason = FormReason.RETRY
+        elif len(calls) == max_size:
+            reason = FormReason.FULL
+        elif was_held:
+            reason = FormReason.HELD
+        else:
+            reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
+        if not is_retry and len(pool.guesses):
+            self._bets.fill(pool, replica, calls, max_size, start_ns, now_ns)
+        return Formed(replica or pool.place(calls), calls, reason)
+
+    def _of_guesses(self, pool: Pool, now_ns: int) -> Formed | None:
+        if self._hold(pool, None, now_ns):
+            return None
+        calls = self._bets.alone(pool, self._fair_size(pool, len(pool.guesses)), now_ns)
+        return Formed(pool.place(calls), calls, FormReason.GUESSED) if calls else None
+
+    @staticmethod
+    def _fair_size(pool: Pool, num_calls: int) -> int:
+        """How many calls one of the idle replicas takes, so that all have work and no batch is wastefully small."""
+        share = -(-num_calls // pool.num_idle)
+        return min(pool.program.options.max_batch_size, max(share, pool.latency.efficient_size()))
+
+    def _hold(self, pool: Pool, replica: Replica | None, now_ns: int) -> bool:
+        """Whether the only replica that is idle, or is about to be (`replica`), waits for more calls."""
+        pool.held_until_ns = 0
+        if not self._can_hold or pool.num_idle > 1:
+            return False
+        first = pool.queue.peek() if len(pool.queue) else pool.guesses.peek()
+        if first is None:
+            return False  # what is left is to be tried again alone
+        deadline_ns = first.segment.task.request.order[0]
+        until_ns = held_until_ns(pool, replica, len(pool.queue) + len(pool.guesses), deadline_ns, self._batches, now_ns)
+        if until_ns <= now_ns:
+            return False
+        pool.held_until_ns = until_ns
+        self._wake_at(pool, until_ns)
+        return True
+
+    def _wake_at(self, pool: Pool, at_ns: int) -> None:
+        if at_ns >= NEVER_NS - 1:
+            return
+        timer = pool.timer
+        if timer is not None and not timer.is_cancelled:
+            if timer.at_ns <= at_ns:
+                return
+            self._timers.cancel(timer)
+        pool.timer = self._timers.set(at_ns, TimerKind.POOL, pool.program.name)

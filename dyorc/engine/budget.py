@@ -1,0 +1,62 @@
+"""What is spent on guesses, and what may be."""
+
+from dyorc.config import SpeculationConfig
+
+
+class Bet:
+    """Device time that was spent on a call before it was certain.
+
+    Attributes:
+        probability: That it would be needed.
+        saved_s: How much sooner its result was expected than without the bet, in seconds.
+        share_s: Its part of its batch's expected time, in seconds.
+        price_s: What others were expected to wait longer for it in all, in seconds, if it was for nothing.
+    """
+
+    __slots__ = ("price_s", "probability", "saved_s", "share_s")
+
+    def __init__(self, probability: float, saved_s: float, share_s: float, price_s: float) -> None:
+        self.probability = probability
+        self.saved_s = saved_s
+        self.share_s = share_s
+        self.price_s = price_s
+
+
+class Budget:
+    """A token bucket of device time that may be wasted, filled by device time that was of use.
+
+    Attributes:
+        useful_s: Device time of calls that were needed.
+        wasted_s: Device time of calls that turned out not to be.
+        reserved_s: What open bets are expected to waste.
+    """
+
+    __slots__ = ("_burst_s", "_rate", "_tokens_s", "reserved_s", "useful_s", "wasted_s")
+
+    def __init__(self, config: SpeculationConfig) -> None:
+        self._rate = config.max_wasted_ratio / (1 - config.max_wasted_ratio)
+        self._burst_s = self._tokens_s = config.burst_s if config.max_wasted_ratio else 0.0
+        self.useful_s = self.wasted_s = self.reserved_s = 0.0
+
+    def report(self) -> dict[str, float]:
+        """As plain values."""
+        spent_s = self.useful_s + self.wasted_s
+        return {
+            "useful_s": round(self.useful_s, 6),
+            "wasted_s": round(self.wasted_s, 6),
+            "wasted_ratio": round(self.wasted_s / spent_s, 6) if spent_s else 0.0,
+        }
+
+    def can_waste(self, seconds: float) -> bool:
+        """Whether there is room for a bet that is expected to waste so much."""
+        return self._tokens_s - self.reserved_s >= seconds
+
+    def use(self, seconds: float) -> None:
+        """Device time went to a call that is needed."""
+        self.useful_s += seconds
+        self._tokens_s = min(self._burst_s, self._tokens_s + self._rate * seconds)
+
+    def waste(self, seconds: float) -> None:
+        """Device time went to a call that is not."""
+        self.wasted_s += seconds
+        self._tokens_s -= seconds

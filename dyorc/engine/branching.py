@@ -117,18 +117,25 @@ class Branching:
             self._speculator.learn_payoff(point.decision.site, outcome, gain_s)
         return gains_s
 
-    def _commit(self, segment: Segment | None) -> float:
+    def _commit(self, branch: Segment) -> float:
         """A branch has become certain, and what follows it up to the next open decision. Gives the seconds gained by guessing."""
         gain_s = 0.0
-        while segment is not None:
+        pending: list[Segment | None] = [branch]
+        while pending:
+            segment = pending.pop()
+            if segment is None:
+                continue
             segment.is_certain = True
             segment.origin = None
             request = segment.task.request
             request.num_calls += len(segment.entries)
             request.num_guessed -= len(segment.entries)
             for entry in segment.entries:
-                gain_s += self._commit(entry.journal) if isinstance(entry, Task) else self._commit_call(entry)
-            segment = segment.next_taken()
+                if isinstance(entry, Task):
+                    pending.append(entry.journal)
+                else:
+                    gain_s += self._commit_call(entry)
+            pending.append(segment.next_taken())
         return gain_s
 
     def _commit_call(self, call: Call) -> float:
@@ -154,8 +161,9 @@ class Branching:
         return cost_s
 
     def give_up(self, path: Path) -> None:
-        """Takes back what a path guessed; its first open decision will start another path when it is taken."""
-        point, outcome = next(iter(path.assumed.items()))
+        """Takes back what a path rests on: its first open decision, or the last of those that led to its task, will start another
+        path when it is taken."""
+        point, outcome = next(iter(path.assumed.items())) if path.assumed else next(path.segment.open_points())
         task, branch = point.segment.task, point.branches.pop(outcome)
         for other in list(task.paths):
             if point in other.assumed and other.assumed[point] == outcome:

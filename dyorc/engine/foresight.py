@@ -32,8 +32,13 @@ class Foresight:
             average = self._task_ns[workflow] = Average()
         average.add(duration_ns)
 
-    def expected_ns(self, cell: Cell, now_ns: int, max_links: int = _MAX_LINKS) -> int:
+    def expected_ns(self, cell: Cell, now_ns: int) -> int:
         """When the value of a cell is expected, not before now. What was never seen to end counts as if it took no time."""
+        return self._expected_ns(cell, now_ns, _MAX_LINKS, {})
+
+    def _expected_ns(self, cell: Cell, now_ns: int, max_links: int, known: dict[Cell, int]) -> int:
+        if cell in known:
+            return known[cell]
         producer = cell.producer
         if cell.state is not CellState.PENDING or producer is None:
             return now_ns
@@ -45,8 +50,9 @@ class Foresight:
         start_ns = now_ns
         if max_links:
             for argument in producer.arguments:
-                start_ns = max(start_ns, self.expected_ns(argument.cell, now_ns, max_links - 1))
-        return start_ns + int(self._pools[producer.callee.name].sojourn_ns.value)
+                start_ns = max(start_ns, self._expected_ns(argument.cell, now_ns, max_links - 1, known))
+        known[cell] = start_ns + int(self._pools[producer.callee.name].sojourn_ns.value)
+        return known[cell]
 
     def appraise(self, call: Call, now_ns: int) -> tuple[float, int]:
         """The probability that a call will be needed, and when the last decision that it depends on is expected to be taken."""

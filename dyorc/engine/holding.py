@@ -8,6 +8,7 @@ Other calls are only expected, at the rate r at which they came lately. Replicas
 idle end up in a bunch, as buses do: one takes what has piled up, the next ones find a call or two, and all are busy when the
 rest arrive. So the last idle replica waits until the gap before the next one is free is shared evenly: with g the time until
 then, h the time from the last other replica's end to its own if it started now, it starts when n >= r*(g - h).
+If it can run two such batches before any other is free, it does not wait.
 
 Source: holding control of bus lines (Daganzo, "A headway-based approach to eliminate bus bunching", Transportation Research B
 2009).
@@ -37,10 +38,9 @@ def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch
                 numbers[dependent.callee.name] += dependent.state is CallState.WAITING
     for name, number in numbers.items():
         foreseen = pools[name].foreseen
+        while foreseen and foreseen[0][1] not in batches:
+            heapq.heappop(foreseen)
         heapq.heappush(foreseen, (at_ns, batch.batch_id, number))
-        if len(foreseen) > 2 * len(batches) + 64:
-            foreseen[:] = [entry for entry in foreseen if entry[1] in batches]
-            heapq.heapify(foreseen)
 
 
 def held_until_ns(
@@ -82,9 +82,9 @@ def _until_foreseen_ns(pool: Pool, num_ready: int, batches: Mapping[int, Batch],
 def _until_even_ns(pool: Pool, replica: Replica | None, num_ready: int, line: tuple[float, float], now_ns: int) -> int:
     rate = pool.demand.per_s(now_ns)
     next_ns = pool.next_free_ns(NEVER_NS, replica)
-    if not rate or next_ns >= NEVER_NS - 1:
-        return now_ns
-    end_ns = now_ns + int((line[0] + line[1] * num_ready) * _NS_PER_S)
-    after_ns = max(0, end_ns - max(next_ns, pool.last_free_ns))
-    spare_ns = (next_ns - now_ns) - after_ns - int(num_ready / rate * _NS_PER_S)
-    return now_ns + max(0, spare_ns // 2)
+    duration_ns = int((line[0] + line[1] * num_ready) * _NS_PER_S)
+    if not rate or next_ns >= now_ns + 2 * duration_ns:
+        return now_ns  # this replica will be free again, and once more, before any other
+    last_ns = max(next_ns, pool.last_free_ns)
+    share_ns = int(num_ready / rate * _NS_PER_S)
+    return max(now_ns, min(next_ns - share_ns, (next_ns + last_ns - duration_ns - share_ns) // 2))

@@ -126,12 +126,12 @@ def idle_bookkeeping_agrees(engine: Engine) -> None:
 def idle_replicas_leave_no_work(engine: Engine) -> None:
     """Work-conserving: no call waits while a replica of its program is idle, or has room and is due for the next batch.
 
-    Only the last idle replica may be held, and not for ever.
+    Only the last replica that is idle or due may be held, and not for ever.
     """
     for pool in engine.scheduler.pools.values():
         if not len(pool.queue):
             continue
-        if pool.num_idle == 1 and pool.held_until_ns > engine.now_ns:
+        if pool.num_idle <= 1 and pool.held_until_ns > engine.now_ns:
             if pool.timer is None or pool.timer.is_cancelled or pool.timer.at_ns > pool.held_until_ns:
                 raise InvariantError(f"calls of {pool.program.name!r} are held, but no timer ends that")
             continue
@@ -148,6 +148,8 @@ def prefetches_have_timers(engine: Engine) -> None:
         due_ns = min((replica.prefetch_ns for replica in pool.replicas.values()), default=NEVER_NS)
         if not len(pool.queue) or due_ns >= NEVER_NS - 1:
             continue
+        if pool.held_until_ns > engine.now_ns:
+            due_ns = max(due_ns, pool.held_until_ns)
         timer = pool.timer
         if timer is None or timer.is_cancelled or timer.at_ns > due_ns:
             raise InvariantError(f"calls of {pool.program.name!r} wait for {due_ns} ns, but no timer is set for then")
@@ -182,11 +184,13 @@ def requests_can_progress(engine: Engine) -> None:
 
 
 def paths_follow_branches(engine: Engine) -> None:
-    """An active task has a path that is not closed; each branch of an open decision has one that takes it for granted, and a
-    path that has ended rests on a guess."""
+    """An active task has a path that is not closed, or waits for a decision because its guess was given up; each branch of an
+    open decision has one that takes it for granted, and a path that has ended rests on a guess."""
     for task in _active_tasks(engine):
         paths = task.paths
-        if not paths or any(path.is_closed or (path.end is not None and not path.assumed) for path in paths):
+        is_given_up = not paths and any(True for _ in _open_points(task))
+        is_odd = any(path.is_closed or (path.end is not None and not path.assumed) for path in paths)
+        if is_odd or not (paths or is_given_up):
             raise InvariantError(f"{task!r} is active, its paths are {paths}")
         for point in _open_points(task):
             followed = {path.assumed[point] for path in paths if point in path.assumed}
@@ -254,7 +258,7 @@ def requests_are_bounded(engine: Engine) -> None:
     if len(engine.tasks.requests) > engine.config.max_requests:
         raise InvariantError(f"{len(engine.tasks.requests)} requests are in flight")
     for request in engine.tasks.requests.values():
-        if request.num_calls > engine.config.max_calls_per_request:
+        if request.num_calls > 2 * engine.config.max_calls_per_request:  # guesses may have become certain, and end their task
             raise InvariantError(f"request {request.request_id} made {request.num_calls} calls")
 
 

@@ -134,6 +134,8 @@ class Path:
             return self._run()
         finally:
             current_recorder.reset(token)
+            if self._refusal is not None:
+                _forget_frames(self._refusal)
 
     def close(self) -> None:
         """Ends a run that nobody needs."""
@@ -158,13 +160,17 @@ class Path:
                 if isinstance(reply, Blocked | Undecided):
                     return reply
                 if isinstance(reply, DyOrcError):
-                    self._wanted = self._coroutine.throw(reply.with_traceback(None))
+                    try:
+                        self._wanted = self._coroutine.throw(reply.with_traceback(None))
+                    finally:
+                        _forget_frames(reply)
                 else:
                     self._wanted = self._coroutine.send(reply[0])
         except StopIteration as stop:
             return self._returned(stop.value) if self._refusal is None else Raised(self._refusal)
         except DyOrcError as error:
             self._close_coroutine()
+            _forget_frames(error)
             return Raised(self._refusal or error)
         except (Exception, SystemExit) as error:
             if self._refusal is not None:
@@ -173,6 +179,7 @@ class Path:
             self._close_coroutine()
             wrapped = WorkflowError(f"workflow {self._workflow.name!r} raised {type(error).__name__}: {error} ({where})")
             wrapped.__cause__ = error
+            _forget_frames(error)
             return Raised(wrapped)
 
     def _reply(self, wanted: Any) -> Blocked | Undecided | DyOrcError | tuple[Any]:
@@ -334,6 +341,18 @@ class Path:
         frame = deepest.cr_frame
         line = frame.f_lineno if frame is not None else deepest.cr_code.co_firstlineno
         return str(Site(deepest.cr_code, line))
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Frames hold the values of a run, which may hold the error: a cycle that only the garbage collector would find."""
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        found = pending.pop()
+        if found is not None and id(found) not in seen:
+            seen.add(id(found))
+            found.__traceback__ = None
+            pending += (found.__cause__, found.__context__)
 
 
 def _open(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> Coroutine[Any, Any, Any]:

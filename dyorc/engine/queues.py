@@ -65,6 +65,9 @@ class CallQueue:
     def withdraw(self, call: Call) -> None:
         """Takes a queued call out. The caller gives it another state."""
         self._size -= 1
+        if not self._size:
+            self._clear()
+            return
         key = call.batch_key
         lane = self._lanes.get(key)
         if lane is None:
@@ -102,6 +105,7 @@ class CallQueue:
         heapq.heappop(self._lanes[key])
         self._size -= 1
         self._lane_changed(key)
+        self._clear_if_empty()
 
     def take(self, max_size: int) -> tuple[list[Call], bool]:
         """The next batch, and whether it is a retry group. Empty if nothing waits."""
@@ -109,6 +113,7 @@ class CallQueue:
             group = [call for call in self._retries.popleft() if call.state is self._state]
             if group:
                 self._size -= len(group)
+                self._clear_if_empty()
                 return group, True
         key = self._front()
         if key is None:
@@ -122,13 +127,26 @@ class CallQueue:
                 self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) - 1
         self._size -= len(calls)
         self._lane_changed(key)
+        self._clear_if_empty()
         return calls, False
 
     def take_all(self) -> list[Call]:
         """Empties the queue."""
         calls = list(self)
-        self.__init__(self._state)
+        self._clear()
         return calls
+
+    def _clear_if_empty(self) -> None:
+        """Calls that were withdrawn would stay until somebody comes to the front, and nobody does."""
+        if not self._size and self._fronts:
+            self._clear()
+
+    def _clear(self) -> None:
+        self._lanes.clear()
+        self._fronts.clear()
+        self._num_withdrawn.clear()
+        self._retries.clear()
+        self._size = 0
 
     def _front(self) -> BatchKey | None:
         """The lane of the most urgent call that still waits."""

@@ -175,6 +175,12 @@ class TaskRunner:
         """
         segment = path.segment
         request = segment.task.request
+        if isinstance(callee, Program) and self._programs.get(callee.name) is not callee:
+            raise NotDeployedError(
+                f"program {callee.name!r} is not deployed; deployed are {sorted(self._programs)}. "
+                f"If the workflow reaches it in a way that cannot "
+                f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
+            )
         num_calls = request.num_calls if segment.is_certain else request.num_calls + request.num_guessed
         if num_calls >= self._config.max_calls_per_request:
             raise self._too_many_calls(callee)
@@ -184,12 +190,6 @@ class TaskRunner:
             request.num_guessed += 1
         if isinstance(callee, Workflow):
             return Task(request, callee, arguments, statics, segment)
-        if self._programs.get(callee.name) is not callee:
-            raise NotDeployedError(
-                f"program {callee.name!r} is not deployed; deployed are {sorted(self._programs)}. "
-                f"If the workflow reaches it in a way that cannot "
-                f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
-            )
         return Call(callee, arguments, statics, segment)
 
     def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
@@ -213,7 +213,7 @@ class TaskRunner:
                     self.waiting.fetch(path, cell)
             case Undecided():
                 pass  # the decision tells its task when it is taken
-            case Raised(error=WorkflowLimitError()) if path.assumed:
+            case Raised(error=WorkflowLimitError()) if not path.segment.is_certain:
                 self._branching.give_up(path)  # a guess must not make a request fail
             case Returned() | Raised():
                 path.end = stop

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import dyorc
-from dyorc.config import EngineConfig
+from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.errors import (
     CapacityError,
     DeadlineError,
@@ -20,7 +20,7 @@ from dyorc.errors import (
     ReplicaLostError,
     RequestCancelledError,
 )
-from tests.property.workloads import PROGRAMS, REFERENCES, Numbers, Refused, effectful, send
+from tests.property.workloads import EFFECTFUL, PROGRAMS, REFERENCES, Numbers, Refused, send
 from tests.unit.engine.driver import Dispatched, World
 
 numbers = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, 12.0, 13.0, 29.0]), min_size=2, max_size=2)
@@ -32,9 +32,11 @@ deadlines = st.sampled_from([None, 1.0, 20.0, 1000.0])
 class EngineStates(RuleBasedStateMachine):
     """Whatever may happen to an engine, happens; `World.tell` checks all invariants after each event."""
 
+    speculation = SpeculationConfig()
+
     def __init__(self) -> None:
         super().__init__()
-        config = EngineConfig(max_requests=12, max_attempts=3, max_load_failures=2)
+        config = EngineConfig(max_requests=12, max_attempts=3, max_load_failures=2, speculation=self.speculation)
         self.world = World(PROGRAMS, config, is_storing=True, is_fetching=False)
         self.replicas: set[str] = set()
         self.gone: dict[str, dyorc.Program] = {}
@@ -165,11 +167,44 @@ class EngineStates(RuleBasedStateMachine):
         assert not self.asked
         self.world.check_nothing_is_left()
         num_sent = sum(self.world.sizes(send))
-        assert num_sent <= sum(1 for workflow in self.world.workflows.values() if workflow is effectful), "an effect was repeated"
+        assert num_sent <= sum(1 for workflow in self.world.workflows.values() if workflow in EFFECTFUL), "an effect was repeated"
+
+
+num_bets = 0
+"""In all examples of `GuessingStates`."""
+
+
+class GuessingStates(EngineStates):
+    """The same, and whatever might be guessed is guessed: it knows from the start how long programs take."""
+
+    speculation = SpeculationConfig(margin=0, max_wasted_ratio=0.95, min_probability=0.0, max_depth=8, burst_s=1e6)
+
+    def __init__(self) -> None:
+        super().__init__()
+        for pool in self.world.engine.scheduler.pools.values():
+            for size in (1, 2):
+                pool.latency.observe(size, 0.1 + 0.02 * size)
+            pool.sojourn_ns.add(0.12e9)
+            pool.demand.add(0, 0)  # its rate is known: 0
+
+    def teardown(self) -> None:
+        global num_bets
+        super().teardown()
+        speculator = self.world.engine.speculator
+        assert speculator.num_speculations == speculator.num_commits + speculator.num_squashes
+        num_bets += speculator.num_speculations
 
 
 TestEngineStates: Any = EngineStates.TestCase
-TestEngineStates.settings = settings(max_examples=150, stateful_step_count=40)
+TestEngineStates.settings = settings(max_examples=75, stateful_step_count=40)
+TestGuessingStates: Any = GuessingStates.TestCase
+TestGuessingStates.settings = settings(max_examples=75, stateful_step_count=40)
+
+
+def test_the_examples_of_guessing_states_did_guess() -> None:
+    if not num_bets:
+        pytest.skip("they have not run, or have failed")
+    assert num_bets >= 20
 
 
 def answers_in_order(requests: list[tuple[dyorc.Workflow, Numbers]], pick: Callable[[int], int]) -> list[object]:

@@ -146,6 +146,25 @@ async def effectful(x: Vector) -> Vector:
     return increment(y)
 
 
+@dyorc.workflow
+async def slow_guard(x: Vector) -> Vector:
+    """Decides on values that take a while, one decision after another, and sends what both find good."""
+    verdict = increment(double(x))
+    if await dyorc.when(verdict, is_large):
+        y = increment(x)
+        if await dyorc.when(picky(y), is_large, likely=True):
+            send(y)
+            return double(y)
+        return y
+    match await dyorc.choose(double(verdict), remainder):
+        case 0:
+            return cascade(verdict)
+        case 1:
+            return add(x, verdict)
+        case _:
+            return picky(double(x))
+
+
 # What they have to give
 
 
@@ -204,6 +223,20 @@ def _effectful(x: Numbers) -> Numbers:
     return [a + 1 for a in x]
 
 
+def _slow_guard(x: Numbers) -> Numbers:
+    verdict = [2 * a + 1 for a in x]
+    if sum(verdict) > 30:
+        y = _picky([a + 1 for a in x])
+        return [2 * a for a in y] if sum(y) > 30 else y
+    match int(2 * verdict[0]) % 3:
+        case 0:
+            return _cascade(verdict)
+        case 1:
+            return [a + b for a, b in zip(x, verdict, strict=True)]
+        case _:
+            return _picky([2 * a for a in x])
+
+
 REFERENCES: dict[dyorc.Workflow, Callable[[Numbers], Numbers]] = {
     cascade: _cascade,
     router: _router,
@@ -213,4 +246,8 @@ REFERENCES: dict[dyorc.Workflow, Callable[[Numbers], Numbers]] = {
     decide_on_poison: _decide_on_poison,
     wasteful: _wasteful,
     effectful: _effectful,
+    slow_guard: _slow_guard,
 }
+
+EFFECTFUL = (effectful, slow_guard)
+"""Those that call `send`, once at most."""

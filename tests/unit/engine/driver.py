@@ -38,6 +38,7 @@ from dyorc.engine.events import (
     ValueFetched,
 )
 from dyorc.engine.invariants import check_all
+from dyorc.engine.prediction import Predictor
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import TensorRef
@@ -73,15 +74,17 @@ class World:
         config: Limits of the engine.
         is_storing: Keep every tensor aside under an id, as a shell does with large ones.
         is_fetching: Answer `FetchValue` at once; else the test does so with `fetch`.
+        predictor: Foretells decisions, instead of the engine's own.
     """
 
     programs: Iterable[Program]
     config: EngineConfig = field(default_factory=EngineConfig)
     is_storing: bool = False
     is_fetching: bool = True
+    predictor: Predictor | None = None
 
     def __post_init__(self) -> None:
-        self.engine = Engine(self.config, self.programs)
+        self.engine = Engine(self.config, self.programs, predictor=self.predictor)
         self.now_ns = 1_000_000_000
         self.wake_ns: int | None = None
         self.in_flight: dict[int, Dispatched] = {}

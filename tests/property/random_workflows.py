@@ -1,0 +1,392 @@
+"""Random workflows: small programs of statements, each run by DyOrc and by a plain interpreter that says what it has to give.
+
+A workflow is a tree of statements over registers. A statement names registers by number, modulo how many there are, so that every
+tree means something. All numbers are whole and below 17, so that float32 is exact.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from hypothesis import strategies as st
+from jaxtyping import Float
+
+import dyorc
+from dyorc.errors import ProgramError
+
+Vector = Float[np.ndarray, "2"]
+Vectors = Float[np.ndarray, "batch 2"]
+Numbers: TypeAlias = tuple[float, ...]
+
+POISON = 13.0
+_SIZE = 17
+
+# Programs
+
+
+@dyorc.program(max_batch_size=3, execution_timeout_s=1e6)
+def step(x: Vectors) -> Vectors:
+    return (3 * x + 1) % _SIZE
+
+
+@dyorc.program(max_batch_size=4, execution_timeout_s=1e6)
+def mix(x: Vectors, y: Vectors) -> Vectors:
+    return (x + 5 * y[:, ::-1]) % _SIZE
+
+
+@dyorc.program(max_batch_size=4, execution_timeout_s=1e6)
+def picky(x: Vectors) -> Vectors:
+    """Raises for the whole batch if one input is poison."""
+    if (x == POISON).any():
+        raise ValueError("poison")
+    return (x + 1) % _SIZE
+
+
+@dyorc.program(max_batch_size=2, execution_timeout_s=1e6, pure=False)
+def send(x: Vectors) -> Vectors:
+    """Has an effect that must not be repeated."""
+    return x
+
+
+@dyorc.program(max_batch_size=2, execution_timeout_s=1e6, pure=False, idempotent=True)
+def put(x: Vectors) -> Vectors:
+    """Has an effect that may be repeated."""
+    return (x + 2) % _SIZE
+
+
+PROGRAMS = (step, mix, picky, send, put)
+
+# Statements
+
+
+@dataclass(frozen=True)
+class Do:
+    """Calls a program."""
+
+    program: dyorc.Program
+    at: int
+    other: int = 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """Awaits a value and calls `step` of what it saw."""
+
+    at: int
+
+
+@dataclass(frozen=True)
+class Fan:
+    """Calls `step` of several registers and awaits all of them."""
+
+    at: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    at: int
+    limit: int
+    then: "Block"
+    otherwise: "Block"
+
+
+@dataclass(frozen=True)
+class Match:
+    at: int
+    blocks: tuple["Block", ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Repeats as long as the last register is small, a few times at most."""
+
+    limit: int
+    max_turns: int
+    body: "Block"
+
+
+@dataclass(frozen=True)
+class Try:
+    """Catches poison."""
+
+    body: "Block"
+    handler: "Block"
+
+
+@dataclass(frozen=True)
+class Sub:
+    """Calls one of the workflows that come before this one, or `step` if there is none."""
+
+    index: int
+    at: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Returns a register."""
+
+    at: int
+
+
+Statement: TypeAlias = Do | Look | Fan | If | Match | Loop | Try | Sub | Stop
+Block: TypeAlias = tuple[Statement, ...]
+Tree: TypeAlias = tuple[Block, ...]
+"""The last is the workflow; it may call those before it."""
+
+# As DyOrc runs them
+
+
+def workflow_of(tree: Tree) -> dyorc.Workflow:
+    """The workflow of a tree."""
+    made: list[dyorc.Workflow] = []
+    for number, block in enumerate(tree):
+        made.append(_workflow_of(f"tree-{number}", block, tuple(made)))
+    return made[-1]
+
+
+def _workflow_of(name: str, block: Block, others: tuple[dyorc.Workflow, ...]) -> dyorc.Workflow:
+    programs = {step, *_programs_in(block, others)}
+
+    @dyorc.workflow(name=name, programs=[program for program in PROGRAMS if program in programs])
+    async def tree(x: Vector) -> Vector:
+        registers: list[Any] = [x]
+        result = await _run(block, registers, others)
+        return registers[-1] if result is None else result
+
+    return tree
+
+
+def _programs_in(block: Block, others: Sequence[dyorc.Workflow]) -> set[dyorc.Program]:
+    found: set[dyorc.Program] = set()
+    for statement in block:
+        match statement:
+            case Do(program=program):
+                found.add(program)
+            case Sub(index=index) if others:
+                found.update(others[index % len(others)].programs)
+            case If(then=then, otherwise=otherwise):
+                found |= _programs_in(then, others) | _programs_in(otherwise, others)
+            case Match(blocks=blocks):
+                found.update(*(_programs_in(inner, others) for inner in blocks))
+            case Loop(body=body):
+                found |= _programs_in(body, others)
+            case Try(body=body, handler=handler):
+                found |= _programs_in(body, others) | _programs_in(handler, others)
+            case _:
+                pass
+    return found
+
+
+async def _run(block: Block, registers: list[Any], others: Sequence[dyorc.Workflow]) -> Any:
+    """Runs statements; gives what they returned, or None."""
+    for statement in block:
+        result = await _run_one(statement, registers, others)
+        if result is not None:
+            return result
+    return None
+
+
+async def _run_one(statement: Statement, registers: list[Any], others: Sequence[dyorc.Workflow]) -> Any:
+    size = len(registers)
+    match statement:
+        case Do(program=program, at=at, other=other):
+            x = registers[at % size]
+            registers.append(program(x, registers[other % size]) if len(program.signature.inputs) == 2 else program(x))
+        case Look(at=at):
+            registers.append(step(await registers[at % size]))
+        case Fan(at=places):
+            values = await dyorc.gather(*[step(registers[at % size]) for at in places])
+            registers.extend([step(value) for value in values])
+        case If(at=at, limit=limit, then=then, otherwise=otherwise):
+            ref = registers[at % size]
+            if limit % 2:
+                is_taken = await dyorc.when(ref, _is_below(limit))
+            else:
+                is_taken = await dyorc.when(ref, _is_below(limit), likely=limit > _SIZE)
+            return await _run(then if is_taken else otherwise, registers, others)
+        case Match(at=at, blocks=blocks):
+            way = await dyorc.choose(registers[at % size], _way)
+            return await _run(blocks[way % len(blocks)], registers, others)
+        case Loop(limit=limit, max_turns=max_turns, body=body):
+            for _ in range(max_turns):
+                if not await dyorc.when(registers[-1], _is_below(limit)):
+                    break
+                result = await _run(body, registers, others)
+                if result is not None:
+                    return result
+        case Try(body=body, handler=handler):
+            try:
+                return await _run(body, registers, others)
+            except ProgramError as error:
+                if error.error_type != "ValueError":
+                    raise
+                return await _run(handler, registers, others)
+        case Sub(index=index, at=at):
+            callee = others[index % len(others)] if others else step
+            registers.append(callee(registers[at % size]))
+        case Stop(at=at):
+            return registers[at % size]
+    return None
+
+
+def _is_below(limit: int) -> Any:
+    return lambda x: bool(x.sum() < limit)
+
+
+def _way(x: np.ndarray) -> int:
+    return int(x[0] + x[1]) % 5
+
+
+# As they are meant
+
+
+class Poisoned(Exception):
+    """A value is looked at that does not exist, because `picky` raised."""
+
+
+_Value: TypeAlias = Numbers | None
+"""None stands for a value that does not exist."""
+
+
+@dataclass
+class Meaning:
+    """What a workflow has to do.
+
+    Attributes:
+        answer: What it gives; None if it fails because of poison.
+        effects: Program and input of each call that has an effect.
+        num_calls: Calls of programs and workflows.
+    """
+
+    answer: _Value
+    effects: Counter[tuple[str, Numbers]]
+    num_calls: int
+
+
+def meaning_of(tree: Tree, x: Numbers) -> Meaning:
+    """Runs a tree directly."""
+    plain = _Plain(tree)
+    answer = plain.workflow(len(tree) - 1, x)
+    return Meaning(answer, plain.effects, plain.num_calls)
+
+
+def evaluate(program: dyorc.Program, *operands: Numbers) -> _Value:
+    """What a program gives for one call."""
+    arrays = [np.array([operand], np.float32) for operand in operands]
+    try:
+        (row,) = program.factory()(*arrays)
+    except ValueError:
+        return None
+    return tuple(row.tolist())
+
+
+class _Plain:
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.effects: Counter[tuple[str, Numbers]] = Counter()
+        self.num_calls = 0
+
+    def workflow(self, index: int, x: _Value) -> _Value:
+        registers: list[_Value] = [x]
+        try:
+            result = self._run(self._tree[index], registers, index)
+        except Poisoned:
+            return None
+        return registers[-1] if result is None else result[0]
+
+    def _call(self, program: dyorc.Program, *operands: _Value) -> _Value:
+        self.num_calls += 1
+        known = [operand for operand in operands if operand is not None]
+        if len(known) < len(operands):
+            return None
+        if not program.options.pure:
+            self.effects[program.name, known[0]] += 1
+        return evaluate(program, *known)
+
+    def _run(self, block: Block, registers: list[_Value], number: int) -> tuple[_Value] | None:
+        for statement in block:
+            result = self._run_one(statement, registers, number)
+            if result is not None:
+                return result
+        return None
+
+    def _run_one(self, statement: Statement, registers: list[_Value], number: int) -> tuple[_Value] | None:
+        size = len(registers)
+        match statement:
+            case Do(program=program, at=at, other=other):
+                operands = (registers[at % size], registers[other % size])[: len(program.signature.inputs)]
+                registers.append(self._call(program, *operands))
+            case Look(at=at):
+                registers.append(self._call(step, _seen(registers[at % size])))
+            case Fan(at=places):
+                values = [self._call(step, registers[at % size]) for at in places]
+                registers.extend([self._call(step, value) for value in [_seen(value) for value in values]])
+            case If(at=at, limit=limit, then=then, otherwise=otherwise):
+                is_taken = sum(_seen(registers[at % size])) < limit
+                return self._run(then if is_taken else otherwise, registers, number)
+            case Match(at=at, blocks=blocks):
+                way = int(sum(_seen(registers[at % size]))) % 5
+                return self._run(blocks[way % len(blocks)], registers, number)
+            case Loop(limit=limit, max_turns=max_turns, body=body):
+                for _ in range(max_turns):
+                    if sum(_seen(registers[-1])) >= limit:
+                        break
+                    result = self._run(body, registers, number)
+                    if result is not None:
+                        return result
+            case Try(body=body, handler=handler):
+                try:
+                    return self._run(body, registers, number)
+                except Poisoned:
+                    return self._run(handler, registers, number)
+            case Sub(index=index, at=at):
+                x = registers[at % size]
+                if not number:
+                    registers.append(self._call(step, x))
+                else:
+                    self.num_calls += 1
+                    registers.append(self.workflow(index % number, x))
+            case Stop(at=at):
+                return (registers[at % size],)
+        return None
+
+
+def _seen(value: _Value) -> Numbers:
+    if value is None:
+        raise Poisoned
+    return value
+
+
+# How they are drawn
+
+_places = st.integers(0, 5)
+_limits = st.integers(6, 30)
+_steps = st.one_of(
+    st.builds(Do, st.sampled_from([step, mix, mix, picky, send, put]), _places, _places),
+    st.builds(Look, _places),
+    st.builds(Fan, st.tuples(_places, _places)),
+    st.builds(Sub, st.integers(0, 1), _places),
+)
+
+
+def _blocks(depth: int) -> st.SearchStrategy[Block]:
+    return st.lists(_statements(depth), min_size=1, max_size=3).map(tuple)
+
+
+def _statements(depth: int) -> st.SearchStrategy[Statement]:
+    if not depth:
+        return st.one_of(_steps, _steps, _steps, st.builds(Stop, _places))
+    inner = st.deferred(lambda: _blocks(depth - 1))
+    return st.one_of(
+        _steps,
+        st.builds(If, _places, _limits, inner, inner),
+        st.builds(Match, _places, st.tuples(inner, inner, inner)),
+        st.builds(Loop, _limits, st.integers(1, 3), inner),
+        st.builds(Try, inner, inner),
+    )
+
+
+trees: st.SearchStrategy[Tree] = st.tuples(_blocks(1), _blocks(3)) | st.tuples(_blocks(1), _blocks(1), _blocks(2))
+inputs: st.SearchStrategy[Numbers] = st.tuples(*[st.integers(0, _SIZE - 1).map(float)] * 2)

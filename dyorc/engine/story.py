@@ -56,11 +56,12 @@ def _describe(step: Step) -> str:
 
 
 def _describe_dispatch(step: Step) -> str:
-    guesses = f", {step['num_guesses']} of them guesses" if step["num_guesses"] else ""
-    text = f"{step['program']} starts in a batch of {step['batch_size']}{guesses}: {step['reason']}"
+    num_guesses, size = step["num_guesses"], step["batch_size"]
+    guesses = f", {num_guesses} of them guesses" if 0 < num_guesses < size else ""
+    text = f"{step['program']} starts in a batch of {size}{guesses}: {step['reason']}"
     if bet := step.get("guess"):
-        text += f"; not certain yet (p = {bet['probability']}, saves {bet['saves_ms']} ms if right, "
-        text += f"costs others {bet['costs_others_ms']} ms if wrong)"
+        text += f"; a guess: p = {bet['probability']}, saves {bet['saves_ms']:.1f} ms if right, "
+        text += f"costs others {bet['costs_others_ms']:.1f} ms if wrong"
     return text
 
 
@@ -69,5 +70,5 @@ def _describe_decision(step: Step) -> str:
     for guess in step["guesses"]:
         text += f"; the guess {guess['outcome']} was {'right' if guess['is_right'] else 'wrong'}"
         if guess["gain_ms"]:
-            text += f", {'saved' if guess['gain_ms'] > 0 else 'cost others'} {abs(guess['gain_ms'])} ms"
+            text += f", {'saved' if guess['gain_ms'] > 0 else 'cost others'} {abs(guess['gain_ms']):.1f} ms"
     return text

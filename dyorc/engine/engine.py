@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import Action, AnswerRequest, FailRequest, ReleaseTensors, SetTimer
 from dyorc.engine.cells import Call
@@ -61,7 +62,9 @@ class Engine:
         self.deadlines: dict[int, Timer] = {}
         self.now_ns = 0
         self.speculator = Speculator(config.speculation, predictor)
-        self.tasks = TaskRunner(config, deployed, self.speculator, self._submit, self._withdraw, self._commit, self._emit)
+        self.tasks = TaskRunner(
+            config, deployed, self.speculator, self._submit, self._withdraw, self._commit, self._task_ended, self._emit
+        )
         self.scheduler = Scheduler(
             config,
             deployed.values(),
@@ -73,7 +76,6 @@ class Engine:
             self._actions.append,
             first_batch_id,
         )
-        self.tasks.foresight = self.scheduler.foresight
 
     def handle(self, events: Iterable[Event], now_ns: int) -> list[Action]:
         """Takes in what happened up to now, together, and says what to do.
@@ -160,6 +162,9 @@ class Engine:
 
     def _commit(self, call: Call) -> None:
         self.scheduler.commit(call)
+
+    def _task_ended(self, workflow: Workflow, duration_ns: int) -> None:
+        self.scheduler.task_ended(workflow, duration_ns)
 
     def _emit(self, action: Action) -> None:
         if isinstance(action, _ENDS):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import Action, DispatchBatch, ReleaseTensors, ReplaceReplica
 from dyorc.engine.batch_forming import BatchFormer, Formed
@@ -63,10 +64,10 @@ class Scheduler:
         self._emit = emit
         self._speculator = speculator
         self.pools = {program.name: Pool(program, config.max_in_flight_batches) for program in programs}
-        self.foresight = Foresight(self.pools)
+        self._foresight = Foresight(self.pools)
         self.replicas: dict[str, Replica] = {}
         self.batches: dict[int, Batch] = {}
-        bets = Bets(speculator, self.foresight, config.speculation.margin)
+        bets = Bets(speculator, self._foresight, config.speculation.margin)
         self._former = BatchFormer(config.hold, timers, bets, self.batches)
         self._next_batch_id = first_batch_id
         self._touched: dict[str, Pool] = {}
@@ -110,6 +111,10 @@ class Scheduler:
         pool.guesses.withdraw(call)
         call.order = call.segment.task.request.order
         self._enqueue(call, pool)
+
+    def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
+        """A task, whose result decisions may wait for, took so long."""
+        self._foresight.task_ended(workflow, duration_ns)
 
     def withdraw(self, call: Call) -> None:
         """Takes back a call. One that runs already is left alone."""

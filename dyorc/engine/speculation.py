@@ -17,6 +17,7 @@ from dyorc.engine.budget import Bet, Budget
 from dyorc.engine.cells import Call, Outcome
 from dyorc.engine.journal import BranchPoint
 from dyorc.engine.prediction import HistoryPredictor, Predictor
+from dyorc.errors import InternalError
 
 _MAX_BREADTH = 4
 """How many outcomes of one decision are followed."""
@@ -192,7 +193,7 @@ class Speculator:
     def _settle(self, call: Call) -> Bet:
         bet = call.bet
         if bet is None:
-            raise AssertionError(f"{call!r} was not bet on")
+            raise InternalError(f"{call!r} was not bet on")
         call.bet = None
         waste_s = (1 - bet.probability) * bet.share_s
         self.total.reserved_s -= waste_s

@@ -15,7 +15,6 @@ from dyorc.engine.actions import Action, AnswerRequest, FailRequest, ReleaseTens
 from dyorc.engine.branching import Branching
 from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outcome
 from dyorc.engine.events import RequestArrived, ValueFetched
-from dyorc.engine.foresight import Foresight
 from dyorc.engine.journal import BranchPoint, Entry
 from dyorc.engine.paths import Blocked, End, Path, Raised, Returned, Undecided
 from dyorc.engine.requests import Request, Task, TaskState, dismantle, is_effect, request_of
@@ -42,6 +41,7 @@ class TaskRunner:
         submit: Takes a call whose inputs are all there.
         withdraw: Takes a submitted call back.
         commit: Told of a submitted guess that has become certain.
+        task_ended: Told how long a task took, in nanoseconds.
         emit: Takes actions.
     """
 
@@ -53,6 +53,7 @@ class TaskRunner:
         submit: Callable[[Call], None],
         withdraw: Callable[[Call], None],
         commit: Callable[[Call], None],
+        task_ended: Callable[[Workflow, int], None],
         emit: Callable[[Action], None],
     ) -> None:
         self._config = config
@@ -63,7 +64,7 @@ class TaskRunner:
         self.waiting = Waiting(emit)
         self._withdrawals = Withdrawals(speculator, withdraw)
         self._branching = Branching(speculator, self.waiting, self._withdrawals, self._open_path, self._make_ready, commit)
-        self.foresight: Foresight | None = None
+        self._task_ended = task_ended
         self.requests: dict[int, Request] = {}
         self._now_ns = 0
         self._num_arrived = 0
@@ -305,8 +306,8 @@ class TaskRunner:
             self._end_with_error(task, WorkflowError(f"{error}"))
             return
         task.state = TaskState.SETTLED
-        if self.foresight is not None and task.segment is not None:
-            self.foresight.task_ended(task.callee, self._now_ns - task.started_ns)
+        if task.segment is not None:
+            self._task_ended(task.callee, self._now_ns - task.started_ns)
         self.waiting.settle(task.cell, tensors)
 
     def _end_with_error(self, task: Task, error: DyOrcError) -> None:

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable
 
 from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
 from dyorc.engine.actions import Action, DispatchBatch, FormReason
 from dyorc.engine.cells import Call, CallState
 from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined
@@ -89,6 +90,9 @@ class TimerScheduler:
 
     def withdraw(self, call: Call) -> None:
         """A call that nobody needs is dropped when its batch is closed."""
+
+    def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
+        """Nobody looks ahead here."""
 
     def replica_joined(self, event: ReplicaJoined) -> None:
         """A replica is ready."""

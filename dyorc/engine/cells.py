@@ -72,7 +72,7 @@ class Cell:
     def arrays(self) -> tuple[Any, ...]:
         """The contents, for the workflow's own eyes, once they are at hand."""
         if self._arrays is None:
-            self._arrays = tuple(read_only(apply_views(tensor.data, tensor.views)) for tensor in self.tensors)
+            self._arrays = tuple([read_only(apply_views(tensor.data, tensor.views)) for tensor in self.tensors])
         return self._arrays
 
     def __repr__(self) -> str:

@@ -64,6 +64,9 @@ End: TypeAlias = Returned | Raised
 Stop: TypeAlias = Blocked | Undecided | End
 
 
+_WAITS = (Blocked, Undecided)
+
+
 class Guide(Protocol):
     """What a path asks when it comes to something new."""
 
@@ -157,7 +160,7 @@ class Path:
                 if self._refusal is not None:
                     raise self._refusal
                 reply = self._reply(self._wanted)
-                if isinstance(reply, Blocked | Undecided):
+                if isinstance(reply, _WAITS):
                     return reply
                 if isinstance(reply, DyOrcError):
                     try:
@@ -185,12 +188,12 @@ class Path:
     def _reply(self, wanted: Any) -> Blocked | Undecided | DyOrcError | tuple[Any]:
         """What the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
         match wanted:
+            case Decision():
+                return self._decide(wanted)
             case Ref():
                 return self._values((wanted,)) or self._failure((wanted,)) or (look(wanted),)
             case Gather(refs=refs):
                 return self._values(refs) or self._failure(refs) or ([look(ref) for ref in refs],)
-            case Decision():
-                return self._decide(wanted)
             case _:
                 what = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
                 raise ForeignAwaitError(
@@ -230,7 +233,8 @@ class Path:
 
     def _arrive(self, point: BranchPoint) -> None:
         """The first path comes to a decision: takes it, or leaves it open if its value is not at hand."""
-        if self._values((point.decision.ref,)) is None:
+        cell = point.decision.ref.cell
+        if cell.is_at_hand or cell.state is CellState.FAILED:
             point.take()
             return
         site = point.decision.site

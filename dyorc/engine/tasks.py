@@ -82,7 +82,7 @@ class TaskRunner:
         request.stored.extend(stored_ids(event.inputs))
         if event.is_explained:
             request.story = Story(now_ns)
-        arguments = tuple(Argument(Cell.ready(tensor), 0) for tensor in event.inputs)
+        arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
         request.root = Task(request, event.workflow, arguments, event.statics)
         self.requests[event.request_id] = request
         self._open(request.root)

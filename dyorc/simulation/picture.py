@@ -7,10 +7,14 @@ from dyorc.errors import DefinitionError
 from dyorc.simulation.compare import Row
 
 _NUM_COLUMNS = 4
+_MAX_FACTOR = 2.2
+"""How many times the highest p99 of the best policy is still shown."""
 
 
 def draw_picture(rows: Sequence[Row], path: Path) -> None:
-    """Draws the rows of `compare` into a file: a panel per workload, p50 as a line and p99 dashed, both logarithmic.
+    """Draws the rows of `compare` into a file: a panel per workload, p50 as a line and p99 dashed.
+
+    A policy that is far off the others, like one whose queues only grow, runs out of the panel: else it alone would be seen.
 
     Raises:
         DefinitionError: If matplotlib is not installed.
@@ -32,9 +36,16 @@ def draw_picture(rows: Sequence[Row], path: Path) -> None:
             loads = [row["load"] for row in chosen]
             panel.plot(loads, [row["p50_ms"] for row in chosen], f"C{at}o-", label=policy)
             panel.plot(loads, [row["p99_ms"] for row in chosen], f"C{at}x--")
-        panel.set(title=workload, yscale="log", xlabel="load (rate / saturation rate)", ylabel="ms: p50 -, p99 - -")
-        panel.grid(visible=True, which="both", alpha=0.3)
+        top_ms = _MAX_FACTOR * min(max(row["p99_ms"] for row in shown) for shown in _by_policy(rows, workload))
+        panel.set(title=workload, ylim=(0, top_ms), xlabel="load (rate / saturation rate)", ylabel="ms: p50 -, p99 - -")
+        panel.grid(visible=True, alpha=0.3)
     for panel in panels[len(workloads) :]:
         panel.set_visible(False)
     panels[0].legend()
     figure.savefig(path, dpi=120)
+
+
+def _by_policy(rows: Sequence[Row], workload: str) -> list[list[Row]]:
+    """A workload's rows, for each policy."""
+    own = [row for row in rows if row["workload"] == workload]
+    return [[row for row in own if row["policy"] == policy] for policy in dict.fromkeys(row["policy"] for row in own)]

@@ -2,7 +2,8 @@
 
 When a batch is sent, the calls that need nothing but its results are *foreseen*: they will be ready when it ends, which its
 program's T(n) = b + a*n tells. If one replica is idle, n calls are there and m more are foreseen in a time t, then to start at
-once makes the m wait for the whole batch; together both save one b. So holding gains m*(b - t) and costs n*(t + a*m).
+once makes the m wait for the whole batch; together both save one b. So holding gains m*(b - t) and costs n*(t + a*m). A foreseen
+guess counts by its probability.
 
 Other calls are only expected, at the rate r at which they came lately. Replicas that take what is there as soon as they are
 idle end up in a bunch, as buses do: one takes what has piled up, the next ones find a call or two, and all are busy when the
@@ -15,7 +16,6 @@ Source: holding control of bus lines (Daganzo, "A headway-based approach to elim
 """
 
 import heapq
-from collections import Counter
 from collections.abc import Mapping
 
 from dyorc.engine.cells import Call, CallState
@@ -31,11 +31,13 @@ def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch
     at_ns = batch.expected_ns
     if at_ns is None:
         return
-    numbers = Counter[str]()
+    numbers: dict[str, float] = {}
     for call in batch.calls:
         for dependent in call.cell.dependents:
-            if isinstance(dependent, Call) and dependent.num_awaited == 1 and not dependent.is_guess:
-                numbers[dependent.callee.name] += dependent.state is CallState.WAITING
+            if isinstance(dependent, Call) and dependent.num_awaited == 1 and dependent.state is CallState.WAITING:
+                probability = dependent.segment.probability() if dependent.is_guess else 1.0
+                name = dependent.callee.name
+                numbers[name] = numbers.get(name, 0.0) + probability
     for name, number in numbers.items():
         foreseen = pools[name].foreseen
         while foreseen and foreseen[0][1] not in batches:

@@ -11,7 +11,11 @@ from tests.server_process import ServerProcess, serving, target
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
     """A server whose processes the tests kill; the last of them kills the server."""
-    targets = [target("arithmetic", "quadruple"), target("arithmetic", "quadruple_by_pair")]
+    targets = [
+        target("arithmetic", "quadruple"),
+        target("arithmetic", "quadruple_by_pair"),
+        target("guarded", "quadruple_either_way"),
+    ]
     # Serve counts a silent replica as lost after three checks that take this long.
     with no_leaks(), serving(targets, DYORC_DEPLOYMENT__HEALTH_CHECK_TIMEOUT_S="3") as found:
         yield found

@@ -71,7 +71,8 @@ def load(server: ServerProcess, model: str) -> Iterator[Load]:
 
 
 @pytest.mark.parametrize(
-    ("model", "program", "num_replicas"), [("quadruple_by_pair", "double_pair", 2), ("quadruple", "double", 1)]
+    ("model", "program", "num_replicas"),
+    [("quadruple_by_pair", "double_pair", 2), ("quadruple", "double", 1), ("quadruple_either_way", "work", 1)],
 )
 def test_every_request_answers_right_while_replicas_are_killed(
     server: ServerProcess, model: str, program: str, num_replicas: int

@@ -29,3 +29,17 @@ async def guarded(x: Vector) -> Vector:
     if await dyorc.when(look(x), lambda seen: seen[0] >= 0, likely=True):
         return work(x)
     return x
+
+
+@dyorc.program(max_batch_size=8)
+def work_at_once(x: Vectors) -> Vectors:
+    time.sleep(0.02)
+    return 4 * x
+
+
+@dyorc.workflow
+async def quadruple_either_way(x: Vector) -> Vector:
+    """4 x, on one of two ways; which one, x[1] tells, and cannot be foreseen."""
+    if await dyorc.when(look(x), lambda seen: int(seen[1]) % 5 != 0):
+        return work(work(x))
+    return work_at_once(x)

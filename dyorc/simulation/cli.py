@@ -35,7 +35,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def simulate_one(
     context: typer.Context,
     workload: Annotated[str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested or coin.")] = "guard",
-    policy: Annotated[str, typer.Option(help="How calls are batched and guessed, like timer or greedy.")] = "greedy",
+    policy: Annotated[str, typer.Option(help="timer, timer:SECONDS, greedy, hold, speculate or oracle.")] = "speculate",
     rate: Annotated[float | None, typer.Option(help="Requests a second on average.")] = None,
     load: Annotated[float | None, typer.Option(help="The same as a fraction of saturation; 0.5 if no rate is given.")] = None,
     replicas: Replicas = None,

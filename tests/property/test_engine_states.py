@@ -154,15 +154,22 @@ class EngineStates(RuleBasedStateMachine):
         else:
             assert np.array_equal(answer[0], expected), f"{workflow.name} of {x} gave {answer[0]}, expected {expected}"
 
+    def held_s(self) -> float:
+        """How long calls may still be held for others that will not come, in seconds."""
+        pools = (pool for pool in self.world.engine.scheduler.pools.values() if len(pool.queue))
+        return max(0.0, max((pool.held_until_ns - self.world.now_ns for pool in pools), default=0) / 1e9)
+
     def teardown(self) -> None:
         """The world heals: then every request is answered, and nothing is left of any."""
         for program in PROGRAMS:
             self.join(program, "a")
-        while self.world.in_flight or self.world.fetches:
+        while self.world.in_flight or self.world.fetches or self.held_s():
             if self.world.fetches:
                 self.world.fetch()
-            else:
+            elif self.world.in_flight:
                 self.world.finish()
+            else:
+                self.world.advance(self.held_s())
         self.answers_are_right()
         assert not self.asked
         self.world.check_nothing_is_left()

@@ -38,6 +38,7 @@ def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch
                 probability = dependent.segment.probability() if dependent.is_guess else 1.0
                 name = dependent.callee.name
                 numbers[name] = numbers.get(name, 0.0) + probability
+    batch.awaited_by = list(numbers)
     for name, number in numbers.items():
         foreseen = pools[name].foreseen
         while foreseen and foreseen[0][1] not in batches:

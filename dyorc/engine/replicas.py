@@ -21,9 +21,12 @@ class Batch:
     Attributes:
         started_ns: When it became the first of its replica; None while another runs before it.
         expected_ns: When its result is expected here; None if nothing is known of the program yet.
+        awaited_by: Programs that have calls which will be ready when it ends.
     """
 
-    __slots__ = ("batch_id", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns", "timeout")
+    __slots__ = (
+        "awaited_by", "batch_id", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns", "timeout",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Batch:
         self.reason = reason
         self.dispatched_ns = dispatched_ns
         self.expected_ns = expected_ns
+        self.awaited_by: list[str] = []
         self.started_ns: int | None = None
         self.timeout: Timer | None = None
 

@@ -385,6 +385,8 @@ class Scheduler:
 
     def _forget(self, batch: Batch) -> None:
         del self.batches[batch.batch_id]
+        for program in batch.awaited_by:
+            self.touch(program)  # what was held for it need not wait any longer, whatever became of it
         if batch.timeout is not None:
             self._timers.cancel(batch.timeout)
 

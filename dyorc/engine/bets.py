@@ -77,7 +77,7 @@ class Bets:
             candidates.append(call)
             bets.append(bet)
         size = self._size_that_pays(bets, pool, line, rate)
-        waste_s = sum((1 - bet.probability) * bet.share_s for bet in bets[:size])
+        waste_s = sum(bet.waste_s for bet in bets[:size])
         if not all(self._speculator.can_bet(call, waste_s) for call in candidates[:size]):
             size = 0
         for call, bet in zip(candidates[:size], bets, strict=False):
@@ -110,7 +110,7 @@ class Bets:
 
     def _place(self, call: Call, bet: Bet) -> bool:
         """Places a bet if the budgets allow it."""
-        if not self._speculator.can_bet(call, (1 - bet.probability) * bet.share_s):
+        if not self._speculator.can_bet(call, bet.waste_s):
             return False
         self._speculator.place(call, bet)
         return True

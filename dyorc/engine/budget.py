@@ -21,6 +21,11 @@ class Bet:
         self.share_s = share_s
         self.price_s = price_s
 
+    @property
+    def waste_s(self) -> float:
+        """Device time that it is expected to waste, in seconds."""
+        return (1 - self.probability) * self.share_s
+
 
 class Budget:
     """A token bucket of device time that may be wasted, filled by device time that was of use.

@@ -12,6 +12,7 @@ While a decision is open, the branches below it are guesses. When it is taken, t
 """
 
 from collections.abc import Iterator
+from types import CodeType
 from typing import TYPE_CHECKING, TypeAlias
 
 from dyorc.authoring.context import current_recorder
@@ -84,13 +85,17 @@ class BranchPoint:
                 self.error = error
             except (Exception, SystemExit) as error:
                 self.error = WorkflowError(
-                    f"the predicate of a decision raised {type(error).__name__}: {error} ({_line_of(error, self.decision.site)})"
+                    f"the predicate of a decision raised {type(error).__name__}: {error} ({self._place_of(error)})"
                 )
             finally:
                 current_recorder.reset(token)
         if self.error is not None:
             self.outcome = _NO_OUTCOME
         self.branch(self.outcome)
+
+    def _place_of(self, error: BaseException) -> Site:
+        site = self.decision.site
+        return Site(site.code, last_line(error, site.code) or site.line)
 
     def branch(self, outcome: Outcome) -> "Segment":
         """What follows an outcome."""
@@ -167,11 +172,11 @@ class Segment:
         return product
 
 
-def _line_of(error: BaseException, site: Site) -> str:
-    """The last line of the decision's own file that an exception passed through; if none, the decision's."""
-    traceback, line = error.__traceback__, site.line
+def last_line(error: BaseException, code: CodeType) -> int:
+    """The last line of a piece of code's own file that an exception passed through; 0 if there is none."""
+    traceback, line = error.__traceback__, 0
     while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == site.code.co_filename:
+        if traceback.tb_frame.f_code.co_filename == code.co_filename:
             line = traceback.tb_lineno
         traceback = traceback.tb_next
-    return str(Site(site.code, line))
+    return line

@@ -19,7 +19,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.cells import Argument, Cell, CellState, Outcome, look
-from dyorc.engine.journal import BranchPoint, Entry, Segment
+from dyorc.engine.journal import BranchPoint, Entry, Segment, last_line
 from dyorc.errors import (
     DyOrcError,
     ForeignAwaitError,
@@ -328,13 +328,9 @@ class Path:
 
     def _line_of(self, error: BaseException) -> str:
         """The last line of the user's own file that an exception passed through; if none, where the coroutine stands."""
-        file = self._workflow.function.__code__.co_filename
-        traceback, line = error.__traceback__, 0
-        while traceback is not None:
-            if traceback.tb_frame.f_code.co_filename == file:
-                line = traceback.tb_lineno
-            traceback = traceback.tb_next
-        return str(Site(self._workflow.function.__code__, line)) if line else self._current_line()
+        code = self._workflow.function.__code__
+        line = last_line(error, code)
+        return str(Site(code, line)) if line else self._current_line()
 
     def _current_line(self) -> str:
         """Where the coroutine stands, as deep as the user's own file goes."""

@@ -64,7 +64,7 @@ class _Counts:
     def add(self, outcome: Outcome) -> None:
         self.weight /= _DECAY
         self.by_outcome[outcome] = self.by_outcome.get(outcome, 0.0) + self.weight
-        self.total = self.total + self.weight
+        self.total += self.weight
         self.num_seen += 1
         self.age += 1
         if self.weight > 1e9:

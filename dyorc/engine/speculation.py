@@ -165,9 +165,8 @@ class Speculator:
         """A call is run before it is certain."""
         call.bet = bet
         self.num_speculations += 1
-        waste_s = (1 - bet.probability) * bet.share_s
-        self.total.reserved_s += waste_s
-        call.segment.task.request.budget.reserved_s += waste_s
+        self.total.reserved_s += bet.waste_s
+        call.segment.task.request.budget.reserved_s += bet.waste_s
 
     def use(self, calls: Iterable[Call], share_s: float) -> None:
         """Calls that are needed take so much device time each."""
@@ -195,7 +194,6 @@ class Speculator:
         if bet is None:
             raise InternalError(f"{call!r} was not bet on")
         call.bet = None
-        waste_s = (1 - bet.probability) * bet.share_s
-        self.total.reserved_s -= waste_s
-        call.segment.task.request.budget.reserved_s -= waste_s
+        self.total.reserved_s -= bet.waste_s
+        call.segment.task.request.budget.reserved_s -= bet.waste_s
         return bet

@@ -25,18 +25,17 @@ def draw_picture(rows: Sequence[Row], path: Path) -> None:
         raise DefinitionError("a picture needs matplotlib: pip install 'dyorc[simulation]'") from error
 
     workloads = list(dict.fromkeys(row["workload"] for row in rows))
-    policies = list(dict.fromkeys(row["policy"] for row in rows))
     num_columns = min(_NUM_COLUMNS, len(workloads))
     num_lines = -(-len(workloads) // num_columns)
     figure = Figure(figsize=(4.2 * num_columns, 3.4 * num_lines), layout="constrained")
     panels = figure.subplots(num_lines, num_columns, squeeze=False).ravel()
     for panel, workload in zip(panels, workloads, strict=False):
-        for at, policy in enumerate(policies):
-            chosen = [row for row in rows if row["workload"] == workload and row["policy"] == policy]
+        by_policy = _by_policy(rows, workload)
+        for at, chosen in enumerate(by_policy):
             loads = [row["load"] for row in chosen]
-            panel.plot(loads, [row["p50_ms"] for row in chosen], f"C{at}o-", label=policy)
+            panel.plot(loads, [row["p50_ms"] for row in chosen], f"C{at}o-", label=chosen[0]["policy"])
             panel.plot(loads, [row["p99_ms"] for row in chosen], f"C{at}x--")
-        top_ms = _MAX_FACTOR * min(max(row["p99_ms"] for row in shown) for shown in _by_policy(rows, workload))
+        top_ms = _MAX_FACTOR * min(max(row["p99_ms"] for row in shown) for shown in by_policy)
         panel.set(title=workload, ylim=(0, top_ms), xlabel="load (rate / saturation rate)", ylabel="ms: p50 -, p99 - -")
         panel.grid(visible=True, alpha=0.3)
     for panel in panels[len(workloads) :]:

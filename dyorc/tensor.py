@@ -6,7 +6,7 @@ The engine, the orchestrator and the gateway handle tensors only as `TensorRef`.
 from collections.abc import Iterable
 from enum import StrEnum
 from types import EllipsisType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -53,18 +53,24 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
         shape: Shape after `views` are applied.
         num_bytes: Bytes of the stored tensor (before `views`).
         node: The node that holds the bytes.
-        tensor_id: Name of the stored tensor; 0 if it is carried in `data`.
+        holder: The process that holds them.
+        block: Number of the block of that process's arena in which they lie; 0 if they are carried in `data`.
+        offset: Where in that arena they begin.
         data: The array itself, for small tensors that ride along. Opaque to the engine.
         views: Indices to apply, in order, when the bytes are gathered.
+        base: Shape before `views` are applied; None if there are none.
     """
 
     dtype: DType
     shape: Shape
     num_bytes: int = 0
     node: str = ""
-    tensor_id: int = 0
+    holder: str = ""
+    block: int = 0
+    offset: int = 0
     data: Any = None
     views: tuple[Index, ...] = ()
+    base: Shape | None = None
 
     def view(self, index: Index) -> "TensorRef":
         """This tensor seen through one more index. No bytes move.
@@ -72,12 +78,73 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             IndexError: If the index does not fit the shape.
         """
-        return msgspec.structs.replace(self, shape=index_shape(self.shape, index), views=(*self.views, index))
+        shape = index_shape(self.shape, index)
+        base = self.shape if self.base is None else self.base
+        return msgspec.structs.replace(self, shape=shape, views=(*self.views, index), base=base)
 
 
-def stored_ids(tensors: Iterable[TensorRef]) -> list[int]:
-    """Names of the tensors that are kept somewhere until they are released."""
-    return [tensor.tensor_id for tensor in tensors if tensor.tensor_id]
+BlockId: TypeAlias = tuple[str, int]
+"""A block of memory: its holder, and its number there, which is never used again."""
+
+
+def blocks_of(tensors: Iterable[TensorRef]) -> list[BlockId]:
+    """The blocks that `tensors` lie in, one for each tensor that is not carried along."""
+    return [(tensor.holder, tensor.block) for tensor in tensors if tensor.block]
+
+
+class Layout(NamedTuple):
+    """Where the elements of a strided tensor lie, counted in elements from the start of what it is a view of."""
+
+    start: int
+    shape: Shape
+    strides: tuple[int, ...]
+
+    @classmethod
+    def contiguous(cls, shape: Shape) -> "Layout":
+        """The layout of a tensor in C order."""
+        strides = [1] * len(shape)
+        for dim in range(len(shape) - 1, 0, -1):
+            strides[dim - 1] = strides[dim] * shape[dim]
+        return cls(0, shape, tuple(strides))
+
+    def at(self, index: Index) -> "Layout":
+        """The layout of ``tensor[index]`` by NumPy's rules for ints, slices, ``...`` and ``None``.
+
+        Raises:
+            IndexError: As `index_shape`.
+        """
+        shape, strides = list[int](), list[int]()
+        start, dim = self.start, 0
+        for item in _expanded(index, self.shape):
+            if item is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            size, stride = self.shape[dim], self.strides[dim]
+            dim += 1
+            if isinstance(item, slice):
+                kept = range(*item.indices(size))
+                start += (kept.start if kept else 0) * stride
+                shape.append(len(kept))
+                strides.append(kept.step * stride)
+            else:
+                start += (item + size if item < 0 else item) * stride
+        return Layout(start, tuple(shape), tuple(strides))
+
+    def bounds(self) -> tuple[int, int]:
+        """The first element that it touches, and the one after the last; both `start` if it has none."""
+        if 0 in self.shape:
+            return self.start, self.start
+        reach = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        return self.start + sum(min(0, r) for r in reach), self.start + sum(max(0, r) for r in reach) + 1
+
+
+def layout_of(shape: Shape, views: Iterable[Index]) -> Layout:
+    """The layout of a contiguous tensor of `shape` seen through indices, in order."""
+    layout = Layout.contiguous(shape)
+    for index in views:
+        layout = layout.at(index)
+    return layout
 
 
 def index_shape(shape: Shape, index: Index) -> Shape:
@@ -86,26 +153,38 @@ def index_shape(shape: Shape, index: Index) -> Shape:
     Raises:
         IndexError: If there are too many indices or one is out of range; the text names the dimension and its size.
     """
+    result: list[int] = []
+    dim = 0
+    for item in _expanded(index, shape):
+        if item is None:
+            result.append(1)
+            continue
+        if isinstance(item, slice):
+            result.append(len(range(*item.indices(shape[dim]))))
+        dim += 1
+    return tuple(result)
+
+
+def _expanded(index: Index, shape: Shape) -> list[int | slice | None]:
+    """The index with one item for each dimension, besides the new ones.
+
+    Raises:
+        IndexError: As `index_shape`.
+    """
     num_used = sum(item is not None and item is not Ellipsis for item in index)
     if num_used > len(shape):
         raise IndexError(f"{num_used} indices for a tensor of rank {len(shape)}, shape {list(shape)}")
     if Ellipsis not in index:
         index = (*index, Ellipsis)
-    result: list[int] = []
+    result: list[int | slice | None] = []
     dim = 0
     for item in index:
-        match item:
-            case None:
-                result.append(1)
-            case slice():
-                result.append(len(range(*item.indices(shape[dim]))))
-                dim += 1
-            case int():
-                if not -shape[dim] <= item < shape[dim]:
-                    raise IndexError(f"index {item} is out of range for dimension {dim} of size {shape[dim]}")
-                dim += 1
-            case _:
-                num_kept = len(shape) - num_used
-                result.extend(shape[dim : dim + num_kept])
-                dim += num_kept
-    return tuple(result)
+        if item is Ellipsis:
+            result.extend([slice(None)] * (len(shape) - num_used))
+            dim += len(shape) - num_used
+            continue
+        if isinstance(item, int) and not -shape[dim] <= item < shape[dim]:
+            raise IndexError(f"index {item} is out of range for dimension {dim} of size {shape[dim]}")
+        result.append(item)  # pyright: ignore[reportArgumentType]
+        dim += item is not None
+    return result

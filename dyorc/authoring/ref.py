@@ -20,12 +20,14 @@ class Ref:
         outputs: How the value is grouped.
         field: Which tensor of the group this is; None for the whole group.
         views: Indices into that tensor, in order.
+        hold: The cell's object that everybody refers to who may still need the value.
     """
 
-    __slots__ = ("cell", "field", "outputs", "views")
+    __slots__ = ("cell", "field", "hold", "outputs", "views")
 
     def __init__(self, cell: Any, outputs: OutputSpec, field: int | None = None, views: tuple[Index, ...] = ()) -> None:
         self.cell = cell
+        self.hold = getattr(cell, "hold", None)
         self.outputs = outputs
         self.field = 0 if outputs.kind is OutputKind.SINGLE else field
         self.views = views

@@ -10,7 +10,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.engine.story import Step
 from dyorc.errors import DyOrcError
-from dyorc.tensor import TensorRef
+from dyorc.tensor import BlockId, TensorRef
 
 
 class FormReason(Enum):
@@ -36,7 +36,10 @@ class DispatchBatch(msgspec.Struct, frozen=True):
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):
-    """The request is done; `tensors` stand in the order of its workflow's outputs. `story` is told to those who asked for it."""
+    """The request is done; `tensors` stand in the order of its workflow's outputs. `story` is told to those who asked for it.
+
+    If any tensor is stored, answer with `AnswerTaken` once the bytes have been read: they are kept until then.
+    """
 
     request_id: int
     tensors: tuple[TensorRef, ...]
@@ -64,9 +67,16 @@ class FetchValue(msgspec.Struct, frozen=True):
 
 
 class ReleaseTensors(msgspec.Struct, frozen=True):
-    """Nobody will ask for these tensors again."""
+    """Nobody reads the tensors in these blocks any more, nor will."""
 
-    tensor_ids: Sequence[int]
+    blocks: Sequence[BlockId]
+
+
+class StageTensors(msgspec.Struct, frozen=True):
+    """A replica is going to need these tensors, which lie on another node: it may fetch them ahead of its batch."""
+
+    replica_id: str
+    tensors: Sequence[TensorRef]
 
 
 class ReplaceReplica(msgspec.Struct, frozen=True):
@@ -76,4 +86,6 @@ class ReplaceReplica(msgspec.Struct, frozen=True):
     reason: str
 
 
-Action: TypeAlias = DispatchBatch | AnswerRequest | FailRequest | SetTimer | FetchValue | ReleaseTensors | ReplaceReplica
+Action: TypeAlias = (
+    DispatchBatch | AnswerRequest | FailRequest | SetTimer | FetchValue | StageTensors | ReleaseTensors | ReplaceReplica
+)

@@ -6,9 +6,11 @@ guessed right, the coroutine is run again from its start, with everything in the
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from dyorc.engine.cells import Call, CallState, CellState, Outcome
 from dyorc.engine.journal import BranchPoint, Segment
+from dyorc.engine.leases import Leases
 from dyorc.engine.paths import Path
 from dyorc.engine.requests import Task, TaskState, dismantle
 from dyorc.engine.speculation import Speculator
@@ -31,6 +33,7 @@ class Branching:
         speculator: Speculator,
         waiting: Waiting,
         withdrawals: Withdrawals,
+        leases: Leases,
         open_path: Callable[[Task, dict[BranchPoint, Outcome]], None],
         make_ready: Callable[[Call], None],
         commit: Callable[[Call], None],
@@ -38,6 +41,7 @@ class Branching:
         self._speculator = speculator
         self._waiting = waiting
         self._withdrawals = withdrawals
+        self._leases = leases
         self._open_path = open_path
         self._make_ready = make_ready
         self._commit_submitted = commit
@@ -157,7 +161,9 @@ class Branching:
                 segment.end.is_dropped = True
             for entry in segment.entries:
                 cost_s += self._withdrawals.abandon(entry)
-        branch.task.request.num_guessed -= dismantle(branch)
+        request = branch.task.request
+        let_go = partial(self._leases.let_go, request.kept) if request.kept else None
+        request.num_guessed -= dismantle(branch, let_go)
         return cost_s
 
     def give_up(self, path: Path) -> None:

@@ -1,6 +1,6 @@
 """Cells: the places where values appear, and who waits for them."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -9,13 +9,14 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.engine.budget import Bet
 from dyorc.errors import DyOrcError
-from dyorc.tensor import Index, TensorRef
+from dyorc.tensor import BlockId, Index, TensorRef
 
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
     from dyorc.engine.journal import BranchPoint, Segment
     from dyorc.engine.paths import Path
+    from dyorc.engine.recovery import Restoration
     from dyorc.engine.requests import Task
 
 
@@ -34,9 +35,10 @@ class Cell:
         is_at_hand: Whether the workflow can look at their contents.
         error: Why there is no value, once FAILED.
         dependents: Who is told when it settles.
+        hold: An object that everybody refers to who may still need the tensors.
     """
 
-    __slots__ = ("_arrays", "dependents", "error", "is_at_hand", "producer", "state", "tensors")
+    __slots__ = ("_arrays", "dependents", "error", "hold", "is_at_hand", "producer", "state", "tensors")
 
     def __init__(self, producer: "Call | Task | None" = None) -> None:
         self.producer = producer
@@ -46,6 +48,7 @@ class Cell:
         self.is_at_hand = False
         self.error: DyOrcError | None = None
         self.dependents: list[Call | Waiter] = []
+        self.hold = object()
 
     @classmethod
     def ready(cls, *tensors: TensorRef) -> "Cell":
@@ -62,6 +65,11 @@ class Cell:
             if tensor.data is None:
                 return
         self.is_at_hand = True
+
+    def refill(self, tensors: tuple[TensorRef, ...]) -> None:
+        """Its tensors were lost and are there again, elsewhere. What was looked at stays as it was."""
+        if self.state is CellState.READY:
+            self.fill(tensors)
 
     def show(self, arrays: tuple[Any, ...]) -> None:
         """The contents are at hand."""
@@ -80,12 +88,17 @@ class Cell:
 
 
 class Argument:
-    """One tensor argument of a call: a tensor of a cell, seen through views."""
+    """One tensor argument of a call: a tensor of a cell, seen through views.
 
-    __slots__ = ("cell", "field", "views")
+    Attributes:
+        hold: The cell's, as long as the call has not ended.
+    """
+
+    __slots__ = ("cell", "field", "hold", "views")
 
     def __init__(self, cell: Cell, field: int, views: tuple[Index, ...] = ()) -> None:
         self.cell = cell
+        self.hold: object | None = cell.hold
         self.field = field
         self.views = views
 
@@ -112,10 +125,10 @@ class Argument:
 
 
 class CallState(Enum):
-    """Where a call is. It moves down this list; QUEUED and RUNNING may alternate when a replica is lost."""
+    """Where a call is. It moves down this list; when a replica is lost, it goes back to QUEUED, or to WAITING for lost inputs."""
 
     WAITING = auto()
-    """Some of its inputs are not there yet, or it may not run before it is certain."""
+    """Some of its inputs are not there yet or were lost, or it may not run before it is certain."""
     GUESSED = auto()
     """In its program's queue of guesses."""
     QUEUED = auto()
@@ -142,16 +155,20 @@ class Call:
         is_guess: Whether it may turn out not to be needed.
         bet: What was spent on it while that was so.
         operands: Its input tensors, once all are there.
+        blocks: Where those lie that are not carried along.
         batch_key: Calls of equal keys may share a batch.
         num_attempts: How often it ran on a replica that died.
+        num_losses: How often its result was lost, or its batch did not get its inputs though they seemed to be there.
+        restores: What it is made for, if it runs another one again whose result was lost; it stands in no journal.
         submitted_ns: When all its inputs were there.
         expected_ns: When its result is expected, once it was submitted.
         segment: Where in its task's journal it stands.
     """
 
     __slots__ = (
-        "arguments", "awaits_commit", "batch_key", "bet", "call_id", "callee", "cell", "expected_ns", "is_guess", "num_attempts",
-        "num_awaited", "operands", "order", "segment", "state", "statics", "submitted_ns",
+        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "cell", "expected_ns", "is_guess",
+        "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "segment", "state", "statics",
+        "submitted_ns",
     )  # fmt: skip
 
     def __init__(
@@ -173,7 +190,10 @@ class Call:
         self.is_guess = False
         self.bet: Bet | None = None
         self.num_attempts = 0
+        self.num_losses = 0
+        self.restores: Restoration | None = None
         self.operands: tuple[TensorRef, ...] = ()
+        self.blocks: Sequence[BlockId] = ()
         self.batch_key: BatchKey = ((), ())
         self.order: Order = (0, 0, 0)
         self.submitted_ns = 0

@@ -10,9 +10,10 @@ from typing import assert_never
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
-from dyorc.engine.actions import Action, AnswerRequest, FailRequest, ReleaseTensors, SetTimer
+from dyorc.engine.actions import Action, AnswerRequest, FailRequest, SetTimer
 from dyorc.engine.cells import Call
 from dyorc.engine.events import (
+    AnswerTaken,
     BatchDone,
     BatchFailed,
     Event,
@@ -21,16 +22,18 @@ from dyorc.engine.events import (
     ReplicaLeft,
     RequestArrived,
     RequestCancelled,
+    TensorsLost,
     TimerFired,
     ValueFetched,
 )
+from dyorc.engine.leases import Leases
 from dyorc.engine.prediction import Predictor
 from dyorc.engine.scheduler import NS_PER_S, Scheduler
 from dyorc.engine.speculation import Speculator
 from dyorc.engine.tasks import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind, Timers
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
-from dyorc.tensor import stored_ids
+from dyorc.tensor import blocks_of
 
 _ENDS = (AnswerRequest, FailRequest)
 
@@ -61,18 +64,29 @@ class Engine:
         self.timers = Timers()
         self.deadlines: dict[int, Timer] = {}
         self.now_ns = 0
+        self.leases = Leases()
         self.speculator = Speculator(config.speculation, predictor)
         self.tasks = TaskRunner(
-            config, deployed, self.speculator, self._submit, self._withdraw, self._commit, self._task_ended, self._emit
+            config,
+            deployed,
+            self.speculator,
+            self.leases,
+            self._submit,
+            self._withdraw,
+            self._commit,
+            self._task_ended,
+            self._emit,
         )
         self.scheduler = Scheduler(
             config,
             deployed.values(),
             self.timers,
             self.speculator,
+            self.leases,
             self.tasks.call_done,
             self.tasks.call_failed,
             self.tasks.call_deferred,
+            self.tasks.call_unready,
             self._actions.append,
             first_batch_id,
         )
@@ -98,6 +112,10 @@ class Engine:
         at_ns = self.timers.next_announcement()
         if at_ns is not None:
             self._actions.append(SetTimer(at_ns))
+        released = self.leases.flush()
+        if released is not None:
+            self.scheduler.staging.forget(released.blocks)
+            self._actions.append(released)
         actions = self._actions[:]
         self._actions.clear()
         return actions
@@ -111,7 +129,13 @@ class Engine:
             case BatchFailed():
                 self.scheduler.batch_failed(event, self.now_ns)
             case ValueFetched():
+                self.scheduler.lose(event.lost)
                 self.tasks.fetched(event)
+            case AnswerTaken():
+                self.scheduler.lose(event.lost)
+                self.tasks.answer_taken(event)
+            case TensorsLost():
+                self.scheduler.tensors_lost(event, self.now_ns)
             case RequestCancelled(request_id=request_id):
                 self.tasks.cancel(request_id, RequestCancelledError("the request was cancelled"))
             case ReplicaJoined():
@@ -129,8 +153,7 @@ class Engine:
         error = self._check_room(event)
         if error is not None:
             self._actions.append(FailRequest(event.request_id, error))
-            if stored := stored_ids(event.inputs):
-                self._actions.append(ReleaseTensors(stored))
+            self.leases.refuse(blocks_of(event.inputs))
             return
         deadline_ns = event.deadline_ns
         if deadline_ns is None:

@@ -8,7 +8,7 @@ import msgspec
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import DyOrcError
-from dyorc.tensor import TensorRef
+from dyorc.tensor import BlockId, TensorRef
 
 
 class RequestArrived(msgspec.Struct, frozen=True):
@@ -37,11 +37,19 @@ class TimerFired(msgspec.Struct, frozen=True):
 
 
 class ValueFetched(msgspec.Struct, frozen=True):
-    """The arrays that `FetchValue` asked for, or why there are none."""
+    """The arrays that `FetchValue` asked for, or why there are none: an error, or blocks that were `lost`."""
 
     fetch_id: int
     arrays: tuple[Any, ...] = ()
     error: DyOrcError | None = None
+    lost: Sequence[BlockId] = ()
+
+
+class AnswerTaken(msgspec.Struct, frozen=True):
+    """The bytes of an answer with stored tensors have been read; or they could not be, because of blocks that were `lost`."""
+
+    request_id: int
+    lost: Sequence[BlockId] = ()
 
 
 class BatchDone(msgspec.Struct, frozen=True):
@@ -54,13 +62,22 @@ class BatchDone(msgspec.Struct, frozen=True):
 
 
 class BatchFailed(msgspec.Struct, frozen=True):
-    """The program raised on a batch."""
+    """The program raised on a batch; or, with `is_capacity`, there was no memory for what it returned."""
 
     replica_id: str
     batch_id: int
     error_type: str
     message: str
     traceback: str = ""
+    is_capacity: bool = False
+
+
+class TensorsLost(msgspec.Struct, frozen=True):
+    """A batch did not run, because its replica could not get inputs from these blocks."""
+
+    replica_id: str
+    batch_id: int
+    blocks: Sequence[BlockId]
 
 
 class ReplicaJoined(msgspec.Struct, frozen=True):
@@ -92,8 +109,10 @@ Event: TypeAlias = (
     | RequestCancelled
     | TimerFired
     | ValueFetched
+    | AnswerTaken
     | BatchDone
     | BatchFailed
+    | TensorsLost
     | ReplicaJoined
     | ReplicaLeft
     | LoadFailed

@@ -6,12 +6,14 @@ Tests call `check_all` after each `Engine.handle`; so may a simulator. A check w
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from dyorc.engine.cells import Call, CallState, CellState, Waiter
+from dyorc.engine.cells import Call, CallState, Cell, CellState, Waiter
 from dyorc.engine.engine import Engine
 from dyorc.engine.journal import BranchPoint, Entry
+from dyorc.engine.recovery import Restoration, RestorationWaiter
 from dyorc.engine.replicas import NEVER_NS
 from dyorc.engine.requests import Request, Task, TaskState, is_effect, is_unfinished
 from dyorc.engine.timers import TimerKind
+from dyorc.tensor import blocks_of
 
 
 class InvariantError(AssertionError):
@@ -160,9 +162,11 @@ def prefetches_have_timers(engine: Engine) -> None:
 
 def nothing_is_left_undone(engine: Engine) -> None:
     """Between two events no task is runnable and no result is on its way."""
-    if engine.tasks.waiting.runnable or engine.tasks.waiting.settled:
+    tasks = engine.tasks
+    if tasks.waiting.runnable or tasks.waiting.settled or tasks.recovery.pending:
         raise InvariantError(
-            f"runnable: {list(engine.tasks.waiting.runnable)}, not passed on: {list(engine.tasks.waiting.settled)}"
+            f"runnable: {list(tasks.waiting.runnable)}, not passed on: {list(tasks.waiting.settled)}, "
+            f"not started or ended: {list(tasks.recovery.pending)}"
         )
 
 
@@ -173,9 +177,13 @@ def requests_can_progress(engine: Engine) -> None:
         for entry in _entries(request):
             if is_unfinished(entry):
                 told.update(entry.cell.dependents)
+        for restoration in request.restoring.values():
+            told.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call))
     told.update(waiter for waiters in engine.tasks.waiting.fetch_waiters.values() for waiter in waiters)
     for request in engine.tasks.requests.values():
-        if request.root is None or request.root.is_live == request.is_answered:
+        root = request.root
+        is_restored = root is not None and root.cell in request.restoring
+        if root is None or (root.is_live == request.is_answered and not (is_restored and root.state is TaskState.SETTLED)):
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")
         for waiting in _waiting(request):
             num_awaited = waiting.num_awaited - (isinstance(waiting, Call) and waiting.awaits_commit)
@@ -237,20 +245,83 @@ def budgets_agree(engine: Engine) -> None:
 
 
 def answered_requests_have_effects(engine: Engine) -> None:
-    """An answered request is kept only while calls with an effect run, and they are counted right."""
+    """An answered request is kept only while calls with an effect run, which are counted right, or its answer is being read."""
     for request in engine.tasks.requests.values():
         effects = (entry for entry in _entries(request) if entry is not request.root and is_effect(entry))
         actual = sum(1 for entry in effects if is_unfinished(entry))
-        if request.num_effects != actual or (request.is_answered and not actual):
+        if request.num_effects != actual or (request.is_answered and not actual and not request.is_untaken):
             raise InvariantError(f"request {request.request_id} counts {request.num_effects} effects, {actual} have not ended")
 
 
-def stored_tensors_have_one_owner(engine: Engine) -> None:
-    """A stored tensor is released with one request, once."""
-    owners = Counter(tensor_id for request in engine.tasks.requests.values() for tensor_id in request.stored)
-    for tensor_id, num_owners in owners.items():
-        if num_owners != 1:
-            raise InvariantError(f"tensor {tensor_id} would be released {num_owners} times")
+# Stored tensors
+
+
+def leases_agree(engine: Engine) -> None:
+    """A block is known as long as somebody needs it: requests that keep rows of it, batches and fetches that read it."""
+    leases = [blocks for request in engine.tasks.requests.values() for blocks in request.kept.values()]
+    leases += [batch.blocks for batch in engine.scheduler.batches.values()]
+    leases += [blocks for _, blocks in engine.tasks.waiting.fetching.values()]
+    expected = engine.leases.expected(leases)
+    if expected != engine.leases.counts:
+        raise InvariantError(f"leases are {expected}, counted are {engine.leases.counts}")
+    strangers = {holder for holder, _ in engine.leases.counts} - {"", *engine.scheduler.replicas}
+    if strangers or not engine.leases.lost <= engine.leases.counts.keys():
+        raise InvariantError(f"blocks of {strangers} are known, who are gone; lost are {engine.leases.lost}")
+    if len(engine.scheduler.staging) and not engine.leases.counts:
+        raise InvariantError("blocks are staged that nobody needs")
+
+
+def batches_read_what_they_were_given(engine: Engine) -> None:
+    """A batch in flight has a lease on each of its stored inputs, also for calls that were withdrawn."""
+    for batch in engine.scheduler.batches.values():
+        if Counter(batch.blocks) != Counter(block for call in batch.calls for block in call.blocks):
+            raise InvariantError(f"batch {batch.batch_id} has leases on {batch.blocks}")
+
+
+def queued_calls_have_their_inputs(engine: Engine) -> None:
+    """No call waits for a replica whose inputs cannot be read."""
+    for pool in engine.scheduler.pools.values():
+        for call in (*pool.queue, *pool.guesses):
+            if not engine.leases.are_there(call.blocks):
+                raise InvariantError(f"{call!r} is {call.state.name}, but its inputs were lost")
+            request = call.segment.task.request
+            if any(argument.cell not in request.kept for argument in call.arguments if _is_stored(argument.cell)):
+                raise InvariantError(f"{call!r} is {call.state.name}, but nobody keeps its inputs")
+
+
+def _is_stored(cell: Cell) -> bool:
+    return bool(blocks_of(cell.tensors))
+
+
+def restorations_are_under_way(engine: Engine) -> None:
+    """Who makes a lost cell again runs, or waits for others that are made again; and somebody needs that cell."""
+    placed = {call for _, call in _placed_calls(engine)}
+    for request in engine.tasks.requests.values():
+        waits = Counter(
+            waiter for each in request.restoring.values() for waiter in each.waiters if isinstance(waiter, Call | Restoration)
+        )
+        for cell, restoration in request.restoring.items():
+            call = restoration.call
+            if call is None:
+                is_odd = not restoration.num_awaited or restoration.num_awaited != waits[restoration]
+            elif call.state is CallState.WAITING:
+                is_odd = not call.num_awaited or call.num_awaited != waits[call]
+            else:
+                is_odd = call not in placed or call.is_guess
+            if is_odd or restoration.cell is not cell or not any(_needs(engine, waiter) for waiter in restoration.waiters):
+                raise InvariantError(f"{restoration!r} by {call!r} waits for {waits}, needed by {restoration.waiters}")
+
+
+def _needs(engine: Engine, waiter: RestorationWaiter) -> bool:
+    match waiter:
+        case Call():
+            return waiter.state is CallState.WAITING
+        case Restoration():
+            return waiter.request.restoring.get(waiter.cell) is waiter
+        case Cell():
+            return waiter in engine.tasks.waiting.fetch_waiters
+        case Request():
+            return waiter.is_untaken or not waiter.is_answered
 
 
 def requests_are_bounded(engine: Engine) -> None:
@@ -302,7 +373,10 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     effects_are_certain,
     budgets_agree,
     answered_requests_have_effects,
-    stored_tensors_have_one_owner,
+    leases_agree,
+    batches_read_what_they_were_given,
+    queued_calls_have_their_inputs,
+    restorations_are_under_way,
     requests_are_bounded,
     requests_have_deadlines,
     started_batches_have_timers,

@@ -11,13 +11,14 @@ matter.
 While a decision is open, the branches below it are guesses. When it is taken, the others are cut off.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, TypeAlias
 
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Site
-from dyorc.engine.cells import Argument, Call, CellState, Outcome, look
+from dyorc.authoring.ref import Ref
+from dyorc.engine.cells import Argument, Call, Cell, CellState, Outcome, look
 from dyorc.errors import DyOrcError, WorkflowError
 
 if TYPE_CHECKING:
@@ -49,12 +50,13 @@ class BranchPoint:
         context: What guesses go by.
         probabilities: Of the outcomes, as predicted when a run first came here.
         num_awaited: 1 while its value is not there, else 0.
+        unheld: Stored cells that a run which stands here cannot get hold of, while the outcome is guessed.
         is_dropped: Whether it stood on a branch that was cut off.
     """
 
     __slots__ = (
         "branches", "context", "decision", "error", "is_dropped", "is_open", "is_resolved", "num_awaited", "outcome",
-        "probabilities", "segment",
+        "probabilities", "segment", "unheld",
     )  # fmt: skip
 
     def __init__(self, decision: Decision, segment: "Segment") -> None:
@@ -69,11 +71,13 @@ class BranchPoint:
         self.context: Context | None = None
         self.probabilities: dict[Outcome, float] = {}
         self.num_awaited = 0
+        self.unheld: Collection[Cell] = ()
 
     def take(self) -> None:
         """Takes the decision: its value is at hand, or has failed. What follows a failure is a branch of its own."""
         self.is_open = False
         self.is_resolved = True
+        self.unheld = ()
         cell = self.decision.ref.cell
         if cell.state is CellState.FAILED:
             self.error = cell.error
@@ -92,6 +96,15 @@ class BranchPoint:
         if self.error is not None:
             self.outcome = _NO_OUTCOME
         self.branch(self.outcome)
+        if self.segment.task.request.has_stored:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """The value has been looked at: only which one it was is still of interest."""
+        made, ref = self.decision, self.decision.ref
+        bare = Ref(ref.cell, ref.outputs, ref.field, ref.views)
+        bare.hold = None
+        self.decision = Decision(made.kind, bare, made.function, made.site, made.likely)
 
     def _place_of(self, error: BaseException) -> Site:
         site = self.decision.site

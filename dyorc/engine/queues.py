@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from dyorc.authoring.batching import BatchKey
@@ -79,6 +79,24 @@ class CallQueue:
             heapq.heapify(lane)
             self._num_withdrawn[key] = 0
             self._lane_changed(key)
+
+    def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
+        """Takes some calls out for good, the most urgent first: they may be added again. The caller gives them another state.
+
+        Cost: looks at all calls.
+        """
+        calls = sorted((call for call in self if is_wanted(call)), key=lambda call: (call.order, call.call_id))
+        if calls:
+            taken = set(calls)
+            retries = [[call for call in group if call.state is self._state and call not in taken] for group in self._retries]
+            left = [item[2] for lane in self._lanes.values() for item in lane]
+            self._clear()
+            for call in left:
+                if call.state is self._state and call not in taken:
+                    self.add(call)
+            for group in filter(None, retries):
+                self.add_retry(group)
+        return calls
 
     def count_next(self, limit: int) -> int:
         """How many calls the next batch could have, up to `limit` (withdrawn ones may be counted in)."""

@@ -11,6 +11,7 @@ from dyorc.engine.latency import Average, LatencyModel, Rate
 from dyorc.engine.queues import CallQueue
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
+from dyorc.tensor import BlockId
 
 NEVER_NS = 2**62
 
@@ -21,11 +22,12 @@ class Batch:
     Attributes:
         started_ns: When it became the first of its replica; None while another runs before it.
         expected_ns: When its result is expected here; None if nothing is known of the program yet.
+        blocks: Where its stored inputs lie, one for each; it may read them until it ends.
         awaited_by: Programs that have calls which will be ready when it ends.
     """
 
     __slots__ = (
-        "awaited_by", "batch_id", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns", "timeout",
+        "awaited_by", "batch_id", "blocks", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns", "timeout",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +45,7 @@ class Batch:
         self.reason = reason
         self.dispatched_ns = dispatched_ns
         self.expected_ns = expected_ns
+        self.blocks: Sequence[BlockId] = ()
         self.awaited_by: list[str] = []
         self.started_ns: int | None = None
         self.timeout: Timer | None = None
@@ -85,6 +88,7 @@ class Pool:
     Attributes:
         queue: Calls that are certain.
         guesses: Calls that may turn out not to be needed.
+        num_replicas_on: How many replicas there are, by node.
         idle: Replicas that hold nothing, by node; the longest idle first.
         link_ns: What a batch takes beyond the program's own time.
         sojourn_ns: What a call takes from the time that its inputs are there.
@@ -107,6 +111,7 @@ class Pool:
         self.last_free_ns = 0
         self.held_until_ns = 0
         self.replicas: dict[str, Replica] = {}
+        self.num_replicas_on: dict[str, int] = {}
         self.idle: dict[str, dict[str, Replica]] = {}
         self.num_idle = 0
         self.num_load_failures = 0
@@ -118,11 +123,15 @@ class Pool:
     def add(self, replica: Replica) -> None:
         """A replica is ready."""
         self.replicas[replica.replica_id] = replica
+        self.num_replicas_on[replica.node] = self.num_replicas_on.get(replica.node, 0) + 1
         self.set_idle(replica)
 
     def remove(self, replica: Replica) -> None:
         """A replica is gone."""
         del self.replicas[replica.replica_id]
+        self.num_replicas_on[replica.node] -= 1
+        if not self.num_replicas_on[replica.node]:
+            del self.num_replicas_on[replica.node]
         if not self.replicas:
             # What went wrong beside a replica that worked does not tell what the next attempt will do.
             self.num_load_failures = 0

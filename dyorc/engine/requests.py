@@ -1,7 +1,8 @@
 """What is known of a request in flight: its tree of tasks, and walks over it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
@@ -11,6 +12,10 @@ from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Order
 from dyorc.engine.journal import BranchPoint, Entry, Segment
 from dyorc.engine.paths import Path
 from dyorc.engine.story import Story
+
+if TYPE_CHECKING:
+    from dyorc.engine.leases import Kept
+    from dyorc.engine.recovery import Restoration
 
 
 class TaskState(Enum):
@@ -85,18 +90,23 @@ class Request:
     Attributes:
         root: Its first task; the request answers when that settles.
         order: Place of its calls in every queue.
-        stored: Ids of tensors that are kept for it.
+        kept: Its cells whose tensors are kept for it, with the blocks that they lie in.
+        release_at: When it keeps more cells than that, it is looked through for those that nobody needs any more.
+        restoring: Its cells whose tensors were lost and are being made again.
         budget: What its workflow may waste on guesses.
         num_calls: Calls and tasks that it made for certain.
         num_guessed: Calls and tasks on branches that are guesses.
         num_effects: Impure calls and tasks that have not ended; the request is kept until they have.
         has_effects: Whether it ever made such a call.
+        has_stored: Whether any of its tensors was ever stored and not carried along.
+        is_untaken: Whether its answer's tensors have not been read yet; the request is kept until they have.
+        num_answers: How often it was answered, because the tensors were lost before they were read.
         story: What became of it, if somebody wants to know.
     """
 
     __slots__ = (
-        "budget", "has_effects", "is_answered", "num_calls", "num_effects", "num_guessed", "order", "request_id", "root",
-        "stored", "story",
+        "budget", "has_effects", "has_stored", "is_answered", "is_untaken", "kept", "num_answers", "num_calls", "num_effects",
+        "num_guessed", "order", "release_at", "request_id", "restoring", "root", "story",
     )  # fmt: skip
 
     def __init__(self, request_id: int, order: Order, budget: Budget) -> None:
@@ -104,12 +114,17 @@ class Request:
         self.order = order
         self.budget = budget
         self.root: Task | None = None
-        self.stored: list[int] = []
+        self.kept: Kept = {}
+        self.release_at = 0
+        self.restoring: dict[Cell, Restoration] = {}
         self.num_calls = 0
         self.num_guessed = 0
         self.num_effects = 0
         self.has_effects = False
+        self.has_stored = False
         self.is_answered = False
+        self.is_untaken = False
+        self.num_answers = 0
         self.story: Story | None = None
 
 
@@ -125,9 +140,13 @@ def is_effect(entry: Entry) -> bool:
     return not entry.callee.is_pure
 
 
-def dismantle(journal: Segment) -> int:
+def dismantle(journal: Segment, let_go: Callable[[Cell], None] | None = None) -> int:
     """Cuts the cycles below a segment that nobody will look at again, so that its memory is freed now and not by the
-    garbage collector. Gives the number of calls and tasks."""
+    garbage collector. Gives the number of calls and tasks.
+
+    Args:
+        let_go: Told of each of their cells, if somebody may keep its tensors.
+    """
     num_entries = 0
     pending = [journal]
     while pending:
@@ -136,6 +155,8 @@ def dismantle(journal: Segment) -> int:
         for entry in segment.entries:
             entry.cell.producer = None
             entry.cell.dependents = []
+            if let_go is not None:
+                let_go(entry.cell)
             if isinstance(entry, Task):
                 pending.append(entry.journal)
                 entry.paths = []

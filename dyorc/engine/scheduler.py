@@ -9,15 +9,17 @@ from typing import Any
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
-from dyorc.engine.actions import Action, DispatchBatch, ReleaseTensors, ReplaceReplica
+from dyorc.engine.actions import Action, DispatchBatch, ReplaceReplica
 from dyorc.engine.batch_forming import BatchFormer, Formed
 from dyorc.engine.bets import Bets
 from dyorc.engine.cells import Call, CallState
-from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined
+from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, TensorsLost
 from dyorc.engine.foresight import Foresight
 from dyorc.engine.holding import foresee
+from dyorc.engine.leases import Leases
 from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
 from dyorc.engine.speculation import Speculator
+from dyorc.engine.staging import Staging
 from dyorc.engine.story import Step, Story, describe_bet
 from dyorc.engine.timers import TimerKind, Timers
 from dyorc.errors import (
@@ -28,7 +30,7 @@ from dyorc.errors import (
     ProgramLoadError,
     ReplicaLostError,
 )
-from dyorc.tensor import TensorRef, stored_ids
+from dyorc.tensor import BlockId, TensorRef, blocks_of
 
 NS_PER_S = 1_000_000_000
 
@@ -38,9 +40,11 @@ class Scheduler:
 
     Args:
         speculator: Keeps count of guesses, and bounds them.
+        leases: Told what batches in flight read, and who holds tensors.
         done: Told of each call that ran, with its outputs.
         failed: Told of each call that cannot be run.
         deferred: Told of each guess that went wrong on its replica.
+        unready: Told of each call that has to be made ready again, because tensors were lost.
         emit: Takes actions.
     """
 
@@ -50,9 +54,11 @@ class Scheduler:
         programs: Iterable[Program],
         timers: Timers,
         speculator: Speculator,
+        leases: Leases,
         done: Callable[[Call, tuple[TensorRef, ...], int], None],
         failed: Callable[[Call, DyOrcError], None],
         deferred: Callable[[Call], None],
+        unready: Callable[[Call], None],
         emit: Callable[[Action], None],
         first_batch_id: int = 1,
     ) -> None:
@@ -61,6 +67,9 @@ class Scheduler:
         self._done = done
         self._failed = failed
         self._deferred = deferred
+        self._unready = unready
+        self._leases = leases
+        self.staging = Staging(emit)
         self._emit = emit
         self._speculator = speculator
         self.pools = {program.name: Pool(program, config.max_in_flight_batches) for program in programs}
@@ -70,6 +79,7 @@ class Scheduler:
         bets = Bets(speculator, self._foresight, config.speculation.margin)
         self._former = BatchFormer(config.hold, timers, bets, self.batches)
         self._next_batch_id = first_batch_id
+        self._newly_queued: list[Call] = []
         self._touched: dict[str, Pool] = {}
 
     # Calls
@@ -92,7 +102,7 @@ class Scheduler:
         call.submitted_ns = now_ns
         call.expected_ns = now_ns + int(pool.sojourn_ns.value)
         if call.is_guess:
-            call.order = (-round(1000 * call.segment.probability()), *call.order[:2])
+            call.order = (-round(1000 * call.segment.probability()), *call.segment.task.request.order[:2])
             pool.guesses.add(call)
             self._touched[call.callee.name] = pool
         else:
@@ -102,7 +112,12 @@ class Scheduler:
         if pool.load_error is not None and not pool.replicas:
             self._failed(call, pool.load_error)
             return
-        pool.queue.add(call)
+        if call.num_attempts > 1:
+            pool.queue.add_retry([call])
+        else:
+            pool.queue.add(call)
+        if call.blocks:
+            self._newly_queued.append(call)
         self._touched[call.callee.name] = pool
 
     def commit(self, call: Call) -> None:
@@ -143,6 +158,7 @@ class Scheduler:
             return
         replica = Replica(event.replica_id, event.node, pool)
         self.replicas[event.replica_id] = replica
+        self._leases.holder_joined(event.replica_id)
         pool.add(replica)
         pool.num_load_failures = 0
         pool.load_error = None
@@ -158,12 +174,16 @@ class Scheduler:
         if replica is None:
             return
         replica.pool.remove(replica)
+        self.staging.replica_left(replica_id)
+        has_losses = self._leases.holder_left(replica_id)
         for position, batch in enumerate(replica.batches.values()):
             self._forget(batch)
             for call in batch.calls:
                 call.num_attempts += position == 0
                 self._run_again(call, replica.pool, reason)
         replica.batches.clear()
+        if has_losses:
+            self._pull_back()
         self._touched[replica.pool.program.name] = replica.pool
 
     def _run_again(self, call: Call, pool: Pool, reason: str) -> None:
@@ -188,10 +208,49 @@ class Scheduler:
                     f"{call.num_attempts} replicas of program {name!r} were lost while they ran this call ({reason})"
                 ),
             )
+        elif self._lacks_inputs(call):
+            self._unready(call)
         elif call.num_attempts > 1:
             pool.queue.add_retry([call])
         else:
             pool.queue.add(call)
+
+    # Tensors
+
+    def lose(self, blocks: Iterable[BlockId]) -> None:
+        """These cannot be had from their holders."""
+        if self._leases.lose(blocks):
+            self._pull_back()
+
+    def _pull_back(self) -> None:
+        """Tensors were lost: takes the calls that need them out of their queues. Cost: looks at all calls that wait."""
+        for pool in self.pools.values():
+            for queue in (pool.queue, pool.guesses):
+                for call in queue.take_out(self._lacks_inputs):
+                    self._unready(call)
+
+    def _lacks_inputs(self, call: Call) -> bool:
+        return not self._leases.are_there(call.blocks)
+
+    def tensors_lost(self, event: TensorsLost, now_ns: int) -> None:
+        """A batch did not run because its inputs could not be had: its calls go back, those whose inputs were lost until these
+        have been made again. If nothing was lost as far as is known, it is tried again, a few times."""
+        batch = self._take_back(event.replica_id, event.batch_id, now_ns)
+        if batch is None:
+            return
+        self.lose(event.blocks)
+        is_unknown = not any(self._lacks_inputs(call) for call in batch.calls)
+        for call in batch.calls:
+            if call.state is not CallState.RUNNING:
+                continue
+            call.num_losses += is_unknown
+            if call.num_losses >= self._config.max_attempts and not call.is_guess:
+                name, count = batch.replica.pool.program.name, call.num_losses
+                self._failed(
+                    call, ReplicaLostError(f"the inputs of a call of program {name!r} could not be had in {count} attempts")
+                )
+            else:
+                self._unready(call)
 
     def load_failed(self, event: LoadFailed) -> None:
         """A replica could not load its program. After some such failures in a row, waiting calls get to know why."""
@@ -211,11 +270,11 @@ class Scheduler:
         """A batch ran."""
         batch = self._take_back(event.replica_id, event.batch_id, now_ns)
         if batch is None:
-            self._release(event)
+            self._refuse(event)
             return
         pool = batch.replica.pool
         if len(event.outputs) != len(batch.calls):
-            self._release(event)
+            self._refuse(event)
             message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
             self._split_or_fail(batch, ProgramError(pool.program.name, "TransportError", message))
             return
@@ -234,19 +293,32 @@ class Scheduler:
         if sample.bet is None:
             pool.sojourn_ns.add(now_ns - sample.submitted_ns)
 
-    def _release(self, event: BatchDone) -> None:
+    def _refuse(self, event: BatchDone) -> None:
         """Nobody waits for this result any more."""
-        stored = stored_ids(tensor for outputs in event.outputs for tensor in outputs)
-        if stored:
-            self._emit(ReleaseTensors(stored))
+        self._leases.refuse(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
 
     def batch_failed(self, event: BatchFailed, now_ns: int) -> None:
-        """A program raised: a batch of one fails; a larger one is halved and tried again, so that one bad input fails alone."""
+        """A program raised: a batch of one fails; a larger one is halved and tried again, so that one bad input fails alone. If
+        only the memory for results was missing, all its calls fail: less of them would find none either."""
         batch = self._take_back(event.replica_id, event.batch_id, now_ns)
         if batch is None:
             return
+        if event.is_capacity:
+            self._fail_for_memory(batch, event.message)
+            return
         error = ProgramError(batch.replica.pool.program.name, event.error_type, event.message, event.traceback)
         self._split_or_fail(batch, error)
+
+    def _fail_for_memory(self, batch: Batch, message: str) -> None:
+        pool = batch.replica.pool
+        error = CapacityError(
+            f"there is no memory for the results of program {pool.program.name!r}: {message}", retry_after_s=self._drain_s(pool)
+        )
+        for call in batch.calls:
+            if call.state is CallState.RUNNING and call.is_guess:
+                self._deferred(call)
+            elif call.state is CallState.RUNNING:
+                self._failed(call, error)
 
     def _split_or_fail(self, batch: Batch, error: ProgramError) -> None:
         pool = batch.replica.pool
@@ -259,11 +331,18 @@ class Scheduler:
             # Also if one call is left: the bad input may have been that of a call which nobody needs any more.
             middle = len(calls) // 2
             for part in (calls[:middle], calls[middle:]):
-                if part:
-                    pool.queue.add_retry(part)
+                self._retry(part, pool)
             return
         for call in calls:
             self._failed(call, error)
+
+    def _retry(self, calls: list[Call], pool: Pool) -> None:
+        """Calls are tried again together, but for those whose inputs were lost meanwhile."""
+        for call in calls:
+            if self._lacks_inputs(call):
+                self._unready(call)
+        if part := [call for call in calls if call.state is CallState.RUNNING]:
+            pool.queue.add_retry(part)
 
     def execution_timed_out(self, batch_id: int) -> None:
         """A batch has been running for longer than its program may."""
@@ -285,6 +364,10 @@ class Scheduler:
             _, pool = self._touched.popitem()
             while (formed := self._former.next_batch(pool, now_ns)) is not None:
                 self._dispatch(pool, formed, now_ns)
+        for call in self._newly_queued:
+            if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
+                self.staging.stage(call, self.pools[call.callee.name])
+        self._newly_queued.clear()
 
     def _dispatch(self, pool: Pool, formed: Formed, now_ns: int) -> None:
         replica, calls, reason = formed.replica, formed.calls, formed.reason
@@ -300,6 +383,10 @@ class Scheduler:
         if self._config.hold:
             foresee(self.pools, batch, self.batches)
         operands = [call.operands for call in calls]
+        blocks = [block for call in calls for block in call.blocks]
+        if blocks:
+            batch.blocks = blocks
+            self._leases.hold(blocks)
         self._emit(DispatchBatch(replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, reason))
 
     def _expect(self, replica: Replica, duration_s: float | None, now_ns: int) -> int | None:
@@ -385,6 +472,8 @@ class Scheduler:
 
     def _forget(self, batch: Batch) -> None:
         del self.batches[batch.batch_id]
+        if batch.blocks:
+            self._leases.drop(batch.blocks)
         for program in batch.awaited_by:
             self.touch(program)  # what was held for it need not wait any longer, whatever became of it
         if batch.timeout is not None:

@@ -47,6 +47,10 @@ def _describe(step: Step) -> str:
             return _describe_dispatch(step)
         case "done":
             return f"{step['program']} is done"
+        case "lost":
+            return f"the result of {step['program']} was lost with its replica; it is computed again"
+        case "recomputed":
+            return f"the result of {step['program']} is there again"
         case "failed":
             return f"{step['program']} failed: {step['error']}"
         case "decided":

@@ -11,12 +11,15 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
-from dyorc.engine.actions import Action, AnswerRequest, FailRequest, ReleaseTensors
+from dyorc.engine.actions import Action, AnswerRequest, FailRequest
 from dyorc.engine.branching import Branching
-from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outcome
-from dyorc.engine.events import RequestArrived, ValueFetched
+from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outcome, Waiter
+from dyorc.engine.early_release import EarlyRelease
+from dyorc.engine.events import AnswerTaken, RequestArrived, ValueFetched
 from dyorc.engine.journal import BranchPoint, Entry
+from dyorc.engine.leases import Leases
 from dyorc.engine.paths import Blocked, End, Path, Raised, Returned, Undecided
+from dyorc.engine.recovery import Recovery
 from dyorc.engine.requests import Request, Task, TaskState, dismantle, is_effect, request_of
 from dyorc.engine.speculation import Speculator
 from dyorc.engine.story import Step, Story
@@ -27,10 +30,11 @@ from dyorc.errors import (
     InternalError,
     NotDeployedError,
     ProgramError,
+    ReplicaLostError,
     WorkflowError,
     WorkflowLimitError,
 )
-from dyorc.tensor import TensorRef, stored_ids
+from dyorc.tensor import TensorRef, blocks_of
 
 
 class TaskRunner:
@@ -38,6 +42,7 @@ class TaskRunner:
 
     Args:
         programs: What is deployed, by name.
+        leases: Told which tensors requests keep.
         submit: Takes a call whose inputs are all there.
         withdraw: Takes a submitted call back.
         commit: Told of a submitted guess that has become certain.
@@ -50,6 +55,7 @@ class TaskRunner:
         config: EngineConfig,
         programs: dict[str, Program],
         speculator: Speculator,
+        leases: Leases,
         submit: Callable[[Call], None],
         withdraw: Callable[[Call], None],
         commit: Callable[[Call], None],
@@ -61,9 +67,25 @@ class TaskRunner:
         self._speculator = speculator
         self._submit = submit
         self._emit = emit
-        self.waiting = Waiting(emit)
-        self._withdrawals = Withdrawals(speculator, withdraw)
-        self._branching = Branching(speculator, self.waiting, self._withdrawals, self._open_path, self._make_ready, commit)
+        self._leases = leases
+        self.waiting = Waiting(leases, self._is_missing, config.max_attempts, emit)
+        self._release = EarlyRelease(leases)
+        self._withdrawals = Withdrawals(speculator, self._release, withdraw)
+        self._branching = Branching(
+            speculator, self.waiting, self._withdrawals, leases, self._open_path, self._make_ready, commit
+        )
+        self.recovery = Recovery(
+            config.max_attempts,
+            leases,
+            self._release,
+            self.waiting,
+            self._withdrawals.touched,
+            self._make_again,
+            withdraw,
+            self.call_failed,
+            self._restored,
+            self._tell,
+        )
         self._task_ended = task_ended
         self.requests: dict[int, Request] = {}
         self._now_ns = 0
@@ -79,10 +101,13 @@ class TaskRunner:
         self._num_arrived += 1
         budget = self._speculator.budget(event.workflow)
         request = Request(event.request_id, (deadline_ns, -event.priority, self._num_arrived), budget)
-        request.stored.extend(stored_ids(event.inputs))
         if event.is_explained:
             request.story = Story(now_ns)
         arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
+        if blocks_of(event.inputs):
+            request.has_stored = True
+            for argument in arguments:
+                self._leases.keep_new(request.kept, argument.cell, blocks_of(argument.cell.tensors))
         request.root = Task(request, event.workflow, arguments, event.statics)
         self.requests[event.request_id] = request
         self._open(request.root)
@@ -99,8 +124,8 @@ class TaskRunner:
     def run(self, now_ns: int) -> None:
         """Carries results on and steps tasks until all of them wait."""
         self._now_ns = now_ns
-        settled, runnable = self.waiting.settled, self.waiting.runnable
-        while settled or runnable:
+        settled, runnable, restorations = self.waiting.settled, self.waiting.runnable, self.recovery.pending
+        while settled or runnable or restorations:
             while settled:
                 self._tell_dependents(settled.popleft())
             if runnable:
@@ -111,18 +136,26 @@ class TaskRunner:
                     self._complete(waiter)
                 else:
                     self._decide(waiter)
+            elif restorations:
+                self.recovery.run()
+        if self._withdrawals.touched:
+            for request in self._withdrawals.touched:
+                self.recovery.sweep(request)
+            self._withdrawals.touched.clear()
+        if self._release.touched:
+            self._release.run()
 
     # Results from the scheduler
 
     def call_done(self, call: Call, outputs: tuple[TensorRef, ...], now_ns: int) -> None:
         """A call ran."""
-        stored = stored_ids(outputs)
-        if call.state is CallState.WITHDRAWN:
-            if stored:
-                self._emit(ReleaseTensors(stored))
+        if call.state is CallState.WITHDRAWN or call.restores is not None:
+            self.recovery.call_done(call, outputs)
             return
         request = call.segment.task.request
-        request.stored.extend(stored)
+        if stored := blocks_of(outputs):
+            request.has_stored = True
+            self._leases.keep_new(request.kept, call.cell, stored)
         if request.story is not None:
             request.story.add(now_ns, "done", call=call.call_id, program=call.callee.name)
         call.state = CallState.SETTLED
@@ -130,7 +163,8 @@ class TaskRunner:
 
     def call_failed(self, call: Call, error: DyOrcError) -> None:
         """A call cannot be run."""
-        if call.state is CallState.WITHDRAWN:
+        if call.state is CallState.WITHDRAWN or call.restores is not None:
+            self.recovery.failed(call, error)
             return
         story = call.segment.task.request.story
         if story is not None:
@@ -143,12 +177,35 @@ class TaskRunner:
         if call.state is CallState.WITHDRAWN:
             return
         call.state = CallState.WAITING
+        call.order = call.segment.task.request.order
         call.awaits_commit = True
         call.num_awaited += 1
+
+    def call_unready(self, call: Call) -> None:
+        """A call that was submitted is not, because tensors were lost: perhaps its inputs. It has left its queue or its batch."""
+        call.state = CallState.WAITING
+        if call.is_guess:
+            self.call_deferred(call)
+        else:
+            self._make_ready(call)
 
     def fetched(self, event: ValueFetched) -> None:
         """A value that a workflow wanted to look at has come."""
         self.waiting.fetched(event)
+
+    def answer_taken(self, event: AnswerTaken) -> None:
+        """The tensors of an answer have been read, or were lost before."""
+        request = self.requests.get(event.request_id)
+        if request is None or not request.is_untaken:
+            return
+        if not event.lost:
+            request.is_untaken = False
+            self._forget_if_done(request)
+        elif request.num_answers < self._config.max_attempts:
+            self._give_answer(request)
+        else:
+            error = ReplicaLostError(f"the answer was lost {request.num_answers} times before it was read")
+            self._answer(request, FailRequest(request.request_id, error))
 
     # Tasks
 
@@ -164,7 +221,11 @@ class TaskRunner:
 
     def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
         """Which outcome a path takes for granted at an open decision."""
-        return self._branching.guess(path, point, self._now_ns)
+        guess = self._branching.guess(path, point, self._now_ns)
+        request = point.segment.task.request
+        if guess is not None and request.kept:
+            point.unheld = self._release.unheld(request)
+        return guess
 
     def make_entry(
         self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
@@ -272,6 +333,14 @@ class TaskRunner:
         if is_due:
             self._make_ready(call)
 
+    def _make_again(self, call: Call) -> None:
+        """The lost inputs of a call are there again; or it is new, and runs another one again."""
+        if not call.call_id:
+            self._num_call_ids += 1
+            call.call_id = self._num_call_ids
+            call.order = call.segment.task.request.order
+        self._make_ready(call)
+
     def _make_ready(self, call: Call) -> None:
         """All inputs of a call are there, or one has failed."""
         for argument in call.arguments:
@@ -286,7 +355,22 @@ class TaskRunner:
         except Exception as error:  # whatever a view or a shape is about, it is this call's alone
             self.call_failed(call, ProgramError(program.name, type(error).__name__, str(error)))
             return
-        self._submit(call)
+        if not call.segment.task.request.has_stored or self._has_inputs(call):
+            self._submit(call)
+
+    def _has_inputs(self, call: Call) -> bool:
+        """Whether the stored inputs of a call can be read. If not, it waits: a guess until it is certain, others for them."""
+        call.blocks = blocks_of(call.operands)
+        if self._leases.are_there(call.blocks) and call.restores is None:
+            return True
+        if call.is_guess:
+            self.call_deferred(call)
+            return False
+        return not self.recovery.await_inputs(call)
+
+    def _is_missing(self, waiter: Waiter, cell: Cell) -> bool:
+        task = waiter if isinstance(waiter, Task) else waiter.segment.task
+        return self.recovery.await_cell(task.request, cell, cell)
 
     def _complete(self, task: Task) -> None:
         """The tensors of a task's result are all there, or one has failed."""
@@ -309,6 +393,8 @@ class TaskRunner:
         if task.segment is not None:
             self._task_ended(task.callee, self._now_ns - task.started_ns)
         self.waiting.settle(task.cell, tensors)
+        if task.request.has_stored:
+            self._leases.keep(task.request.kept, task.cell)
 
     def _end_with_error(self, task: Task, error: DyOrcError) -> None:
         task.paths = []
@@ -361,16 +447,39 @@ class TaskRunner:
     def _ended(self, entry: Entry) -> None:
         """A call or task has settled: count its effect, answer if it is the root."""
         request = request_of(entry)
+        if request.has_stored:
+            self._release.ended(entry, request)
         is_root = entry is request.root
         if is_root and not request.is_answered:
             cell = entry.cell
             if cell.error is not None:
                 self._answer(request, FailRequest(request.request_id, cell.error))
             else:
-                self._answer(request, AnswerRequest(request.request_id, cell.tensors, self._end_story(request)))
+                self._give_answer(request)
         elif not is_root and is_effect(entry):
             request.num_effects -= 1
             self._forget_if_done(request)
+
+    def _give_answer(self, request: Request) -> None:
+        """Answers, or first has those tensors of the answer restored that were lost."""
+        root = request.root
+        if root is None or (request.has_stored and self.recovery.await_cell(request, root.cell, request)):
+            return
+        tensors = root.cell.tensors
+        request.is_untaken = request.has_stored and bool(blocks_of(tensors))
+        request.num_answers += 1
+        self._answer(request, AnswerRequest(request.request_id, tensors, self._end_story(request)))
+
+    def _restored(self, request: Request, error: DyOrcError | None) -> None:
+        """The lost tensors of an answer are there again, or will not be."""
+        if error is None:
+            self._give_answer(request)
+        else:
+            self._answer(request, FailRequest(request.request_id, error))
+
+    def _tell(self, request: Request, event: str, program: str) -> None:
+        if request.story is not None:
+            request.story.add(self._now_ns, event, program=program)
 
     def _end_story(self, request: Request) -> Sequence[Step]:
         if request.story is None:
@@ -380,18 +489,23 @@ class TaskRunner:
 
     def _answer(self, request: Request, action: AnswerRequest | FailRequest) -> None:
         request.is_answered = True
+        if isinstance(action, FailRequest):
+            request.is_untaken = False
         self._emit(action)
         self._forget_if_done(request)
 
     def _forget_if_done(self, request: Request) -> None:
-        is_done = request.is_answered and not request.num_effects
+        is_done = request.is_answered and not request.num_effects and not request.is_untaken
         if not is_done or self.requests.pop(request.request_id, None) is None:
             return
         root = request.root
         if request.has_effects and root is not None:
             self._withdrawals.abandon(root)  # an effect that failed early leaves behind what it did not wait for
-        if request.stored:
-            self._emit(ReleaseTensors(request.stored))
+        if request.restoring:
+            self.recovery.forget(request)
+        self._withdrawals.touched.pop(request, None)
+        if request.kept:
+            self._leases.let_all_go(request.kept)
         if root is not None:
             request.root = None
             root.cell.producer = None

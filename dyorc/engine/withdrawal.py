@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from dyorc.engine.cells import Call, CallState
+from dyorc.engine.early_release import EarlyRelease
 from dyorc.engine.journal import Entry
-from dyorc.engine.requests import Task, TaskState, closure, is_effect, is_unfinished, live_effects, request_of
+from dyorc.engine.requests import Request, Task, TaskState, closure, is_effect, is_unfinished, live_effects, request_of
 from dyorc.engine.speculation import Speculator
 
 
@@ -12,12 +13,18 @@ class Withdrawals:
     """Withdraws.
 
     Args:
+        release: Told of what needs no tensors any more.
         withdraw: Takes a submitted call back from the scheduler.
+
+    Attributes:
+        touched: Requests of which something was withdrawn while lost tensors were being made again, perhaps for that.
     """
 
-    def __init__(self, speculator: Speculator, withdraw: Callable[[Call], None]) -> None:
+    def __init__(self, speculator: Speculator, release: EarlyRelease, withdraw: Callable[[Call], None]) -> None:
         self._speculator = speculator
+        self._release = release
         self._withdraw = withdraw
+        self.touched: dict[Request, None] = {}
 
     def withdraw_unneeded(self, task: Task) -> None:
         """A task's coroutine has ended: takes back what neither its result nor an effect needs."""
@@ -32,6 +39,9 @@ class Withdrawals:
     def abandon(self, entry: Entry) -> float:
         """Withdraws a call, or a task with all that it asked for. Gives the seconds that guesses in it were expected to cost."""
         cost_s = 0.0
+        request = request_of(entry)
+        if request.restoring:
+            self.touched[request] = None
         pending: list[Entry] = [entry]
         while pending:
             entry = pending.pop()
@@ -40,6 +50,8 @@ class Withdrawals:
                     cost_s += self._speculator.lose(entry)
             elif entry.state is not TaskState.WITHDRAWN:
                 pending.extend(entry.entries())  # also of a task that has settled: its effects may still wait
+            if request.has_stored:
+                self._release.ended(entry, request)
             if not is_unfinished(entry):
                 continue
             if isinstance(entry, Task):
@@ -48,7 +60,6 @@ class Withdrawals:
             else:
                 self._withdraw(entry)
                 entry.state = CallState.WITHDRAWN
-            request = request_of(entry)
             if entry is not request.root and is_effect(entry):
                 request.num_effects -= 1
         return cost_s

@@ -19,6 +19,7 @@ from dyorc.engine.actions import (
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
+    StageTensors,
 )
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone, Event, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
@@ -133,7 +134,7 @@ class World:
             case FetchValue(fetch_id=fetch_id, tensors=tensors):
                 arrays = tuple(apply_views(tensor.data, tensor.views) for tensor in tensors)
                 self._schedule(self.now_ns + 2 * self._link_ns, ValueFetched(fetch_id, arrays))
-            case ReleaseTensors():
+            case ReleaseTensors() | StageTensors():
                 pass  # values ride along; nothing is stored
             case FailRequest(request_id=request_id, error=error):
                 raise InternalError(f"simulated request {request_id} failed: {error}") from error

@@ -15,6 +15,7 @@ from dyorc.errors import (
     CapacityError,
     DeadlineError,
     DyOrcError,
+    EffectLostError,
     ProgramError,
     ProgramLoadError,
     ReplicaLostError,
@@ -33,11 +34,12 @@ class EngineStates(RuleBasedStateMachine):
     """Whatever may happen to an engine, happens; `World.tell` checks all invariants after each event."""
 
     speculation = SpeculationConfig()
+    is_placing = False
 
     def __init__(self) -> None:
         super().__init__()
         config = EngineConfig(max_requests=12, max_attempts=3, max_load_failures=2, speculation=self.speculation)
-        self.world = World(PROGRAMS, config, is_storing=True, is_fetching=False)
+        self.world = World(PROGRAMS, config, is_storing=True, is_placing=self.is_placing, is_fetching=False, is_taking=False)
         self.replicas: set[str] = set()
         self.gone: dict[str, dyorc.Program] = {}
         """Replicas that may come back under their old name."""
@@ -127,8 +129,25 @@ class EngineStates(RuleBasedStateMachine):
     def fetch(self) -> None:
         self.world.fetch()
 
+    @precondition(lambda self: self.world.untaken)
+    @rule()
+    def take(self) -> None:
+        self.world.take()
+
+    @precondition(lambda self: any(holder for holder, _ in self.world.stored))
+    @rule(data=st.data())
+    def vanish(self, data: st.DataObject) -> None:
+        self.excuses |= {ReplicaLostError, EffectLostError}
+        self.world.vanish(data.draw(st.sampled_from(sorted(block for block in self.world.stored if block[0]))))
+
+    @precondition(lambda self: self.world.in_flight)
+    @rule(data=st.data(), is_known=st.booleans())
+    def lose_inputs(self, data: st.DataObject, is_known: bool) -> None:
+        self.excuses |= {ReplicaLostError, EffectLostError}
+        self.world.lose_inputs(self.pick_batch(data), None if is_known else [])
+
     def lose(self, replica_id: str) -> None:
-        self.excuses.add(ReplicaLostError)
+        self.excuses |= {ReplicaLostError, EffectLostError} if self.is_placing else {ReplicaLostError}
         self.replicas.remove(replica_id)
         self.gone[replica_id] = next(program for program in PROGRAMS if replica_id.startswith(f"{program.name}#"))
 
@@ -163,8 +182,10 @@ class EngineStates(RuleBasedStateMachine):
         """The world heals: then every request is answered, and nothing is left of any."""
         for program in PROGRAMS:
             self.join(program, "a")
-        while self.world.in_flight or self.world.fetches or self.held_s():
-            if self.world.fetches:
+        while self.world.in_flight or self.world.fetches or self.world.untaken or self.held_s():
+            if self.world.untaken:
+                self.world.take()
+            elif self.world.fetches:
                 self.world.fetch()
             elif self.world.in_flight:
                 self.world.finish()
@@ -173,8 +194,14 @@ class EngineStates(RuleBasedStateMachine):
         self.answers_are_right()
         assert not self.asked
         self.world.check_nothing_is_left()
-        num_sent = sum(self.world.sizes(send))
+        num_sent = sum(self.world.sizes(send)) - sum(batch.size for batch in self.world.not_run if batch.program == send.name)
         assert num_sent <= sum(1 for workflow in self.world.workflows.values() if workflow in EFFECTFUL), "an effect was repeated"
+
+
+class LosingStates(EngineStates):
+    """The same, and results stay with the replicas that made them."""
+
+    is_placing = True
 
 
 num_bets = 0
@@ -184,6 +211,7 @@ num_bets = 0
 class GuessingStates(EngineStates):
     """The same, and whatever might be guessed is guessed: it knows from the start how long programs take."""
 
+    is_placing = True
     speculation = SpeculationConfig(margin=0, max_wasted_ratio=0.95, min_probability=0.0, max_depth=8, burst_s=1e6)
 
     def __init__(self) -> None:
@@ -204,6 +232,8 @@ class GuessingStates(EngineStates):
 
 TestEngineStates: Any = EngineStates.TestCase
 TestEngineStates.settings = settings(max_examples=75, stateful_step_count=40)
+TestLosingStates: Any = LosingStates.TestCase
+TestLosingStates.settings = settings(max_examples=75, stateful_step_count=40)
 TestGuessingStates: Any = GuessingStates.TestCase
 TestGuessingStates.settings = settings(max_examples=75, stateful_step_count=40)
 

@@ -21,6 +21,7 @@ from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outco
 from dyorc.engine.journal import BranchPoint, Context, Segment
 from dyorc.engine.paths import Path
 from dyorc.engine.prediction import Distribution, HistoryPredictor, Predictor
+from dyorc.engine.recovery import Restoration
 from dyorc.engine.requests import Request, Task
 from dyorc.errors import DyOrcError, ProgramError
 from tests.property.random_workflows import (
@@ -105,12 +106,21 @@ class Turmoil:
     Args:
         seed: Of what happens.
         trouble: How often something goes wrong, of 1.
+        max_attempts: How often the same may go wrong; by default that bounds nothing.
     """
 
     def __init__(
-        self, speculation: SpeculationConfig, predictor: Predictor, seed: int, trouble: float = 0.0, **world: Any
+        self,
+        speculation: SpeculationConfig,
+        predictor: Predictor,
+        seed: int,
+        trouble: float = 0.0,
+        max_attempts: int = 10**6,
+        **world: Any,
     ) -> None:
-        config = EngineConfig(max_attempts=10**6, request_timeout_s=1e8, max_determinism_checks=10**6, speculation=speculation)
+        config = EngineConfig(
+            max_attempts=max_attempts, request_timeout_s=1e8, max_determinism_checks=10**6, speculation=speculation
+        )
         self.world = World(PROGRAMS, config, predictor=predictor, **world)
         self.random = random.Random(seed)
         self.trouble = trouble
@@ -272,7 +282,7 @@ def test_the_examples_above_did_guess() -> None:
 
 # Memory
 
-_OWN_TYPES = (Request, Task, Path, Segment, BranchPoint, Call, Cell, Argument)
+_OWN_TYPES = (Request, Task, Path, Segment, BranchPoint, Call, Cell, Argument, Restoration)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from jaxtyping import Int
 from dyorc.arrays import apply_views, inline
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import OutputSpec
-from dyorc.tensor import index_shape
+from dyorc.tensor import index_shape, layout_of
 
 shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 items = (
@@ -55,3 +55,10 @@ def test_views_of_views_are_numpy_s(shape: tuple[int, ...], keys: list[tuple[Any
         tensor = tensor.view(index)
     assert tensor.shape == expected.shape
     assert np.array_equal(apply_views(array, tensor.views), expected)
+    layout = layout_of(shape, ref.views)
+    assert layout.shape == expected.shape
+    first, end = layout.bounds()
+    assert 0 <= first <= end <= max(array.size, first)
+    strides = [8 * stride for stride in layout.strides]
+    strided = np.lib.stride_tricks.as_strided(array.reshape(-1)[layout.start :], layout.shape, strides)
+    assert np.array_equal(strided, expected)

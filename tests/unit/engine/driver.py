@@ -1,7 +1,8 @@
 """A world around an engine: a clock that the test moves, replicas that finish a batch when the test says so.
 
 Every event goes through `World.tell`, which checks all invariants of the engine, and the promises that only the outside can see:
-each request is answered once, each stored tensor released once and never used after that, and batches go to replicas that exist.
+each request is answered once, each block of stored tensors released once, never while a batch reads it and never used after that,
+and batches go to replicas that exist.
 """
 
 from collections.abc import Iterable
@@ -23,9 +24,11 @@ from dyorc.engine.actions import (
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
+    StageTensors,
 )
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
+    AnswerTaken,
     BatchDone,
     BatchFailed,
     Event,
@@ -34,6 +37,7 @@ from dyorc.engine.events import (
     ReplicaLeft,
     RequestArrived,
     RequestCancelled,
+    TensorsLost,
     TimerFired,
     ValueFetched,
 )
@@ -41,16 +45,17 @@ from dyorc.engine.invariants import check_all
 from dyorc.engine.prediction import Predictor
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, Executor
-from dyorc.tensor import TensorRef
+from dyorc.tensor import BlockId, TensorRef, blocks_of
 from dyorc.transport.codec import Rows
 
 
 @dataclass(frozen=True)
 class Dispatched:
-    """A batch on its replica, with the inputs as they were when it was sent."""
+    """A batch on its replica, with the inputs as they were when it was sent; none if some were `lost` before."""
 
     action: DispatchBatch
     columns: list[list[Array]]
+    lost: list[BlockId] = field(default_factory=list)
 
     @property
     def program(self) -> str:
@@ -72,8 +77,10 @@ class World:
     Args:
         programs: What is deployed. Their replicas join when the test says so.
         config: Limits of the engine.
-        is_storing: Keep every tensor aside under an id, as a shell does with large ones.
+        is_storing: Keep every tensor aside in a block of its own, as a shell does with large ones.
+        is_placing: Keep outputs with the replica that made them: those of one column of a batch share a block.
         is_fetching: Answer `FetchValue` at once; else the test does so with `fetch`.
+        is_taking: Read stored answers at once; else the test does so with `take`.
         predictor: Foretells decisions, instead of the engine's own.
     """
 
@@ -82,6 +89,8 @@ class World:
     is_storing: bool = False
     is_fetching: bool = True
     predictor: Predictor | None = None
+    is_placing: bool = False
+    is_taking: bool = True
 
     def __post_init__(self) -> None:
         self.engine = Engine(self.config, self.programs, predictor=self.predictor)
@@ -89,14 +98,25 @@ class World:
         self.wake_ns: int | None = None
         self.in_flight: dict[int, Dispatched] = {}
         self.history: list[Dispatched] = []
+        self.not_run: list[Dispatched] = []
+        """Batches that did not get their inputs."""
         self.answers: dict[int, list[Array] | DyOrcError] = {}
-        self.stored: dict[int, Array] = {}
-        self.released: set[int] = set()
-        self.fetches: dict[int, list[Array]] = {}
+        self.stored: dict[BlockId, dict[int, Array]] = {}
+        self.released: set[BlockId] = set()
+        self.vanished: set[BlockId] = set()
+        """Blocks that their holder has lost, though it is there."""
+        self.gone: set[BlockId] = set()
+        """Blocks of replicas that are not there any more."""
+        self.fetches: dict[int, tuple[TensorRef, ...]] = {}
+        self.untaken: dict[int, tuple[TensorRef, ...]] = {}
+        self.staged: list[StageTensors] = []
+        self.stories: dict[int, list[dict[str, Any]]] = {}
         self.replaced: list[str] = []
         self.workflows: dict[int, Workflow] = {}
         self._replicas: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
         self._num_joined = 0
+        self._num_blocks = 0
         self._executors = {program.name: Executor.load(program) for program in self.programs}
 
     # What happens
@@ -106,12 +126,13 @@ class World:
         replica_id = replica_id or f"{program.name}#{self._num_joined}"
         self._num_joined += 1
         self._replicas[replica_id] = program.name
+        self._nodes[replica_id] = node
         self.tell(ReplicaJoined(replica_id, program.name, node))
         return replica_id
 
     def leave(self, replica_id: str) -> None:
         """A replica dies, with its batches."""
-        self._lose(replica_id)
+        self.forget(replica_id)
         self.tell(ReplicaLeft(replica_id))
 
     def fail_load(self, program: Program, message: str = "no weights") -> None:
@@ -124,6 +145,7 @@ class World:
         deadline_s: float | None = None,
         priority: int = 0,
         node: str = "",
+        is_explained: bool = False,
         **statics: Any,
     ) -> RequestArrived:
         """The event of a new request. `deadline_s` counts from now."""
@@ -135,7 +157,7 @@ class World:
             for spec, value in zip(workflow.signature.inputs, tensors, strict=True)
         )
         deadline_ns = None if deadline_s is None else self.now_ns + int(deadline_s * 1e9)
-        return RequestArrived(request_id, workflow, inputs, parameters, deadline_ns, priority)
+        return RequestArrived(request_id, workflow, inputs, parameters, deadline_ns, priority, is_explained)
 
     def submit(self, workflow: Workflow, *values: Any, **options: Any) -> int:
         """A request arrives; gives its id."""
@@ -164,16 +186,32 @@ class World:
             self.finish()
         raise AssertionError("after 1000 batches there are still more")
 
-    def outcome(self, batch: Dispatched, execute_s: float = 0.01) -> BatchDone | BatchFailed:
+    def outcome(self, batch: Dispatched, execute_s: float = 0.01) -> BatchDone | BatchFailed | TensorsLost:
         """Takes a batch off its replica; gives the event that tells how it ended."""
         action = batch.action
         del self.in_flight[action.batch_id]
+        if batch.lost:
+            self.not_run.append(batch)
+            return TensorsLost(action.replica_id, action.batch_id, batch.lost)
         result = self._executors[batch.program].run(batch.columns, action.statics)
         if isinstance(result, BatchError):
             return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
         rows: list[Rows] = list(result.outputs)
-        outputs = [tuple(self.keep(np.asarray(array)) for array in row) for row in zip(*rows, strict=True)]
+        if self.is_placing:
+            columns = [self.place(list(column), action.replica_id) for column in rows]
+        else:
+            columns = [[self.keep(np.asarray(array)) for array in column] for column in rows]
+        outputs = [tuple(row) for row in zip(*columns, strict=True)]
         return BatchDone(action.replica_id, action.batch_id, outputs, execute_s)
+
+    def lose_inputs(self, batch: Dispatched | None = None, blocks: list[BlockId] | None = None) -> None:
+        """A batch (the oldest, if none is given) does not run because these blocks (all, if none are given) cannot be had."""
+        batch = batch or self.oldest()
+        del self.in_flight[batch.action.batch_id]
+        self.not_run.append(batch)
+        if blocks is None:
+            blocks = list(dict.fromkeys(block for operands in batch.action.operands for block in blocks_of(operands)))
+        self.tell(TensorsLost(batch.action.replica_id, batch.action.batch_id, blocks))
 
     def fail(self, batch: Dispatched | None = None, message: str = "out of memory") -> None:
         """A batch (the oldest, if none is given) ends with an error, whatever its program would do."""
@@ -182,9 +220,29 @@ class World:
         self.tell(BatchFailed(batch.action.replica_id, batch.action.batch_id, "RuntimeError", message))
 
     def fetch(self) -> None:
-        """Values that were asked for come."""
+        """Values that were asked for come; or it shows that they were lost."""
         fetches, self.fetches = self.fetches, {}
-        self.tell(*(ValueFetched(fetch_id, tuple(arrays)) for fetch_id, arrays in fetches.items()))
+        events: list[Event] = []
+        for fetch_id, tensors in fetches.items():
+            arrays, lost = self.read(tensors)
+            events.append(ValueFetched(fetch_id, tuple(arrays), lost=lost))
+        self.tell(*events)
+
+    def take(self) -> None:
+        """Answers are read; or it shows that they were lost."""
+        untaken, self.untaken = self.untaken, {}
+        events: list[Event] = []
+        for request_id, tensors in untaken.items():
+            arrays, lost = self.read(tensors)
+            if not lost:
+                self.answers[request_id] = arrays
+            events.append(AnswerTaken(request_id, lost))
+        self.tell(*events)
+
+    def vanish(self, block: BlockId) -> None:
+        """A holder loses a block, and nobody notices before it is needed."""
+        del self.stored[block]
+        self.vanished.add(block)
 
     def advance(self, seconds: float) -> None:
         """Moves the clock on; the timer fires at its time, as often as the engine sets it."""
@@ -223,6 +281,11 @@ class World:
         assert self.workflows.keys() == self.answers.keys()
         assert not self.engine.tasks.requests
         assert not self.stored
+        assert not self.vanished, "a block was not released, though its holder is there"
+        assert not self.untaken
+        assert not self.engine.leases.counts
+        assert not self.engine.leases.lost
+        assert not len(self.engine.scheduler.staging)
         assert not self.in_flight
         assert not self.engine.deadlines
         assert all(not len(pool.queue) and not len(pool.guesses) for pool in self.engine.scheduler.pools.values())
@@ -236,48 +299,112 @@ class World:
         check_all(self.engine)
         for action in actions:
             self._carry_out(action)
+        num_releases = sum(isinstance(action, ReleaseTensors) for action in actions)
+        assert num_releases <= 1, "releases are not told together"
         if self.is_fetching and self.fetches:
             self.fetch()
+        if self.is_taking and self.untaken:
+            self.take()
 
     def keep(self, array: Array, node: str = "") -> TensorRef:
-        """A tensor that carries its data, or is stored under an id of its own."""
+        """A tensor that carries its data, or is stored in a block of its own."""
         tensor = inline(array)
         if self.is_storing:
-            tensor_id = len(self.stored) + len(self.released) + 1
-            self.stored[tensor_id] = array
-            return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, tensor_id=tensor_id)
+            self._num_blocks += 1
+            self.stored["", self._num_blocks] = {0: array}
+            return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, block=self._num_blocks)
         return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, data=array)
+
+    def place(self, arrays: list[Any], holder: str) -> list[TensorRef]:
+        """Tensors in one block of a replica."""
+        self._num_blocks += 1
+        rows = {64 * at: np.asarray(array) for at, array in enumerate(arrays)}
+        if holder in self._replicas:
+            self.stored[holder, self._num_blocks] = rows
+        else:
+            self.gone.add((holder, self._num_blocks))
+        node = self._nodes[holder]
+        return [
+            TensorRef(
+                dtype=inline(array).dtype, shape=array.shape, num_bytes=array.nbytes, node=node, holder=holder,
+                block=self._num_blocks, offset=offset,
+            )
+            for offset, array in rows.items()
+        ]  # fmt: skip
+
+    def read(self, tensors: Iterable[TensorRef]) -> tuple[list[Array], list[BlockId]]:
+        """The contents of tensors; or none, and the blocks that were lost."""
+        tensors = list(tensors)
+        blocks = blocks_of(tensors)
+        for block in blocks:
+            assert block not in self.released, f"{block} was released and is read"
+        if lost := [block for block in blocks if block not in self.stored]:
+            assert self.gone.union(self.vanished).issuperset(lost), f"{lost} are read and never were"
+            return [], lost
+        return [self._array(tensor) for tensor in tensors], []
 
     def _carry_out(self, action: Action) -> None:
         match action:
             case DispatchBatch():
                 assert self._replicas.get(action.replica_id) == action.program.name, f"batch for a replica that is gone: {action}"
-                columns = [[self._array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
-                batch = self.in_flight[action.batch_id] = Dispatched(action, columns)
+                used = {block for operands in action.operands for block in blocks_of(operands)}
+                assert not used & self.gone, f"a batch is sent to read {used & self.gone}, whose holders are gone"
+                columns = [self.read(column) for column in zip(*action.operands, strict=True)]
+                lost = list(dict.fromkeys(block for _, missing in columns for block in missing))
+                batch = self.in_flight[action.batch_id] = Dispatched(action, [arrays for arrays, _ in columns], lost)
                 self.history.append(batch)
-            case AnswerRequest(request_id=request_id, tensors=tensors):
+            case AnswerRequest(request_id=request_id, tensors=tensors, story=story):
                 assert request_id not in self.answers, f"request {request_id} was answered twice"
-                self.answers[request_id] = [self._array(tensor) for tensor in tensors]
+                assert request_id not in self.untaken, f"request {request_id} was answered twice"
+                self.stories[request_id] = list(story)
+                if blocks_of(tensors):
+                    self.untaken[request_id] = tensors
+                else:
+                    self.answers[request_id] = [self._array(tensor) for tensor in tensors]
             case FailRequest(request_id=request_id, error=error):
                 assert request_id not in self.answers, f"request {request_id} was answered twice"
+                assert request_id not in self.untaken, f"request {request_id} was answered twice"
                 self.answers[request_id] = error
-            case ReleaseTensors(tensor_ids=tensor_ids):
-                for tensor_id in tensor_ids:
-                    assert tensor_id not in self.released, f"tensor {tensor_id} was released twice"
-                    del self.stored[tensor_id]
-                    self.released.add(tensor_id)
+            case ReleaseTensors(blocks=blocks):
+                self._release(blocks)
             case FetchValue(fetch_id=fetch_id, tensors=tensors):
-                self.fetches[fetch_id] = [self._array(tensor) for tensor in tensors]
+                assert not self.gone.intersection(blocks_of(tensors)), "a value is asked for whose holder is gone"
+                self.fetches[fetch_id] = tensors
+            case StageTensors():
+                assert action.replica_id in self._replicas
+                assert self.gone.isdisjoint(blocks_of(action.tensors))
+                assert self.released.isdisjoint(blocks_of(action.tensors))
+                self.staged.append(action)
             case SetTimer(at_ns=at_ns):
                 self.wake_ns = at_ns
             case ReplaceReplica(replica_id=replica_id):
                 self.replaced.append(replica_id)
-                self._lose(replica_id)
+                self.forget(replica_id)
+
+    def _release(self, blocks: Iterable[BlockId]) -> None:
+        for block in blocks:
+            assert block not in self.released, f"{block} was released twice"
+            assert block not in self.gone, f"{block} is released, but its holder is gone"
+            for batch in self.in_flight.values():
+                used = [each for operands in batch.action.operands for each in blocks_of(operands)]
+                assert block not in used, f"{block} is released while a batch reads it"
+            assert all(block not in blocks_of(tensors) for tensors in self.fetches.values()), f"{block} is being fetched"
+            assert all(block not in blocks_of(tensors) for tensors in self.untaken.values()), f"{block} is an answer"
+            if block in self.vanished:
+                self.vanished.remove(block)
+            else:
+                del self.stored[block]
+            self.released.add(block)
 
     def _array(self, tensor: TensorRef) -> Array:
-        array = tensor.data if tensor.data is not None else self.stored[tensor.tensor_id]
+        array = tensor.data if tensor.data is not None else self.stored[tensor.holder, tensor.block][tensor.offset]
         return apply_views(array, tensor.views)
 
-    def _lose(self, replica_id: str) -> None:
+    def forget(self, replica_id: str) -> None:
+        """A replica dies with its batches and whatever it holds; the engine is not told."""
         del self._replicas[replica_id]
+        held = {block for block in (*self.stored, *self.vanished) if block[0] == replica_id}
+        self.gone |= held
+        self.vanished -= held
+        self.stored = {block: rows for block, rows in self.stored.items() if block not in held}
         self.in_flight = {key: batch for key, batch in self.in_flight.items() if batch.action.replica_id != replica_id}

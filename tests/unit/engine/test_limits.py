@@ -158,7 +158,7 @@ def test_values_that_are_not_at_hand_are_fetched_before_the_workflow_looks_at_th
     request_id = world.submit(cascade, [1, 2])
     world.finish()
     assert not world.in_flight
-    assert [[array.tolist() for array in arrays] for arrays in world.fetches.values()] == [[[2, 3]]]
+    assert [[array.tolist() for array in world.read(tensors)[0]] for tensors in world.fetches.values()] == [[[2, 3]]]
     world.fetch()
     world.finish()
     assert np.array_equal(world.result(request_id), [2, 4])
@@ -179,7 +179,7 @@ def test_a_value_that_cannot_be_fetched_raises_in_the_workflow() -> None:
     world.join(add_one)
     request_id = world.submit(cascade, [0, 0])
     world.finish()
-    (fetch_id,) = world.fetches
+    fetch_id, _ = world.fetches.popitem()
     world.tell(ValueFetched(fetch_id, error=TransportError("the node is gone")))
     with pytest.raises(TransportError, match="the node is gone"):
         world.result(request_id)

@@ -132,7 +132,7 @@ def test_the_oracle_knows_first_outcomes(name: str) -> None:
 def test_the_oracle_knows_nothing_of_a_value_that_is_not_there() -> None:
     engine = policy("greedy")([net], 0)
     stored = inline(np.asarray(0.5))
-    stored = type(stored)(dtype=stored.dtype, shape=(), num_bytes=8, node="a", tensor_id=3)
+    stored = type(stored)(dtype=stored.dtype, shape=(), num_bytes=8, node="a", block=3)
     engine.handle([RequestArrived(1, flow, (stored,))], 0)
     root = engine.tasks.requests[1].root
     assert root is not None

@@ -1,0 +1,64 @@
+"""Tensors that are sent ahead: to the node where they are going to be needed, before the batch that needs them is formed.
+
+Only where it is plain that they will be: a program's replicas all stand on one node, and a certain call of it has inputs on
+another. Then one of the replicas may fetch them while the call waits in its queue. A node without a name may be any.
+"""
+
+from collections.abc import Callable, Iterable
+
+from dyorc.engine.actions import Action, StageTensors
+from dyorc.engine.cells import Call
+from dyorc.engine.replicas import Pool
+from dyorc.tensor import BlockId, TensorRef
+
+
+class Staging:
+    """Stages each row of a block once for each replica.
+
+    Args:
+        emit: Takes actions.
+    """
+
+    def __init__(self, emit: Callable[[Action], None]) -> None:
+        self._emit = emit
+        self._staged: dict[BlockId, set[tuple[str, int]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._staged)
+
+    def stage(self, call: Call, pool: Pool) -> None:
+        """A call with stored inputs is certain and waits in its queue."""
+        if len(pool.num_replicas_on) != 1:
+            return
+        (node,) = pool.num_replicas_on
+        away = [tensor for tensor in call.operands if tensor.block and tensor.node not in (node, "")]
+        if not away or not node:
+            return
+        replica_id = min(pool.replicas.values(), key=lambda replica: (len(replica.batches), replica.replica_id)).replica_id
+        tensors = [tensor for tensor in away if self._note(tensor, replica_id)]
+        if tensors:
+            self._emit(StageTensors(replica_id, tensors))
+
+    def _note(self, tensor: TensorRef, replica_id: str) -> bool:
+        """Takes down that a row is staged; False if it was before."""
+        rows = self._staged.setdefault((tensor.holder, tensor.block), set())
+        row = (replica_id, tensor.offset)
+        if row in rows:
+            return False
+        rows.add(row)
+        return True
+
+    def forget(self, blocks: Iterable[BlockId]) -> None:
+        """These blocks are gone."""
+        if self._staged:
+            for block in blocks:
+                self._staged.pop(block, None)
+
+    def replica_left(self, replica_id: str) -> None:
+        """A replica is gone with whatever it held and had fetched."""
+        for block, rows in list(self._staged.items()):
+            rows = {row for row in rows if row[0] != replica_id}
+            if block[0] == replica_id or not rows:
+                del self._staged[block]
+            else:
+                self._staged[block] = rows

@@ -1,0 +1,261 @@
+"""The arena: a file in shared memory in which one process holds the tensors that it made, for all processes of its node.
+
+Its owner alone writes it (`Arena`); everybody else maps it and reads (`arena_views`). Any thread of the owner may allocate,
+publish and free; a finalizer may not, because it may run while its own thread is inside.
+
+The file, from its first byte (a page has 4,096 bytes on most machines, an entry has 32)::
+
+    page 0      | magic | version | num_slots | size | data_start | token | pid |        written once, before the file has a name
+                +-------+---------+-----------+------+------------+-------+-----+
+    slot table  | entry 0: block_id | start | num_bytes | reserved |
+                | entry 1: block_id | start | num_bytes | reserved |  ...                num_slots entries of 4 x uint64
+                +-------------------+-------+-----------+----------+
+    data_start  | block | free | block of several pages | free          ...      | size  each block begins a page
+
+A block's number says where its entry is, and which of all blocks that ever used that entry it is:
+``sequence * num_slots + slot``. It is never used again. The states of a block:
+
+    state       block_id in its entry   the bytes                       next
+    free        0                       anybody's to be                 allocate
+    allocated   0                       the caller writes them          publish, free
+    published   the block's number      nobody writes them              free
+
+A reader takes the entry of a number and has the block if the entry bears exactly that number; then the entry's `start` and
+`num_bytes` bound what may be read, whatever was asked for. That is safe because of the order of the writes:
+
+* Publishing writes `start` and `num_bytes`, then `block_id`, in one aligned store of 8 bytes. Who sees the number sees the
+  bounds that belong to it.
+* The bytes are written before that, and a reader learns the number from a message that is sent after it.
+* Freeing clears `block_id` before anything else may use entry or bytes. A reader that looks up a number too late finds none, or
+  another. One that is at it meanwhile looks again after it has read (`ArenaView.is_intact`).
+* Each step holds the owner's lock, which keeps its stores from passing those of the next step on any processor.
+
+Nobody frees a block while a process is to read it: the engine tells the owner when it may. What the states catch is a message
+that came late, or twice, or from a process that went wrong.
+
+A file never has a name without its owner's lock (``flock``), which ends with the process however that ends. So a file without a
+lock is an orphan, and anybody may remove it (`sweep`). (Where files cannot be made without a name, one that ends in ``.new`` is
+without a lock for a moment. If a sweep takes it then, its owner makes another.) A fork of the owner shares the lock; the file is
+an orphan when both have ended.
+
+Memory is taken as the arena fills up, lowest addresses first, and before it is written: if the folder is full, so is the arena,
+and nobody gets a SIGBUS. It is given back when the arena is closed and the last process has unmapped it.
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+import secrets
+import threading
+from collections.abc import Collection
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dyorc.errors import TransportError
+from dyorc.transport.arena_file import ENTRY_WORDS, PAGE_BYTES, Layout, create_file, round_up, sweep
+from dyorc.transport.free_space import FreeSpace
+
+_GROW_BYTES = 2**20
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A part of the owner's arena that it may write until it publishes it.
+
+    Attributes:
+        block_id: Its number, never used again; at least 1, below 2**63.
+        offset: Where it begins, in bytes from the start of the file; a whole number of pages.
+        num_bytes: Its exact length.
+        memory: The `num_bytes` bytes, to be written.
+    """
+
+    block_id: int
+    offset: int
+    num_bytes: int
+    memory: Any
+
+
+class Arena:
+    """A process's own arena, while it is entered.
+
+    Args:
+        folder: Where processes of the node share memory, e.g. ``/dev/shm``.
+        size_bytes: Length of the file, rounded down to whole pages. An upper limit: memory is taken as it is needed.
+        num_slots: How many blocks there may be at once.
+
+    Raises:
+        ValueError: If not one page is left for blocks.
+    """
+
+    def __init__(self, folder: str, size_bytes: int, num_slots: int = 4096) -> None:
+        size_bytes -= size_bytes % PAGE_BYTES
+        self._folder = folder
+        self._layout = Layout(max(num_slots, 1), size_bytes, secrets.randbits(64), os.getpid())
+        if num_slots < 1 or self.max_block_bytes < PAGE_BYTES:
+            raise ValueError(
+                f"{size_bytes} bytes with {num_slots} slots leave no room for blocks, expected 1 slot and page at least"
+            )
+        self._lock = threading.Lock()
+        self._descriptor = -1
+        self._map: mmap.mmap | None = None
+        self._memory = memoryview(b"")
+        self._table: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._backed_bytes = 0  # up to where memory has been taken
+        # Somewhere in the lower half, so that another arena's numbers are others.
+        self._sequence = 1 + secrets.randbelow(2**62 // num_slots)
+        self._forget_blocks()
+
+    def _forget_blocks(self) -> None:
+        self._space = FreeSpace(self._layout.data_start, self._layout.size_bytes)
+        self._free_slots = list(range(self._layout.num_slots - 1, -1, -1))
+        self._live: dict[int, tuple[int, int]] = {}  # where each block begins and how much room it takes
+        self._num_bytes_used = 0
+
+    def __enter__(self) -> Self:
+        """Creates the file; removes orphans first, which may be in the way.
+
+        Raises:
+            TransportError: If the file cannot be created.
+        """
+        try:
+            sweep(self._folder)
+            self._descriptor, self._layout = create_file(self._folder, self._layout)
+            self._map = mmap.mmap(self._descriptor, self._layout.size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError as error:
+            self.__exit__(None, None, None)
+            raise TransportError(f"cannot create an arena of {self.size_bytes} bytes in {self._folder}: {error}") from error
+        self._memory = memoryview(self._map)
+        self._backed_bytes = self._layout.data_start
+        num_words = self._layout.num_slots * ENTRY_WORDS
+        self._table = np.frombuffer(self._map, np.uint64, num_words, offset=PAGE_BYTES)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Removes the file. Who has mapped it may read on; the memory goes with the last view of it."""
+        with self._lock:
+            arena, self._map = self._map, None
+            self._forget_blocks()
+            self._memory.release()
+            self._table = np.empty(0, np.uint64)
+            if self._descriptor >= 0:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._folder, self.name))
+                os.close(self._descriptor)
+                self._descriptor = -1
+            if arena is not None:
+                with contextlib.suppress(BufferError):  # somebody still has a view; the last one to go closes it
+                    arena.close()
+
+    @property
+    def name(self) -> str:
+        """The file's name, by which other processes open it."""
+        return self._layout.name
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the file."""
+        return self._layout.size_bytes
+
+    @property
+    def max_block_bytes(self) -> int:
+        """The largest block that fits if there is no other; a larger one never will."""
+        return self._layout.size_bytes - self._layout.data_start
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that are not free, published or not."""
+        return len(self._live)
+
+    @property
+    def num_bytes_used(self) -> int:
+        """Room that blocks take, in whole pages."""
+        return self._num_bytes_used
+
+    def allocate(self, num_bytes: int) -> Block | None:
+        """A block to write into, or None if there is no room for it now: no bytes, no slot, or the folder is full.
+
+        Its bytes are whatever was there before.
+
+        Raises:
+            ValueError: If `num_bytes` is negative.
+            TransportError: If the arena is not open.
+        """
+        if num_bytes < 0:
+            raise ValueError(f"a block of {num_bytes} bytes")
+        taken_bytes = round_up(max(num_bytes, 1), PAGE_BYTES)
+        with self._lock:
+            if self._map is None:
+                raise TransportError(f"arena {self.name} is not open")
+            start = self._space.take(taken_bytes) if self._free_slots else None
+            if start is None:
+                return None
+            if not self._back(start + taken_bytes):
+                self._space.give_back(start, taken_bytes)
+                return None
+            block_id = self._sequence * self._layout.num_slots + self._free_slots.pop()
+            self._sequence += 1
+            self._live[block_id] = (start, taken_bytes)
+            self._num_bytes_used += taken_bytes
+            return Block(block_id, start, num_bytes, self._memory[start : start + num_bytes])
+
+    def _back(self, end: int) -> bool:
+        """Takes memory for everything before `end`; False if there is none. Writing where none was taken may be a SIGBUS."""
+        if end <= self._backed_bytes:
+            return True
+        roomy = min(round_up(end, _GROW_BYTES), self._layout.size_bytes)
+        for wanted in (roomy, end):
+            try:
+                os.posix_fallocate(self._descriptor, self._backed_bytes, wanted - self._backed_bytes)
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise TransportError(f"no memory for arena {self.name}: {error}") from error
+            else:
+                self._backed_bytes = wanted
+                return True
+        return False
+
+    def publish(self, block: Block) -> None:
+        """Lets readers see a block. From here on nobody may write its bytes.
+
+        Raises:
+            TransportError: If the block has been freed.
+        """
+        with self._lock:
+            if block.block_id not in self._live:
+                raise TransportError(f"block {block.block_id} of arena {self.name} was freed before it was published")
+            at = block.block_id % self._layout.num_slots * ENTRY_WORDS
+            self._table[at + 1] = block.offset
+            self._table[at + 2] = block.num_bytes
+            self._table[at] = block.block_id  # last: who sees the number must see its bounds
+
+    def free(self, block_id: int) -> bool:
+        """Takes a block back, published or not. Its bytes may be overwritten from here on.
+
+        Returns:
+            Whether there was such a block; it may have been freed before.
+        """
+        with self._lock:
+            taken = self._live.pop(block_id, None)
+            if taken is None:
+                return False
+            slot = block_id % self._layout.num_slots
+            self._table[slot * ENTRY_WORDS] = 0  # first: its room may be another block's at once
+            self._space.give_back(*taken)
+            self._free_slots.append(slot)
+            self._num_bytes_used -= taken[1]
+            return True
+
+    def free_all(self, but: Collection[int] = ()) -> None:
+        """Takes all blocks back, but for those numbers. Whoever writes to one that is not published yet must have stopped."""
+        if but:
+            for block_id in [block_id for block_id in self._live if block_id not in but]:
+                self.free(block_id)
+            return
+        with self._lock:
+            self._table[::ENTRY_WORDS] = 0
+            self._forget_blocks()

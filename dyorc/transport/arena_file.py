@@ -1,0 +1,198 @@
+"""The file of an arena: its header and its name, how it comes to be, and how the orphaned ones are removed.
+
+`arena` draws the whole file and says why a process may be killed at any moment.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import re
+import secrets
+import stat
+import struct
+
+import msgspec
+
+from dyorc.errors import TransportError
+
+PAGE_BYTES = mmap.PAGESIZE
+ENTRY_WORDS = 4
+"""Words of 8 bytes in an entry of the slot table: block_id, start, num_bytes, reserved."""
+
+_MAGIC = b"DyOrcArn"
+_VERSION = 1
+_HEADER = struct.Struct("=8s6Q")
+_NAME_PREFIX = "dyorc-arena-"
+_NAME = re.compile(r"dyorc-arena-([0-9a-f]{16})")
+_NEW = ".new"
+_MIN_BYTES = 2**20
+_NO_NAMELESS_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV})
+_MAX_TRIES = 100
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """What an arena's header says.
+
+    Attributes:
+        num_slots: Entries of the slot table.
+        size_bytes: Length of the file.
+        token: A random number; the file's name bears it, too.
+        pid: The owner's process id, for people.
+    """
+
+    num_slots: int
+    size_bytes: int
+    token: int
+    pid: int
+
+    @property
+    def data_start(self) -> int:
+        """Where the blocks begin, in bytes from the start of the file."""
+        return round_up(PAGE_BYTES + self.num_slots * ENTRY_WORDS * 8, PAGE_BYTES)
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return f"{_NAME_PREFIX}{self.token:016x}"
+
+    def encode(self) -> bytes:
+        """The header's bytes."""
+        return _HEADER.pack(_MAGIC, _VERSION, self.num_slots, self.size_bytes, self.data_start, self.token, self.pid)
+
+
+def check_name(name: str) -> None:
+    """Refuses what is not the name of an arena, above all a path to somewhere else.
+
+    Raises:
+        TransportError: If it is not ``dyorc-arena-`` and 16 hexadecimal digits.
+    """
+    if not _NAME.fullmatch(name):
+        raise TransportError(f"{name[:80]!r} is not the name of an arena, expected {_NAME.pattern}")
+
+
+def decode_layout(header: bytes, name: str, size_bytes: int) -> Layout:
+    """Reads and checks a header.
+
+    Args:
+        header: The first bytes of the file.
+        name: The file's name.
+        size_bytes: The file's length.
+
+    Raises:
+        TransportError: If it is not the header of an arena of this version, name and length.
+    """
+    if len(header) < _HEADER.size:
+        raise TransportError(f"arena {name} has {len(header)} bytes, expected a header of {_HEADER.size}")
+    magic, version, num_slots, size, data_start, token, pid = _HEADER.unpack_from(header)
+    if magic != _MAGIC or version != _VERSION:
+        raise TransportError(f"arena {name} begins with {magic!r}, version {version}, expected {_MAGIC!r}, version {_VERSION}")
+    layout = Layout(num_slots, size, token, pid)
+    if size != size_bytes or layout.name != name:
+        raise TransportError(f"arena {name} has {size_bytes} bytes, its header says {layout.name} with {size}")
+    if num_slots < 1 or data_start != layout.data_start or data_start >= size or size % PAGE_BYTES:
+        raise TransportError(f"arena {name} says {num_slots} slots, data from {data_start} to {size}, which do not fit together")
+    return layout
+
+
+def round_up(number: int, step: int) -> int:
+    """The smallest multiple of `step` that is not below `number`."""
+    return -(-number // step) * step
+
+
+def default_size(folder: str) -> int:
+    """Half of what the folder's file system can hold, in whole pages; at least 1 MiB."""
+    status = os.statvfs(folder)
+    half = status.f_blocks * status.f_frsize // 2
+    return max(half - half % PAGE_BYTES, _MIN_BYTES)
+
+
+def sweep(folder: str) -> list[str]:
+    """Removes the arenas of processes that were killed before they could do it themselves.
+
+    Leaves alone what is locked, is no plain file, belongs to another user, or has another name. Any number of processes may do it
+    at once, also while arenas are being created.
+
+    Returns:
+        The names of the files that this call removed.
+    """
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return [name for name in names if _NAME.fullmatch(name.removesuffix(_NEW)) and _remove_orphan(os.path.join(folder, name))]
+
+
+def _remove_orphan(path: str) -> bool:
+    with contextlib.suppress(OSError):  # it is held, it is somebody else's, or it has just gone
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(path)
+                return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def create_file(folder: str, layout: Layout) -> tuple[int, Layout]:
+    """Creates a complete file and locks it before it gets its name.
+
+    Returns:
+        Its descriptor, which holds the lock, and its layout; the token may be another one.
+    """
+    try:
+        return _create_nameless(folder, layout), layout
+    except OSError as error:
+        if error.errno not in _NO_NAMELESS_FILES:
+            raise
+    for _ in range(_MAX_TRIES):
+        descriptor = _create_new(folder, layout)
+        if descriptor is not None:
+            return descriptor, layout
+        layout = msgspec.structs.replace(layout, token=secrets.randbits(64))
+    raise FileNotFoundError(f"others removed {_MAX_TRIES} files before they could be locked")
+
+
+def _create_nameless(folder: str, layout: Layout) -> int:
+    """The kernel removes a file without a name if we are killed; when it gets one, it is complete and locked."""
+    descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    try:
+        _lock_and_fill(descriptor, layout)
+        # Without a folder's descriptor, os.link() does not follow the link in /proc, whatever it is told.
+        parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.link(f"/proc/self/fd/{descriptor}", layout.name, dst_dir_fd=parent, follow_symlinks=True)
+        finally:
+            os.close(parent)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _create_new(folder: str, layout: Layout) -> int | None:
+    """For file systems whose files all have names. None if a sweep came between creation and lock and removed it."""
+    path = os.path.join(folder, layout.name)
+    descriptor = os.open(path + _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        _lock_and_fill(descriptor, layout)
+        os.rename(path + _NEW, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(path + _NEW)
+        os.close(descriptor)
+        if isinstance(error, (BlockingIOError, FileNotFoundError)):
+            return None
+        raise
+    return descriptor
+
+
+def _lock_and_fill(descriptor: int, layout: Layout) -> None:
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.ftruncate(descriptor, layout.size_bytes)
+    os.posix_fallocate(descriptor, 0, layout.data_start)
+    os.pwrite(descriptor, layout.encode(), 0)

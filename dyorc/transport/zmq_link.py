@@ -1,11 +1,13 @@
-"""The ZeroMQ link: replicas dial in to the orchestrator. The only file that imports zmq.
+"""The ZeroMQ link: replicas dial in to the orchestrator.
 
 `RouterLink` lives on the orchestrator's event loop, `DealerLink` on a replica's worker thread. Messages are header and frames,
 as `messages` makes them. A peer that dies is noticed by its connection: ZeroMQ closes it when the process goes, and its
-heartbeats, which run in ZeroMQ's own thread, notice one that is stopped or cut off.
+heartbeats, which run in ZeroMQ's own thread, notice one that is stopped or cut off. With keys, both ends prove that they belong
+to the same cluster (`zmq_security`).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
@@ -15,6 +17,10 @@ from zmq.utils.monitor import recv_monitor_message
 
 from dyorc.config import LinkConfig
 from dyorc.transport.codec import Frame
+from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
+
+_NUM_GONE = 256
+"""Connections that are remembered after their end, for what they said last and is read late."""
 
 _COPY_LIMIT_BYTES = 64 * 1024
 """Batches with larger frames are sent without copying; below, tracking the buffer costs more than the copy."""
@@ -28,6 +34,10 @@ class RouterLink:
         received: Called with the peer's key and the frames of each message.
         drained: Called when no more messages are there, after some were.
         lost: Called with the peer's key when its connection is gone.
+        keys: The cluster's; None only if no other machine can reach the address.
+
+    Attributes:
+        num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
     """
 
     def __init__(
@@ -37,16 +47,25 @@ class RouterLink:
         received: Callable[[bytes, Sequence[Frame]], None],
         drained: Callable[[], None],
         lost: Callable[[bytes], None],
+        *,
+        keys: ClusterKeys | None = None,
     ) -> None:
         self._address = address
+        self._keys = keys
         self._config = config
         self._received = received
         self._drained = drained
         self._is_check_due = False
         self._lost = lost
         self._peers_by_fd: dict[int, bytes] = {}
+        self._closed_fds: set[int] = set()
+        self._leaving: list[bytes] = []
+        self._gone: deque[bytes] = deque(maxlen=_NUM_GONE)
+        self.num_bytes_sent = 0
+        self.num_bytes_received = 0
 
     async def __aenter__(self) -> Self:
+        check_address(self._address, self._keys)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         _set_heartbeats(self._socket, self._config)
@@ -54,8 +73,13 @@ class RouterLink:
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RCVHWM, 0)
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._socket.bind(self._address)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        try:
+            secure_server(self._context, self._socket, self._address, self._keys)
+            self._socket.bind(self._address)
+        except BaseException:
+            self._drop()
+            raise
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.FD, self._drain)
@@ -67,6 +91,9 @@ class RouterLink:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._loop.remove_reader(self._socket.FD)
         self._loop.remove_reader(self._monitor.FD)
+        self._drop()
+
+    def _drop(self) -> None:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
@@ -74,7 +101,11 @@ class RouterLink:
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
         """Sends a message; False if the peer is not connected."""
-        copy = all(len(frame) <= _COPY_LIMIT_BYTES for frame in frames)
+        copy = True
+        for frame in frames:
+            length = len(frame)
+            self.num_bytes_sent += length
+            copy = copy and length <= _COPY_LIMIT_BYTES
         try:
             self._socket.send_multipart([peer, *frames], zmq.NOBLOCK, copy=copy)
         except zmq.ZMQError as error:
@@ -98,25 +129,60 @@ class RouterLink:
                 break
             peer = parts[0].bytes
             fd = parts[-1].get(zmq.SRCFD)
-            if isinstance(fd, int):
-                self._peers_by_fd[fd] = peer
-            self._received(peer, [part.buffer for part in parts[1:]])
+            if isinstance(fd, int) and self._peers_by_fd.get(fd) != peer:
+                self._place(peer, fd)
+            frames = [part.buffer for part in parts[1:]]
+            for frame in frames:
+                self.num_bytes_received += len(frame)
+            self._received(peer, frames)
+        self._report_leaving()
         self._drained()
 
-    def _drain_monitor(self) -> None:
+    def _place(self, peer: bytes, fd: int) -> None:
+        """Notes by which descriptor a peer is connected.
+
+        The kernel gives a new connection the number of one that has closed, often before we have heard of that. What the monitor
+        says of the old one was said before the new one could speak; so it is read first.
+        """
+        if peer in self._gone:
+            return
+        self._read_monitor()
+        self._leave(self._peers_by_fd.pop(fd, None))
+        if fd in self._closed_fds:
+            self._leave(peer)  # it has gone since it said this
+        else:
+            self._peers_by_fd[fd] = peer
+
+    def _read_monitor(self) -> None:
         while not self._monitor.closed and _is_readable(self._monitor):
             event = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            # What the peer said before it went is read first, so that its last results count.
-            self._drain()
-            peer = self._peers_by_fd.pop(int(event["value"]), None)
-            if peer is not None:
-                self._lost(peer)
+            fd = int(event["value"])
+            if event["event"] == zmq.EVENT_ACCEPTED:
+                self._closed_fds.discard(fd)
+            else:
+                self._closed_fds.add(fd)
+                self._leave(self._peers_by_fd.pop(fd, None))
+
+    def _leave(self, peer: bytes | None) -> None:
+        if peer is not None:
+            self._gone.append(peer)
+            self._leaving.append(peer)
+
+    def _report_leaving(self) -> None:
+        while self._leaving:
+            self._lost(self._leaving.pop(0))
+
+    def _drain_monitor(self) -> None:
+        self._read_monitor()
+        self._drain()  # what a peer said before it went is read first, so that its last results count
+        self._report_leaving()
 
 
 class DealerLink:
     """A replica's end. Blocking; one thread."""
 
-    def __init__(self, address: str, config: LinkConfig, receive_timeout_s: float) -> None:
+    def __init__(self, address: str, config: LinkConfig, receive_timeout_s: float, *, keys: ClusterKeys | None = None) -> None:
+        check_address(address, keys)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.RCVTIMEO, int(receive_timeout_s * 1000))
@@ -125,16 +191,18 @@ class DealerLink:
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 50)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        self._socket.setsockopt(zmq.CONNECT_TIMEOUT, 1000)  # TCP itself would wait longer and longer
+        secure_client(self._socket, address, keys)
         self._socket.connect(address)
 
     def send(self, frames: Sequence[Frame]) -> None:
         """Sends a message. Copies it: the program may use its buffers again for the next batch."""
         self._socket.send_multipart(frames)
 
-    def receive(self) -> list[Frame] | None:
-        """The next message; None if none came in time. Its buffers belong to the caller."""
+    def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
+        """The next message; None if none came in time, or is there. Its buffers belong to the caller."""
         try:
-            return [part.buffer for part in self._socket.recv_multipart(copy=False)]
+            return [part.buffer for part in self._socket.recv_multipart(0 if is_waiting else zmq.NOBLOCK, copy=False)]
         except zmq.Again:
             return None
 

@@ -2,6 +2,7 @@
 
 from dyorc.authoring.batching import pad
 from dyorc.authoring.decisions import choose, gather, when
+from dyorc.authoring.memory import empty
 from dyorc.authoring.program import Program, num_threads, program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.spec import Bytes, Finite
@@ -19,6 +20,7 @@ __all__ = [
     "Ref",
     "Workflow",
     "choose",
+    "empty",
     "gather",
     "num_threads",
     "pad",

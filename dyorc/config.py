@@ -55,15 +55,56 @@ class EngineConfig(_Section):
 class LinkConfig(_Section):
     """The ZeroMQ link between the orchestrator and its replicas."""
 
-    heartbeat_interval_s: float = Field(default=1.0, gt=0)
-    heartbeat_timeout_s: float = Field(default=3.0, gt=0)
+    host: str = ""
+    """Address of this machine for replicas on other nodes; empty if there are none. What goes there is encrypted (CURVE)."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """Where replicas of other nodes dial in; 0 takes a free one."""
+
+    heartbeat_interval_s: float = Field(default=0.2, gt=0)
+    heartbeat_timeout_s: float = Field(default=0.7, gt=0)
     """Silence after which a peer counts as lost. A peer whose connection closes is noticed at once."""
+    kill_after_s: float = Field(default=3.0, ge=0)
+    """How long a replica may be lost before its process, if it is still there, has to make room for another."""
     announce_interval_s: float = Field(default=1.0, gt=0)
     """How often an idle replica says again who it is, so that a new orchestrator finds it."""
 
 
+class TransportConfig(_Section):
+    """How tensors travel between processes."""
+
+    arena_bytes: int | None = Field(default=None, ge=2**20)
+    """Size of each process's arena in shared memory; None stands for half of the folder's size. Memory is taken when needed."""
+    arena_folder: str = "/dev/shm"
+    """Where processes of one machine share memory."""
+    arena_wait_s: float = Field(default=5.0, ge=0)
+    """How long a batch's results may wait for room in the arena before its requests get 503."""
+    inline_limit_bytes: int | None = Field(default=None, ge=0)
+    """Tensors up to this size ride along in the message; None stands for the size from which shared memory was measured to be
+    cheaper."""
+    chunk_bytes: int = Field(default=2**20, ge=1024)
+    """Tensors travel to other nodes in pieces of this size. A link must bring one within `peer_timeout_s`."""
+    max_chunks_in_flight: int = Field(default=8, ge=1)
+    """Pieces that a receiver has asked for and not got yet: its credit."""
+    peer_timeout_s: float = Field(default=1.0, gt=0)
+    """Silence after which a process that tensors are fetched from counts as lost."""
+    grpc: bool = False
+    """Whether tensors also travel by gRPC, which the cheaper of both then decides, and clients in other languages may use."""
+    grpc_certificate_file: str = ""
+    """PEM file with the certificate chain of the gRPC servers; the key is in `grpc_key_file`."""
+    grpc_key_file: str = ""
+    grpc_roots_file: str = ""
+    """PEM file with the certificates that gRPC clients trust."""
+    grpc_allow_insecure: bool = False
+    """Whether gRPC may do without TLS on addresses that are not loopback."""
+    staging_bytes: int = Field(default=256 * 2**20, ge=0)
+    """Tensors from other nodes that a replica may hold ahead of the batches that need them."""
+
+
 class DeploymentConfig(_Section):
     """How Ray Serve keeps the replicas."""
+
+    ray_address: str = ""
+    """A Ray cluster to run replicas on, e.g. ``10.0.0.1:6379``; empty starts one on this machine."""
 
     health_check_period_s: float = Field(default=1.0, gt=0)
     health_check_timeout_s: float = Field(default=10.0, gt=0)
@@ -82,6 +123,9 @@ class GatewayConfig(_Section):
     """Largest body of a request."""
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """How long requests in flight may still take when the server stops."""
+    allow_client_shm: bool = False
+    """Whether clients of this machine may have tensors read from and written to shared memory of theirs. Whoever can reach the
+    server can then do so with every object in /dev/shm that its user may open."""
 
 
 class Settings(BaseSettings):
@@ -91,5 +135,6 @@ class Settings(BaseSettings):
 
     engine: EngineConfig = EngineConfig()
     link: LinkConfig = LinkConfig()
+    transport: TransportConfig = TransportConfig()
     deployment: DeploymentConfig = DeploymentConfig()
     gateway: GatewayConfig = GatewayConfig()

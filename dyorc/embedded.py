@@ -11,7 +11,9 @@ from dyorc.config import Settings
 from dyorc.gateway.app import Gateway
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.server import HttpServer
-from dyorc.launcher import LocalRay
+from dyorc.launcher.local_ray import LocalRay
+from dyorc.launcher.ray_cluster import RayCluster
+from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.status import StatusBoard
 
@@ -23,7 +25,7 @@ class Embedded:
     url: str
     catalog: Catalog
     status: StatusBoard
-    ray: LocalRay
+    replicas: ServeReplicas
 
     async def wait_until_ready(self, changed_s: float = 0.25) -> AsyncIterator[Mapping[str, str]]:
         """Yields, at every change and every `changed_s` seconds until all programs are ready, what Serve complains of."""
@@ -33,7 +35,7 @@ class Embedded:
             await self.status.wait_for_change(changed_s)
             num_rounds += 1
             if num_rounds % 20 == 0:
-                complaints = await self.ray.complaints()
+                complaints = await self.replicas.complaints()
             yield complaints
 
 
@@ -55,15 +57,25 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
         for program in (one,) if isinstance(one, Program) else one.programs:
             places.setdefault(program, absolute(target))
     async with contextlib.AsyncExitStack() as stack:
-        ray = await stack.enter_async_context(LocalRay(places, settings.deployment, settings.link))
+        launcher = RayCluster if settings.deployment.ray_address else LocalRay
+        ray = await stack.enter_async_context(launcher(places, settings.deployment, settings.link, settings.transport))
         orchestrator = await stack.enter_async_context(
-            Orchestrator(catalog.programs, ray.link_address, settings.engine, settings.link, ray.node, ray.end_replica)
+            Orchestrator(
+                catalog.programs,
+                ray.link_address,
+                settings.engine,
+                settings.link,
+                settings.transport,
+                ray.node,
+                ray.end_replica,
+                ray.network,
+            )
         )
         gateway = Gateway(catalog, orchestrator, settings.gateway)
         server = await stack.enter_async_context(HttpServer(gateway, settings.gateway))
-        await ray.deploy(orchestrator.address)
+        await ray.replicas.deploy(orchestrator.address)
         _settle_garbage_collector()
-        yield Embedded(server.url, catalog, orchestrator.status, ray)
+        yield Embedded(server.url, catalog, orchestrator.status, ray.replicas)
 
 
 def _settle_garbage_collector() -> None:

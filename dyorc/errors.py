@@ -7,11 +7,15 @@ The class says what happened; the attributes say what to do about it:
     |- ClientError                the request is wrong, sending it again will not help
     |  |- InvalidInputError         a tensor or a parameter is not what the model declares
     |  |- UnknownModelError         no workflow or program of that name
-    |  `- PayloadTooLargeError      the body is larger than the server takes
+    |  |- PayloadTooLargeError      the body is larger than the server takes
+    |  |- UnknownRegionError        no shared memory of that name is registered
+    |  `- ClientMemoryDisabledError  clients may not share memory with this server
+    |- ClientMemoryError          memory that a client shares cannot be opened, or is too small for a result
     |- CapacityError              nothing is wrong, there is no room now; send again later
     |- DeadlineError              the request's time is up (also a TimeoutError)
     |- RequestCancelledError      the caller went away
     |- TransportError             bytes between processes were lost or malformed
+    |  `- TensorLostError            the process that held a tensor is gone, or holds it no more
     |- ExecutionError             the request was accepted and could not be finished
     |  |- ProgramError              a program raised, or returned what it does not declare
     |  |  `- ProgramLoadError         ... while it was being loaded
@@ -72,6 +76,24 @@ class PayloadTooLargeError(ClientError):
     code = "payload_too_large"
 
 
+class ClientMemoryDisabledError(ClientError):
+    """Clients may not share memory with this server."""
+
+    code = "client_memory_disabled"
+
+
+class UnknownRegionError(ClientError):
+    """No region of that name is registered."""
+
+    code = "unknown_region"
+
+
+class ClientMemoryError(DyOrcError):
+    """A client's memory cannot be opened, or not hold a result."""
+
+    code = "client_memory"
+
+
 class CapacityError(DyOrcError):
     """There is no room for the request now. It was not accepted and nothing of it was run."""
 
@@ -100,6 +122,12 @@ class TransportError(DyOrcError):
 
     code = "transport"
     retryable = True
+
+
+class TensorLostError(TransportError):
+    """A tensor cannot be had from its holder: that is gone, cut off, or holds it no more."""
+
+    code = "tensor_lost"
 
 
 class ExecutionError(DyOrcError):

@@ -9,8 +9,9 @@ import ray
 from ray import serve
 
 from dyorc.authoring.loading import load_program
-from dyorc.config import LinkConfig
+from dyorc.config import LinkConfig, TransportConfig
 from dyorc.replica.worker import Worker
+from dyorc.transport.network import Network, Secrets
 
 
 class ReplicaDeployment:
@@ -23,9 +24,21 @@ class ReplicaDeployment:
         num_threads: Threads that the program should use.
         folder: Working directory of the server, from which modules are found.
         link: Settings of the link.
+        transport: Settings of the tensor path.
+        secrets: What the processes of several nodes know each other by; None if there is one node.
     """
 
-    def __init__(self, target: str, program_name: str, address: str, num_threads: int, folder: str, link: LinkConfig) -> None:
+    def __init__(
+        self,
+        target: str,
+        program_name: str,
+        address: str,
+        num_threads: int,
+        folder: str,
+        link: LinkConfig,
+        transport: TransportConfig,
+        secrets: Secrets | None,
+    ) -> None:
         os.environ["DYORC_NUM_THREADS"] = str(num_threads)
         sys.path.insert(0, folder)
         self._worker = Worker(
@@ -34,7 +47,9 @@ class ReplicaDeployment:
             address=address,
             replica_id=serve.get_replica_context().replica_id.unique_id,
             node=ray.get_runtime_context().get_node_id(),
-            config=link,
+            link=link,
+            transport=transport,
+            network=None if secrets is None else Network(host=ray.util.get_node_ip_address(), secrets=secrets),
         )
         self._worker.start()
 

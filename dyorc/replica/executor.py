@@ -4,7 +4,9 @@ Called by the replica's worker, and by `dyorc.run` without any process of its ow
 """
 
 import importlib
+import math
 import os
+import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -15,12 +17,17 @@ from typing import Any
 import numpy as np
 
 from dyorc.arrays import Array, as_array, dtype_of, numpy_to_torch
+from dyorc.authoring.memory import Reserve, reserve_for_results
 from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import Framework, TensorSpec
 from dyorc.errors import InvalidInputError, ProgramLoadError
-from dyorc.tensor import DType
+from dyorc.tensor import Shape
+from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Rows
+
+_SMALL_BYTES = 64 * 1024
+"""Up to this size fresh memory costs less than looking for memory to use again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +52,15 @@ class BatchError:
 
 
 class Executor:
-    """A program with its weights loaded."""
+    """A program with its weights loaded.
+
+    Attributes:
+        num_copied_bytes: Bytes of inputs that had to be brought together to make a batch, so far.
+    """
 
     def __init__(self, program: Program, function: Any) -> None:
+        self.num_copied_bytes = 0
+        self._buffers: Buffers | None = None
         self._program = program
         self._function = function
         self._outputs = program.signature.outputs
@@ -71,17 +84,28 @@ class Executor:
             raise ProgramLoadError(program.name, failure.error_type, failure.message, failure.traceback) from error
         return executor
 
-    def run(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> BatchResult | BatchError:
+    def reuse_memory(self) -> None:
+        """Has all batches from here on share memory: what `run` gives may be a part of it, and is valid until the next `run`."""
+        self._buffers = self._find_buffers()
+
+    def run(
+        self, columns: Sequence[Rows], statics: Sequence[StaticValue], reserve: Reserve | None = None
+    ) -> BatchResult | BatchError:
         """Runs one batch.
 
         Args:
             columns: For each input of the program, the arrays of the batch's calls in order.
             statics: Values of the static parameters, the same for all calls.
+            reserve: Where the program gets memory for its results, if it asks for it (`dyorc.empty`).
         """
         try:
             started_s = time.perf_counter()
-            with self._inference_mode():
-                outputs = self._run(columns, statics)
+            token = reserve_for_results.set(reserve)
+            try:
+                with self._inference_mode():
+                    outputs = self._run(columns, statics)
+            finally:
+                reserve_for_results.reset(token)
             return BatchResult(outputs, time.perf_counter() - started_s)
         except (Exception, SystemExit) as error:
             return BatchError.of(error)
@@ -105,21 +129,54 @@ class Executor:
     def _gather(self, at: int, spec: TensorSpec, columns: Sequence[Rows]) -> Any:
         """One input of the whole batch, padded to its bucket where the program declares one."""
         rows = columns[at]
-        if not self._program.options.batched:
-            array = rows[0].copy()
+        is_batched = self._program.options.batched
+        shape = self._program.batch_keys.padded_shape(at, rows[0].shape) if is_batched else rows[0].shape
+        if not isinstance(rows, np.ndarray) or rows.shape[1:] != shape:
+            array = self._bring_together(at, rows, shape)
+        elif rows.flags.writeable and rows.flags.aligned:
+            array = rows  # it is this process's own, to be written to
+        elif rows.nbytes <= _SMALL_BYTES:
+            array = rows.copy()
+            self.num_copied_bytes += rows.nbytes
         else:
-            shape = self._program.batch_keys.padded_shape(at, rows[0].shape)
-            if isinstance(rows, np.ndarray) and rows.shape[1:] == shape:
-                array = rows if rows.flags.writeable else rows.copy()  # off the wire it is ours, and writable
-            elif all(row.shape == shape for row in rows):
-                array = np.stack(list(rows))
-            else:
-                padding = self._program.options.pad
-                fill = b"" if spec.dtype is DType.BYTES else padding.value if padding else 0
-                array = np.full((len(rows), *shape), fill, rows[0].dtype)
-                for row, place in zip(rows, array, strict=True):
-                    place[tuple(slice(0, size) for size in row.shape)] = row
+            array = self._bring_together(at, rows, shape)
+        if not is_batched:
+            array = array[0, ...]
         return numpy_to_torch(array) if spec.framework is Framework.TORCH else array
+
+    def _bring_together(self, at: int, rows: Rows, shape: Shape) -> Array:
+        """The rows of an input as one array, padded to `shape`."""
+        dtype, whole = rows[0].dtype, (len(rows), *shape)
+        if dtype.kind == "O":
+            array = np.empty(whole, dtype)
+        else:
+            array = self._memory(at, whole, dtype)
+            self.num_copied_bytes += array.nbytes
+        if isinstance(rows, np.ndarray) and rows.shape == whole:
+            np.copyto(array, rows)
+            return array
+        padding = self._program.options.pad
+        for number, row in enumerate(rows):
+            place = array[number, ...]
+            if row.shape != shape:
+                place[...] = b"" if dtype.kind == "O" else padding.value if padding else 0
+                place = place[tuple(slice(0, size) for size in row.shape)]
+            place[...] = row
+        return array
+
+    def _memory(self, at: int, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        """Memory for an input."""
+        if self._buffers is None:
+            return np.empty(shape, dtype)
+        memory = self._buffers.take(at, math.prod(shape) * dtype.itemsize)
+        return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
+
+    def _find_buffers(self) -> Buffers:
+        """Memory for batches: of the kind that a GPU copies from without the CPU, where there is one."""
+        torch = sys.modules.get("torch") if self._uses_torch else None
+        if torch is None or not torch.cuda.is_available():
+            return Buffers()
+        return Buffers(lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True).numpy().data)
 
     def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows]) -> Rows:
         """One output, call by call, checked against what the program declares."""

@@ -6,25 +6,35 @@ One thread does all of it. The next batch arrives meanwhile in ZeroMQ's own thre
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 
 from dyorc.authoring.program import Program
-from dyorc.config import LinkConfig
+from dyorc.config import LinkConfig, TransportConfig
 from dyorc.errors import ProgramLoadError, TransportError
+from dyorc.replica.batch_runner import BatchRunner
 from dyorc.replica.executor import BatchError, Executor
+from dyorc.replica.stager import Stager
+from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Frame
+from dyorc.transport.exchange import Exchange
+from dyorc.transport.inbox import Inbox
 from dyorc.transport.messages import (
-    BatchFailure,
-    BatchReply,
     BatchRequest,
+    Forget,
     Hello,
     LoadFailure,
     Loading,
+    Message,
+    Release,
+    Welcome,
     decode,
-    decode_columns,
     encode,
-    encode_columns,
 )
+from dyorc.transport.network import Network
+from dyorc.transport.routes import Routes
+from dyorc.transport.staging import Staging
 from dyorc.transport.zmq_link import DealerLink
 
 
@@ -37,17 +47,31 @@ class Worker:
         address: Where the orchestrator listens.
         replica_id: Unique name of this copy.
         node: Name of the machine it runs on.
+        network: Its place among other nodes; None if there are none.
+
+    Attributes:
+        exchange: Its end of the tensor path.
     """
 
     def __init__(
-        self, find: Callable[[], Program], name: str, address: str, replica_id: str, node: str, config: LinkConfig
+        self,
+        find: Callable[[], Program],
+        name: str,
+        address: str,
+        replica_id: str,
+        node: str,
+        link: LinkConfig,
+        transport: TransportConfig,
+        network: Network | None = None,
     ) -> None:
         self._find = find
         self._name = name
         self._address = address
         self._replica_id = replica_id
-        self._node = node
-        self._config = config
+        self._config = link
+        self._transport = transport
+        self._network = network
+        self.exchange = Exchange(replica_id, node, transport, network)
         self._thread = threading.Thread(target=self._main, name=f"dyorc-{name}", daemon=True)
         self._loaded = threading.Event()
         self._stopping = threading.Event()
@@ -80,24 +104,38 @@ class Worker:
             raise RuntimeError(f"program {self._name!r} has been running one batch for more than {self._timeout_s} s")
 
     def _main(self) -> None:
-        link = DealerLink(self._address, self._config, self._config.announce_interval_s)
+        keys = None if self._network is None else self._network.secrets.keys
         try:
-            link.send([encode(Loading(self._replica_id, self._name))])
-            executor = self._load(link)
-            self._loaded.set()
-            hello = encode(Hello(self._replica_id, self._name, self._node, os.getpid()))
-            link.send([hello])
-            while not self._stopping.is_set():
-                frames = link.receive()
-                if frames is None:
-                    link.send([hello])
-                else:
-                    link.send(self._answer(executor, frames))
+            with closing(DealerLink(self._address, self._config, self._config.announce_interval_s, keys=keys)) as link:
+                link.send([encode(Loading(self._replica_id, self._name))])
+                with self.exchange as exchange:
+                    executor = self._load(link)
+                    self._loaded.set()
+                    self._work(link, exchange, executor)
         except Exception as error:
             self._error = error
         finally:
             self._loaded.set()
-            link.close()
+
+    def _work(self, link: DealerLink, exchange: Exchange, executor: Executor) -> None:
+        """Runs batches; fetches ahead what other nodes have, if there are any."""
+        with ExitStack() as stack:
+            staging = None
+            if self._network is not None:
+                routes = exchange.routes()
+                stack.callback(routes.close)
+                staging = Staging(routes, self._transport.staging_bytes)
+                stack.enter_context(Stager(self._replica_id, self._address, self._config, self._network.secrets.keys, staging))
+            routes = exchange.routes()
+            stack.callback(routes.close)
+            session = _Session(self._replica_id, link, exchange, routes, executor, self._transport, staging)
+            session.run(self._hello(), self._stopping, self._busy)
+
+    def _hello(self) -> Hello:
+        return Hello(self._replica_id, self._name, os.getpid(), self.exchange.holder)
+
+    def _busy(self, is_busy: bool) -> None:
+        self._busy_since_s = time.monotonic() if is_busy else None
 
     def _load(self, link: DealerLink) -> Executor:
         try:
@@ -111,19 +149,67 @@ class Worker:
             link.send([encode(LoadFailure(self._name, failure.error_type, failure.message, failure.traceback))])
             raise
 
-    def _answer(self, executor: Executor, frames: list[Frame]) -> list[Frame]:
-        """Runs the batch of a message; gives the message that answers it."""
+
+class _Session:
+    """A replica at work: does what the orchestrator says, one message after the other."""
+
+    def __init__(
+        self,
+        replica_id: str,
+        link: DealerLink,
+        exchange: Exchange,
+        routes: Routes,
+        executor: Executor,
+        transport: TransportConfig,
+        staging: Staging | None,
+    ) -> None:
+        self._link = link
+        self._exchange = exchange
+        self._routes = routes
+        self._staging = staging
+        inbox = Inbox(routes, Buffers().take, staging.take) if staging else Inbox(routes, Buffers().take)
+        self._runner = BatchRunner(replica_id, executor, inbox, exchange.outbox, self._wait_for_room, transport.arena_wait_s)
+        self._batches: deque[tuple[BatchRequest, list[Frame]]] = deque()
+
+    def run(self, hello: Hello, stopping: threading.Event, busy: Callable[[bool], None]) -> None:
+        """Runs batches until it is told to stop."""
+        announcement: list[Frame] = [encode(hello)]
+        self._link.send(announcement)
+        while not stopping.is_set():
+            if not self._batches and not self._receive():
+                self._link.send(announcement)
+                continue
+            while self._batches:
+                busy(True)
+                self._runner.answer(*self._batches.popleft(), self._link.send)
+                busy(False)
+
+    def _receive(self) -> bool:
+        """Takes the next message in; False if none came in time."""
+        frames = self._link.receive()
+        if frames is None:
+            return False
         message = decode(frames[0])
-        if not isinstance(message, BatchRequest):
-            raise TransportError(f"a replica got {type(message).__name__}, expected BatchRequest")
-        self._busy_since_s = time.monotonic()
-        try:
-            result = executor.run(decode_columns(message.columns, frames[1:]), message.statics)
-            if not isinstance(result, BatchError):
-                columns, parts = encode_columns(result.outputs)
-                return [encode(BatchReply(self._replica_id, message.batch_id, columns, result.execute_s)), *parts]
-        except TransportError as error:
-            result = BatchError.of(error)
-        finally:
-            self._busy_since_s = None
-        return [encode(BatchFailure(self._replica_id, message.batch_id, result.error_type, result.message, result.traceback))]
+        if isinstance(message, BatchRequest):
+            self._batches.append((message, frames[1:]))
+        else:
+            self._obey(message)
+        return True
+
+    def _obey(self, message: Message) -> None:
+        match message:
+            case Release(blocks=blocks):
+                for block in blocks:
+                    self._exchange.arena.free(block)
+            case Welcome():
+                self._exchange.free_all()
+                if self._staging is not None:
+                    self._staging.clear()
+            case Forget(holder_id=holder_id):
+                self._routes.forget(holder_id)
+            case _:
+                raise TransportError(f"a replica got {type(message).__name__}, which is not for it")
+
+    def _wait_for_room(self) -> None:
+        """Listens for what is released. Batches that come meanwhile wait."""
+        self._receive()

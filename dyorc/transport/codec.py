@@ -1,8 +1,9 @@
-"""Tensors as raw frames. No pickle: a header says type and shapes, the frame holds little-endian C-order bytes.
+"""Tensors as raw bytes. No pickle: a header says type and shapes, the bytes are little-endian, in C order.
 
 A *column* is one argument or output of a batch: the arrays of its calls, in order. It is either stacked (one array, whose
-first dimension counts the calls, one frame) or a list of arrays, which may differ in shape. Lengths are checked before any
-frame is read.
+first dimension counts the calls) or a list of arrays, which may differ in shape. Small tensors ride along as frames
+(`Column`); large ones stay in the arena of the process that made them, and the header says where (`StoredColumn`). Lengths
+are checked before anything is read.
 """
 
 import math
@@ -12,10 +13,11 @@ from typing import TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from dyorc.arrays import Array, dtype_of, numpy_dtype
 from dyorc.errors import TransportError
-from dyorc.tensor import ITEM_BYTES, DType, Shape
+from dyorc.tensor import ITEM_BYTES, DType, Layout, Shape
 
 Frame: TypeAlias = bytes | bytearray | memoryview
 Rows: TypeAlias = Array | Sequence[Array]
@@ -24,16 +26,16 @@ Rows: TypeAlias = Array | Sequence[Array]
 _JOIN_LIMIT_BYTES = 64 * 1024
 """Rows up to this size are joined into one frame: a copy costs less than a frame. Larger ones are sent from where they lie."""
 
-_MAX_STACKED = 2**20
-"""Calls in a frame off the wire; a number beyond would be an endless loop over rows of no bytes."""
+MAX_ROWS = 2**16
+"""Calls in a column off the wire; a number beyond would be an endless loop over rows of no bytes."""
 
 MAX_RANK = 64
 MAX_SIZE = 2**48
 """Bounds of shapes off the wire: NumPy's most dimensions, and far more elements than a machine holds."""
 
 
-class Column(msgspec.Struct, frozen=True, array_like=True):
-    """Header of a column.
+class Column(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Header of a column, or a part of one, whose bytes are frames of the same message.
 
     Attributes:
         shapes: One shape for each frame.
@@ -43,6 +45,49 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     dtype: DType
     shapes: tuple[Shape, ...]
     num_stacked: int = 0
+
+
+class StoredRows(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Calls of a column that lie one behind the other in a block of an arena.
+
+    Attributes:
+        holder: Whose arena, as an index into the message's list of holders.
+        block: Number of the block.
+        offset: Where the first call's tensor begins in the arena's file.
+        num_bytes: Length of each call's tensor as it is stored.
+        shape: Shape of each call's tensor as the program sees it.
+        num_rows: How many calls.
+        num_items: Elements of each call's tensor as it is stored.
+        start: The first element of what the program sees, which is a view of the tensor if there are `strides`.
+        strides: Distances in elements, one for each dimension; None for all of the tensor, in C order.
+    """
+
+    holder: int
+    block: int
+    offset: int
+    num_bytes: int
+    shape: Shape
+    num_rows: int
+    num_items: int
+    start: int = 0
+    strides: tuple[int, ...] | None = None
+
+
+class StoredColumn(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Header of a column of which at least a part lies in arenas. Frames follow for those parts that do not."""
+
+    dtype: DType
+    parts: tuple[Column | StoredRows, ...]
+
+
+ColumnHeader: TypeAlias = Column | StoredColumn
+
+
+def num_frames(header: ColumnHeader) -> int:
+    """How many frames of the message belong to a column."""
+    if isinstance(header, Column):
+        return len(header.shapes)
+    return sum(len(part.shapes) for part in header.parts if isinstance(part, Column))
 
 
 def encode_column(rows: Rows) -> tuple[Column, list[Frame]]:
@@ -73,19 +118,18 @@ def decode_column(column: Column, frames: Sequence[Frame]) -> Rows:
     """
     if len(frames) != len(column.shapes):
         raise TransportError(f"a column of {len(column.shapes)} frames came as {len(frames)}")
-    if not 0 <= column.num_stacked <= _MAX_STACKED or (column.num_stacked and len(frames) != 1):
+    if not 0 <= column.num_stacked <= MAX_ROWS or (column.num_stacked and len(frames) != 1):
         raise TransportError(f"a column stacks {column.num_stacked} calls in {len(frames)} frames, expected them in one")
     stack = (column.num_stacked,) if column.num_stacked else ()
     shapes = [_checked_shape((*stack, *shape)) for shape in column.shapes]
     if column.dtype is DType.BYTES:
+        if stack:
+            raise TransportError("a column of BYTES came stacked, expected a frame for each call")
         return [decode_bytes(frame, shape) for frame, shape in zip(frames, shapes, strict=True)]
     arrays: list[Array] = []
     for frame, shape in zip(frames, shapes, strict=True):
         _check_length(frame, column.dtype, shape)
-        try:
-            arrays.append(np.frombuffer(frame, numpy_dtype(column.dtype)).reshape(shape))
-        except ValueError as error:
-            raise TransportError(f"a frame cannot have the shape {list(shape)}: {error}") from error
+        arrays.append(_reshaped(np.frombuffer(frame, numpy_dtype(column.dtype)), shape))
     return arrays[0] if column.num_stacked else arrays
 
 
@@ -94,6 +138,14 @@ def _checked_shape(shape: Shape) -> Shape:
     if len(shape) > MAX_RANK or any(not 0 <= size <= MAX_SIZE for size in shape):
         raise TransportError(f"a shape of {len(shape)} sizes is not one of at most {MAX_RANK} sizes from 0 to {MAX_SIZE}")
     return shape
+
+
+def _reshaped(flat: Array, shape: Shape) -> Array:
+    """Elements in a shape of as many; NumPy refuses some that have none, such as ``(2**48, 2**48, 0)``."""
+    try:
+        return flat.reshape(shape)
+    except ValueError as error:
+        raise TransportError(f"{len(flat)} elements cannot have the shape {list(shape)}: {error}") from error
 
 
 def _raw(array: Array) -> Frame:
@@ -121,6 +173,58 @@ def encode_bytes(array: Array) -> bytes:
     return b"".join(parts)
 
 
+def check_stored(dtype: DType, part: StoredRows) -> None:
+    """Checks what a header says of calls in an arena, before anything is read.
+
+    Raises:
+        TransportError: If it contradicts itself.
+    """
+    num_rows, num_bytes, num_items = part.num_rows, part.num_bytes, part.num_items
+    if not 1 <= num_rows <= MAX_ROWS or (num_rows > 1 and (part.strides is not None or dtype is DType.BYTES)):
+        raise TransportError(f"{num_rows} calls of {dtype} lie in one piece, expected at least one, and one for a view or BYTES")
+    if not (0 <= num_items <= MAX_SIZE and 0 <= num_bytes <= MAX_SIZE and 0 <= part.offset <= MAX_SIZE):
+        raise TransportError(
+            f"a stored tensor has {num_items} elements in {num_bytes} bytes from {part.offset}, expected 0 to {MAX_SIZE}"
+        )
+    if dtype is not DType.BYTES and num_items * ITEM_BYTES[dtype] != num_bytes:
+        raise TransportError(f"{num_items} elements of {dtype} have {num_bytes} bytes, expected {num_items * ITEM_BYTES[dtype]}")
+    shape = _checked_shape(part.shape)
+    num_seen = math.prod(shape)
+    if num_seen > num_items or (part.strides is None and num_seen != num_items):  # no view shows an element twice
+        raise TransportError(f"{num_items} elements cannot have the shape {list(shape)}")
+
+
+def decode_stored(dtype: DType, part: StoredRows, raw: memoryview) -> Rows:
+    """The arrays of calls whose bytes were found in an arena, once their header is checked. Views of `raw`, but for BYTES.
+
+    Raises:
+        TransportError: If `raw` has another length than the header says, or a view reaches beyond it.
+    """
+    if len(raw) != part.num_rows * part.num_bytes:
+        raise TransportError(f"{part.num_rows} calls of {part.num_bytes} bytes each came as {len(raw)} bytes")
+    if dtype is DType.BYTES:
+        flat = decode_bytes(raw, (part.num_items,))
+    else:
+        flat = np.frombuffer(raw, numpy_dtype(dtype))
+    if part.strides is not None:
+        return [_strided(flat, Layout(part.start, part.shape, part.strides))]
+    stacked = _reshaped(flat, (part.num_rows, *part.shape))
+    return [stacked[0, ...]] if dtype is DType.BYTES else stacked
+
+
+def _strided(flat: Array, layout: Layout) -> Array:
+    """A view of a stored tensor, checked to stay within it."""
+    if len(layout.strides) != len(layout.shape) or any(abs(stride) > MAX_SIZE for stride in layout.strides):
+        raise TransportError(f"a view of {len(layout.shape)} dimensions has the strides {list(layout.strides)[:64]}")
+    first, end = layout.bounds()
+    if not 0 <= first <= end <= len(flat):
+        raise TransportError(f"a view reaches from element {first} to {end} of a tensor of {len(flat)}")
+    if first == end:
+        return _reshaped(flat[:0], layout.shape)
+    strides = [stride * flat.itemsize for stride in layout.strides]
+    return as_strided(flat[layout.start :], layout.shape, strides)
+
+
 def decode_bytes(frame: Frame, shape: Shape) -> Array:
     """The inverse of `encode_bytes`.
 
@@ -143,4 +247,4 @@ def decode_bytes(frame: Frame, shape: Shape) -> Array:
         raise TransportError(f"{len(items)} elements came, shape {list(shape)} has {num_expected}")
     array = np.empty(num_expected, dtype=object)
     array[:] = items
-    return array.reshape(shape)
+    return _reshaped(array, shape)

@@ -1,18 +1,20 @@
 """What the orchestrator and its replicas say to each other.
 
-A message is one header frame (msgpack, tagged and versioned) and the raw frames of its columns. A batch is one message.
+A message is one header frame (msgpack, tagged and versioned) and the raw frames of those tensors that ride along. A batch is one
+message.
 """
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.errors import TransportError
-from dyorc.transport.codec import Column, Frame, Rows, decode_column, encode_column
+from dyorc.tensor import BlockId
+from dyorc.transport.codec import ColumnHeader, Frame
+from dyorc.transport.tiers import Holder, Span
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -20,8 +22,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
     replica_id: str
     program: str
-    node: str
     pid: int
+    holder: Holder
     version: int = PROTOCOL_VERSION
 
 
@@ -44,33 +46,93 @@ class Loading(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Orchestrator: run this batch. The frames of its input columns follow."""
+    """Orchestrator: run this batch. `holders` are those whose arenas its columns point to."""
 
     batch_id: int
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnHeader, ...]
     statics: tuple[StaticValue, ...] = ()
+    holders: tuple[Holder, ...] = ()
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Replica: this is what the batch gave. The frames of its output columns follow."""
+    """Replica: this is what the batch gave. What its columns point to lies in the replica's own arena."""
 
     replica_id: str
     batch_id: int
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnHeader, ...]
     execute_s: float
 
 
 class BatchFailure(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Replica: the program raised."""
+    """Replica: the program raised; or, with `is_capacity`, the arena had no room for what it returned."""
 
     replica_id: str
     batch_id: int
     error_type: str
     message: str
     traceback: str
+    is_capacity: bool = False
 
 
-Message: TypeAlias = Hello | LoadFailure | Loading | BatchRequest | BatchReply | BatchFailure
+class InputsLost(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Replica: the batch did not run, because inputs in these blocks (holder, block) cannot be had."""
+
+    replica_id: str
+    batch_id: int
+    blocks: tuple[BlockId, ...]
+    reason: str
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Orchestrator: I take you on. Whatever lies in your arena is of no use to me; nobody will read it."""
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Orchestrator: nobody reads these blocks of your arena any more."""
+
+    blocks: tuple[int, ...]
+
+
+class Forget(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Orchestrator: this holder is gone, and so is what lay in its arena."""
+
+    holder_id: str
+
+
+class StagingHello(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Replica, by a second link: tell me here what to fetch ahead."""
+
+    replica_id: str
+
+
+class Stage(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Orchestrator: you are going to need these tensors, which lie on another node. Fetch them if you have room."""
+
+    holder: Holder
+    spans: tuple[Span, ...]
+
+
+class Unstage(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Orchestrator: nobody needs what you have fetched of these blocks (holder, block) any more."""
+
+    blocks: tuple[BlockId, ...]
+
+
+Message: TypeAlias = (
+    Hello
+    | LoadFailure
+    | Loading
+    | BatchRequest
+    | BatchReply
+    | BatchFailure
+    | InputsLost
+    | Welcome
+    | Release
+    | Forget
+    | StagingHello
+    | Stage
+    | Unstage
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -94,31 +156,3 @@ def decode(frame: Frame) -> Message:
     if isinstance(message, Hello | LoadFailure | Loading) and message.version != PROTOCOL_VERSION:
         raise TransportError(f"a replica of {message.program!r} speaks version {message.version}, expected {PROTOCOL_VERSION}")
     return message
-
-
-def encode_columns(columns: Sequence[Rows]) -> tuple[tuple[Column, ...], list[Frame]]:
-    """Headers and frames of all columns of a batch."""
-    headers: list[Column] = []
-    frames: list[Frame] = []
-    for rows in columns:
-        header, parts = encode_column(rows)
-        headers.append(header)
-        frames.extend(parts)
-    return tuple(headers), frames
-
-
-def decode_columns(headers: Sequence[Column], frames: Sequence[Frame]) -> list[Rows]:
-    """The arrays of all columns.
-
-    Raises:
-        TransportError: If frames are missing, left over, or of another length than their header says.
-    """
-    num_frames = sum(len(header.shapes) for header in headers)
-    if num_frames != len(frames):
-        raise TransportError(f"a message announces {num_frames} frames and has {len(frames)}")
-    columns: list[Rows] = []
-    at = 0
-    for header in headers:
-        columns.append(decode_column(header, frames[at : at + len(header.shapes)]))
-        at += len(header.shapes)
-    return columns

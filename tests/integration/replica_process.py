@@ -1,19 +1,34 @@
 """A replica in a process of its own, without Ray.
 
 ``python -m tests.integration.replica_process TARGET PROGRAM ADDRESS REPLICA_ID``
+
+Where there are several nodes, the variable that `PLACE` names holds its place among them.
 """
 
+import os
 import sys
 import threading
 
+import msgspec
+
 from dyorc.authoring.loading import load_program
+from dyorc.config import LinkConfig, TransportConfig
 from dyorc.replica.worker import Worker
-from tests.integration.stack import FAST_LINK
+from dyorc.transport.network import Network, Secrets
+from dyorc.transport.zmq_security import ClusterKeys
+from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, PLACE, Place
 
 
 def main(target: str, name: str, address: str, replica_id: str) -> None:
     """Runs until the process is ended."""
-    worker = Worker(lambda: load_program(target, name), name, address, replica_id, "here", FAST_LINK)
+    node, link, transport, network = "here", FAST_LINK, FAST_TRANSPORT, None
+    if PLACE in os.environ:
+        place = msgspec.json.decode(os.environ[PLACE], type=Place)
+        node, link = place.node, LinkConfig(**place.link)
+        transport = TransportConfig(**place.transport)
+        keys = ClusterKeys(place.public_key.encode(), place.secret_key.encode())
+        network = Network(host=place.host, secrets=Secrets(keys=keys, token=place.token))
+    worker = Worker(lambda: load_program(target, name), name, address, replica_id, node, link, transport, network)
     worker.start()
     threading.Event().wait()
 

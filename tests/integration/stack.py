@@ -6,15 +6,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
+import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.config import EngineConfig, GatewayConfig, LinkConfig
+from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, TransportConfig
 from dyorc.errors import ProgramLoadError
 from dyorc.gateway.app import Gateway
 from dyorc.gateway.catalog import Catalog
@@ -22,12 +24,32 @@ from dyorc.gateway.server import HttpServer
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.status import ProgramStatus
 from dyorc.replica.worker import Worker
+from dyorc.transport.network import Network
 from tests.deadlines import wait_until_async
+from tests.two_hosts import Host
 
 FAST_LINK = LinkConfig(heartbeat_interval_s=0.2, heartbeat_timeout_s=1.0, announce_interval_s=0.05)
 """Short enough for tests, long enough for a machine under load."""
 
+FAST_TRANSPORT = TransportConfig(arena_bytes=64 * 2**20, arena_wait_s=1.0, inline_limit_bytes=16 * 1024)
+"""Small, and the same everywhere."""
+
 _REPOSITORY = Path(__file__).parents[2]
+
+PLACE = "TEST_REPLICA_PLACE"
+"""The variable in a replica process's environment that holds its `Place`, as JSON."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where among several nodes a replica process is, with the cluster's secrets and settings."""
+
+    node: str
+    host: str
+    public_key: str
+    secret_key: str
+    token: str
+    link: dict[str, Any]
+    transport: dict[str, Any]
 
 
 @dataclass
@@ -38,7 +60,9 @@ class Stack:
     orchestrator: Orchestrator
     address: str
     link: LinkConfig
+    transport: TransportConfig
     client: httpx.AsyncClient
+    network: Network | None = None
     workers: dict[str, Worker] = field(default_factory=dict[str, Worker])
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
 
@@ -49,7 +73,7 @@ class Stack:
     async def start_worker(self, program: Program, replica_id: str = "") -> Worker:
         """A replica on a thread of this process; returns once the orchestrator knows it."""
         replica_id = replica_id or f"{program.name}-{len(self.workers)}"
-        worker = Worker(lambda: program, program.name, self.address, replica_id, "here", self.link)
+        worker = Worker(lambda: program, program.name, self.address, replica_id, "here", self.link, self.transport, self.network)
         self.workers[replica_id] = worker
         with contextlib.suppress(ProgramLoadError):  # the orchestrator has been told; Serve would try again
             await asyncio.to_thread(worker.start)
@@ -61,6 +85,25 @@ class Stack:
         command = [sys.executable, "-m", "tests.integration.replica_process", target, program.name, self.address, replica_id]
         process = self.processes[replica_id] = subprocess.Popen(command, cwd=_REPOSITORY)
         return process
+
+    def place_of(self, host: Host) -> Place:
+        """What a process on a host has to know. Its node is ``here`` if it shares our address."""
+        assert self.network is not None
+        secrets = self.network.secrets
+        return Place(
+            node="here" if host.address == self.network.host else "there",
+            host=host.address,
+            public_key=secrets.keys.public.decode(),
+            secret_key=secrets.keys.secret.decode(),
+            token=secrets.token,
+            link=self.link.model_dump(),
+            transport=self.transport.model_dump(),
+        )
+
+    def spawn_on(self, host: Host, target: str, program: Program, replica_id: str) -> "subprocess.Popen[bytes]":
+        """A replica on a host, in a process of its own; the host ends it."""
+        command = [sys.executable, "-m", "tests.integration.replica_process", target, program.name, self.address, replica_id]
+        return host.start(command, environment={PLACE: msgspec.json.encode(self.place_of(host)).decode()})
 
     async def start_process(self, target: str, program: Program, replica_id: str) -> "subprocess.Popen[bytes]":
         """`spawn`, and returns once the orchestrator knows it."""
@@ -88,19 +131,22 @@ async def running(
     engine: EngineConfig | None = None,
     gateway: GatewayConfig | None = None,
     link: LinkConfig = FAST_LINK,
+    transport: TransportConfig = FAST_TRANSPORT,
     num_replicas: int = 1,
-) -> AsyncIterator[Stack]:
-    """Serves `targets`, with `num_replicas` workers on threads for each program."""
+    network: Network | None = None,
+) -> AsyncGenerator[Stack]:
+    """Serves `targets`, with `num_replicas` workers on threads for each program; with a `network`, to all of its hosts."""
     catalog = Catalog.of(targets)
     gateway = gateway or GatewayConfig(port=0, drain_timeout_s=1)
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dyorc-"))
-        address = f"ipc://{folder}/link"
-        orchestrator = Orchestrator(catalog.programs, address, engine or EngineConfig(), link, "here")
+        address = f"ipc://{folder}/link" if network is None else f"tcp://{network.host}:*"
+        engine = engine or EngineConfig()
+        orchestrator = Orchestrator(catalog.programs, address, engine, link, transport, "here", network=network)
         await stack.enter_async_context(orchestrator)
         server = await stack.enter_async_context(HttpServer(Gateway(catalog, orchestrator, gateway), gateway))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False))
-        found = Stack(catalog, orchestrator, address, link, client)
+        found = Stack(catalog, orchestrator, orchestrator.address, link, transport, client, network)
         stack.push_async_callback(found.close)
         for program in catalog.programs:
             for _ in range(num_replicas):

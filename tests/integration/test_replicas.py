@@ -15,7 +15,7 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.worker import Worker
 from tests import oip
 from tests.deadlines import wait_until_async
-from tests.integration.stack import FAST_LINK, Stack, running
+from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, Stack, running
 from tests.workflows import arithmetic, faulty, slow
 
 _NUM_CLIENTS = 16
@@ -128,9 +128,11 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
         workers: list[Worker] = []
         pids: dict[str, int] = {}
         try:
-            async with Orchestrator(programs, address, EngineConfig(), FAST_LINK, "here") as first:
+            async with Orchestrator(programs, address, EngineConfig(), FAST_LINK, FAST_TRANSPORT, "here") as first:
                 for at, program in enumerate(programs):
-                    worker = Worker(lambda program=program: program, program.name, address, f"replica-{at}", "here", FAST_LINK)
+                    worker = Worker(
+                        lambda program=program: program, program.name, address, f"replica-{at}", "here", FAST_LINK, FAST_TRANSPORT
+                    )
                     workers.append(worker)
                     await asyncio.to_thread(worker.start)
                 await wait_until_async(lambda: first.status.is_ready, "both are there")
@@ -141,7 +143,7 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
             with contextlib.suppress(Exception):
                 await lost
             ended_s = time.monotonic()
-            async with Orchestrator(programs, address, EngineConfig(), FAST_LINK, "here") as second:
+            async with Orchestrator(programs, address, EngineConfig(), FAST_LINK, FAST_TRANSPORT, "here") as second:
                 await wait_until_async(lambda: second.status.is_ready, "both are there again")
                 print(f"\nfound again after {time.monotonic() - ended_s:.2f} s")
                 np.testing.assert_array_equal((await second.infer(arithmetic.quadruple, [X]))[0], X * 4)

@@ -1,8 +1,10 @@
-"""A result never depends on who else was in the batch, nor on whether its inputs came stacked or one by one."""
+"""A result never depends on who else was in the batch, nor on how its inputs came: stacked or one by one, as frames or stored."""
 
+from collections.abc import Iterator
 from typing import Any, TypedDict
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -14,7 +16,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.replica.executor import BatchResult, Executor
 from dyorc.transport.codec import Rows
-from dyorc.transport.messages import decode_columns, encode_columns
+from tests.exchanges import TensorPath, tensor_path
 
 
 class Parts(TypedDict):
@@ -46,32 +48,53 @@ def whole(x: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "m"]:
     return x.max(axis=0, initial=0)
 
 
-def run(program: Program, calls: list[list[np.ndarray]], statics: tuple[StaticValue, ...], *, is_sent: bool) -> list[list[Any]]:
-    """Outputs of each call; `is_sent` takes inputs and outputs over the wire."""
+INLINE_LIMITS = (0, 24, 2**20)
+"""Up to which size tensors ride along: none, some, all."""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorPath]:
+    """Three processes' ends of the tensor path, for all examples."""
+    with tensor_path(str(tmp_path_factory.mktemp("arenas"))) as opened:
+        yield opened
+        opened.check_empty()
+
+
+def run(
+    path: TensorPath, program: Program, calls: list[list[np.ndarray]], statics: tuple[StaticValue, ...], limit: int | None
+) -> list[list[Any]]:
+    """Outputs of each call. Unless `limit` is None, inputs and outputs travel, and ride along up to that size."""
     columns: list[Rows] = [list(column) for column in zip(*calls, strict=True)]
-    if is_sent:
-        columns = over_the_wire(columns)
+    if limit is None:
+        return run_here(program, columns, statics)
+    path.limit(limit)
+    published = path.publish(columns)
+    outputs = run_here(program, path.deliver(published), statics)
+    given = path.publish([list(column) for column in zip(*outputs, strict=True)])
+    path.inbox.done()
+    answers = [[array.copy() for array in path.tensors.read(call)] for call in given]
+    path.release([*published, *given])
+    return answers
+
+
+def run_here(program: Program, columns: list[Rows], statics: tuple[StaticValue, ...]) -> list[list[Any]]:
     result = Executor.load(program).run(columns, statics)
     assert isinstance(result, BatchResult), result
-    outputs = over_the_wire(list(result.outputs)) if is_sent else list(result.outputs)
-    return [list(row) for row in zip(*outputs, strict=True)]
+    return [list(map(np.asarray, row)) for row in zip(*result.outputs, strict=True)]
 
 
-def over_the_wire(columns: list[Rows]) -> list[Rows]:
-    headers, frames = encode_columns(columns)
-    return decode_columns(headers, [bytes(frame) for frame in frames])
-
-
-def check(program: Program, calls: list[list[np.ndarray]], statics: tuple[StaticValue, ...] = ()) -> list[list[Any]]:
-    alone = [run(program, [call], statics, is_sent=False)[0] for call in calls]
-    for is_sent in (False, True):
+def check(
+    path: TensorPath, program: Program, calls: list[list[np.ndarray]], statics: tuple[StaticValue, ...] = ()
+) -> list[list[Any]]:
+    alone = [run(path, program, [call], statics, None)[0] for call in calls]
+    for limit in (None, *INLINE_LIMITS):
         if program.options.batched:
-            together = run(program, calls, statics, is_sent=is_sent)
+            together = run(path, program, calls, statics, limit)
         else:
-            together = [run(program, [call], statics, is_sent=is_sent)[0] for call in calls]
+            together = [run(path, program, [call], statics, limit)[0] for call in calls]
         for mine, others in zip(alone, together, strict=True):
             for a, b in zip(mine, others, strict=True):
-                assert same_array(np.asarray(a), np.asarray(b)), (a, b)
+                assert same_array(np.asarray(a), np.asarray(b)), (limit, a, b)
     return alone
 
 
@@ -80,13 +103,13 @@ def floats(*shape: int) -> st.SearchStrategy[np.ndarray]:
 
 
 @given(st.data(), st.sampled_from([(2, 3), (5, 3), (2, 6), (5, 6)]), st.integers(1, 5))
-def test_padded(data: st.DataObject, bucket: tuple[int, int], num_calls: int) -> None:
+def test_padded(path: TensorPath, data: st.DataObject, bucket: tuple[int, int], num_calls: int) -> None:
     low = {2: 1, 5: 3, 3: 1, 6: 4}
     calls = []
     for _ in range(num_calls):
         height, width = (data.draw(st.integers(low[size], size)) for size in bucket)
         calls.append([data.draw(floats(height, width)), data.draw(floats())])
-    answers = check(padded, calls, (2,))
+    answers = check(path, padded, calls, (2,))
     for (x, offset), (shifted, row_sums, num_bytes) in zip(calls, answers, strict=True):
         assert np.array_equal(shifted, x * 2 + offset)
         assert np.array_equal(row_sums, x.sum(axis=1))
@@ -94,18 +117,18 @@ def test_padded(data: st.DataObject, bucket: tuple[int, int], num_calls: int) ->
 
 
 @given(st.data(), st.integers(0, 4), st.integers(1, 5))
-def test_not_padded(data: st.DataObject, n: int, num_calls: int) -> None:
+def test_not_padded(path: TensorPath, data: st.DataObject, n: int, num_calls: int) -> None:
     numbers = hnp.arrays(np.int32, (2, n))
     texts = st.binary(max_size=5).map(lambda text: np.array(text, dtype=object))
     calls = [[data.draw(numbers), data.draw(texts)] for _ in range(num_calls)]
-    for (x, text), (turned, reverse) in zip(calls, check(plain, calls), strict=True):
+    for (x, text), (turned, reverse) in zip(calls, check(path, plain, calls), strict=True):
         assert np.array_equal(turned, x.T)
         assert reverse[()] == text[()][::-1]
 
 
 @given(st.data(), st.integers(0, 3), st.integers(0, 3))
-def test_not_batched(data: st.DataObject, n: int, m: int) -> None:
+def test_not_batched(path: TensorPath, data: st.DataObject, n: int, m: int) -> None:
     x = data.draw(floats(n, m))
     before = x.copy()
-    check(whole, [[x], [x]])
+    check(path, whole, [[x], [x]])
     assert np.array_equal(x, before), "a program changed what belongs to others"

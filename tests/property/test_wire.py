@@ -1,5 +1,6 @@
 """Tensors and messages survive the wire to the bit; anything else that comes over it is a `TransportError`."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -14,20 +15,39 @@ from hypothesis.extra import numpy as hnp
 from dyorc.arrays import numpy_dtype, same_array
 from dyorc.errors import TransportError
 from dyorc.tensor import DType
-from dyorc.transport.codec import Column, decode_bytes, decode_column, encode_bytes, encode_column
+from dyorc.transport.codec import (
+    Column,
+    StoredColumn,
+    StoredRows,
+    decode_bytes,
+    decode_column,
+    encode_bytes,
+    encode_column,
+    num_frames,
+)
 from dyorc.transport.messages import (
+    PROTOCOL_VERSION,
     BatchFailure,
     BatchReply,
     BatchRequest,
+    Forget,
     Hello,
+    InputsLost,
     LoadFailure,
     Loading,
     Message,
+    Release,
+    Stage,
+    Unstage,
+    Welcome,
     decode,
-    decode_columns,
     encode,
-    encode_columns,
 )
+from dyorc.transport.tiers import Holder, Span
+from tests.exchanges import NODE, TensorPath, tensor_path
+
+limits = st.sampled_from([0, 4, 8, 24, 2**20])
+"""Up to which size tensors ride along: none, scalars, some, all."""
 
 shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
@@ -43,14 +63,16 @@ def arrays_of(dtype: DType, shape: tuple[int, ...]) -> st.SearchStrategy[np.ndar
 
 
 @st.composite
-def rows(draw: st.DrawFn, *, is_uniform: bool | None = None) -> list[np.ndarray]:
+def rows(
+    draw: st.DrawFn, *, is_uniform: bool | None = None, num_rows: int | None = None, dtype: DType | None = None
+) -> list[np.ndarray]:
     """A column as a list of arrays of one type; of one shape if `is_uniform`. Some are strided."""
-    dtype = draw(st.sampled_from(list(DType)))
+    dtype = dtype or draw(st.sampled_from(list(DType)))
     if is_uniform is None:
         is_uniform = draw(st.booleans())
     shape = draw(shapes)
     found = []
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(num_rows or draw(st.integers(1, 4))):
         array = draw(arrays_of(dtype, shape if is_uniform else draw(shapes)))
         if draw(st.booleans()):
             array = array.T if not is_uniform else np.asarray(array, order="F")
@@ -58,6 +80,14 @@ def rows(draw: st.DrawFn, *, is_uniform: bool | None = None) -> list[np.ndarray]
             array = array[::-2]
         found.append(array)
     return found
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorPath]:
+    """Three processes' ends of the tensor path, for all examples."""
+    with tensor_path(str(tmp_path_factory.mktemp("arenas"))) as opened:
+        yield opened
+        opened.check_empty()
 
 
 def frames_of(frames: list[Any]) -> list[bytes]:
@@ -94,26 +124,48 @@ def test_rows_on_both_sides_of_the_size_that_is_joined_survive(size: int) -> Non
         assert same_array(before, after)
 
 
-@given(st.lists(rows(), max_size=3))
-def test_all_columns_of_a_batch_survive(columns: list[list[np.ndarray]]) -> None:
-    headers, frames = encode_columns(columns)
-    for before, after in zip(columns, decode_columns(headers, frames_of(frames)), strict=True):
+@given(st.data(), st.integers(1, 4), limits)
+def test_all_columns_of_a_batch_survive(path: TensorPath, data: st.DataObject, num_calls: int, limit: int) -> None:
+    columns = data.draw(st.lists(rows(num_rows=num_calls), min_size=1, max_size=3))
+    path.limit(limit)
+    calls = path.publish(columns)
+    for before, after in zip(columns, path.deliver(calls), strict=True):
         assert all(same_array(a, np.asarray(b)) for a, b in zip(before, after, strict=True))
+    path.inbox.done()
+    path.release(calls)
+    path.check_empty()
 
 
 texts = st.text(max_size=8)
 ids = st.integers(0, 2**40)
 any_shapes = st.lists(st.lists(st.integers(0, 9)).map(tuple), max_size=3).map(tuple)
 column_headers = st.builds(Column, st.sampled_from(list(DType)), any_shapes, st.integers(0, 9))
-column_tuples = st.lists(column_headers, max_size=3).map(tuple)
+anything = st.integers(-(2**63), 2**64 - 1)
+spans = st.builds(Span, anything, anything, anything)
+holders = st.builds(Holder, texts, texts, texts, texts, texts, st.none() | spans)
+strides = st.none() | st.lists(st.integers(-9, 9), max_size=3).map(tuple)
+stored_rows = st.builds(
+    StoredRows, ids, anything, anything, ids, st.lists(ids, max_size=3).map(tuple), ids, ids, anything, strides
+)
+stored_columns = st.builds(
+    StoredColumn, st.sampled_from(list(DType)), st.lists(column_headers | stored_rows, max_size=3).map(tuple)
+)
+column_tuples = st.lists(column_headers | stored_columns, max_size=3).map(tuple)
+block_ids = st.lists(st.tuples(texts, anything), max_size=3).map(tuple)
 statics = st.lists(st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | texts, max_size=3).map(tuple)
 messages = (
-    st.builds(Hello, texts, texts, texts, ids)
+    st.builds(Hello, texts, texts, ids, holders)
     | st.builds(LoadFailure, texts, texts, texts, texts)
     | st.builds(Loading, texts, texts)
-    | st.builds(BatchRequest, ids, column_tuples, statics)
+    | st.builds(BatchRequest, ids, column_tuples, statics, st.lists(holders, max_size=2).map(tuple))
     | st.builds(BatchReply, texts, ids, column_tuples, st.floats(allow_nan=False))
-    | st.builds(BatchFailure, texts, ids, texts, texts, texts)
+    | st.builds(BatchFailure, texts, ids, texts, texts, texts, st.booleans())
+    | st.builds(InputsLost, texts, ids, block_ids, texts)
+    | st.builds(Welcome)
+    | st.builds(Release, st.lists(anything, max_size=3).map(tuple))
+    | st.builds(Forget, texts)
+    | st.builds(Stage, holders, st.lists(spans, max_size=3).map(tuple))
+    | st.builds(Unstage, block_ids)
 )
 
 
@@ -164,6 +216,8 @@ def wire_bytes(array: np.ndarray) -> int:
 @example(Column(DType.FP32, ((2**63, 0),)), [b""])
 @example(Column(DType.FP32, ((1,) * 70,)), [b"\0" * 4])
 @example(Column(DType.BYTES, ((2**63, 0),)), [b""])
+@example(Column(DType.BYTES, ((2**48, 2**48, 0),)), [b""])
+@example(Column(DType.FP32, ((2**48, 2**48, 0),)), [b""])
 @example(Column(DType.FP32, ((1,), (2,)), 1), [b"\0" * 4, b"\0" * 8])
 def test_frames_that_do_not_fit_their_header_are_refused(column: Column, frames: list[bytes]) -> None:
     try:
@@ -188,12 +242,20 @@ def test_a_frame_of_another_length_is_refused(column: list[np.ndarray], data: st
         decode_column(header, changed)
 
 
-@given(st.lists(rows(), min_size=1, max_size=2), st.booleans())
-def test_missing_and_left_over_frames_are_refused(columns: list[list[np.ndarray]], is_missing: bool) -> None:
-    headers, frames = encode_columns(columns)
+@given(st.data(), st.booleans(), limits)
+def test_missing_and_left_over_frames_are_refused(path: TensorPath, data: st.DataObject, is_missing: bool, limit: int) -> None:
+    columns = data.draw(st.lists(rows(num_rows=2), min_size=1, max_size=2))
+    path.limit(limit)
+    headers, frames = path.producer.outbox.write(columns)
+    calls = path.tensors.refs("producer", headers, frames_of(frames))
+    assert sum(map(num_frames, headers)) == len(frames)
+    is_missing = is_missing and bool(frames)
     changed = frames_of(frames)[:-1] if is_missing else [*frames_of(frames), b""]
     with pytest.raises(TransportError, match=f"announces {len(frames)} frames and has {len(changed)}"):
-        decode_columns(headers, changed)
+        path.inbox.read(headers, changed, [path.producer.holder])
+    with pytest.raises(TransportError, match=f"frames and has {len(changed)}"):
+        path.tensors.refs("producer", headers, changed)
+    path.release(calls)
 
 
 @given(st.binary(max_size=40), shapes)
@@ -207,10 +269,14 @@ def test_garbage_bytes_elements_are_refused(frame: bytes, shape: tuple[int, ...]
 
 
 def test_another_version_is_refused() -> None:
-    with pytest.raises(TransportError, match="speaks version 99, expected 1"):
-        decode(encode(Hello("id", "program", "node", 1, version=99)))
+    with pytest.raises(TransportError, match=f"speaks version 99, expected {PROTOCOL_VERSION}"):
+        decode(encode(Hello("id", "program", 1, Holder("id", NODE, "arena"), version=99)))
 
 
-def test_a_column_of_mixed_types_is_refused() -> None:
+@pytest.mark.parametrize("limit", [0, 2**20])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_column_of_mixed_types_is_refused(path: TensorPath, limit: int, size: int) -> None:
+    path.limit(limit)
     with pytest.raises(TransportError, match="mixes float32 with other types"):
-        encode_column([np.zeros(2, np.float32), np.zeros(2, np.float64)])
+        path.producer.outbox.write([[np.zeros(2, np.float32), np.zeros(size, np.float64)]])
+    path.check_empty()

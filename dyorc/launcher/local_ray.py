@@ -1,9 +1,6 @@
 # pyright: basic
 # Ray ships no complete types.
-"""Starts a local Ray and keeps every program on it as a Ray Serve deployment of its own.
-
-Ray Serve is the control plane: it places, starts, checks, restarts and counts replicas. No request goes through it.
-"""
+"""Starts a Ray of our own on this machine and keeps replicas on it."""
 
 import asyncio
 import contextlib
@@ -13,15 +10,17 @@ import math
 import os
 import secrets
 import shutil
-import signal
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from dyorc.authoring.program import Program
-from dyorc.config import DeploymentConfig, LinkConfig
+from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
+from dyorc.launcher.processes import end_ray_process
+from dyorc.launcher.serve_replicas import ServeReplicas
+from dyorc.transport.arena_file import sweep
 
 _FOLDER_PREFIX = "dyorc-"
 
@@ -33,10 +32,13 @@ class LocalRay:
         programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
     """
 
-    def __init__(self, programs: Mapping[Program, str], deployment: DeploymentConfig, link: LinkConfig) -> None:
-        self._programs = programs
+    def __init__(
+        self, programs: Mapping[Program, str], deployment: DeploymentConfig, link: LinkConfig, transport: TransportConfig
+    ) -> None:
         self._deployment = deployment
-        self._link = link
+        self._transport = transport
+        self.network = None
+        self.replicas = ServeReplicas(programs, deployment, link, transport)
         self._folder = ""
         self._lock: int | None = None
         self._environment: list[str] = []
@@ -54,6 +56,7 @@ class LocalRay:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self._stop)
+        sweep(self._transport.arena_folder)  # what replicas held that Ray ended without asking
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -79,7 +82,7 @@ class LocalRay:
             logging.getLogger(name).setLevel(logging.ERROR)
         ray.init(
             address="local",
-            num_cpus=max(os.cpu_count() or 1, math.ceil(self._num_cpus_wanted())),
+            num_cpus=max(os.cpu_count() or 1, math.ceil(self.replicas.num_cpus_wanted)),
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
@@ -116,62 +119,8 @@ class LocalRay:
         self._environment.clear()
 
     def end_replica(self, pid: int) -> None:
-        """Kills a replica's process, if it is there; Serve notices at its next check and starts another.
-
-        Serve's own checks would find out about a stopped process, too, but only after several timeouts.
-        """
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):  # not another process that got the number
-                os.kill(pid, signal.SIGKILL)
-
-    async def deploy(self, address: str) -> None:
-        """Asks Serve for all replicas. They dial in to `address` as they come up; this does not wait for them."""
-        await asyncio.to_thread(self._deploy, address)
-
-    def _deploy(self, address: str) -> None:
-        from ray import serve
-
-        from dyorc.replica.deployment import ReplicaDeployment
-
-        targets = []
-        for program, target in self._programs.items():
-            options = program.options
-            deployment = serve.deployment(ReplicaDeployment).options(
-                name=program.name,
-                num_replicas=options.num_replicas,
-                ray_actor_options=options.ray_actor_options,
-                health_check_period_s=self._deployment.health_check_period_s,
-                health_check_timeout_s=self._deployment.health_check_timeout_s,
-                graceful_shutdown_wait_loop_s=0.2,
-                graceful_shutdown_timeout_s=self._deployment.graceful_shutdown_timeout_s,
-                logging_config={"log_level": "WARNING", "enable_access_log": False},
-            )
-            bound = deployment.bind(target, program.name, address, self._num_threads(program), os.getcwd(), self._link)
-            targets.append(serve.RunTarget(bound, name=program.name, route_prefix=None))
-        serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
-
-    async def complaints(self) -> dict[str, str]:
-        """What Serve says of programs that it cannot get to run, by program."""
-        return await asyncio.to_thread(self._complaints)
-
-    def _complaints(self) -> dict[str, str]:
-        from ray import serve
-
-        found: dict[str, str] = {}
-        for name, application in serve.status().applications.items():
-            for deployment in application.deployments.values():
-                if deployment.message and deployment.status.value in ("UNHEALTHY", "UPDATING", "DEPLOY_FAILED"):
-                    found[name] = deployment.message.strip().splitlines()[0]
-        return found
-
-    def _num_cpus_wanted(self) -> float:
-        return sum(_num_cpus(program) * program.options.num_replicas for program in self._programs)
-
-    def _num_threads(self, program: Program) -> int:
-        """Threads for a replica: its CPU share of this machine, so that all replicas together do not oversubscribe it."""
-        num_cores = os.cpu_count() or 1
-        share = min(1.0, num_cores / max(self._num_cpus_wanted(), 1e-9))
-        return max(1, int(_num_cpus(program) * share))
+        """Kills a replica's process, if it is there; Serve notices at its next check and starts another."""
+        end_ray_process(pid)
 
 
 def _lock(folder: str) -> int:
@@ -193,9 +142,3 @@ def _remove_orphans() -> None:
                 shutil.rmtree(folder)
             finally:
                 os.close(descriptor)
-
-
-def _num_cpus(program: Program) -> float:
-    """What Ray reserves for a replica; it takes one CPU where none is named."""
-    options: dict[str, Any] = program.options.ray_actor_options
-    return float(options.get("num_cpus", 1))

@@ -1,0 +1,92 @@
+# pyright: basic
+# Ray ships no complete types.
+"""Keeps replicas on a Ray cluster that somebody else runs, on any of its nodes."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from dyorc.authoring.program import Program
+from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
+from dyorc.errors import DefinitionError
+from dyorc.launcher.processes import end_ray_process
+from dyorc.launcher.serve_replicas import ServeReplicas
+from dyorc.transport.arena_file import sweep
+from dyorc.transport.network import Network, Secrets
+
+
+class RayCluster:
+    """Connected to a cluster while it is entered. Takes its replicas away at the end; the cluster stays.
+
+    Args:
+        programs: Each program with the target that its replicas import; the file has to be there on all nodes.
+
+    Raises:
+        DefinitionError: If no address is given by which the replicas find this machine.
+    """
+
+    def __init__(
+        self, programs: Mapping[Program, str], deployment: DeploymentConfig, link: LinkConfig, transport: TransportConfig
+    ) -> None:
+        if not link.host:
+            raise DefinitionError("replicas on a Ray cluster need to find this machine: set DYORC_LINK__HOST to its address")
+        self._deployment = deployment
+        self._link = link
+        self._transport = transport
+        self.network = Network(host=link.host, secrets=Secrets.generate())
+        self.replicas = ServeReplicas(programs, deployment, link, transport, self.network.secrets)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await asyncio.to_thread(self._start)
+        except BaseException:
+            await asyncio.to_thread(self._stop)
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            await self.replicas.delete()
+        finally:
+            await asyncio.to_thread(self._stop)
+            sweep(self._transport.arena_folder)
+
+    @property
+    def link_address(self) -> str:
+        """Where the orchestrator should listen."""
+        host = f"[{self._link.host}]" if ":" in self._link.host else self._link.host
+        return f"tcp://{host}:{self._link.port or '*'}"
+
+    @property
+    def node(self) -> str:
+        """Name of this machine, as the replicas on it know it."""
+        import ray
+
+        return ray.get_runtime_context().get_node_id()
+
+    def end_replica(self, pid: int) -> None:
+        """Kills a replica's process on this machine, if it is there; Serve notices at its next check and starts another."""
+        end_ray_process(pid)
+
+    def _start(self) -> None:
+        import ray
+        from ray import serve
+
+        for name in ("ray", "ray.serve"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        ray.init(
+            address=self._deployment.ray_address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address=socket.gethostbyname(self._link.host),
+        )
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
+
+    def _stop(self) -> None:
+        import ray
+
+        if ray.is_initialized():
+            ray.shutdown()

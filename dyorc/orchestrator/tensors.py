@@ -1,0 +1,399 @@
+"""The orchestrator's side of the tensor path: references to all tensors, and the bytes of few.
+
+Requests' inputs lie in its own arena, or ride along if they are small. What programs give stays with their replicas. It reads
+bytes only for answers, and for workflows that look at a value.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from dyorc.arrays import Array, apply_views, dtype_of
+from dyorc.errors import CapacityError, TransportError
+from dyorc.tensor import BlockId, DType, TensorRef, blocks_of, layout_of
+from dyorc.transport.arena import Block
+from dyorc.transport.codec import (
+    MAX_ROWS,
+    Column,
+    ColumnHeader,
+    Frame,
+    StoredColumn,
+    StoredRows,
+    check_stored,
+    decode_column,
+    encode_column,
+    num_frames,
+)
+from dyorc.transport.exchange import Exchange
+from dyorc.transport.inbox import Inbox, InputsLostError
+from dyorc.transport.outbox import NoRoomError, num_bytes_of
+from dyorc.transport.routes import Routes
+from dyorc.transport.tiers import Holder
+
+OWN = ""
+"""The orchestrator's holder id, as the engine knows it."""
+
+
+class Body:
+    """Memory for what a client sends, in the arena from the start.
+
+    Attributes:
+        memory: As long as was asked for.
+        is_used: Whether a tensor lies in it, so that the engine says when it is free.
+    """
+
+    def __init__(self, block: Block, lead: int) -> None:
+        self.block = block
+        self.memory = block.memory[lead:]
+        self.is_used = False
+        self._offset = block.offset + lead
+        self._address = _address_of(np.frombuffer(self.memory, np.uint8))
+
+    def offset_of(self, array: Array) -> int | None:
+        """Where in the arena an array's bytes lie; None if not in this body, not together, or not aligned."""
+        at = _address_of(array) - self._address
+        is_inside = at >= 0 and at + array.nbytes <= len(self.memory)
+        return self._offset + at if is_inside and array.flags.c_contiguous and array.flags.aligned else None
+
+
+class Tensors:
+    """References to tensors. Used on the event loop.
+
+    Args:
+        exchange: This process's end of the tensor path; entered and left by the caller.
+
+    Attributes:
+        inline_limit_bytes: Up to this size tensors ride along.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._holders: dict[str, Holder] = {}
+
+    def open(self) -> None:
+        """Once the exchange is entered."""
+        self._fetcher = ThreadPoolExecutor(1, "dyorc-fetcher")  # starts its thread when it is first needed
+        self._far_inbox: Inbox | None = None
+        self._far_routes: Routes | None = None
+        self._holders[OWN] = self._exchange.holder
+        self._node = self._exchange.holder.node
+        self.inline_limit_bytes = self._exchange.outbox.inline_limit_bytes
+        self._routes = self._exchange.routes()
+        self._inbox = Inbox(self._routes, is_writing=False)
+
+    def close(self) -> None:
+        """Before the exchange is left."""
+        self._fetcher.shutdown()
+        if self._far_routes is not None:
+            self._far_routes.close()
+        self._routes.close()
+
+    # Holders
+
+    def join(self, holder: Holder) -> None:
+        """A replica is there; its tensors can be pointed to."""
+        self._holders[holder.holder_id] = holder
+
+    def leave(self, holder_id: str) -> None:
+        """A replica is gone, with its tensors."""
+        if self._holders.pop(holder_id, None) is not None:
+            self._routes.forget(holder_id)
+            if self._far_routes is not None:
+                self._fetcher.submit(self._far_routes.forget, holder_id)
+
+    # Inputs of requests
+
+    def body(self, num_bytes: int, align_at: int) -> Body:
+        """Memory for a request's body, placed so that its byte number `align_at` is aligned.
+
+        Raises:
+            CapacityError: If the arena is full.
+        """
+        lead = -align_at % 64
+        block = self._exchange.arena.allocate(num_bytes + lead)
+        if block is None:
+            raise CapacityError(f"there is no room for the request's {num_bytes} bytes in shared memory")
+        return Body(block, lead)
+
+    def drop(self, body: Body) -> None:
+        """Frees a body that no tensor lies in."""
+        if not body.is_used:
+            self._exchange.arena.free(body.block.block_id)
+
+    def keep_all(self, arrays: Sequence[Array], body: Body | None = None) -> tuple[TensorRef, ...]:
+        """References to a request's inputs, all or none.
+
+        Raises:
+            CapacityError: If the arena is full.
+        """
+        kept: list[TensorRef] = []
+        try:
+            for array in arrays:
+                kept.append(self.keep(array, body))
+        except BaseException:
+            if body is not None and body.is_used:
+                body.is_used = False
+            own = None if body is None else body.block.block_id
+            self.free([block for block in blocks_of(kept) if block[1] != own])
+            raise
+        return tuple(kept)
+
+    def keep(self, array: Array, body: Body | None = None) -> TensorRef:
+        """A reference to an input: to its place in `body`, or to a copy in the arena; small ones ride along.
+
+        Raises:
+            CapacityError: If the arena is full.
+        """
+        dtype, node = dtype_of(array), self._node
+        num_bytes = array.nbytes if dtype is not DType.BYTES else num_bytes_of(array)
+        if num_bytes <= self.inline_limit_bytes:
+            data = array if body is None else array.copy()
+            return TensorRef(dtype=dtype, shape=array.shape, num_bytes=num_bytes, node=node, data=data)
+        if body is not None and dtype is not DType.BYTES and (offset := body.offset_of(array)) is not None:
+            if not body.is_used:
+                body.is_used = True
+                self._exchange.arena.publish(body.block)
+            block = body.block.block_id
+        else:
+            block, offset, num_bytes = self._store(array)
+        return TensorRef(dtype=dtype, shape=array.shape, num_bytes=num_bytes, node=node, holder=OWN, block=block, offset=offset)
+
+    def _store(self, array: Array) -> tuple[int, int, int]:
+        try:
+            part = self._exchange.outbox.store(array)
+        except NoRoomError as error:
+            raise CapacityError(f"there is no room for an input of {error.num_bytes} bytes in shared memory") from error
+        return part.block, part.offset, part.num_bytes
+
+    def free(self, blocks: Sequence[BlockId]) -> Mapping[str, list[int]]:
+        """Frees blocks of our own; gives the others, by their holder."""
+        others: dict[str, list[int]] = {}
+        for holder_id, block in blocks:
+            if holder_id == OWN:
+                self._exchange.arena.free(block)
+            else:
+                others.setdefault(holder_id, []).append(block)
+        return others
+
+    def free_all(self) -> None:
+        """Frees everything of our own."""
+        self._exchange.free_all()
+
+    # What replicas get
+
+    def pack(self, operands: Sequence[tuple[TensorRef, ...]]) -> tuple[list[ColumnHeader], list[Frame], tuple[Holder, ...]]:
+        """The columns of a batch: its small tensors as frames, for the others where they are.
+
+        Raises:
+            InputsLostError: If a holder is gone.
+            TransportError: If a tensor cannot be sent.
+        """
+        headers: list[ColumnHeader] = []
+        frames: list[Frame] = []
+        holders: dict[str, int] = {}
+        for column in zip(*operands, strict=True):
+            if has_stored(column):
+                header, parts = self._pack_stored(column, holders)
+            else:
+                header, parts = encode_column([carried(tensor) for tensor in column])
+            headers.append(header)
+            frames.extend(parts)
+        return headers, frames, tuple([self._holders[holder_id] for holder_id in holders])
+
+    def holder(self, holder_id: str) -> Holder | None:
+        """How to reach a holder; None if it is gone."""
+        return self._holders.get(holder_id)
+
+    def _holder_of(self, tensor: TensorRef, holders: Mapping[str, Holder] | None = None) -> Holder:
+        try:
+            return (holders or self._holders)[tensor.holder]
+        except KeyError:
+            raise InputsLostError([(tensor.holder, tensor.block)], f"holder {tensor.holder!r} is gone") from None
+
+    def _pack_stored(self, column: Sequence[TensorRef], holders: dict[str, int]) -> tuple[StoredColumn, list[Frame]]:
+        """A column of which a part is stored. Calls that lie one behind the other become one piece."""
+        parts: list[Column | StoredRows] = []
+        frames: list[Frame] = []
+        for tensor in column:
+            if not tensor.block:
+                header, raw = encode_column([carried(tensor)])
+                parts.append(header)
+                frames.extend(raw)
+                continue
+            self._holder_of(tensor)
+            holder = holders.setdefault(tensor.holder, len(holders))
+            last = parts[-1] if parts else None
+            if isinstance(last, StoredRows) and _follows(last, holder, tensor):
+                parts[-1] = _stored_rows(tensor, holder, last)
+            else:
+                parts.append(_stored_rows(tensor, holder))
+        return StoredColumn(column[0].dtype, tuple(parts)), frames
+
+    # What replicas give
+
+    def refs(self, holder_id: str, headers: Sequence[ColumnHeader], frames: Sequence[Frame]) -> list[tuple[TensorRef, ...]]:
+        """References to the outputs of a batch, call by call.
+
+        Raises:
+            TransportError: If a header contradicts itself or its frames.
+        """
+        counts = [num_frames(header) for header in headers]
+        if sum(counts) != len(frames):
+            raise TransportError(f"a reply announces {counts} frames and has {len(frames)}")
+        if holder_id not in self._holders:
+            raise TransportError(f"a reply of replica {holder_id!r}, which is not known")
+        node = self._holders[holder_id].node
+        columns: list[list[TensorRef]] = []
+        at = 0
+        for header, count in zip(headers, counts, strict=True):
+            end = at + count
+            if isinstance(header, Column):
+                columns.append(self._carried(header, frames[at:end], node))
+            else:
+                columns.append(_stored_refs(header, holder_id, node))
+            at = end
+        if len({len(column) for column in columns}) > 1:
+            raise TransportError(f"outputs of {[len(column) for column in columns]} calls in one batch")
+        return list(zip(*columns, strict=True))
+
+    def _carried(self, header: Column, frames: Sequence[Frame], node: str) -> list[TensorRef]:
+        arrays = decode_column(header, [memoryview(frame).toreadonly() for frame in frames])
+        return [
+            TensorRef(dtype=header.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, data=array) for array in arrays
+        ]
+
+    # Reading
+
+    def is_near(self, tensors: Sequence[TensorRef]) -> bool:
+        """Whether all bytes are on this node, or ride along."""
+        for tensor in tensors:
+            if tensor.block:
+                holder = self._holders.get(tensor.holder)
+                if holder is not None and self._routes.viewer(holder) is None:
+                    return False
+        return True
+
+    def fetch(self, tensors: Sequence[TensorRef]) -> "asyncio.Future[list[Array]]":
+        """The arrays, brought here from wherever they are. Its errors are those of `read`."""
+        holders = dict(self._holders)
+        return asyncio.get_running_loop().run_in_executor(self._fetcher, self._fetch, tensors, holders)
+
+    def _fetch(self, tensors: Sequence[TensorRef], holders: Mapping[str, Holder]) -> list[Array]:
+        """On the fetching thread, which has tiers of its own."""
+        if self._far_inbox is None or self._far_routes is None:
+            self._far_routes = self._exchange.routes()
+            self._far_inbox = Inbox(self._far_routes, is_writing=False)
+        return self.read(tensors, self._far_inbox, holders)
+
+    def read(
+        self, tensors: Sequence[TensorRef], inbox: Inbox | None = None, holders: Mapping[str, Holder] | None = None
+    ) -> list[Array]:
+        """The arrays, where they lie. Those that are stored are valid until the engine releases them.
+
+        Raises:
+            InputsLostError: If a holder is gone.
+        """
+        inbox = inbox or self._inbox
+        try:
+            return [self._read_one(tensor, inbox, holders) if tensor.block else carried(tensor) for tensor in tensors]
+        finally:
+            inbox.done()
+
+    def _read_one(self, tensor: TensorRef, inbox: Inbox, holders: Mapping[str, Holder] | None) -> Array:
+        header = StoredColumn(tensor.dtype, (_stored_rows(tensor, 0),))
+        (rows,) = inbox.read([header], [], [self._holder_of(tensor, holders)])
+        return rows[0, ...] if isinstance(rows, np.ndarray) else rows[0]
+
+    def lost_of(self, tensors: Sequence[TensorRef]) -> list[BlockId]:
+        """Blocks of tensors that were read where they lie, and are not there any more: what was read may be something else.
+
+        That happens if their holder was given up in the meantime and came back, which frees all that it has. One that has not
+        come back has freed nothing.
+        """
+        return [block for block in blocks_of(tensors) if not self._is_intact(*block)]
+
+    def _is_intact(self, holder_id: str, block: int) -> bool:
+        holder = self._holders.get(holder_id)
+        tier = None if holder is None else self._routes.viewer(holder)
+        if holder is None or tier is None:
+            return True
+        try:
+            return tier.is_intact(holder, block)
+        except TransportError:
+            return False
+
+    def report(self) -> dict[str, int]:
+        """What lies in the arena."""
+        arena = self._exchange.arena
+        return {"arena_bytes": arena.size_bytes, "arena_bytes_used": arena.num_bytes_used, "num_blocks": arena.num_blocks}
+
+
+def has_stored(tensors: Sequence[TensorRef]) -> bool:
+    """Whether any tensor does not ride along."""
+    for tensor in tensors:  # noqa: SIM110  a generator would cost more than all it looks at
+        if tensor.block:
+            return True
+    return False
+
+
+def carried(tensor: TensorRef) -> Array:
+    """The array of a tensor that rides along."""
+    array: Array = tensor.data
+    return apply_views(array, tensor.views) if tensor.views else array
+
+
+def _follows(last: StoredRows, holder: int, tensor: TensorRef) -> bool:
+    """Whether a tensor lies right behind those of a piece, and is like them."""
+    return (
+        last.strides is None
+        and not tensor.views
+        and (last.holder, last.block) == (holder, tensor.block)
+        and (last.shape, last.num_bytes) == (tensor.shape, tensor.num_bytes)
+        and last.offset + last.num_rows * last.num_bytes == tensor.offset
+        and tensor.dtype is not DType.BYTES
+    )
+
+
+def _stored_rows(tensor: TensorRef, holder: int, last: StoredRows | None = None) -> StoredRows:
+    """Where a stored tensor is; together with `last`, which it follows."""
+    if last is not None:
+        return StoredRows(holder, last.block, last.offset, last.num_bytes, last.shape, last.num_rows + 1, last.num_items)
+    stored_shape = tensor.shape if tensor.base is None else tensor.base
+    num_items = 1
+    for size in stored_shape:
+        num_items *= size
+    if not tensor.views:
+        return StoredRows(holder, tensor.block, tensor.offset, tensor.num_bytes, tensor.shape, 1, num_items)
+    layout = layout_of(stored_shape, tensor.views)
+    return StoredRows(
+        holder, tensor.block, tensor.offset, tensor.num_bytes, layout.shape, 1, num_items, layout.start, layout.strides
+    )
+
+
+def _stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[TensorRef]:
+    refs: list[TensorRef] = []
+    for part in header.parts:
+        if not isinstance(part, StoredRows) or part.strides is not None or part.block <= 0:
+            raise TransportError("a reply's stored column has a part that is not stored as a whole")
+        check_stored(header.dtype, part)
+        if len(refs) + part.num_rows > MAX_ROWS:
+            raise TransportError(f"a reply's column has more than {MAX_ROWS} calls")
+        for row in range(part.num_rows):
+            refs.append(
+                TensorRef(
+                    dtype=header.dtype,
+                    shape=part.shape,
+                    num_bytes=part.num_bytes,
+                    node=node,
+                    holder=holder_id,
+                    block=part.block,
+                    offset=part.offset + row * part.num_bytes,
+                )
+            )
+    return refs
+
+
+def _address_of(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -1,0 +1,84 @@
+"""Answers batches: reads their inputs, has the program run, and hands out what it gave."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from dyorc.errors import TransportError
+from dyorc.replica.executor import BatchError, BatchResult, Executor
+from dyorc.transport.codec import ColumnHeader, Frame
+from dyorc.transport.inbox import Inbox, InputsLostError
+from dyorc.transport.messages import BatchFailure, BatchReply, BatchRequest, InputsLost, encode
+from dyorc.transport.outbox import NoRoomError, Outbox
+
+
+class BatchRunner:
+    """Runs the batches of one replica. One thread.
+
+    Args:
+        wait_for_room: Waits a moment for something of the arena to be released.
+        arena_wait_s: How long the results of a batch may wait for room.
+    """
+
+    def __init__(
+        self,
+        replica_id: str,
+        executor: Executor,
+        inbox: Inbox,
+        outbox: Outbox,
+        wait_for_room: Callable[[], None],
+        arena_wait_s: float,
+    ) -> None:
+        self._replica_id = replica_id
+        self._executor = executor
+        executor.reuse_memory()  # what it gives is written before the next batch
+        self._inbox = inbox
+        self._outbox = outbox
+        self._wait_for_room = wait_for_room
+        self._arena_wait_s = arena_wait_s
+
+    def answer(self, request: BatchRequest, frames: list[Frame], send: Callable[[list[Frame]], None]) -> None:
+        """Runs a batch and sends the message that answers it."""
+        try:
+            send(self._answer(request, frames))
+        finally:
+            self._outbox.drop_reserved()
+            self._inbox.done()  # not before: what the program gave may be a part of what it got
+
+    def _answer(self, request: BatchRequest, frames: list[Frame]) -> list[Frame]:
+        try:
+            columns = self._inbox.read(request.columns, frames, request.holders)
+            result = self._executor.run(columns, request.statics, self._outbox.reserve)
+            self._inbox.check()
+            if isinstance(result, BatchResult):
+                return self._hand_out(request.batch_id, result)
+        except InputsLostError as error:
+            return [encode(InputsLost(self._replica_id, request.batch_id, error.blocks, str(error)))]
+        except TransportError as error:
+            result = BatchError.of(error)
+        return [encode(BatchFailure(self._replica_id, request.batch_id, result.error_type, result.message, result.traceback))]
+
+    def _hand_out(self, batch_id: int, result: BatchResult) -> list[Frame]:
+        """The reply of a batch that ran, as soon as there is room for its outputs."""
+        give_up_s = time.monotonic() + self._arena_wait_s
+        while True:
+            try:
+                columns, parts = self._outbox.write(result.outputs)
+                self._check(columns)
+                return [encode(BatchReply(self._replica_id, batch_id, columns, result.execute_s)), *parts]
+            except NoRoomError as error:
+                if time.monotonic() >= give_up_s:
+                    message = f"the arena of a replica had no room for {error.num_bytes} bytes within {self._arena_wait_s} s"
+                    return [encode(BatchFailure(self._replica_id, batch_id, "NoRoomError", message, "", is_capacity=True))]
+                self._wait_for_room()
+
+    def _check(self, columns: Sequence[ColumnHeader]) -> None:
+        """Once more, after outputs have been copied that may be a part of the inputs.
+
+        Raises:
+            InputsLostError: If an input was taken away. The outputs are, too.
+        """
+        try:
+            self._inbox.check()
+        except InputsLostError:
+            self._outbox.take_back(columns)
+            raise

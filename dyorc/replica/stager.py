@@ -1,0 +1,77 @@
+"""The replica's second thread, where there are other nodes: fetches tensors ahead, as the orchestrator says."""
+
+import threading
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from dyorc.config import LinkConfig
+from dyorc.errors import TransportError
+from dyorc.transport.messages import Forget, Stage, StagingHello, Unstage, decode, encode
+from dyorc.transport.staging import Staging
+from dyorc.transport.zmq_link import DealerLink
+from dyorc.transport.zmq_security import ClusterKeys
+
+_log = structlog.get_logger("dyorc.replica")
+
+_IDLE_S = 0.2
+"""How long it may take to notice that it should stop."""
+_NUM_IDLE = 5
+"""So many times in a row without a message, it says again who it is: the orchestrator may be another one by now."""
+
+
+class Stager:
+    """Runs while it is entered.
+
+    Args:
+        staging: What it fills.
+    """
+
+    def __init__(self, replica_id: str, address: str, link: LinkConfig, keys: ClusterKeys | None, staging: Staging) -> None:
+        self._replica_id = replica_id
+        self._address = address
+        self._config = link
+        self._keys = keys
+        self._staging = staging
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="dyorc-stager", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _main(self) -> None:
+        link = DealerLink(self._address, self._config, _IDLE_S, keys=self._keys)
+        try:
+            num_idle = 0
+            link.send([encode(StagingHello(self._replica_id))])
+            while not self._stopping.is_set():
+                is_busy = self._staging.fetch_next()
+                frames = link.receive(is_waiting=not is_busy)  # between two tensors: the next may not be needed any more
+                if frames is not None:
+                    self._obey(frames[0])
+                num_idle = 0 if is_busy or frames is not None else num_idle + 1
+                if num_idle == _NUM_IDLE:
+                    num_idle = 0
+                    link.send([encode(StagingHello(self._replica_id))])
+        finally:
+            link.close()
+
+    def _obey(self, header: bytes | bytearray | memoryview) -> None:
+        try:
+            match decode(header):
+                case Stage(holder=holder, spans=spans):
+                    self._staging.add(holder, spans)
+                case Unstage(blocks=blocks):
+                    self._staging.drop(blocks)
+                case Forget(holder_id=holder_id):
+                    self._staging.forget(holder_id)
+                case other:
+                    raise TransportError(f"a stager got {type(other).__name__}, which is not for it")
+        except TransportError as error:
+            _log.warning("message_refused", error=str(error))

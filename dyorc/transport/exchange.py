@@ -1,0 +1,100 @@
+"""A process's end of the tensor path: its own arena, and the tiers by which it reads those of others."""
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from dyorc.config import TransportConfig
+from dyorc.errors import TransportError
+from dyorc.transport.arena import Arena
+from dyorc.transport.arena_file import default_size
+from dyorc.transport.arena_views import ArenaView
+from dyorc.transport.calibration import measure_inline_limit
+from dyorc.transport.in_place import InPlaceTier
+from dyorc.transport.network import Network, serve_tensors, wire_tiers
+from dyorc.transport.outbox import Outbox
+from dyorc.transport.routes import PROBE_BYTES, Routes
+from dyorc.transport.shared_memory import SharedMemoryTier
+from dyorc.transport.tiers import Holder, Span
+
+
+class Exchange:
+    """Open while it is entered. Leaves nothing in shared memory behind.
+
+    Args:
+        holder_id: This process, as others call it.
+        node: Where it runs.
+        network: Its place among other nodes; None if there are none.
+
+    Attributes:
+        holder: How others reach it.
+        outbox: Puts tensors into its arena.
+        arena: Its own.
+        network: As given.
+    """
+
+    def __init__(self, holder_id: str, node: str, config: TransportConfig, network: Network | None = None) -> None:
+        self._holder_id = holder_id
+        self._node = node
+        self._config = config
+        self._stack = ExitStack()
+        self._probe_block = 0
+        self.network = network
+
+    def __enter__(self) -> Self:
+        """Makes the arena, and removes those of processes that were killed.
+
+        Raises:
+            TransportError: If there can be none, or other nodes cannot be let in.
+        """
+        config = self._config
+        with ExitStack() as stack:
+            folder = config.arena_folder
+            self.arena = stack.enter_context(Arena(folder, config.arena_bytes or default_size(folder)))
+            self.outbox = Outbox(self.arena, self._inline_limit_bytes())
+            addresses, probe = ("", ""), None
+            if self.network is not None:
+                probe = self._publish_probe()
+                source = ArenaView(folder, self.arena.name)
+                stack.callback(source.close)
+                addresses = serve_tensors(self.network, source, config, stack)
+            self.holder = Holder(self._holder_id, self._node, self.arena.name, *addresses, probe)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def routes(self) -> Routes:
+        """Tiers for one thread, which closes them; close them before the exchange."""
+        folder = self._config.arena_folder
+        own = InPlaceTier(self._holder_id, ArenaView(folder, self.arena.name))
+        wires = () if self.network is None else tuple(wire_tiers(self.network, self._config))
+        return Routes((own, SharedMemoryTier(self._node, folder)), wires)
+
+    def free_all(self) -> None:
+        """Frees all tensors."""
+        self.arena.free_all({self._probe_block})
+
+    def _publish_probe(self) -> Span:
+        """A block that others fetch to measure what that costs."""
+        num_bytes = max(PROBE_BYTES)
+        block = self.arena.allocate(num_bytes)
+        if block is None:
+            size = self.arena.size_bytes
+            raise TransportError(f"the arena of {size} bytes has no room for the {num_bytes} that other nodes measure with")
+        np.frombuffer(block.memory, np.uint8)[:] = 0
+        self.arena.publish(block)
+        self._probe_block = block.block_id
+        return Span(block.block_id, block.offset, num_bytes)
+
+    def _inline_limit_bytes(self) -> int:
+        if self._config.inline_limit_bytes is not None:
+            return self._config.inline_limit_bytes
+        view = ArenaView(self._config.arena_folder, self.arena.name)
+        try:
+            return measure_inline_limit(self.arena, view)
+        finally:
+            view.close()

@@ -1,0 +1,50 @@
+"""The tier within one process: a replica reads what it has put into its own arena itself. Nothing moves."""
+
+from collections.abc import Sequence
+
+from dyorc.transport.arena_views import ArenaView
+from dyorc.transport.tiers import Holder, Span
+
+
+class InPlaceTier:
+    """Reads this process's own tensors.
+
+    Args:
+        holder_id: This process.
+        view: Of its own arena: a program may write to its inputs, which must not reach what others read.
+    """
+
+    name = "in_place"
+
+    def __init__(self, holder_id: str, view: ArenaView) -> None:
+        self._holder_id = holder_id
+        self._view = view
+
+    def reaches(self, holder: Holder) -> bool:
+        """Only ourselves."""
+        return holder.holder_id == self._holder_id
+
+    def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
+        """The bytes where they lie."""
+        read = self._view.writable if is_writable else self._view.read_only
+        return read(span.block, span.offset, span.num_bytes)
+
+    def is_intact(self, holder: Holder, block: int) -> bool:
+        """Whether a block is still what it was."""
+        return self._view.is_intact(block)
+
+    def restore(self, holder: Holder, span: Span) -> None:
+        """Undoes what a program wrote to a writable view."""
+        self._view.restore(span.offset, span.num_bytes)
+
+    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+        """Copies bytes."""
+        for span, buffer in zip(spans, into, strict=True):
+            buffer[:] = self.view(holder, span, False)
+
+    def forget(self, holder_id: str) -> None:
+        """We are not gone."""
+
+    def close(self) -> None:
+        """Drops the view."""
+        self._view.close()

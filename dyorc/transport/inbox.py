@@ -1,0 +1,248 @@
+"""What a process reads: columns whose tensors came along as frames, lie in an arena of this node, or on another node.
+
+The rule is at most one copy, and none where a view will do:
+
+    frames, or one piece that this node holds      one array, where the bytes lie
+    several pieces that this node holds            a list of arrays, where the bytes lie; the program's batch is the one copy
+    pieces from other nodes                        fetched into one buffer, with what this node holds, as one array
+
+What is where the bytes lie may be written to all the same: such views are private to this process (`ArenaView.writable`). If
+columns overlap, only the first one may.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dyorc.arrays import Array
+from dyorc.errors import TensorLostError, TransportError
+from dyorc.tensor import BlockId, DType
+from dyorc.transport.codec import (
+    Column,
+    ColumnHeader,
+    Frame,
+    Rows,
+    StoredColumn,
+    StoredRows,
+    check_stored,
+    decode_column,
+    decode_stored,
+    num_frames,
+)
+from dyorc.transport.routes import Routes
+from dyorc.transport.staging import Fetch
+from dyorc.transport.tiers import Holder, Span, ViewTier
+
+
+class InputsLostError(TensorLostError):
+    """Tensors of a message cannot be had; `blocks` says which."""
+
+    def __init__(self, blocks: Sequence[BlockId], reason: str) -> None:
+        super().__init__(f"tensors in {len(blocks)} blocks cannot be had: {reason}")
+        self.blocks = tuple(blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Viewed:
+    """A span that was read where it lies."""
+
+    tier: ViewTier
+    holder: Holder
+    span: Span
+    is_writable: bool
+
+
+class Inbox:
+    """Reads the columns of a message. What it gives is valid until `done`.
+
+    Args:
+        landing: Gives a buffer for a column's bytes from other nodes: (number of the column, bytes).
+        staged: Gives the bytes of a span that was fetched before, if it was (`Staging.take`). With a third argument it fetches
+            them, to be kept: of a tensor of which a batch needs a part, the next one is likely to need another.
+        is_writing: Whether what it gives may be written to, where that costs no copy.
+
+    Attributes:
+        num_copied_bytes: Bytes copied so far, from other nodes or together with such.
+        num_viewed_bytes: Bytes read where they lie.
+    """
+
+    def __init__(
+        self,
+        routes: Routes,
+        landing: Callable[[int, int], memoryview] = lambda at, num_bytes: memoryview(bytearray(num_bytes)),
+        staged: Callable[[Holder, Span, Fetch | None], memoryview | None] = lambda holder, span, fetch: None,
+        is_writing: bool = True,
+    ) -> None:
+        self._is_writing = is_writing
+        self._routes = routes
+        self._landing = landing
+        self._staged = staged
+        self._viewed: list[_Viewed] = []
+        self.num_copied_bytes = 0
+        self.num_viewed_bytes = 0
+
+    def read(self, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[Holder]) -> list[Rows]:
+        """The arrays of all columns.
+
+        Raises:
+            InputsLostError: If a holder is gone or does not have a tensor any more.
+            TransportError: If frames are missing, left over, or of another length than their header says.
+        """
+        num_expected = sum(num_frames(header) for header in headers)
+        if num_expected != len(frames):
+            raise TransportError(f"a message announces {num_expected} frames and has {len(frames)}")
+        columns: list[Rows] = []
+        at = 0
+        for number, header in enumerate(headers):
+            end = at + num_frames(header)
+            if isinstance(header, Column):
+                columns.append(decode_column(header, frames[at:end]))
+            else:
+                columns.append(self._read_stored(number, header, frames[at:end], holders))
+            at = end
+        return columns
+
+    def check(self) -> None:
+        """Says whether everything that was viewed is still what it was.
+
+        Raises:
+            InputsLostError: If a block was taken away meanwhile, so that what was computed from it is worth nothing.
+        """
+        for viewed in self._viewed:
+            if not viewed.tier.is_intact(viewed.holder, viewed.span.block):
+                raise InputsLostError([(viewed.holder.holder_id, viewed.span.block)], "it was released while it was read")
+
+    def done(self) -> None:
+        """What was read is not needed any more; what was written to it is undone."""
+        for viewed in self._viewed:
+            if viewed.is_writable:
+                viewed.tier.restore(viewed.holder, viewed.span)
+        self._viewed.clear()
+
+    def _read_stored(self, number: int, header: StoredColumn, frames: Sequence[Frame], holders: Sequence[Holder]) -> Rows:
+        parts, dtype = header.parts, header.dtype
+        if not parts or any(isinstance(part, StoredRows) and not 0 <= part.holder < len(holders) for part in parts):
+            raise TransportError(f"a column of {len(parts)} parts points beyond {len(holders)} holders")
+        for part in parts:
+            if isinstance(part, StoredRows):
+                check_stored(dtype, part)
+            elif part.dtype is not dtype:
+                raise TransportError(f"a column of {dtype} has a part of {part.dtype}")
+        is_alone = len(parts) == 1
+        places = [self._view(holders[p.holder], p, is_alone) if isinstance(p, StoredRows) else None for p in parts]
+        if any(place is None and isinstance(part, StoredRows) for part, place in zip(parts, places, strict=True)):
+            whole = _as_whole(header)
+            landing, places = self._land(number, parts, places, holders, whole is not None)
+            if whole is not None:
+                return decode_stored(dtype, whole, landing)
+        rows: list[Array] = []
+        frame = 0
+        for part, place in zip(parts, places, strict=True):
+            if isinstance(part, Column):
+                rows.extend(_each(decode_column(part, frames[frame : frame + len(part.shapes)])))
+                frame += len(part.shapes)
+            else:
+                assert place is not None
+                decoded = decode_stored(dtype, part, place)
+                if is_alone:
+                    return decoded
+                rows.extend(_each(decoded))
+        return rows
+
+    def _land(
+        self,
+        number: int,
+        parts: Sequence[Column | StoredRows],
+        places: Sequence[memoryview | None],
+        holders: Sequence[Holder],
+        is_whole: bool,
+    ) -> tuple[memoryview, list[memoryview | None]]:
+        """Fetches the parts that are on other nodes; if `is_whole`, brings all parts together, one behind the other.
+
+        Returns:
+            The buffer, and each part's place.
+        """
+        is_here = [place is not None or isinstance(part, Column) for part, place in zip(parts, places, strict=True)]
+        lengths = [
+            part.num_rows * part.num_bytes if isinstance(part, StoredRows) and (is_whole or not here) else 0
+            for part, here in zip(parts, is_here, strict=True)
+        ]
+        try:
+            landing = self._landing(number, sum(lengths))
+        except (MemoryError, OverflowError, ValueError) as error:  # the latter if no machine could have it
+            raise TransportError(f"no memory for a column of {sum(lengths)} bytes") from error
+        wanted: dict[int, tuple[list[Span], list[memoryview]]] = {}
+        landed: list[memoryview | None] = []
+        at = 0
+        for part, place, length in zip(parts, places, lengths, strict=True):
+            into = landing[at : at + length]
+            at += length
+            if isinstance(part, Column) or (place is not None and not is_whole):
+                landed.append(place)
+                continue
+            landed.append(into)
+            if place is not None:
+                into[:] = place
+            else:
+                spans, buffers = wanted.setdefault(part.holder, ([], []))
+                spans.append(_span(part))
+                buffers.append(into)
+        for holder, (spans, buffers) in wanted.items():
+            self._fetch(holders[holder], spans, buffers)
+        self.num_copied_bytes += sum(lengths)
+        return landing, landed
+
+    def _view(self, holder: Holder, part: StoredRows, is_alone: bool) -> memoryview | None:
+        """Bytes of this node, where they lie; None if they are on another, and have not been fetched."""
+        span = _span(part)
+        tier = self._routes.viewer(holder)
+        try:
+            if tier is None:
+                staged = self._staged(holder, span, None if part.strides is None else self._routes.fetch)
+                return None if staged is None else staged.toreadonly()  # the next batch may need them, too
+            is_writable = is_alone and self._is_writing and not self._is_taken(holder, span)
+            view = tier.view(holder, span, is_writable)
+        except TensorLostError as error:
+            raise InputsLostError([(holder.holder_id, span.block)], str(error)) from error
+        self._viewed.append(_Viewed(tier, holder, span, is_writable))
+        self.num_viewed_bytes += span.num_bytes
+        return view
+
+    def _is_taken(self, holder: Holder, span: Span) -> bool:
+        """Whether a span overlaps another that may be written to, as where a tensor is two inputs of one call."""
+        return any(
+            viewed.is_writable
+            and (viewed.holder.holder_id, viewed.span.block) == (holder.holder_id, span.block)
+            and max(viewed.span.offset, span.offset)
+            < min(viewed.span.offset + viewed.span.num_bytes, span.offset + span.num_bytes)
+            for viewed in self._viewed
+        )
+
+    def _fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+        try:
+            self._routes.fetch(holder, spans, into)
+        except TensorLostError as error:
+            raise InputsLostError([(holder.holder_id, span.block) for span in spans], str(error)) from error
+
+
+def _as_whole(header: StoredColumn) -> StoredRows | None:
+    """A column's parts as one piece, if they are alike."""
+    first = header.parts[0]
+    parts = [part for part in header.parts if isinstance(part, StoredRows) and part.strides is None]
+    if header.dtype is DType.BYTES or len(parts) != len(header.parts) or not isinstance(first, StoredRows):
+        return None
+    if any((part.shape, part.num_bytes) != (first.shape, first.num_bytes) for part in parts):
+        return None
+    num_rows = sum(part.num_rows for part in parts)
+    return StoredRows(0, 0, 0, first.num_bytes, first.shape, num_rows, math.prod(first.shape))
+
+
+def _each(rows: Rows) -> Sequence[Array]:
+    """The arrays of a column one by one; iterating over a stack of tensors of rank 0 would give numbers."""
+    return [rows[at, ...] for at in range(len(rows))] if isinstance(rows, np.ndarray) else rows
+
+
+def _span(part: StoredRows) -> Span:
+    return Span(part.block, part.offset, part.num_rows * part.num_bytes)

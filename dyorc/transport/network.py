@@ -1,0 +1,84 @@
+"""What a process needs to talk to other nodes, and the wire tiers made of it."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dyorc.config import TransportConfig
+from dyorc.errors import TransportError
+from dyorc.transport.tiers import Source, Tier
+from dyorc.transport.zmq_security import ClusterKeys
+from dyorc.transport.zmq_tensors import ZmqTensorServer, ZmqTier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """What the processes of a cluster know each other by. Made at its start-up, and handed to each.
+
+    Attributes:
+        keys: For ZeroMQ.
+        token: For gRPC.
+    """
+
+    keys: ClusterKeys
+    token: str = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> "Secrets":
+        """New ones."""
+        return cls(keys=ClusterKeys.generate(), token=secrets.token_hex(32))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A process's place in a cluster of several nodes.
+
+    Attributes:
+        host: This node's address, as other nodes reach it.
+        secrets: The cluster's.
+    """
+
+    host: str
+    secrets: Secrets
+
+
+def serve_tensors(network: Network, source: Source, config: TransportConfig, stack: ExitStack) -> tuple[str, str]:
+    """Lets other nodes read a process's arena until `stack` is closed.
+
+    Returns:
+        Where they find it, by ZeroMQ and by gRPC; the latter is empty if it is not switched on.
+
+    Raises:
+        TransportError: If an address cannot be listened on.
+    """
+    zmq_address = stack.enter_context(ZmqTensorServer(source, network.host, config, network.secrets.keys)).address
+    if not config.grpc:
+        return zmq_address, ""
+    from dyorc.transport.grpc_tensors import GrpcTensorServer  # takes a while to import
+
+    tls = None
+    if config.grpc_certificate_file:
+        tls = (_read(config.grpc_certificate_file), _read(config.grpc_key_file))
+    server = GrpcTensorServer(
+        source, network.host, config, network.secrets.token, tls=tls, allow_insecure=config.grpc_allow_insecure
+    )
+    return zmq_address, stack.enter_context(server).address
+
+
+def wire_tiers(network: Network, config: TransportConfig) -> Iterator[Tier]:
+    """The tiers to other nodes, for one thread."""
+    yield ZmqTier(config, network.secrets.keys)
+    if config.grpc:
+        from dyorc.transport.grpc_tensors import GrpcTier
+
+        roots = _read(config.grpc_roots_file) if config.grpc_roots_file else None
+        yield GrpcTier(config, network.secrets.token, roots, allow_insecure=config.grpc_allow_insecure)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise TransportError(f"{path!r} cannot be read: {error}") from error

@@ -1,0 +1,231 @@
+"""What a process hands out: small tensors as frames, large ones as blocks of its arena.
+
+A column becomes one block, its calls one behind the other, so that a batch of the same calls in the same order reads it as one
+array. Publishing is the one copy that a tensor needs within a node.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from dyorc.arrays import Array, dtype_of
+from dyorc.errors import TransportError
+from dyorc.tensor import DType
+from dyorc.transport.arena import Arena, Block
+from dyorc.transport.codec import ColumnHeader, Frame, Rows, StoredColumn, StoredRows, encode_bytes, encode_column
+
+_ALIGNMENT = 64
+"""Of the tensors within a block, where they differ in shape."""
+
+
+class NoRoomError(Exception):
+    """The arena is full at the moment. Nothing was stored."""
+
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__(f"no room for {num_bytes} bytes")
+        self.num_bytes = num_bytes
+
+
+class Outbox:
+    """Writes columns.
+
+    Args:
+        arena: This process's own.
+        inline_limit_bytes: Tensors up to this size become frames.
+
+    Attributes:
+        num_copied_bytes: Bytes copied into the arena so far.
+    """
+
+    def __init__(self, arena: Arena, inline_limit_bytes: int) -> None:
+        self._arena = arena
+        self._reserved: dict[int, Block] = {}
+        self.inline_limit_bytes = inline_limit_bytes
+        self.num_copied_bytes = 0
+
+    def write(self, columns: Sequence[Rows]) -> tuple[tuple[ColumnHeader, ...], list[Frame]]:
+        """Headers and frames of all columns of a batch.
+
+        Raises:
+            NoRoomError: If the arena has no room now; nothing stays stored.
+            TransportError: If a column is larger than the arena will ever hold, or mixes types.
+        """
+        are_small = [self._is_small(rows) for rows in columns]
+        if all(are_small):
+            return self._write(columns, are_small, [])
+        with self._all_or_none() as blocks:
+            return self._write(columns, are_small, blocks)
+
+    def _write(
+        self, columns: Sequence[Rows], are_small: Sequence[bool], blocks: list[Block]
+    ) -> tuple[tuple[ColumnHeader, ...], list[Frame]]:
+        headers: list[ColumnHeader] = []
+        frames: list[Frame] = []
+        for rows, is_small in zip(columns, are_small, strict=True):
+            if is_small:
+                header, parts = encode_column(rows)
+                frames.extend(parts)
+            else:
+                header = self._store(rows, blocks)
+            headers.append(header)
+        return tuple(headers), frames
+
+    def reserve(self, num_bytes: int) -> memoryview | None:
+        """Memory for a result that is going to be written; None if it is small, or there is no room.
+
+        An array that fills it is handed out as it is. What is not handed out stays until `drop_reserved`.
+        """
+        if num_bytes <= self.inline_limit_bytes:
+            return None
+        block = self._arena.allocate(num_bytes)
+        if block is None:
+            return None
+        self._reserved[_address_of(np.frombuffer(block.memory, np.uint8))] = block
+        return block.memory
+
+    def drop_reserved(self) -> None:
+        """Frees what was reserved and not handed out."""
+        for block in self._reserved.values():
+            self._arena.free(block.block_id)
+        self._reserved.clear()
+
+    def take_back(self, headers: Sequence[ColumnHeader]) -> None:
+        """Frees what `write` has stored. Nobody may have been told of it."""
+        for header in headers:
+            for part in header.parts if isinstance(header, StoredColumn) else ():
+                if isinstance(part, StoredRows):
+                    self._arena.free(part.block)
+
+    def store(self, array: Array) -> StoredRows:
+        """Puts one tensor into the arena.
+
+        Raises:
+            NoRoomError: If there is no room now.
+            TransportError: If there never will be.
+        """
+        with self._all_or_none() as blocks:
+            part = self._store([array], blocks).parts[0]
+        assert isinstance(part, StoredRows)
+        return part
+
+    @contextmanager
+    def _all_or_none(self) -> Generator[list[Block], None, None]:
+        """Frees the blocks that are put into the list if something is raised; those reserved are reserved again."""
+        blocks: list[Block] = []
+        reserved = dict(self._reserved)
+        try:
+            yield blocks
+        except BaseException:
+            self._reserved = reserved  # what was written there is still to be handed out
+            for block in blocks:
+                self._arena.free(block.block_id)
+            raise
+
+    def _is_small(self, rows: Rows) -> bool:
+        limit = self.inline_limit_bytes
+        if isinstance(rows, np.ndarray):
+            if rows.dtype != object:
+                return rows.nbytes <= limit * max(1, len(rows))
+            rows = [rows[at, ...] for at in range(len(rows))]
+        return all(num_bytes_of(row) <= limit for row in rows)
+
+    def _store(self, rows: Rows, blocks: list[Block]) -> StoredColumn:
+        """Puts a column into a block, which is added to `blocks`."""
+        dtype = dtype_of(rows if isinstance(rows, np.ndarray) else rows[0])
+        if dtype is DType.BYTES:
+            return self._store_texts(rows, blocks)
+        shapes = {row.shape for row in rows}
+        if len(shapes) == 1:
+            return self._store_alike(rows, dtype, blocks)
+        if any(row.dtype != rows[0].dtype for row in rows):
+            raise TransportError(f"a column mixes {rows[0].dtype} with other types")
+        offsets, end = _offsets([row.nbytes for row in rows])
+        block = self._allocate(end, blocks)
+        memory = np.frombuffer(block.memory, np.uint8)
+        for row, at in zip(rows, offsets, strict=True):
+            np.copyto(memory[at : at + row.nbytes].view(row.dtype).reshape(row.shape), row)
+        places = [(at, int(row.nbytes), row.shape, int(row.size)) for row, at in zip(rows, offsets, strict=True)]
+        return self._publish(dtype, block, end, places)
+
+    def _store_alike(self, rows: Rows, dtype: DType, blocks: list[Block]) -> StoredColumn:
+        """Calls of one shape: no gap between them, so that they can be read as one array."""
+        first = rows[0]
+        if any(row.dtype != first.dtype for row in rows):
+            raise TransportError(f"a column mixes {first.dtype} with other types")
+        num_rows, num_bytes = len(rows), int(first.nbytes)
+        block = self._take_reserved(rows)
+        if block is None:
+            block = self._allocate(num_rows * num_bytes, blocks)
+            place = np.frombuffer(block.memory, first.dtype).reshape(num_rows, *first.shape)
+            if isinstance(rows, np.ndarray):
+                np.copyto(place, rows)
+            else:
+                for at, row in enumerate(rows):
+                    np.copyto(place[at, ...], row)
+            self.num_copied_bytes += num_rows * num_bytes
+        self._arena.publish(block)
+        part = StoredRows(0, block.block_id, block.offset, num_bytes, first.shape, num_rows, int(first.size))
+        return StoredColumn(dtype, (part,))
+
+    def _take_reserved(self, rows: Rows) -> Block | None:
+        """The block that an array fills already, if it was made by `reserve`."""
+        if not self._reserved or not isinstance(rows, np.ndarray) or not rows.flags.c_contiguous:
+            return None
+        address = _address_of(rows)
+        block = self._reserved.get(address)
+        if block is None or block.num_bytes != rows.nbytes:
+            return None
+        return self._reserved.pop(address)
+
+    def _store_texts(self, rows: Rows, blocks: list[Block]) -> StoredColumn:
+        arrays = [rows[at, ...] for at in range(len(rows))] if isinstance(rows, np.ndarray) else rows
+        encoded = [encode_bytes(row) for row in arrays]
+        offsets, end = _offsets([len(raw) for raw in encoded])
+        block = self._allocate(end, blocks)
+        for raw, at in zip(encoded, offsets, strict=True):
+            block.memory[at : at + len(raw)] = raw
+        places = [(at, len(raw), row.shape, row.size) for row, raw, at in zip(arrays, encoded, offsets, strict=True)]
+        return self._publish(DType.BYTES, block, end, places)
+
+    def _publish(
+        self, dtype: DType, block: Block, num_bytes: int, places: Sequence[tuple[int, int, tuple[int, ...], int]]
+    ) -> StoredColumn:
+        """Publishes calls that differ in shape or length: each at its place (offset, bytes, shape, elements) in the block."""
+        self._arena.publish(block)
+        self.num_copied_bytes += num_bytes
+        return StoredColumn(
+            dtype,
+            tuple(StoredRows(0, block.block_id, block.offset + at, length, shape, 1, size) for at, length, shape, size in places),
+        )
+
+    def _allocate(self, num_bytes: int, blocks: list[Block]) -> Block:
+        if num_bytes > self._arena.max_block_bytes:
+            raise TransportError(
+                f"a tensor of a whole batch has {num_bytes} bytes, the arena holds {self._arena.max_block_bytes}; "
+                f"raise DYORC_TRANSPORT__ARENA_BYTES or lower the program's max_batch_size"
+            )
+        block = self._arena.allocate(num_bytes)
+        if block is None:
+            raise NoRoomError(num_bytes)
+        blocks.append(block)
+        return block
+
+
+def num_bytes_of(array: Array) -> int:
+    """Bytes of a tensor as it travels; about, for BYTES."""
+    return array.nbytes if array.dtype != object else sum(4 + len(item) for item in array.reshape(-1).tolist())
+
+
+def _address_of(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _offsets(lengths: Sequence[int]) -> tuple[list[int], int]:
+    """Where tensors of these lengths lie within a block, and how long it is."""
+    offsets: list[int] = []
+    end = 0
+    for length in lengths:
+        offsets.append(end)
+        end += -(-length // _ALIGNMENT) * _ALIGNMENT
+    return offsets, end

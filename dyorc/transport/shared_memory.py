@@ -1,0 +1,76 @@
+"""The tier within one node: the arena of another process is mapped into this one, and its tensors are read where they lie."""
+
+from collections.abc import Sequence
+
+from dyorc.transport.arena_views import ArenaView
+from dyorc.transport.tiers import Holder, Span
+
+
+class SharedMemoryTier:
+    """Reads the tensors of other processes on this node.
+
+    Args:
+        node: This node.
+        folder: Where its processes share memory.
+    """
+
+    name = "shared_memory"
+
+    def __init__(self, node: str, folder: str) -> None:
+        self._node = node
+        self._folder = folder
+        self._views: dict[str, tuple[str, ArenaView]] = {}
+
+    def reaches(self, holder: Holder) -> bool:
+        """All processes of this node that have an arena."""
+        return holder.node == self._node and bool(holder.arena)
+
+    def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
+        """The bytes where they lie.
+
+        Raises:
+            TensorLostError: If the holder's arena is gone, or the block.
+            TransportError: If the span is not within the block.
+        """
+        view = self._open(holder)
+        read = view.writable if is_writable else view.read_only
+        return read(span.block, span.offset, span.num_bytes)
+
+    def is_intact(self, holder: Holder, block: int) -> bool:
+        """Whether a block is still what it was."""
+        view = self._opened(holder)
+        return view is not None and view.is_intact(block)
+
+    def restore(self, holder: Holder, span: Span) -> None:
+        """Undoes what a program wrote to a writable view."""
+        view = self._opened(holder)
+        if view is not None:  # else the holder was forgotten meanwhile, and what was written goes with the mapping
+            view.restore(span.offset, span.num_bytes)
+
+    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+        """Copies bytes."""
+        for span, buffer in zip(spans, into, strict=True):
+            buffer[:] = self.view(holder, span, False)
+
+    def forget(self, holder_id: str) -> None:
+        """Unmaps a holder's arena; its memory is free once nobody maps it."""
+        _, view = self._views.pop(holder_id, ("", None))
+        if view is not None:
+            view.close()
+
+    def close(self) -> None:
+        """Unmaps everything."""
+        for holder_id in list(self._views):
+            self.forget(holder_id)
+
+    def _opened(self, holder: Holder) -> ArenaView | None:
+        name, view = self._views.get(holder.holder_id, ("", None))
+        return view if name == holder.arena else None
+
+    def _open(self, holder: Holder) -> ArenaView:
+        view = self._opened(holder)
+        if view is None:
+            self.forget(holder.holder_id)  # it has started again, with another arena
+            view = ArenaView(self._folder, holder.arena)
+            self._views[holder.holder_id] = (holder.arena, view)
+        return view

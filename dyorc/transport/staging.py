@@ -1,0 +1,185 @@
+"""Tensors of other nodes, fetched ahead of the batches that need them.
+
+The orchestrator knows which node a queued call will run on before a replica is free for it. It says so at once, and the bytes
+travel while the call waits in the queue and while the batch before it runs. A thread of its own fetches, which the orchestrator
+tells by a link of its own, since the worker's thread is busy; the worker asks for what has come.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TypeAlias
+
+import structlog
+
+from dyorc.errors import TransportError
+from dyorc.tensor import BlockId
+from dyorc.transport.routes import Routes
+from dyorc.transport.tiers import Holder, Span
+
+_log = structlog.get_logger("dyorc.transport")
+
+
+class _State(Enum):
+    QUEUED = auto()
+    FETCHING = auto()
+    HERE = auto()
+    GONE = auto()
+    """It could not be fetched, or nobody needs it any more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Staged:
+    holder: Holder
+    span: Span
+    state: _State = _State.QUEUED
+    memory: memoryview = field(default_factory=lambda: memoryview(b""))
+
+    def part(self, span: Span) -> memoryview:
+        """The bytes of a span within it."""
+        at = span.offset - self.span.offset
+        return self.memory[at : at + span.num_bytes].toreadonly()
+
+
+Fetch: TypeAlias = Callable[[Holder, Sequence[Span], Sequence[memoryview]], None]
+"""Copies bytes from another node, as `Routes.fetch`."""
+
+
+class Staging:
+    """What was fetched, is being fetched, and is to be fetched. Two threads: `fetch_next` is for the one that fetches ahead,
+    `take` for the one that runs batches.
+
+    Args:
+        routes: Used by the thread that fetches ahead only.
+        limit_bytes: What is more than that is not kept.
+    """
+
+    def __init__(self, routes: Routes, limit_bytes: int) -> None:
+        self._routes = routes
+        self._limit_bytes = limit_bytes
+        self._num_bytes = 0
+        self._changed = threading.Condition()
+        self._queue: deque[_Staged] = deque()
+        self._by_block: dict[BlockId, list[_Staged]] = {}
+
+    def add(self, holder: Holder, spans: Sequence[Span]) -> None:
+        """Queues spans that are not known yet, as far as there is room."""
+        with self._changed:
+            for span in spans:
+                if self._find(holder, span) is None and (staged := self._note(holder, span)) is not None:
+                    self._queue.append(staged)
+
+    def fetch_next(self) -> bool:
+        """Fetches one of those that are queued; False if none is."""
+        with self._changed:
+            while self._queue and self._queue[0].state is not _State.QUEUED:
+                self._queue.popleft()
+            if not self._queue:
+                return False
+            staged = self._queue.popleft()
+            staged.state = _State.FETCHING
+        try:
+            self._bring(staged, self._routes.fetch)
+        except TransportError as error:  # the worker will try itself, and say so
+            _log.warning("staging_failed", holder=staged.holder.holder_id, error=str(error))
+        return True
+
+    def take(self, holder: Holder, span: Span, fetch: Fetch | None = None) -> memoryview | None:
+        """The bytes of a span, not to be written; waits if they are on their way.
+
+        Args:
+            fetch: Fetches what is not here, to be kept for others: they are likely to need it, too.
+
+        Returns:
+            None if they are not here, and are not fetched or there is no room to keep them.
+
+        Raises:
+            TransportError: As `fetch`.
+        """
+        with self._changed:
+            staged = self._find(holder, span)
+            if staged is None and fetch is not None:
+                staged = self._note(holder, span)
+            if staged is None:
+                return None
+            if staged.state is not _State.QUEUED:
+                self._changed.wait_for(lambda: staged.state is not _State.FETCHING)
+                return staged.part(span) if staged.state is _State.HERE else None
+            if fetch is None:
+                self._remove(staged)  # others are before it; whoever needs it now fetches it now
+                return None
+            staged.state = _State.FETCHING
+        self._bring(staged, fetch)
+        return staged.part(span)
+
+    def _find(self, holder: Holder, span: Span) -> _Staged | None:
+        """What covers a span. (A holder that has started again, with another arena, is another one.)"""
+        for staged in self._by_block.get((holder.holder_id, span.block), ()):
+            at = span.offset - staged.span.offset
+            if staged.holder == holder and at >= 0 and at + span.num_bytes <= staged.span.num_bytes:
+                return staged
+        return None
+
+    def _note(self, holder: Holder, span: Span) -> _Staged | None:
+        """Takes down that a span is to be fetched; None if there is no room for it."""
+        if self._num_bytes + span.num_bytes > self._limit_bytes:
+            return None
+        self._num_bytes += span.num_bytes
+        staged = _Staged(holder, span)
+        self._by_block.setdefault((holder.holder_id, span.block), []).append(staged)
+        return staged
+
+    def _bring(self, staged: _Staged, fetch: Fetch) -> None:
+        memory = memoryview(bytearray(staged.span.num_bytes))
+        try:
+            fetch(staged.holder, (staged.span,), (memory,))
+        except BaseException:
+            with self._changed:
+                self._remove(staged)
+            raise
+        with self._changed:
+            staged.memory = memory
+            if staged.state is _State.FETCHING:  # else it was dropped meanwhile, and serves who waits for it only
+                staged.state = _State.HERE
+            self._changed.notify_all()
+
+    def drop(self, blocks: tuple[BlockId, ...]) -> None:
+        """Nobody needs anything of these blocks any more."""
+        with self._changed:
+            for block in blocks:
+                for staged in list(self._by_block.get(block, ())):
+                    self._remove(staged)
+
+    def clear(self) -> None:
+        """Nobody needs anything any more: another orchestrator has taken over. By either thread."""
+        with self._changed:
+            blocks = tuple(self._by_block)
+        self.drop(blocks)
+
+    def forget(self, holder_id: str) -> None:
+        """A holder is gone. What has come from it stays right until it is dropped, but is needed no more: its names are void."""
+        with self._changed:
+            gone = [block for block in self._by_block if block[0] == holder_id]
+        self.drop(tuple(gone))
+        self._routes.forget(holder_id)
+
+    @property
+    def num_bytes(self) -> int:
+        """What is held, and on its way."""
+        with self._changed:
+            return self._num_bytes
+
+    def _remove(self, staged: _Staged) -> None:
+        block = (staged.holder.holder_id, staged.span.block)
+        spans = self._by_block.get(block)
+        if spans is None or staged not in spans:
+            return
+        spans.remove(staged)
+        if not spans:
+            del self._by_block[block]
+        staged.state = _State.GONE
+        staged.memory = memoryview(b"")
+        self._num_bytes -= staged.span.num_bytes
+        self._changed.notify_all()

@@ -1,0 +1,136 @@
+"""The contract of the tiers: ways in which a tensor's bytes come from the process that holds them to one that needs them.
+
+Each tier is a file beside this one. A tensor's bytes lie in a block of its holder's arena (`arena`), which nobody but the holder
+writes, and which keeps them until the engine says that nobody needs them any more. So a tier only ever reads, from any number of
+processes at once, and may read again if it failed half-way.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from dyorc.errors import TransportError
+
+MAX_COUNT = 2**63 - 1
+"""Greatest number on any wire."""
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes that lie together within one block.
+
+    Attributes:
+        block: Number of the block, never used again by its holder.
+        offset: Where they begin, counted from the start of the holder's arena file.
+        num_bytes: How many they are.
+    """
+
+    block: int
+    offset: int
+    num_bytes: int
+
+
+class Holder(msgspec.Struct, frozen=True, array_like=True):
+    """A process that holds tensors, and how to reach it.
+
+    Attributes:
+        holder_id: Its name; a replica's is its replica id.
+        node: Where it runs. Processes of one node share memory.
+        arena: File name of its arena in that node's shared memory.
+        zmq_address: Where its `ZmqTensorServer` listens, e.g. ``tcp://10.0.0.7:4711``; empty if it has none.
+        grpc_address: Where its `GrpcTensorServer` listens, e.g. ``10.0.0.7:4712``; empty if it has none.
+        probe: Bytes of its arena that anybody may fetch to measure how long that takes; None if no other node can fetch any.
+    """
+
+    holder_id: str
+    node: str
+    arena: str
+    zmq_address: str = ""
+    grpc_address: str = ""
+    probe: Span | None = None
+
+
+class Tier(Protocol):
+    """One way to read other processes' tensors. Blocking; each thread has its own."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    def reaches(self, holder: Holder) -> bool:
+        """Whether this way leads to a holder at all."""
+        ...
+
+    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+        """Copies the bytes of `spans` into buffers of the same lengths.
+
+        Raises:
+            TensorLostError: If the holder does not have a block (any more), or is not there: nothing came for `timeout_s`.
+            TransportError: If what came makes no sense.
+        """
+        ...
+
+    def forget(self, holder_id: str) -> None:
+        """A holder is gone: drops what is kept open for it."""
+        ...
+
+    def close(self) -> None:
+        """Drops everything."""
+        ...
+
+
+class ViewTier(Tier, Protocol):
+    """A tier that can also show the bytes where they lie, without a copy."""
+
+    def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
+        """The bytes of a span; a writable view is private to this process, and nobody else sees what is written.
+
+        Raises:
+            TensorLostError: If the holder does not have the block (any more), or is gone.
+            TransportError: If the span is not within the block.
+        """
+        ...
+
+    def is_intact(self, holder: Holder, block: int) -> bool:
+        """Whether a block that was viewed is still what it was."""
+        ...
+
+    def restore(self, holder: Holder, span: Span) -> None:
+        """After a writable view was used: makes sure that the next one shows what the holder has there."""
+        ...
+
+
+class Source(Protocol):
+    """Where a server reads: the arena of its process. Called by the server's threads."""
+
+    def read_only(self, block_id: int, offset: int, num_bytes: int) -> memoryview:
+        """Bytes of a block, as they lie there.
+
+        Raises:
+            TensorLostError: If the block is not there (any more).
+            TransportError: If the bytes are not all within the block.
+        """
+        ...
+
+    def is_intact(self, block_id: int) -> bool:
+        """Whether the block is still there, so that what was read from it so far is right."""
+        ...
+
+
+def check_buffers(spans: Sequence[Span], into: Sequence[memoryview]) -> list[memoryview]:
+    """The buffers as plain bytes.
+
+    Raises:
+        TransportError: If they do not fit the spans, or cannot be written to.
+    """
+    if len(spans) != len(into):
+        raise TransportError(f"{len(spans)} spans are to come into {len(into)} buffers")
+    for span, buffer in zip(spans, into, strict=True):
+        if not (0 <= span.block <= MAX_COUNT and 0 <= span.offset <= MAX_COUNT):
+            raise TransportError(f"there is no block {span.block}, or nothing at its offset {span.offset}")
+        if buffer.nbytes != span.num_bytes or buffer.readonly or not buffer.c_contiguous:
+            kind = "read-only " * buffer.readonly + "scattered " * (not buffer.c_contiguous)
+            raise TransportError(f"{span.num_bytes} bytes of block {span.block} are to come into {buffer.nbytes} {kind}bytes")
+    # A cast of no bytes fails for shapes like (0, 3)
+    return [buffer.cast("B") if buffer.nbytes else memoryview(bytearray()) for buffer in into]

@@ -1,0 +1,132 @@
+"""The tensor path in one process: a producer, the orchestrator and a consumer, each with its own arena.
+
+Between them goes what would go over a socket: bytes that share no memory.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dyorc.config import TransportConfig
+from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.tensor import TensorRef, blocks_of
+from dyorc.transport.arena_views import ArenaView
+from dyorc.transport.codec import Frame, Rows
+from dyorc.transport.exchange import Exchange
+from dyorc.transport.inbox import Inbox
+from dyorc.transport.messages import BatchReply, BatchRequest, decode, encode
+from dyorc.transport.tiers import Holder, Span
+
+NODE, FAR = "here", "there"
+ARENA_BYTES = 4 * 2**20
+
+Call = tuple[TensorRef, ...]
+
+
+def over_the_wire(frames: Sequence[Frame]) -> list[Frame]:
+    """What a socket gives for frames: the same bytes, in memory that belongs to who received them."""
+    return [memoryview(bytearray(frame)) for frame in frames]
+
+
+def exchange(
+    folder: str, holder_id: str, node: str = NODE, *, inline_limit_bytes: int = 0, arena_bytes: int = ARENA_BYTES
+) -> Exchange:
+    """A process's end of the tensor path, to be entered."""
+    config = TransportConfig(arena_folder=folder, arena_bytes=arena_bytes, inline_limit_bytes=inline_limit_bytes)
+    return Exchange(holder_id, node, config)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPath:
+    """Three processes, as far as their memory is concerned."""
+
+    producer: Exchange
+    orchestrator: Exchange
+    consumer: Exchange
+    tensors: Tensors
+    inbox: Inbox
+
+    def limit(self, inline_limit_bytes: int) -> None:
+        """Up to which size tensors ride along from here on."""
+        for end in (self.producer, self.orchestrator, self.consumer):
+            end.outbox.inline_limit_bytes = inline_limit_bytes
+        self.tensors.inline_limit_bytes = inline_limit_bytes
+
+    def publish(self, columns: Sequence[Rows]) -> list[Call]:
+        """What the orchestrator knows of a batch's outputs, call by call."""
+        headers, frames = self.producer.outbox.write(columns)
+        reply = decode(encode(BatchReply(self.producer.holder.holder_id, 1, headers, 0.0)))
+        assert isinstance(reply, BatchReply)
+        return self.tensors.refs(reply.replica_id, reply.columns, over_the_wire(frames))
+
+    def request(self, calls: Sequence[Call]) -> tuple[BatchRequest, list[Frame]]:
+        """The batch of these calls, as the consumer receives it."""
+        headers, frames, holders = self.tensors.pack(calls)
+        request = decode(encode(BatchRequest(1, tuple(headers), (), holders)))
+        assert isinstance(request, BatchRequest)
+        return request, over_the_wire(frames)
+
+    def deliver(self, calls: Sequence[Call]) -> list[Rows]:
+        """The columns of these calls, as the consumer reads them. Valid until `inbox.done`."""
+        request, frames = self.request(calls)
+        return self.inbox.read(request.columns, frames, request.holders)
+
+    def release(self, calls: Sequence[Call]) -> None:
+        """Nobody needs these tensors any more."""
+        blocks = sorted(set(blocks_of(tensor for call in calls for tensor in call)))
+        for block in self.tensors.free(blocks).get(self.producer.holder.holder_id, []):
+            assert self.producer.arena.free(block)
+
+    def check_empty(self) -> None:
+        """Nothing is left in any arena."""
+        left = {end.holder.holder_id: end.arena.num_blocks for end in (self.producer, self.orchestrator, self.consumer)}
+        assert not any(left.values()), f"blocks are left over: {left}"
+
+
+@contextlib.contextmanager
+def tensor_path(folder: str, *, inline_limit_bytes: int = 0, arena_bytes: int = ARENA_BYTES) -> Iterator[TensorPath]:
+    """A producer, the orchestrator and a consumer on one node. Everything is stored unless told otherwise."""
+    with contextlib.ExitStack() as stack:
+        producer, orchestrator, consumer = (
+            stack.enter_context(exchange(folder, name, inline_limit_bytes=inline_limit_bytes, arena_bytes=arena_bytes))
+            for name in ("producer", OWN, "consumer")
+        )
+        tensors = Tensors(orchestrator)
+        tensors.open()
+        for end in (producer, consumer):
+            tensors.join(end.holder)
+        yield TensorPath(producer, orchestrator, consumer, tensors, Inbox(consumer.routes()))
+
+
+class CopyingTier:
+    """Stands for a wire: leads to holders of another node, and can only copy.
+
+    Attributes:
+        num_fetches: How often it was asked.
+    """
+
+    name = "copying"
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.num_fetches = 0
+
+    def reaches(self, holder: Holder) -> bool:
+        """Holders of the other node."""
+        return holder.node == FAR
+
+    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+        """Copies bytes out of the arena's file."""
+        self.num_fetches += 1
+        view = ArenaView(self._folder, holder.arena)
+        try:
+            for span, buffer in zip(spans, into, strict=True):
+                buffer[:] = view.read_only(span.block, span.offset, span.num_bytes)
+        finally:
+            view.close()
+
+    def forget(self, holder_id: str) -> None:
+        """Nothing is kept open."""
+
+    def close(self) -> None:
+        """Nothing is kept open."""

@@ -1,0 +1,1 @@
+"""Fuzzing, with one target for Hypothesis and Atheris."""

@@ -1,0 +1,161 @@
+"""What is fuzzed: whatever a peer may send, taken in as the orchestrator and a replica do.
+
+`Target.take` is one function for Hypothesis (`tests/property/test_stored_columns.py`) and for Atheris (`fuzz_messages.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dyorc.arrays import Array
+from dyorc.errors import TransportError
+from dyorc.tensor import DType
+from dyorc.transport.codec import Column, ColumnHeader, Frame, Rows, StoredColumn, StoredRows
+from dyorc.transport.inbox import Inbox
+from dyorc.transport.messages import (
+    BatchFailure,
+    BatchReply,
+    BatchRequest,
+    Forget,
+    Hello,
+    InputsLost,
+    Loading,
+    Message,
+    Release,
+    Stage,
+    Unstage,
+    Welcome,
+    decode,
+    encode,
+)
+from dyorc.transport.routes import Routes
+from dyorc.transport.tiers import Holder, Span
+from tests.exchanges import TensorPath
+
+_ALIGNMENT = 64
+"""A block whose tensors differ in length is a multiple of this."""
+
+MAX_ROWS = 2**17
+"""Far more calls than a batch has; what a message makes of itself beyond that would be an attack on memory."""
+
+
+class Target:
+    """Takes anything in. Holds one block of numbers and one of texts that messages may point to.
+
+    Raises:
+        AssertionError: If a message made somebody read what is not his.
+    """
+
+    def __init__(self, path: TensorPath) -> None:
+        self._path = path
+        self._routes: Routes = path.consumer.routes()
+        numbers = np.arange(96, dtype=np.float32).reshape(4, 24)
+        texts = [np.array([b"some", b"", b"text"], object), np.array([b"more"], object)]
+        self.columns, _ = path.producer.outbox.write([numbers, texts])
+        self.blocks = [part for header in self.columns if isinstance(header, StoredColumn) for part in header.parts]
+        self._spans = list(map(_whole_block, self.columns))
+
+    @property
+    def producer(self) -> Holder:
+        """Who holds the blocks."""
+        return self._path.producer.holder
+
+    def take(self, header: bytes, frames: Sequence[bytes], is_refusal_a_failure: bool = False) -> None:
+        """Reads a message and all that it points to. Nothing but `TransportError` may come of it, or not even that."""
+        try:
+            message = decode(header)
+            decode(encode(message))
+            if isinstance(message, BatchRequest):
+                self._as_replica(message, frames)
+            elif isinstance(message, BatchReply):
+                self._as_orchestrator(message, frames)
+        except TransportError:
+            if is_refusal_a_failure:
+                raise
+
+    def _as_replica(self, message: BatchRequest, frames: Sequence[bytes]) -> None:
+        inbox = Inbox(self._routes)
+        buffers: list[Frame] = [memoryview(bytearray(frame)) for frame in frames]
+        try:
+            columns = inbox.read(message.columns, buffers, message.holders)
+            self._check_bounds(columns, buffers, message.holders)
+            inbox.check()
+        finally:
+            inbox.done()
+
+    def _as_orchestrator(self, message: BatchReply, frames: Sequence[bytes]) -> None:
+        """Also has another replica read what this one claims to have given."""
+        calls = self._path.tensors.refs("producer", message.columns, frames)
+        assert len(calls) <= MAX_ROWS
+        if calls:
+            headers, parts, holders = self._path.tensors.pack(calls)
+            encode(BatchRequest(1, tuple(headers), (), holders))
+            self._as_replica(BatchRequest(1, tuple(headers), (), holders), [bytes(part) for part in parts])
+
+    def _check_bounds(self, columns: Sequence[Rows], frames: Sequence[Frame], holders: Sequence[Holder]) -> None:
+        """All that a program would see lies within the frames or within a block."""
+        ranges = [_bounds(np.frombuffer(frame, np.uint8)) for frame in frames]
+        for holder in holders:
+            if holder.arena == self._path.producer.arena.name:  # by whatever name; nothing is published in the others
+                ranges += self._block_bounds(holder)
+        for array in _arrays(columns):
+            if array.size and array.dtype != object:
+                first, end = _bounds(array)
+                assert any(low <= first and end <= high for low, high in ranges), "read beyond what was sent"
+
+    def _block_bounds(self, holder: Holder) -> Iterator[tuple[int, int]]:
+        """Where the blocks lie in memory, in both mappings."""
+        tier = self._routes.viewer(holder)
+        if tier is None:
+            return
+        for span in self._spans:
+            for is_writable in (False, True):
+                yield _bounds(np.frombuffer(tier.view(holder, span, is_writable), np.uint8))
+
+    def seeds(self) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Messages of every kind that make sense, with their frames."""
+        holder = self._path.producer.holder
+        small = Column(DType.FP32, ((2,),), 1)
+        texts = Column(DType.BYTES, ((1,),))
+        numbers, frames = self.blocks[0], [b"\0" * 8, b"\1\0\0\0x"]
+        assert isinstance(numbers, StoredRows)
+        row = StoredRows(0, numbers.block, numbers.offset, numbers.num_bytes, (24,), 1, 24)
+        view = StoredRows(0, row.block, row.offset, row.num_bytes, (5, 2), 1, 24, 22, (-4, 1))
+        mixed = StoredColumn(DType.FP32, (row, small, view))
+        messages: list[tuple[Message, list[bytes]]] = [
+            (Hello("producer", "program", 1, holder), []),
+            (Loading("producer", "program"), []),
+            (BatchRequest(1, (*self.columns, small, texts), (1, 2.0, "text", True), (holder,)), frames),
+            (BatchRequest(1, (mixed,), (), (holder,)), frames[:1]),
+            (BatchReply("producer", 1, (small, texts), 0.1), frames),
+            (BatchReply("producer", 1, self.columns[:1], 0.1), []),
+            (BatchReply("producer", 1, self.columns[1:], 0.1), []),
+            (BatchFailure("producer", 1, "ValueError", "bad", "line 1", True), []),
+            (InputsLost("producer", 1, (("producer", 1),), "gone"), []),
+            (Welcome(), []),
+            (Release((1, 2)), []),
+            (Forget("producer"), []),
+            (Stage(holder, (Span(1, 4096, 64),)), []),
+            (Unstage((("producer", 1),)), []),
+        ]
+        for message, parts in messages:
+            yield encode(message), parts
+
+
+def _arrays(columns: Sequence[Rows]) -> Iterator[Array]:
+    for rows in columns:
+        yield from [rows] if isinstance(rows, np.ndarray) else rows
+
+
+def _whole_block(header: ColumnHeader) -> Span:
+    """All of the block that a column lies in, with the gaps between its tensors."""
+    assert isinstance(header, StoredColumn)
+    parts = [part for part in header.parts if isinstance(part, StoredRows)]
+    first, last = parts[0], parts[-1]
+    length = last.offset - first.offset + last.num_rows * last.num_bytes
+    return Span(first.block, first.offset, -(-length // _ALIGNMENT) * _ALIGNMENT)
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return int(low), int(high)

@@ -1,0 +1,1 @@
+"""References to tensors, without replicas."""

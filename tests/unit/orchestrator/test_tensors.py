@@ -1,0 +1,262 @@
+"""The orchestrator's references: where inputs are put, what a batch's message says, and that no block is left over."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from dyorc.arrays import Array, same_array
+from dyorc.errors import CapacityError, InvalidInputError, TransportError
+from dyorc.orchestrator.tensors import OWN, Body, Tensors
+from dyorc.tensor import DType, TensorRef
+from dyorc.transport.codec import MAX_ROWS, Column, StoredColumn, StoredRows
+from dyorc.transport.exchange import Exchange
+from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.messages import BatchRequest, encode
+from dyorc.transport.tiers import Holder
+from tests.exchanges import ARENA_BYTES, NODE, TensorPath, exchange, tensor_path
+
+LIMIT = 64
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Exchange]:
+    """The orchestrator's end of the path."""
+    with exchange(str(tmp_path), OWN, inline_limit_bytes=LIMIT) as opened:
+        yield opened
+
+
+@pytest.fixture
+def tensors(own: Exchange) -> Tensors:
+    """References to what lies there."""
+    opened = Tensors(own)
+    opened.open()
+    return opened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[TensorPath]:
+    """Everything is stored."""
+    with tensor_path(str(tmp_path)) as opened:
+        yield opened
+
+
+def body_with(tensors: Tensors, array: Array, lead: int) -> tuple[Body, Array]:
+    """A body of `lead` bytes and an array, which is seen where it lies there."""
+    body = tensors.body(lead + array.nbytes, lead)
+    body.memory[lead:] = array.tobytes()
+    return body, np.frombuffer(body.memory[lead:], array.dtype).reshape(array.shape)
+
+
+# Bodies
+
+
+@pytest.mark.parametrize("lead", [0, 1, 7, 63, 64, 65, 1000])
+def test_a_large_input_stays_where_the_body_was_received(own: Exchange, tensors: Tensors, lead: int) -> None:
+    sent = np.arange(100, dtype=np.float64)
+    body, array = body_with(tensors, sent, lead)
+    assert array.ctypes.data % 64 == 0
+    (tensor,) = tensors.keep_all([array], body)
+    assert (tensor.holder, tensor.block, tensor.node) == (OWN, body.block.block_id, NODE)
+    assert own.outbox.num_copied_bytes == 0
+    tensors.drop(body)
+    assert own.arena.num_blocks == 1, "a tensor lies in it"
+    assert same_array(tensors.read([tensor])[0], sent)
+    assert tensors.free([(OWN, tensor.block)]) == {}
+    assert own.arena.num_blocks == 0
+
+
+def test_an_input_that_is_not_aligned_or_not_together_is_copied(own: Exchange, tensors: Tensors) -> None:
+    sent = np.arange(200, dtype=np.float64)
+    for lead, step in ((4, 1), (0, 2)):
+        body = tensors.body(lead + sent.nbytes, 0)
+        body.memory[lead:] = sent.tobytes()
+        array = np.frombuffer(body.memory[lead:], np.float64)[::step]
+        (tensor,) = tensors.keep_all([array], body)
+        assert not body.is_used
+        tensors.drop(body)
+        assert same_array(tensors.read([tensor])[0], sent[::step])
+        tensors.free([(tensor.holder, tensor.block)])
+    assert own.arena.num_blocks == 0
+
+
+def test_an_array_outside_of_the_body_is_copied(own: Exchange, tensors: Tensors) -> None:
+    body = tensors.body(100, 0)
+    for array in (np.arange(200.0), np.frombuffer(own.arena.allocate(2000).memory, np.float64)):  # pyright: ignore
+        (tensor,) = tensors.keep_all([array], body)
+        assert tensor.block != body.block.block_id
+        assert same_array(tensors.read([tensor])[0], array)
+
+
+def test_small_inputs_ride_along_and_outlive_the_body(own: Exchange, tensors: Tensors) -> None:
+    sent = np.arange(LIMIT // 8, dtype=np.int64)
+    body, array = body_with(tensors, sent, 3)
+    (tensor,) = tensors.keep_all([array], body)
+    assert tensor.block == 0
+    body.memory[:] = b"\xff" * len(body.memory)
+    tensors.drop(body)
+    assert same_array(tensors.read([tensor])[0], sent)
+    assert own.arena.num_blocks == 0
+
+
+def test_texts_are_stored_or_ride_along_by_their_length(own: Exchange, tensors: Tensors) -> None:
+    short, long = np.array([b"a", b""], object), np.array([b"b" * LIMIT, b"\xff\x00"], object)
+    refs = tensors.keep_all([short, long])
+    assert [bool(tensor.block) for tensor in refs] == [False, True]
+    for before, after in zip((short, long), tensors.read(refs), strict=True):
+        assert same_array(before, after)
+
+
+def test_an_empty_body(own: Exchange, tensors: Tensors) -> None:
+    body = tensors.body(0, 0)
+    assert body.offset_of(np.zeros(3)) is None
+    tensors.drop(body)
+    assert own.arena.num_blocks == 0
+
+
+# All or none
+
+
+@pytest.mark.parametrize("is_in_body", [False, True])
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (np.zeros(ARENA_BYTES // 10), CapacityError),
+        (np.zeros(ARENA_BYTES), TransportError),
+        (np.zeros(100, np.complex128), InvalidInputError),
+        (np.array(["text" * LIMIT], object), TransportError),
+    ],
+    ids=["no room", "too large", "no type", "no bytes"],
+)
+def test_a_request_whose_inputs_cannot_all_be_kept_keeps_none(
+    own: Exchange, tensors: Tensors, is_in_body: bool, bad: Array, error: type[Exception]
+) -> None:
+    block = own.arena.allocate(own.arena.max_block_bytes - ARENA_BYTES // 2)
+    assert block is not None
+    body, array = body_with(tensors, np.arange(1000.0), 1)
+    with pytest.raises(error):
+        tensors.keep_all([np.arange(100.0), array, bad], body if is_in_body else None)
+    assert own.arena.num_blocks == 2
+    tensors.drop(body)
+    assert own.arena.num_blocks == 1
+
+
+def test_a_body_without_room_is_a_matter_of_capacity(own: Exchange, tensors: Tensors) -> None:
+    with pytest.raises(CapacityError, match=f"no room for the request's {ARENA_BYTES} bytes"):
+        tensors.body(ARENA_BYTES, 0)
+    assert own.arena.num_blocks == 0
+
+
+def test_free_tells_whose_blocks_the_others_are(tensors: Tensors) -> None:
+    kept = tensors.keep(np.arange(100.0))
+    assert tensors.free([("a", 1), (OWN, kept.block), ("b", 2), ("a", 3)]) == {"a": [1, 3], "b": [2]}
+    with pytest.raises(InputsLostError):
+        tensors.read([kept])
+
+
+# Batches
+
+
+def huge(holder: str, row: int, num_bytes: int = 8 * 2**20, block: int = 7) -> TensorRef:
+    """A tensor that is claimed to lie behind others of its length."""
+    shape = (num_bytes // 4,)
+    return TensorRef(
+        dtype=DType.FP32, shape=shape, num_bytes=num_bytes, node=NODE, holder=holder, block=block, offset=row * num_bytes
+    )
+
+
+def test_neighbours_become_one_piece_and_the_message_stays_small(tensors: Tensors) -> None:
+    tensors.join(Holder("a", NODE, "arena-a"))
+    headers, frames, holders = tensors.pack([(huge("a", row),) for row in range(32)])
+    (column,) = headers
+    assert isinstance(column, StoredColumn)
+    (part,) = column.parts
+    assert isinstance(part, StoredRows)
+    assert (part.num_rows, part.num_items, part.shape) == (32, 2**21, (2**21,))
+    assert (frames, [holder.holder_id for holder in holders]) == ([], ["a"])
+    assert len(encode(BatchRequest(1, tuple(headers), (), holders))) < 200
+
+
+def test_the_message_of_a_batch_from_everywhere_stays_small(tensors: Tensors) -> None:
+    """The worst that 32 calls can be: no two neighbours, and each seen through a view."""
+    for name in "abcd":
+        tensors.join(Holder(name, NODE, f"arena-{name}"))
+    operands = [(huge("abcd"[row % 4], row).view((slice(None, None, 2),)),) for row in range(32)]
+    headers, frames, holders = tensors.pack(operands)
+    assert (len(headers[0].parts), frames, len(holders)) == (32, [], 4)  # pyright: ignore[reportAttributeAccessIssue]
+    assert len(encode(BatchRequest(1, tuple(headers), (), holders))) < 10_000
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        huge("a", 2),
+        huge("a", 1, block=8),
+        huge("b", 1),
+        msgspec.structs.replace(huge("a", 1), shape=(2**20, 2)),
+        huge("a", 1).view((slice(0, 4),)),
+    ],
+    ids=["gap", "other block", "other holder", "other shape", "view"],
+)
+def test_what_only_looks_like_a_neighbour_is_a_piece_of_its_own(tensors: Tensors, second: TensorRef) -> None:
+    for name in "ab":
+        tensors.join(Holder(name, NODE, f"arena-{name}"))
+    headers, _, _ = tensors.pack([(huge("a", 0),), (second,)])
+    assert len(headers[0].parts) == 2  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_holder_that_left_is_named(path: TensorPath) -> None:
+    calls = path.publish([np.arange(2000.0).reshape(2, 1000)])
+    path.tensors.leave("producer")
+    for act in (lambda: path.tensors.pack(calls), lambda: path.tensors.read(calls[0])):
+        with pytest.raises(InputsLostError, match="'producer' is gone") as caught:
+            act()
+        assert caught.value.blocks == (("producer", calls[0][0].block),)
+    path.tensors.leave("producer")
+
+
+def test_a_block_that_was_released_is_named(path: TensorPath) -> None:
+    calls = path.publish([np.arange(2000.0).reshape(2, 1000)])
+    path.release(calls)
+    with pytest.raises(InputsLostError) as caught:
+        path.tensors.read(calls[0])
+    assert caught.value.blocks == (("producer", calls[0][0].block),)
+
+
+# What replicas claim
+
+whole = StoredRows(0, 1, 4096, 8, (2,), 1, 2)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        (StoredColumn(DType.FP32, (msgspec.structs.replace(whole, strides=(1,)),)),),
+        (StoredColumn(DType.FP32, (msgspec.structs.replace(whole, block=0),)),),
+        (StoredColumn(DType.FP32, (msgspec.structs.replace(whole, offset=-1),)),),
+        (StoredColumn(DType.FP32, (msgspec.structs.replace(whole, offset=2**63),)),),
+        (StoredColumn(DType.FP32, (msgspec.structs.replace(whole, shape=(3,)),)),),
+        (StoredColumn(DType.FP64, (whole,)),),
+        (StoredColumn(DType.FP32, (msgspec.structs.replace(whole, num_rows=0),)),),
+        (StoredColumn(DType.FP32, (StoredRows(0, 1, 4096, 0, (0,), MAX_ROWS, 0),) * 2),),
+        (StoredColumn(DType.FP32, (whole,)), StoredColumn(DType.FP32, (whole, whole))),
+        (StoredColumn(DType.FP32, (whole, Column(DType.FP32, ()))),),
+    ],
+)
+def test_claims_that_make_no_sense_are_refused(tensors: Tensors, columns: tuple[StoredColumn, ...]) -> None:
+    tensors.join(Holder("a", NODE, "arena-a"))
+    with pytest.raises(TransportError):
+        tensors.refs("a", columns, [])
+
+
+def test_a_replica_that_is_not_known_is_refused(tensors: Tensors) -> None:
+    with pytest.raises(TransportError, match="'nobody', which is not known"):
+        tensors.refs("nobody", [StoredColumn(DType.FP32, (whole,))], [])
+
+
+def test_what_rides_along_cannot_be_written_to(path: TensorPath) -> None:
+    path.limit(2**20)
+    ((tensor,), _) = path.publish([np.zeros((2, 3))])
+    assert not tensor.data.flags.writeable

@@ -1,0 +1,1 @@
+"""What runs batches, one class at a time."""

@@ -1,0 +1,167 @@
+"""Large tensors whose every byte is foretold: what comes out of these workflows follows from a seed and a length.
+
+A request has a seed of its own, so bytes of another request, of another call or of no call at all never pass for the right ones.
+"""
+
+import zlib
+from typing import Any, TypedDict
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+from numpy.typing import NDArray
+
+import dyorc
+
+MAX_WORDS = 2**20
+"""Of a tensor: 4 MiB."""
+
+_MAX_ROUNDS = 3
+_ODD = np.uint32(2654435761)
+_NOISE: NDArray[np.uint32] = np.random.default_rng(7).integers(0, 2**32, MAX_WORDS, np.uint32)
+
+Array = NDArray[Any]
+Words = Int32[np.ndarray, "n"]
+Seed = Int64[np.ndarray, ""]
+BatchedWords = Int32[np.ndarray, "batch n"]
+Seeds = Int64[np.ndarray, "batch"]
+
+
+class Mixed(TypedDict):
+    """What `mix` gives; `level` says whether to go on."""
+
+    words: BatchedWords
+    level: Seeds
+
+
+class Found(TypedDict):
+    """What `check` gives: whether every byte was right, the CRC-32 of all of them, and how many calls were in the batch."""
+
+    is_right: Bool[np.ndarray, "batch"]
+    checksum: Seeds
+    num_calls: Seeds
+
+
+class Verdict(TypedDict):
+    """`Found` of a request."""
+
+    is_right: Bool[np.ndarray, ""]
+    checksum: Seed
+    num_calls: Seed
+
+
+def made_words(seed: int, num_words: int) -> Array:
+    """The first tensor."""
+    words = _NOISE[:num_words] * np.uint32((2 * seed + 1) % 2**32)
+    words ^= np.uint32(seed * 40503 % 2**32)
+    return words.view(np.int32)
+
+
+def mixed_words(words: Array, other: Array, seed: int) -> Array:
+    """What `mix` makes of two tensors."""
+    given, turned = words.view(np.uint32), other.view(np.uint32)
+    mixed = given * _ODD
+    mixed += np.uint32(seed % 2**32)
+    mixed ^= turned >> np.uint32(15)
+    return mixed.view(np.int32)
+
+
+def expected_words(seed: int, num_words: int) -> Array:
+    """What `checked`, `made` and `sent` have to come to."""
+    words = made_words(seed, num_words)
+    for _ in range(_MAX_ROUNDS):
+        words = mixed_words(words, words, seed)
+        if not goes_on(words[0]):
+            break
+    return words
+
+
+def expected_pair(seed: int, num_words: int) -> Array:
+    """What `paired` has to come to."""
+    return mixed_words(made_words(seed, num_words), made_words(seed + 1, num_words), seed)
+
+
+def goes_on(level: Any) -> bool:
+    """Whether there is another round."""
+    return bool(level & 1)
+
+
+def checksum(words: Array) -> int:
+    """Over all bytes."""
+    return zlib.crc32(np.ascontiguousarray(words).view(np.uint8).data)
+
+
+@dyorc.program(max_batch_size=4, num_replicas=2)
+def make(seed: Seeds, num_words: int) -> BatchedWords:
+    """A tensor for each seed."""
+    return np.stack([made_words(int(one), num_words) for one in seed])
+
+
+@dyorc.program(max_batch_size=4, num_replicas=2)
+def mix(words: BatchedWords, other: BatchedWords, seed: Seeds) -> Mixed:
+    """Changes its first input in place and gives it back; or makes new tensors. The numbers are the same."""
+    given, turned = words.view(np.uint32), other.view(np.uint32)
+    if int(seed[0]) % 4 == 0:
+        mixed = np.stack([mixed_words(*row) for row in zip(words, other, seed.tolist(), strict=True)])
+    else:
+        given *= _ODD
+        given += (seed % 2**32).astype(np.uint32)[:, None]
+        given ^= turned >> np.uint32(15)
+        mixed = words
+    return {"words": mixed, "level": mixed[:, 0].astype(np.int64)}
+
+
+def _found(words: Array, expected: list[Array]) -> Any:
+    is_right = [np.array_equal(row, right) for row, right in zip(words, expected, strict=True)]
+    sums = np.array([checksum(row) for row in words], np.int64)
+    return {"is_right": np.array(is_right), "checksum": sums, "num_calls": np.full(len(words), len(words), np.int64)}
+
+
+@dyorc.program(max_batch_size=4, num_replicas=2)
+def check(words: BatchedWords, seed: Seeds, is_pair: bool) -> Found:
+    """Computes again what must have come."""
+    expected = expected_pair if is_pair else expected_words
+    return _found(words, [expected(one, words.shape[1]) for one in seed.tolist()])
+
+
+@dyorc.workflow
+async def checked(seed: Seed, num_words: int) -> Verdict:
+    """One to three rounds, decided by what rides along."""
+    words = make(seed, num_words)
+    for _ in range(_MAX_ROUNDS):
+        mixed = mix(words, words, seed)
+        words = mixed["words"]
+        if not await dyorc.when(mixed["level"], goes_on):
+            break
+    found = check(words, seed, False)
+    return {"is_right": found["is_right"], "checksum": found["checksum"], "num_calls": found["num_calls"]}
+
+
+@dyorc.workflow
+async def made(seed: Seed, num_words: int) -> Words:
+    """Answers with the tensor itself; a view of it decides."""
+    words = make(seed, num_words)
+    for _ in range(_MAX_ROUNDS):
+        words = mix(words, words, seed)["words"]
+        if not await dyorc.when(words[0], goes_on):
+            break
+    return words
+
+
+@dyorc.workflow
+async def sent(words: Words, seed: Seed) -> Verdict:
+    """`checked`, but the client has made the tensor."""
+    for _ in range(_MAX_ROUNDS):
+        mixed = mix(words, words, seed)
+        words = mixed["words"]
+        if not await dyorc.when(mixed["level"], goes_on):
+            break
+    found = check(words, seed, False)
+    return {"is_right": found["is_right"], "checksum": found["checksum"], "num_calls": found["num_calls"]}
+
+
+@dyorc.workflow
+async def paired(seed: Seed, next_seed: Seed, num_words: int) -> Verdict:
+    """Two tensors, often of two replicas, come together."""
+    words = mix(make(seed, num_words), make(next_seed, num_words), seed)["words"]
+    found = check(words, seed, True)
+    return {"is_right": found["is_right"], "checksum": found["checksum"], "num_calls": found["num_calls"]}

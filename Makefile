@@ -3,6 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+TRITONCLIENT := .venv-tritonclient
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
@@ -10,7 +11,7 @@ ROUTER := examples/router/weights/smalltalk.safetensors
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-guarded demo-ocr demo-router test test-quick lint format
-.PHONY: bench-overhead bench-engine bench-guarded bench-soak clean
+.PHONY: bench-overhead bench-engine bench-guarded bench-transport bench-chain bench-soak chaos clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -27,7 +28,7 @@ demo-ocr: $(VENV)/.dev ## Serve the OCR workflow and let it read a page
 demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questions (downloads 83 MB)
 	$(BIN)/python examples/router/demo.py
 
-test: $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) ## Run all tests
+test: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) $(GUARDED) $(ROUTER) ## Run all tests
 	$(BIN)/python -m pytest
 
 test-quick: $(VENV)/.dev ## Run the tests that need no server
@@ -52,11 +53,20 @@ bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is 
 bench-guarded: $(GUARDED) ## What guessing ahead saves beside a guard; the last line is JSON
 	$(BIN)/python tests/bench/guarded.py
 
+bench-transport: $(VENV)/.dev ## Each way of moving a tensor beside its peers, with a picture; the last line is JSON
+	$(BIN)/python tests/bench/transport/main.py --picture docs/img/transport.png
+
+bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, beside Ray Serve; the last line is JSON
+	$(BIN)/python tests/bench/chain/main.py
+
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
 	$(BIN)/python -m tests.bench.soak
 
+chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
+	$(BIN)/python -m tests.chaos.storm
+
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) examples/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) examples/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -67,6 +77,12 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.demo
 	$(PIP_INSTALL) --editable '.[demo,ocr,dev]'
+	@touch $@
+
+# Apart, because its versions of libraries are not ours.
+$(TRITONCLIENT)/.made:
+	$(PYTHON) -m venv $(TRITONCLIENT)
+	$(TRITONCLIENT)/bin/pip install --quiet --disable-pip-version-check 'tritonclient[http]==2.*'
 	@touch $@
 
 # Only the package's files are needed, not the libraries that its code would use.

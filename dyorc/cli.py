@@ -45,12 +45,17 @@ def serve(
     targets: Targets,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
+    allow_client_shm: Annotated[
+        bool, typer.Option("--allow-client-shm", help="Let clients of this machine pass tensors in shared memory of theirs.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what replicas do.")] = False,
 ) -> None:
     """Serves workflows over HTTP, with a local Ray for their programs. Stops on Ctrl-C."""
     _set_up_logging(logging.INFO if verbose else logging.WARNING)
     settings = Settings()
     changes = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    if allow_client_shm:
+        changes["allow_client_shm"] = True
     settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
     uvloop.run(_serve(targets, settings))
 

@@ -13,6 +13,8 @@ from starlette.types import Receive, Scope, Send
 from dyorc.config import GatewayConfig
 from dyorc.errors import CapacityError, DyOrcError
 from dyorc.gateway.catalog import Catalog, Model
+from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.client_memory_routes import add_cuda_memory_routes, add_system_memory_routes
 from dyorc.gateway.http_errors import retry_headers, status_of
 from dyorc.gateway.inference import InferenceRoute
 from dyorc.orchestrator.orchestrator import Orchestrator
@@ -30,8 +32,13 @@ class Gateway:
     """
 
     def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
-        self._inference = InferenceRoute(catalog, orchestrator, config)
-        self._control = _control_app(catalog, orchestrator)
+        self._client_memory = ClientMemory(config.allow_client_shm)
+        self._inference = InferenceRoute(catalog, orchestrator, config, self._client_memory)
+        self._control = _control_app(catalog, orchestrator, self._client_memory)
+
+    def close(self) -> None:
+        """Gives back what clients share."""
+        self._client_memory.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -44,16 +51,19 @@ class Gateway:
             await JSONResponse({"error": "Method Not Allowed"}, 405, {"Allow": "POST"})(scope, receive, send)
 
 
-def _control_app(catalog: Catalog, orchestrator: Orchestrator) -> FastAPI:
-    """Metadata and health."""
+def _control_app(catalog: Catalog, orchestrator: Orchestrator, client_memory: ClientMemory) -> FastAPI:
+    """Metadata, health, and what clients share."""
     status = orchestrator.status
     app = FastAPI(title="DyOrc", version=package_version("dyorc"), redoc_url=None)
     _add_error_handlers(app)
+    add_system_memory_routes(app, client_memory)
+    add_cuda_memory_routes(app, client_memory)
+    extensions = ["binary_tensor_data", *(["system_shared_memory"] if client_memory.is_allowed else [])]
 
     @app.get("/v2")
     async def server_metadata() -> dict[str, Any]:
         """Name, version and the protocol extensions that the server speaks."""
-        return {"name": "dyorc", "version": package_version("dyorc"), "extensions": ["binary_tensor_data"]}
+        return {"name": "dyorc", "version": package_version("dyorc"), "extensions": extensions}
 
     @app.get("/v2/health/live")
     async def live() -> dict[str, bool]:

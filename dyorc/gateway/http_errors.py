@@ -7,12 +7,14 @@ import orjson
 from dyorc.errors import (
     CapacityError,
     ClientError,
+    ClientMemoryDisabledError,
     DeadlineError,
     DyOrcError,
     PayloadTooLargeError,
     ReplicaLostError,
     RequestCancelledError,
     UnknownModelError,
+    UnknownRegionError,
 )
 
 Header: TypeAlias = tuple[bytes, bytes]
@@ -20,6 +22,8 @@ Header: TypeAlias = tuple[bytes, bytes]
 # The first class that fits counts, so a subclass stands before its parent.
 _STATUS: tuple[tuple[type[DyOrcError], int], ...] = (
     (UnknownModelError, 404),
+    (UnknownRegionError, 404),
+    (ClientMemoryDisabledError, 501),
     (PayloadTooLargeError, 413),
     (ClientError, 400),
     (CapacityError, 503),

@@ -8,9 +8,12 @@ from starlette.types import Receive, Scope, Send
 from dyorc.config import GatewayConfig
 from dyorc.errors import DyOrcError, InvalidInputError, PayloadTooLargeError, RequestCancelledError
 from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.disconnects import DisconnectWatch
 from dyorc.gateway.http_errors import Header, error_body, retry_headers, status_of
-from dyorc.gateway.protocol import decode_request, encode_response
+from dyorc.gateway.protocol import decode_request
+from dyorc.gateway.protocol_outputs import encode_response
+from dyorc.gateway.request_memory import RequestMemory
 from dyorc.orchestrator.orchestrator import Orchestrator
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -25,10 +28,11 @@ _MAX_DRAIN_RATIO = 4
 class InferenceRoute:
     """``POST /v2/models/{model}[/versions/{version}]/infer``."""
 
-    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
+    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig, clients: ClientMemory) -> None:
         self._catalog = catalog
         self._orchestrator = orchestrator
         self._config = config
+        self._clients = clients
         self._watch = DisconnectWatch()
 
     @staticmethod
@@ -68,15 +72,41 @@ class InferenceRoute:
 
     async def _infer(self, scope: Scope, receive: Receive, model_name: str, version: str | None) -> Any:
         json_bytes, announced_bytes = _read_headers(scope)
-        body = await self._read_body(receive, announced_bytes)
+        limit = self._config.max_request_bytes
+        with RequestMemory(self._orchestrator.tensors, self._clients, limit) as memory:
+            room = None
+            if announced_bytes is not None and json_bytes is not None and announced_bytes <= limit:
+                room = memory.room(announced_bytes, json_bytes)
+            if room is None:
+                body = await self._read_body(receive, announced_bytes)
+            else:
+                body = await _read_into(room, receive)
+            return await self._run(body, json_bytes, memory, receive, model_name, version)
+
+    async def _run(
+        self,
+        body: bytes | memoryview,
+        json_bytes: int | None,
+        memory: RequestMemory,
+        receive: Receive,
+        model_name: str,
+        version: str | None,
+    ) -> Any:
         model = self._catalog.model(model_name, version)
-        request = decode_request(body, json_bytes, model)
+        request = decode_request(body, json_bytes, model, memory)
         story: list[dict[str, Any]] | None = [] if request.is_explained else None
         with self._watch.watching(receive) as wait:
-            arrays = await self._orchestrator.infer(
-                model.workflow, request.arrays, request.statics, request.timeout_s, request.priority, story, wait.attach
+            return await self._orchestrator.infer(
+                model.workflow,
+                request.arrays,
+                request.statics,
+                timeout_s=request.timeout_s,
+                priority=request.priority,
+                story=story,
+                started=wait.attach,
+                body=memory.body,
+                take=lambda arrays: encode_response(model, request.request_id, request.outputs, arrays, story),
             )
-        return encode_response(model, request, arrays, story)
 
     async def _read_body(self, receive: Receive, announced_bytes: int | None) -> bytes:
         limit = self._config.max_request_bytes
@@ -97,6 +127,23 @@ class InferenceRoute:
         if num_bytes > limit:
             raise _too_large(num_bytes, limit)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _read_into(memory: memoryview, receive: Receive) -> memoryview:
+    """Reads a body of a known length to where it belongs."""
+    at = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestCancelledError("the client went away while it sent its request")
+        part: bytes = message.get("body", b"")
+        if len(part) > len(memory) - at:
+            raise InvalidInputError(f"the body is longer than the {len(memory)} bytes that Content-Length says")
+        memory[at : at + len(part)] = part
+        at += len(part)
+        if not message.get("more_body", False):
+            break
+    return memory[:at]
 
 
 def _too_large(num_bytes: int, limit: int) -> PayloadTooLargeError:

@@ -24,12 +24,13 @@ class HttpServer:
     """Serves a gateway while it is entered.
 
     Args:
-        gateway: The application.
+        gateway: The application; closed at the end.
         config: Host and port; port 0 takes a free one.
     """
 
     def __init__(self, gateway: Gateway, config: GatewayConfig) -> None:
         self._config = config
+        self._gateway = gateway
         self._server = _Server(
             uvicorn.Config(
                 gateway,
@@ -67,8 +68,11 @@ class HttpServer:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Takes no more requests, and waits for those in flight."""
         self._server.should_exit = True
-        await self._task
-        self._socket.close()
+        try:
+            await self._task
+        finally:
+            self._socket.close()
+            self._gateway.close()
 
     @property
     def url(self) -> str:

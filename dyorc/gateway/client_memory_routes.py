@@ -1,0 +1,102 @@
+"""The routes of the shared memory extensions: system shared memory, and CUDA shared memory, which has none to offer.
+
+Clients such as perf_analyzer unregister all regions of both kinds before they begin, so both must answer.
+"""
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
+
+from dyorc.errors import InvalidInputError, PayloadTooLargeError, RequestCancelledError, UnknownRegionError
+from dyorc.gateway.client_memory import ClientMemory
+
+_SYSTEM = "/v2/systemsharedmemory"
+_CUDA = "/v2/cudasharedmemory"
+_MAX_BODY_BYTES = 64 * 2**10
+
+
+class _Registration(msgspec.Struct):
+    key: str | msgspec.UnsetType = msgspec.UNSET
+    byte_size: int | msgspec.UnsetType = msgspec.UNSET
+    offset: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Registration)
+
+
+def add_system_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
+    """Adds ``/v2/systemsharedmemory[/region/{name}]/(status|register|unregister)``."""
+
+    @app.get(f"{_SYSTEM}/status")
+    @app.get(f"{_SYSTEM}/region/{{name}}/status")
+    async def status(name: str | None = None) -> list[dict[str, Any]]:
+        """The registered regions of clients' memory."""
+        return memory.status(name)
+
+    @app.post(f"{_SYSTEM}/register")
+    @app.post(f"{_SYSTEM}/region/{{name}}/register")
+    async def register(request: Request, name: str | None = None) -> Response:
+        """Makes a part of an object in the client's shared memory known under a name."""
+        memory.check_allowed()
+        if name is None:
+            raise InvalidInputError("'region name' is necessary to register system shared memory region")
+        wanted = await _registration(request)
+        if wanted.key is msgspec.UNSET:
+            raise InvalidInputError("Shared memory register request has no 'key' field")
+        if wanted.byte_size is msgspec.UNSET:
+            raise InvalidInputError("Shared memory register request has no 'byte_size' field")
+        memory.register(name, wanted.key, wanted.offset, wanted.byte_size)
+        return Response()
+
+    @app.post(f"{_SYSTEM}/unregister")
+    @app.post(f"{_SYSTEM}/region/{{name}}/unregister")
+    async def unregister(name: str | None = None) -> Response:
+        """Forgets a region, or all of them."""
+        memory.unregister(name)
+        return Response()
+
+
+def add_cuda_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
+    """Adds ``/v2/cudasharedmemory[/region/{name}]/(status|register|unregister)``. There never is such a region."""
+
+    @app.get(f"{_CUDA}/status")
+    @app.get(f"{_CUDA}/region/{{name}}/status")
+    async def cuda_status(name: str | None = None) -> list[dict[str, Any]]:
+        """No regions."""
+        memory.check_allowed()
+        if name is not None:
+            raise UnknownRegionError(f"Unable to find cuda shared memory region: '{name}'")
+        return []
+
+    @app.post(f"{_CUDA}/register")
+    @app.post(f"{_CUDA}/region/{{name}}/register")
+    async def cuda_register(name: str | None = None) -> Response:
+        """Is not supported."""
+        memory.check_allowed()
+        if name is None:
+            raise InvalidInputError("'region name' is necessary to register cuda shared memory region")
+        raise InvalidInputError(f"failed to register CUDA shared memory region: '{name}', GPUs not supported")
+
+    @app.post(f"{_CUDA}/unregister")
+    @app.post(f"{_CUDA}/region/{{name}}/unregister")
+    async def cuda_unregister(name: str | None = None) -> Response:
+        """Has nothing to forget."""
+        memory.check_allowed()
+        return Response()
+
+
+async def _registration(request: Request) -> _Registration:
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > _MAX_BODY_BYTES:
+                raise PayloadTooLargeError(f"the request's body is longer than {_MAX_BODY_BYTES} bytes")
+    except ClientDisconnect:
+        raise RequestCancelledError("the client went away while it sent its request") from None
+    try:
+        return _decoder.decode(body or b"{}")
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the request's JSON is malformed: {error}") from error

@@ -1,0 +1,108 @@
+"""Where the bytes of one request's tensors are: how inputs get into the arena, and which regions of clients' memory are in use.
+
+Inputs come in three ways: as JSON, as raw bytes behind it, or from a region of client memory. Raw bytes of either kind, if there
+are many, are written to the arena as they come, where programs read them; that is the only copy of them here. (A large request
+that mixes both kinds has room for those in its body only; what comes from client memory then is copied twice.)
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from dyorc.errors import PayloadTooLargeError
+from dyorc.gateway.client_memory import ClientMemory, Span
+from dyorc.orchestrator.tensors import Body, Tensors
+
+_ALIGNMENT = 64
+"""Of each input from client memory."""
+
+
+class RequestMemory:
+    """The memory of one request while it is entered.
+
+    Args:
+        max_bytes: How many bytes may come from client memory.
+
+    Attributes:
+        body: Room in the arena that inputs may lie in, if they are large.
+    """
+
+    def __init__(self, tensors: Tensors, clients: ClientMemory, max_bytes: int) -> None:
+        self._tensors = tensors
+        self._clients = clients
+        self._max_bytes = max_bytes
+        self._spans: list[Span] = []
+        self.body: Body | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Frees the room, unless an input lies in it; then the engine says when."""
+        if self.body is not None:
+            self._tensors.drop(self.body)
+        for span in self._spans:
+            span.region.release()
+
+    def room(self, num_bytes: int, align_at: int = 0) -> memoryview | None:
+        """Room in the arena for `num_bytes` bytes, of which those from `align_at` on are tensors.
+
+        None if tensors of that size ride along, or if the request has its one room already; then ordinary memory will do.
+
+        Raises:
+            CapacityError: If there is none now.
+        """
+        if self.body is not None or num_bytes - align_at <= self._tensors.inline_limit_bytes:
+            return None
+        self.body = self._tensors.body(num_bytes, align_at)
+        return self.body.memory
+
+    def span(self, region: str, offset: int, num_bytes: int) -> Span:
+        """A range of client memory, whose region stays open as long as this request.
+
+        Raises:
+            ClientError: As `ClientMemory.span`.
+        """
+        span = self._clients.span(region, offset, num_bytes)
+        span.region.hold()
+        self._spans.append(span)
+        return span
+
+    def check_allowed(self) -> None:
+        """Does nothing where clients may share memory.
+
+        Raises:
+            ClientMemoryDisabledError: Elsewhere.
+        """
+        self._clients.check_allowed()
+
+    def fetch(self, spans: Sequence[Span], *, is_kept: bool) -> list[memoryview]:
+        """What ranges of client memory hold now, each aligned.
+
+        Args:
+            is_kept: Whether programs can read it as it is, so that large ones belong into the arena.
+
+        Raises:
+            PayloadTooLargeError: If they are too long together.
+            CapacityError: If there is no room in the arena.
+            DyOrcError: As `Region.read_into`.
+        """
+        offsets: list[int] = []
+        end = 0
+        for span in spans:
+            offsets.append(end)
+            end += -(-span.num_bytes // _ALIGNMENT) * _ALIGNMENT
+        num_bytes = sum(span.num_bytes for span in spans)
+        if num_bytes > self._max_bytes:
+            raise PayloadTooLargeError(
+                f"the request's inputs in shared memory have {num_bytes} bytes, the limit is {self._max_bytes}"
+            )
+        memory = self.room(end) if is_kept else None
+        if memory is None:
+            memory = np.empty(end, np.uint8).data
+        found = [memory[at : at + span.num_bytes] for span, at in zip(spans, offsets, strict=True)]
+        for span, part in zip(spans, found, strict=True):
+            span.region.read_into(part, span.offset)
+        return found

@@ -1,0 +1,128 @@
+"""`dyorc serve` on a Ray cluster of two nodes that somebody else runs: real Ray on two network namespaces."""
+
+import json
+import os
+import secrets
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from tests import oip
+from tests.deadlines import wait_until
+from tests.leaks import no_leaks
+from tests.server_process import ServerProcess, target
+from tests.two_hosts import Host, TwoHosts, two_hosts, why_not
+from tests.workflows import far
+
+_RAY = str(Path(sys.executable).with_name("ray"))
+_PORT = 6399  # each host has all ports to itself
+_OBJECT_STORE_BYTES = 100_000_000
+
+
+@pytest.fixture
+def ray_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What every process of the cluster has to find in its environment; gives a folder for the cluster's files."""
+    with tempfile.TemporaryDirectory(prefix="t-", ignore_cleanup_errors=True) as folder:
+        token = Path(folder, "token")
+        with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))  # Ray asks for one where nodes are not on loopback; all need the same
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+        yield Path(folder)
+
+
+@pytest.fixture
+def cluster(ray_environment: Path) -> Iterator[TwoHosts]:
+    """Two hosts with a Ray node on each: `host_a` on the first, where the test runs, and `host_b` on the second."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with no_leaks(), two_hosts() as hosts:
+        address = f"{hosts.first.address}:{_PORT}"
+        _start_ray(
+            hosts.first, "host_a", ray_environment, "--head", f"--port={_PORT}", "--include-dashboard=false",
+            f"--temp-dir={ray_environment / 'ray'}",
+        )  # fmt: skip
+        _start_ray(hosts.second, "host_b", ray_environment, f"--address={address}")
+        with hosts.first.entered():
+            yield hosts
+
+
+def _start_ray(host: Host, resource: str, folder: Path, *options: str) -> None:
+    """Starts a node; returns once it is up. The host ends it: `ray stop` would end every Ray of this machine."""
+    output = folder / f"{resource}.log"
+    resources = json.dumps({resource: 1})
+    command = [_RAY, "start", "--block", f"--node-ip-address={host.address}", "--num-cpus=2", f"--resources={resources}"]
+    with output.open("wb") as file:
+        process = host.start([*command, f"--object-store-memory={_OBJECT_STORE_BYTES}", *options], stdout=file.fileno())
+    try:
+        wait_until(
+            lambda: b"Ray runtime started" in output.read_bytes() or process.poll() is not None, f"Ray starts on {resource}", 60
+        )
+        assert process.poll() is None
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it printed:\n{output.read_text()}") from None
+
+
+def _ask(client: httpx.Client, seed: int) -> oip.Answer:
+    """One request, whose tensor has to be right."""
+    body = oip.json_body({"seed": np.array(seed, np.int64)})
+    answer = oip.read(client.post("/v2/models/carried_far/infer", content=body.content))
+    assert answer.outputs["checksum"] == far.checksum_of(far.words_of(seed))
+    return answer
+
+
+def _replicas(host: Host) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    for pid in host.pids():
+        try:
+            process = psutil.Process(pid)
+            if "ReplicaDeployment" in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_programs_on_two_nodes_hand_tensors_to_each_other_and_one_that_dies_is_replaced(cluster: TwoHosts) -> None:
+    address = cluster.first.address
+    settings = {"DYORC_DEPLOYMENT__RAY_ADDRESS": f"{address}:{_PORT}", "DYORC_LINK__HOST": address}
+    with ServerProcess([target("far", "carried_far")], **settings) as server:
+        ready_s = server.wait_until_ready()
+        (maker,), (reader,) = server.replica_pids("make_there"), server.replica_pids("digest_here")
+        assert maker in cluster.second.pids()
+        assert reader in cluster.first.pids()
+        with server.client() as client:
+            num_before = cluster.second.num_bytes_sent()
+            started_s = time.monotonic()
+            for seed in range(8):
+                answer = _ask(client, seed)
+                assert (answer.outputs["maker"], answer.outputs["reader"]) == (maker, reader)
+            each_s = (time.monotonic() - started_s) / 8
+            num_sent = cluster.second.num_bytes_sent() - num_before
+            os.kill(maker, signal.SIGKILL)
+            killed_s = time.monotonic()
+            answer = _ask(client, 8)
+            replaced_s = time.monotonic() - killed_s
+        (new,) = server.replica_pids("make_there")
+        assert answer.outputs["maker"] == new
+        assert new in cluster.second.pids()
+        stopped_s = server.stop()
+        print(
+            f"\nready after {ready_s:.1f} s, 8 MiB from node to node and back {each_s:.3f} s, "
+            f"answered {replaced_s:.1f} s after its replica died, stopped after {stopped_s:.1f} s"
+        )
+        # An idle replica may fetch a tensor itself just before it is told to do so ahead, and then does both.
+        assert 8 * 8 * far.NUM_WORDS < num_sent < 2 * 8 * 8 * far.NUM_WORDS
+        assert server.process.returncode == 0, server.output
+        assert server.leftovers() == []
+        assert [process.cmdline() for host in cluster.hosts for process in _replicas(host)] == []
+        assert len(cluster.second.pids()) > 0, "the cluster is somebody else's, and stays"

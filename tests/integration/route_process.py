@@ -1,0 +1,51 @@
+"""Says, as JSON, which tiers lead to a holder, what each costs, and which is taken.
+
+``python -m tests.integration.route_process``; standard input has one line, a `Question`.
+"""
+
+import sys
+from typing import Any
+
+import msgspec
+
+from dyorc.config import TransportConfig
+from dyorc.transport.network import Network, Secrets, wire_tiers
+from dyorc.transport.routes import Routes
+from dyorc.transport.tiers import Holder
+from dyorc.transport.zmq_security import ClusterKeys
+from tests.integration.stack import Place
+
+SIZES = (4096, 8 * 2**20)
+"""Bytes for which it says what is taken."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Who asks, and about whom."""
+
+    place: Place
+    holder: Holder
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """For each of `SIZES` the tier that is taken, and `Routes.report`."""
+
+    taken: list[str]
+    report: dict[str, Any]
+
+
+def main() -> None:
+    """Answers one question."""
+    question = msgspec.json.decode(sys.stdin.readline(), type=Question)
+    place = question.place
+    keys = ClusterKeys(place.public_key.encode(), place.secret_key.encode())
+    network = Network(host=place.host, secrets=Secrets(keys=keys, token=place.token))
+    routes = Routes((), tuple(wire_tiers(network, TransportConfig(**place.transport))))
+    try:
+        taken = [routes.wire(question.holder, num_bytes).name for num_bytes in SIZES]
+        print(msgspec.json.encode(Answer(taken, routes.report())).decode())
+    finally:
+        routes.close()
+
+
+if __name__ == "__main__":
+    main()

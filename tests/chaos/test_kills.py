@@ -12,6 +12,8 @@ import httpx
 import numpy as np
 import pytest
 
+from dyorc.config import TransportConfig
+from dyorc.transport.arena_file import sweep
 from tests import oip
 from tests.deadlines import wait_until
 from tests.server_process import ServerProcess
@@ -109,7 +111,7 @@ def test_a_stopped_replica_is_replaced_and_every_request_answers(server: ServerP
     assert seen.failures == []
 
 
-def test_nothing_but_files_remains_when_the_server_itself_is_killed(server: ServerProcess) -> None:
+def test_nothing_but_orphaned_files_remains_when_the_server_itself_is_killed(server: ServerProcess) -> None:
     num_processes = len(server.tree())
     server.process.kill()
     killed_s = time.monotonic()
@@ -117,4 +119,7 @@ def test_nothing_but_files_remains_when_the_server_itself_is_killed(server: Serv
     print(f"\n{num_processes} processes were gone {time.monotonic() - killed_s:.1f} s after SIGKILL")
     left = server.leftovers(timeout_s=1)
     print(f"left behind: {left}")
-    assert [thing for thing in left if not thing.startswith("file ")] == []
+    arenas = [thing for thing in left if thing.startswith("shared memory dyorc-arena-")]
+    assert [thing for thing in left if not thing.startswith("file ") and thing not in arenas] == []
+    removed = sweep(TransportConfig().arena_folder)  # as the next process does that starts
+    assert {f"shared memory {name}" for name in removed} >= set(arenas)

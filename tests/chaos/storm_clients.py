@@ -1,0 +1,203 @@
+"""The load of the storm: clients that send without end, and know of every answer what it must be."""
+
+import random
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import numpy as np
+
+from tests import oip
+from tests.chaos.storm_process import REQUEST_TIMEOUT_S
+from tests.chaos.storm_troupe import Troupe
+from tests.workflows import checksummed
+
+_SIZES = (50_001, 65_536, 131_073, 262_144, 524_289, checksummed.MAX_WORDS)
+"""Words of a tensor: 0.2 to 4 MiB."""
+
+_RETRY_S = 0.02
+_TIMEOUT_S = REQUEST_TIMEOUT_S + 10
+_ALLOWED = (re.compile(r"\bno (room|memory)\b"), re.compile(r"replicas of program '.*' were lost"))
+"""With status 503, what may be said instead of an answer: an arena is full, or three replicas died one after the other."""
+
+
+class _Request:
+    """A request and its answer."""
+
+    def __init__(self, kind: str, seed: int, num_words: int) -> None:
+        self.kind = kind
+        self.seed = seed
+        self.num_words = num_words
+        parameters: dict[str, Any] = {"binary_data_output": True, "num_words": num_words}
+        inputs: dict[str, oip.Array] = {"seed": np.array(seed, np.int64)}
+        if kind == "sent":
+            del parameters["num_words"]
+            inputs = {"words": checksummed.made_words(seed, num_words), **inputs}
+        elif kind == "paired":
+            inputs["next_seed"] = np.array(seed + 1, np.int64)
+        self.body = oip.binary_body(inputs, parameters=parameters)
+
+    def __str__(self) -> str:
+        return f"{self.kind}(seed={self.seed}, num_words={self.num_words})"
+
+    def fault_of(self, response: httpx.Response) -> str:
+        """What is wrong with an answer; empty if nothing is."""
+        outputs = oip.read(response).outputs
+        expect = checksummed.expected_pair if self.kind == "paired" else checksummed.expected_words
+        expected = expect(self.seed, self.num_words)
+        if self.kind == "made":
+            words = outputs["output"]
+            if words.shape != expected.shape:
+                return f"shape {words.shape}, expected {expected.shape}"
+            (wrong,) = np.nonzero(words != expected)
+            if not len(wrong):
+                return ""
+            return f"{len(wrong)} words differ, {wrong[0]} to {wrong[-1]}: {words[wrong[:4]]}, expected {expected[wrong[:4]]}"
+        found = {name: int(value) for name, value in outputs.items()}
+        if found["is_right"] and found["checksum"] == checksummed.checksum(expected):
+            return ""
+        return f"{found}, expected checksum {checksummed.checksum(expected)}"
+
+
+class Load:
+    """Clients that send while it is entered.
+
+    Attributes:
+        num_right: Right answers so far.
+        wrong: All about each wrong answer; nothing may be here.
+        errors: How often something else came, by its text without numbers.
+        violations: Failures of requests that nothing excuses.
+    """
+
+    def __init__(self, troupe: Troupe, num_clients: int, seed: int) -> None:
+        self._troupe = troupe
+        self._changed = threading.Condition()
+        self._is_paused = True
+        self._is_over = False
+        self._num_busy = 0
+        self._num_seeds = 0
+        self._threads = [
+            threading.Thread(target=self._main, args=(random.Random(seed * 1000 + at),), name=f"storm-client-{at}")
+            for at in range(num_clients)
+        ]
+        self.num_right = 0
+        self.num_calls: Counter[int] = Counter()
+        self.wrong: list[str] = []
+        self.errors: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.slowest_s = 0.0
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def resume(self) -> None:
+        """Lets clients send."""
+        with self._changed:
+            self._is_paused = False
+            self._changed.notify_all()
+
+    def pause(self) -> None:
+        """Returns when no request is under way any more."""
+        with self._changed:
+            self._is_paused = True
+            self._changed.wait_for(lambda: self._num_busy == 0)
+
+    def wait_for_answers(self, num: int, timeout_s: float) -> bool:
+        """Waits for `num` more right answers; False if they do not come in time, or a wrong one comes."""
+        with self._changed:
+            wanted = self.num_right + num
+            return self._changed.wait_for(lambda: self.num_right >= wanted or bool(self.wrong), timeout_s) and not self.wrong
+
+    def _main(self, chance: random.Random) -> None:
+        with httpx.Client(base_url=self._troupe.url, timeout=_TIMEOUT_S, trust_env=False) as client:
+            while self._begin():
+                try:
+                    self._send(client, chance)
+                except Exception as error:
+                    self._note(lambda error=error: self.violations.append(f"a client failed: {error!r}"))
+                finally:
+                    self._end()
+
+    def _begin(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or not self._is_paused)
+            if self._is_over:
+                return False
+            self._num_busy += 1
+            return True
+
+    def _end(self) -> None:
+        with self._changed:
+            self._num_busy -= 1
+            self._changed.notify_all()
+
+    def _note(self, change: Callable[[], object]) -> None:
+        with self._changed:
+            change()
+            self._changed.notify_all()
+
+    def _send(self, client: httpx.Client, chance: random.Random) -> None:
+        """One request, again and again until it is answered."""
+        with self._changed:
+            seed, self._num_seeds = 2 * self._num_seeds, self._num_seeds + 1
+        (kind,) = chance.choices(("checked", "made", "sent", "paired"), (4, 2, 2, 2))
+        (num_words,) = chance.choices(_SIZES, (6, 4, 4, 3, 2, 1))
+        request = _Request(kind, seed, num_words)
+        while not self._is_over and not self._is_answered(client, request):
+            time.sleep(_RETRY_S)
+
+    def _is_answered(self, client: httpx.Client, request: _Request) -> bool:
+        troupe = self._troupe
+        outage, was_up = troupe.outage, troupe.is_orchestrator_up
+        started_s = time.monotonic()
+        try:
+            path = f"/v2/models/{request.kind}/infer"
+            response = client.post(path, content=request.body.content, headers=dict(request.body.headers))
+        except httpx.TransportError as error:
+            is_excused = not was_up or troupe.outage != outage
+            self._failed(type(error).__name__, is_excused, f"{request}: {error!r} after {time.monotonic() - started_s:.1f} s")
+            return False
+        took_s = time.monotonic() - started_s
+        if response.status_code != 200:
+            text = response.json()["error"]
+            is_excused = response.status_code == 503 and any(pattern.search(text) for pattern in _ALLOWED)
+            kind = f"{response.status_code} {_without_numbers(text)}"
+            self._failed(kind, is_excused, f"{request}: {response.status_code} {text} after {took_s:.1f} s")
+            return False
+        fault = request.fault_of(response)
+        if fault:
+            self._note(lambda: self.wrong.append(f"{request}: {fault}"))
+        else:
+            self._note(lambda: self._right(took_s))
+        return True
+
+    def _right(self, took_s: float) -> None:
+        self.num_right += 1
+        self.slowest_s = max(self.slowest_s, took_s)
+
+    def _failed(self, kind: str, is_excused: bool, text: str) -> None:
+        def note() -> None:
+            self.errors[kind] += 1
+            if not is_excused:
+                self.violations.append(text)
+
+        self._note(note)
+
+
+def _without_numbers(text: str) -> str:
+    """Texts that differ in names and numbers only are one."""
+    return re.sub(r"[0-9][0-9.]*", "N", re.sub(r"'[^']*'", "'N'", text))

@@ -1,0 +1,111 @@
+"""A process of the storm: imports everything, waits to be told its part, and plays it until it is killed.
+
+``python -m tests.chaos.storm_process``, with one line of JSON (`Part`) on its input. It ends when its input does.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import uvloop
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, TransportConfig
+from dyorc.gateway.app import Gateway
+from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.server import HttpServer
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.replica.worker import Worker
+from tests.workflows import checksummed
+
+MODULE = "tests.chaos.storm_process"
+ORCHESTRATOR = "orchestrator"
+LINK = LinkConfig(heartbeat_interval_s=0.2, heartbeat_timeout_s=1.0, announce_interval_s=0.05, kill_after_s=1.5)
+REQUEST_TIMEOUT_S = 20.0
+
+_CATALOG = Catalog.of([checksummed.checked, checksummed.made, checksummed.sent, checksummed.paired])
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a process is to be: the orchestrator, or a replica of the program `role`."""
+
+    role: str
+    replica_id: str
+    address: str
+    port: int
+    arena_folder: str
+    arena_bytes: int
+
+    @property
+    def transport(self) -> TransportConfig:
+        """Small arenas in a folder of their own."""
+        return TransportConfig(
+            arena_bytes=self.arena_bytes, arena_folder=self.arena_folder, arena_wait_s=2.0, inline_limit_bytes=16 * 1024
+        )
+
+
+class _Gateway(Gateway):
+    """Says which replicas the orchestrator knows, too."""
+
+    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
+        super().__init__(catalog, orchestrator, config)
+        self._orchestrator = orchestrator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/storm":
+            pids = [pid for one in self._orchestrator.status.programs.values() for pid in one.replica_pids.values()]
+            content = {"pid": os.getpid(), "replica_pids": pids}
+            await JSONResponse(content | self._orchestrator.report())(scope, receive, send)
+            return
+        await super().__call__(scope, receive, send)
+
+
+def _end(pid: int) -> None:
+    """Kills a replica that was given up."""
+    with contextlib.suppress(OSError):
+        if MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+
+
+async def _orchestrate(part: Part) -> None:
+    config = GatewayConfig(port=part.port, drain_timeout_s=1)
+    engine = EngineConfig(request_timeout_s=REQUEST_TIMEOUT_S)
+    orchestrator = Orchestrator(_CATALOG.programs, part.address, engine, LINK, part.transport, "here", _end)
+    async with orchestrator, HttpServer(_Gateway(_CATALOG, orchestrator, config), config):
+        await asyncio.Event().wait()
+
+
+def _replicate(part: Part) -> None:
+    program = next(program for program in _CATALOG.programs if program.name == part.role)
+    worker = Worker(lambda: program, program.name, part.address, part.replica_id, "here", LINK, part.transport)
+    worker.start()
+    threading.Event().wait()
+
+
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+def main() -> None:
+    """Runs until the process is ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started it
+    line = sys.stdin.readline()
+    if not line:
+        return
+    part = msgspec.json.decode(line, type=Part)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    if part.role == ORCHESTRATOR:
+        uvloop.run(_orchestrate(part))
+    else:
+        _replicate(part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The chain benchmark's three programs as a DyOrc workflow.
+
+Served by `main.py` with `dyorc serve chain.py:chain`. Its peer is `ray_chain_app.py`.
+"""
+
+import torch
+from chain_work import MAX_BATCH_SIZE, NUM_VALUES, make, ramp, shift, total
+from jaxtyping import Float
+from torch import Tensor
+
+import dyorc
+
+
+@dyorc.program(max_batch_size=MAX_BATCH_SIZE)
+class Make:
+    """Expands a seed to 8 MB."""
+
+    def __init__(self) -> None:
+        self.ramp = ramp()
+
+    @torch.inference_mode()
+    def __call__(self, seed: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch 2000000"]:
+        return make(self.ramp, seed)
+
+
+@dyorc.program(max_batch_size=MAX_BATCH_SIZE)
+class Shift:
+    """8 MB in, 8 MB out."""
+
+    @torch.inference_mode()
+    def __call__(self, x: Float[Tensor, "batch 2000000"]) -> Float[Tensor, "batch 2000000"]:
+        return shift(x)
+
+
+@dyorc.program(max_batch_size=MAX_BATCH_SIZE)
+class Total:
+    """8 MB to four values."""
+
+    @torch.inference_mode()
+    def __call__(self, x: Float[Tensor, "batch 2000000"]) -> Float[Tensor, "batch 4"]:
+        return total(x)
+
+
+@dyorc.program(max_batch_size=MAX_BATCH_SIZE)
+class MakeThere:
+    """As `Make`, straight into shared memory."""
+
+    def __init__(self) -> None:
+        self.ramp = ramp()
+
+    @torch.inference_mode()
+    def __call__(self, seed: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch 2000000"]:
+        return make(self.ramp, seed, dyorc.empty((len(seed), NUM_VALUES), torch.float32))
+
+
+@dyorc.program(max_batch_size=MAX_BATCH_SIZE)
+class ShiftThere:
+    """As `Shift`, straight into shared memory."""
+
+    @torch.inference_mode()
+    def __call__(self, x: Float[Tensor, "batch 2000000"]) -> Float[Tensor, "batch 2000000"]:
+        return shift(x, dyorc.empty(tuple(x.shape), x.dtype))
+
+
+make_values = Make()
+make_values_there = MakeThere()
+shift_values_there = ShiftThere()
+shift_values = Shift()
+total_values = Total()
+
+
+@dyorc.workflow
+async def chain(seed: Float[Tensor, "1"]) -> Float[Tensor, "4"]:
+    """One program after the other."""
+    return total_values(shift_values(make_values(seed)))
+
+
+@dyorc.workflow
+async def chain_there(seed: Float[Tensor, "1"]) -> Float[Tensor, "4"]:
+    """The same with `dyorc.empty`."""
+    return total_values(shift_values_there(make_values_there(seed)))

@@ -1,0 +1,95 @@
+"""What every way of moving a tensor has to offer, and how its hops are timed.
+
+A hop begins with a producer process that has an array in its own private memory, as a program returns it, and ends when a
+consumer process has an array that it can read and its tiny reply has reached the producer. Imported by the benchmark's process
+and by its children; no threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes: TypeAlias = NDArray[np.uint8]
+"""A tensor. Its type and shape do not matter here."""
+
+_POOL_BYTES = 64 * 2**20
+_MAX_ARRAYS, _MIN_ARRAYS = 4, 2
+
+_stamps = itertools.count(1)
+
+
+class HopError(Exception):
+    """A consumer did not get the bytes that its producer had."""
+
+
+class Hop(Protocol):
+    """One way from process to process."""
+
+    name: str
+
+    def start(self) -> None:
+        """Starts what it needs."""
+        ...
+
+    def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:
+        """Hops of `num_bytes`, one after the other; the microseconds that each took."""
+        ...
+
+    def copies(self, num_bytes: int) -> int | None:
+        """How often the bytes are copied on their way, the kernel's own copies included; None if that was not counted."""
+        ...
+
+    def stop(self) -> None:
+        """Ends what was started, however far it came. May be called twice."""
+        ...
+
+
+class Pool:
+    """A producer's arrays of each size, warm, used in turn: four up to 16 MiB, two of 64 MiB."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, list[Bytes]] = {}
+
+    def arrays(self, num_bytes: int) -> Sequence[Bytes]:
+        """The arrays of a size, always the same ones."""
+        if num_bytes not in self._arrays:
+            number = min(_MAX_ARRAYS, max(_MIN_ARRAYS, _POOL_BYTES // num_bytes))
+            self._arrays[num_bytes] = [np.full(num_bytes, at, np.uint8) for at in range(number)]
+        return self._arrays[num_bytes]
+
+
+def time_hops(carry: Callable[[Bytes], Sequence[int] | Bytes], arrays: Sequence[Bytes], num_hops: int) -> list[float]:
+    """The microseconds of each hop. Off the clock, every array is given another first and last byte, and the reply is compared.
+
+    Args:
+        carry: Does one hop; returns what the consumer saw: something with the array's first and last byte at its ends.
+
+    Raises:
+        HopError: The consumer saw other bytes.
+    """
+    taken_us: list[float] = []
+    for _, source in zip(range(num_hops), itertools.cycle(arrays), strict=False):
+        stamp = next(_stamps) % 251  # a prime: it differs from what the array had before, whatever the number of arrays
+        source[0] = source[-1] = stamp
+        began_ns = time.perf_counter_ns()
+        reply = carry(source)
+        taken_us.append((time.perf_counter_ns() - began_ns) / 1e3)
+        if len(reply) == 0 or reply[0] != stamp or reply[-1] != stamp:
+            raise HopError(f"of {source.nbytes} bytes, both ends are {stamp}; the reply is {bytes(reply[:2])!r}")
+    return taken_us
+
+
+def reply_to(received: Bytes) -> bytes:
+    """The consumer's two bytes: the ends of what it has got."""
+    return bytes((received[0], received[-1]))
+
+
+def format_bytes(num_bytes: int) -> str:
+    """Like ``64 KiB``."""
+    return f"{num_bytes >> 20} MiB" if num_bytes >= 2**20 else f"{num_bytes >> 10} KiB"

@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar, assert_never, cast
 
@@ -103,24 +104,21 @@ class Orchestrator:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self.exchange.__enter__()
-        try:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self.exchange)
             self.tensors.open()
-            await self._fleet.__aenter__()
-        except BaseException:
-            self.exchange.__exit__(None, None, None)
-            raise
+            stack.callback(self.tensors.close)
+            await stack.enter_async_context(self._fleet)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        await self._fleet.__aexit__(kind, error, trace)
+        await self._stack.aclose()
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(InternalError("the orchestrator has stopped"))
-        self.tensors.close()
-        self.exchange.__exit__(kind, error, trace)
 
     @property
     def address(self) -> str:

@@ -139,6 +139,11 @@ def read_only(array: Any) -> Any:
     return array
 
 
+def address_of(array: Array) -> int:
+    """Where its first element lies in this process's memory."""
+    return int(array.__array_interface__["data"][0])
+
+
 def inline(array: Array) -> TensorRef:
     """A reference that carries the array itself."""
     return TensorRef(dtype=dtype_of(array), shape=array.shape, num_bytes=array.nbytes, data=array)

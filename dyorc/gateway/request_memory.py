@@ -14,9 +14,7 @@ import numpy as np
 from dyorc.errors import PayloadTooLargeError
 from dyorc.gateway.client_memory import ClientMemory, Span
 from dyorc.orchestrator.tensors import Body, Tensors
-
-_ALIGNMENT = 64
-"""Of each input from client memory."""
+from dyorc.transport.outbox import offsets_of
 
 
 class RequestMemory:
@@ -89,11 +87,7 @@ class RequestMemory:
             CapacityError: If there is no room in the arena.
             DyOrcError: As `Region.read_into`.
         """
-        offsets: list[int] = []
-        end = 0
-        for span in spans:
-            offsets.append(end)
-            end += -(-span.num_bytes // _ALIGNMENT) * _ALIGNMENT
+        offsets, end = offsets_of([span.num_bytes for span in spans])
         num_bytes = sum(span.num_bytes for span in spans)
         if num_bytes > self._max_bytes:
             raise PayloadTooLargeError(

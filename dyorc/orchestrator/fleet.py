@@ -114,8 +114,9 @@ class Fleet:
         return {"num_bytes_sent": self._link.num_bytes_sent, "num_bytes_received": self._link.num_bytes_received}
 
     def start_over(self) -> None:
-        """A new engine: replicas are taken on again when they say who they are."""
+        """A new engine: replicas are taken on again when they say who they are, and drop what they fetched for the old one."""
         self._welcomed.clear()
+        self._staged.clear()
 
     # What replicas are told
 
@@ -137,9 +138,10 @@ class Fleet:
 
     def _note_kept(self, action: DispatchBatch) -> None:
         """A replica keeps tensors of other nodes of which it has been sent parts (`Inbox`)."""
+        node = self._hellos[self._peers[action.replica_id]].holder.node
         for operands in action.operands:
             for tensor in operands:
-                if tensor.block and tensor.views:
+                if tensor.block and tensor.views and tensor.node != node:
                     self._staged.setdefault((tensor.holder, tensor.block), set()).add(action.replica_id)
 
     def release(self, blocks: Sequence[BlockId]) -> None:

@@ -5,12 +5,14 @@ bytes only for answers, and for workflows that look at a value.
 """
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import numpy as np
 
-from dyorc.arrays import Array, apply_views, dtype_of
+from dyorc.arrays import Array, address_of, apply_views, dtype_of
 from dyorc.errors import CapacityError, TransportError
 from dyorc.tensor import BlockId, DType, TensorRef, blocks_of, layout_of
 from dyorc.transport.arena import Block
@@ -28,7 +30,7 @@ from dyorc.transport.codec import (
 )
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.outbox import NoRoomError, num_bytes_of
+from dyorc.transport.outbox import TENSOR_ALIGNMENT, NoRoomError, num_bytes_of
 from dyorc.transport.routes import Routes
 from dyorc.transport.tiers import Holder
 
@@ -49,11 +51,11 @@ class Body:
         self.memory = block.memory[lead:]
         self.is_used = False
         self._offset = block.offset + lead
-        self._address = _address_of(np.frombuffer(self.memory, np.uint8))
+        self._address = address_of(np.frombuffer(self.memory, np.uint8))
 
     def offset_of(self, array: Array) -> int | None:
         """Where in the arena an array's bytes lie; None if not in this body, not together, or not aligned."""
-        at = _address_of(array) - self._address
+        at = address_of(array) - self._address
         is_inside = at >= 0 and at + array.nbytes <= len(self.memory)
         return self._offset + at if is_inside and array.flags.c_contiguous and array.flags.aligned else None
 
@@ -111,7 +113,7 @@ class Tensors:
         Raises:
             CapacityError: If the arena is full.
         """
-        lead = -align_at % 64
+        lead = -align_at % TENSOR_ALIGNMENT
         block = self._exchange.arena.allocate(num_bytes + lead)
         if block is None:
             raise CapacityError(f"there is no room for the request's {num_bytes} bytes in shared memory")
@@ -133,9 +135,10 @@ class Tensors:
             for array in arrays:
                 kept.append(self.keep(array, body))
         except BaseException:
-            if body is not None and body.is_used:
+            own = None
+            if body is not None:
                 body.is_used = False
-            own = None if body is None else body.block.block_id
+                own = body.block.block_id
             self.free([block for block in blocks_of(kept) if block[1] != own])
             raise
         return tuple(kept)
@@ -226,7 +229,7 @@ class Tensors:
             holder = holders.setdefault(tensor.holder, len(holders))
             last = parts[-1] if parts else None
             if isinstance(last, StoredRows) and _follows(last, holder, tensor):
-                parts[-1] = _stored_rows(tensor, holder, last)
+                parts[-1] = msgspec.structs.replace(last, num_rows=last.num_rows + 1)
             else:
                 parts.append(_stored_rows(tensor, holder))
         return StoredColumn(column[0].dtype, tuple(parts)), frames
@@ -356,14 +359,10 @@ def _follows(last: StoredRows, holder: int, tensor: TensorRef) -> bool:
     )
 
 
-def _stored_rows(tensor: TensorRef, holder: int, last: StoredRows | None = None) -> StoredRows:
-    """Where a stored tensor is; together with `last`, which it follows."""
-    if last is not None:
-        return StoredRows(holder, last.block, last.offset, last.num_bytes, last.shape, last.num_rows + 1, last.num_items)
+def _stored_rows(tensor: TensorRef, holder: int) -> StoredRows:
+    """Where a stored tensor is."""
     stored_shape = tensor.shape if tensor.base is None else tensor.base
-    num_items = 1
-    for size in stored_shape:
-        num_items *= size
+    num_items = math.prod(stored_shape)
     if not tensor.views:
         return StoredRows(holder, tensor.block, tensor.offset, tensor.num_bytes, tensor.shape, 1, num_items)
     layout = layout_of(stored_shape, tensor.views)
@@ -393,7 +392,3 @@ def _stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[Tensor
                 )
             )
     return refs
-
-
-def _address_of(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])

@@ -24,7 +24,7 @@ from dyorc.authoring.spec import Framework, TensorSpec
 from dyorc.errors import InvalidInputError, ProgramLoadError
 from dyorc.tensor import Shape
 from dyorc.transport.buffers import Buffers
-from dyorc.transport.codec import Rows
+from dyorc.transport.codec import Rows, each_row
 
 _SMALL_BYTES = 64 * 1024
 """Up to this size fresh memory costs less than looking for memory to use again."""
@@ -200,7 +200,7 @@ class Executor:
     def _cut_back(self, spec: TensorSpec, array: Array, columns: Sequence[Rows]) -> Rows:
         """Takes the padding off outputs that declare a padded dimension."""
         # Iterating over an object array would give its elements, not arrays of rank 0.
-        rows: Rows = array if array.dtype != object else [array[at, ...] for at in range(len(array))]
+        rows: Rows = array if array.dtype != object else each_row(array)
         for axis, source, source_axis in self._cuts.get(spec.name, ()):
             before = (slice(None),) * axis
             rows = [rows[at][(*before, slice(0, given.shape[source_axis]))] for at, given in enumerate(columns[source])]

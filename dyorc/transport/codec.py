@@ -90,13 +90,18 @@ def num_frames(header: ColumnHeader) -> int:
     return sum(len(part.shapes) for part in header.parts if isinstance(part, Column))
 
 
+def each_row(rows: Rows) -> Sequence[Array]:
+    """The arrays of a column one by one; iterating over a stack of tensors of rank 0 would give numbers."""
+    return [rows[at, ...] for at in range(len(rows))] if isinstance(rows, np.ndarray) else rows
+
+
 def encode_column(rows: Rows) -> tuple[Column, list[Frame]]:
     """A column's header and frames. Strided arrays are made contiguous; others are not copied if they are large."""
     if isinstance(rows, np.ndarray):
         dtype = dtype_of(rows)
         if dtype is not DType.BYTES:
             return Column(dtype, (rows.shape[1:],), len(rows)), [_raw(rows)]
-        rows = [rows[at, ...] for at in range(len(rows))]
+        rows = each_row(rows)
     first = rows[0]
     dtype = dtype_of(first)
     if any(row.dtype != first.dtype for row in rows):

@@ -32,7 +32,6 @@ class Exchange:
         holder: How others reach it.
         outbox: Puts tensors into its arena.
         arena: Its own.
-        network: As given.
     """
 
     def __init__(self, holder_id: str, node: str, config: TransportConfig, network: Network | None = None) -> None:
@@ -41,7 +40,7 @@ class Exchange:
         self._config = config
         self._stack = ExitStack()
         self._probe_block = 0
-        self.network = network
+        self._network = network
 
     def __enter__(self) -> Self:
         """Makes the arena, and removes those of processes that were killed.
@@ -55,11 +54,11 @@ class Exchange:
             self.arena = stack.enter_context(Arena(folder, config.arena_bytes or default_size(folder)))
             self.outbox = Outbox(self.arena, self._inline_limit_bytes())
             addresses, probe = ("", ""), None
-            if self.network is not None:
+            if self._network is not None:
                 probe = self._publish_probe()
                 source = ArenaView(folder, self.arena.name)
                 stack.callback(source.close)
-                addresses = serve_tensors(self.network, source, config, stack)
+                addresses = serve_tensors(self._network, source, config, stack)
             self.holder = Holder(self._holder_id, self._node, self.arena.name, *addresses, probe)
             self._stack = stack.pop_all()
         return self
@@ -71,7 +70,7 @@ class Exchange:
         """Tiers for one thread, which closes them; close them before the exchange."""
         folder = self._config.arena_folder
         own = InPlaceTier(self._holder_id, ArenaView(folder, self.arena.name))
-        wires = () if self.network is None else tuple(wire_tiers(self.network, self._config))
+        wires = () if self._network is None else tuple(wire_tiers(self._network, self._config))
         return Routes((own, SharedMemoryTier(self._node, folder)), wires)
 
     def free_all(self) -> None:

@@ -14,8 +14,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from dyorc.arrays import Array
 from dyorc.errors import TensorLostError, TransportError
 from dyorc.tensor import BlockId, DType
@@ -29,6 +27,7 @@ from dyorc.transport.codec import (
     check_stored,
     decode_column,
     decode_stored,
+    each_row,
     num_frames,
 )
 from dyorc.transport.routes import Routes
@@ -141,14 +140,14 @@ class Inbox:
         frame = 0
         for part, place in zip(parts, places, strict=True):
             if isinstance(part, Column):
-                rows.extend(_each(decode_column(part, frames[frame : frame + len(part.shapes)])))
+                rows.extend(each_row(decode_column(part, frames[frame : frame + len(part.shapes)])))
                 frame += len(part.shapes)
             else:
                 assert place is not None
                 decoded = decode_stored(dtype, part, place)
                 if is_alone:
                     return decoded
-                rows.extend(_each(decoded))
+                rows.extend(each_row(decoded))
         return rows
 
     def _land(
@@ -237,11 +236,6 @@ def _as_whole(header: StoredColumn) -> StoredRows | None:
         return None
     num_rows = sum(part.num_rows for part in parts)
     return StoredRows(0, 0, 0, first.num_bytes, first.shape, num_rows, math.prod(first.shape))
-
-
-def _each(rows: Rows) -> Sequence[Array]:
-    """The arrays of a column one by one; iterating over a stack of tensors of rank 0 would give numbers."""
-    return [rows[at, ...] for at in range(len(rows))] if isinstance(rows, np.ndarray) else rows
 
 
 def _span(part: StoredRows) -> Span:

@@ -9,14 +9,15 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dyorc.arrays import Array, dtype_of
+from dyorc.arrays import Array, address_of, dtype_of
 from dyorc.errors import TransportError
 from dyorc.tensor import DType
 from dyorc.transport.arena import Arena, Block
-from dyorc.transport.codec import ColumnHeader, Frame, Rows, StoredColumn, StoredRows, encode_bytes, encode_column
+from dyorc.transport.arena_file import round_up
+from dyorc.transport.codec import ColumnHeader, Frame, Rows, StoredColumn, StoredRows, each_row, encode_bytes, encode_column
 
-_ALIGNMENT = 64
-"""Of the tensors within a block, where they differ in shape."""
+TENSOR_ALIGNMENT = 64
+"""In bytes, of tensors that share a block without being alike, and of a request's."""
 
 
 class NoRoomError(Exception):
@@ -81,7 +82,7 @@ class Outbox:
         block = self._arena.allocate(num_bytes)
         if block is None:
             return None
-        self._reserved[_address_of(np.frombuffer(block.memory, np.uint8))] = block
+        self._reserved[address_of(np.frombuffer(block.memory, np.uint8))] = block
         return block.memory
 
     def drop_reserved(self) -> None:
@@ -124,11 +125,9 @@ class Outbox:
 
     def _is_small(self, rows: Rows) -> bool:
         limit = self.inline_limit_bytes
-        if isinstance(rows, np.ndarray):
-            if rows.dtype != object:
-                return rows.nbytes <= limit * max(1, len(rows))
-            rows = [rows[at, ...] for at in range(len(rows))]
-        return all(num_bytes_of(row) <= limit for row in rows)
+        if isinstance(rows, np.ndarray) and rows.dtype != object:
+            return rows.nbytes <= limit * max(1, len(rows))
+        return all(num_bytes_of(row) <= limit for row in each_row(rows))
 
     def _store(self, rows: Rows, blocks: list[Block]) -> StoredColumn:
         """Puts a column into a block, which is added to `blocks`."""
@@ -140,7 +139,7 @@ class Outbox:
             return self._store_alike(rows, dtype, blocks)
         if any(row.dtype != rows[0].dtype for row in rows):
             raise TransportError(f"a column mixes {rows[0].dtype} with other types")
-        offsets, end = _offsets([row.nbytes for row in rows])
+        offsets, end = offsets_of([row.nbytes for row in rows])
         block = self._allocate(end, blocks)
         memory = np.frombuffer(block.memory, np.uint8)
         for row, at in zip(rows, offsets, strict=True):
@@ -172,16 +171,16 @@ class Outbox:
         """The block that an array fills already, if it was made by `reserve`."""
         if not self._reserved or not isinstance(rows, np.ndarray) or not rows.flags.c_contiguous:
             return None
-        address = _address_of(rows)
+        address = address_of(rows)
         block = self._reserved.get(address)
         if block is None or block.num_bytes != rows.nbytes:
             return None
         return self._reserved.pop(address)
 
     def _store_texts(self, rows: Rows, blocks: list[Block]) -> StoredColumn:
-        arrays = [rows[at, ...] for at in range(len(rows))] if isinstance(rows, np.ndarray) else rows
+        arrays = each_row(rows)
         encoded = [encode_bytes(row) for row in arrays]
-        offsets, end = _offsets([len(raw) for raw in encoded])
+        offsets, end = offsets_of([len(raw) for raw in encoded])
         block = self._allocate(end, blocks)
         for raw, at in zip(encoded, offsets, strict=True):
             block.memory[at : at + len(raw)] = raw
@@ -217,15 +216,11 @@ def num_bytes_of(array: Array) -> int:
     return array.nbytes if array.dtype != object else sum(4 + len(item) for item in array.reshape(-1).tolist())
 
 
-def _address_of(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _offsets(lengths: Sequence[int]) -> tuple[list[int], int]:
-    """Where tensors of these lengths lie within a block, and how long it is."""
+def offsets_of(lengths: Sequence[int]) -> tuple[list[int], int]:
+    """Where tensors of these lengths lie one behind the other, each aligned, and how long they are together."""
     offsets: list[int] = []
     end = 0
     for length in lengths:
         offsets.append(end)
-        end += -(-length // _ALIGNMENT) * _ALIGNMENT
+        end += round_up(length, TENSOR_ALIGNMENT)
     return offsets, end

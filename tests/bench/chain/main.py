@@ -53,7 +53,8 @@ _NUM_PROGRAMS = 3
 
 
 def _ray_serve(mode: str) -> System:
-    command = [sys.executable, str(_HERE / "ray_serve_chain.py"), "--mode", mode]
+    command = [sys.executable, str(_OVERHEAD / "ray_serve_server.py"), str(_HERE / "ray_chain_app.py"), "--mode", mode]
+    command += ["--num-cpus", "5", "--object-store-bytes", str(512 * 2**20), "--probe-bytes", "4"]
     return System(command=command, protocol="raw", path="/")
 
 

@@ -3,7 +3,7 @@
 """The chain benchmark's programs, composed the way Ray Serve itself offers: an HTTP ingress deployment that hands each
 deployment's response to the next, unawaited, so that by default the tensors stay in Ray's object store and never reach it.
 
-Imported by `ray_serve_chain.py` and by the replicas. What was done for Ray Serve, beyond its defaults:
+Imported by `ray_serve_server.py` and by the replicas. What was done for Ray Serve, beyond its defaults:
 
 * the deployments take and give NumPy arrays, which Ray reads in place from the object store;
 * handles call `_by_reference`, as they do anyway in the default mode. By value, as in the throughput mode, the tensors would go

@@ -1,6 +1,6 @@
 """The overhead benchmark's cascade as a DyOrc workflow.
 
-Served by `main.py` with `dyorc serve cascade.py:cascade`. Its peer is `ray_serve_cascade.py`: the same networks, the same
+Served by `main.py` with `dyorc serve cascade.py:cascade`. Its peer is `ray_serve_app.py`: the same networks, the same
 condition, the same batch limit.
 """
 

@@ -72,7 +72,7 @@ class System:
 
 
 def _ray_serve(mode: str) -> System:
-    command = [sys.executable, str(_HERE / "ray_serve_cascade.py"), "--mode", mode]
+    command = [sys.executable, str(_HERE / "ray_serve_server.py"), str(_HERE / "ray_serve_app.py"), "--mode", mode]
     return System(command=command, protocol="raw", path="/", batch_wait_timeout_s=_BATCH_WAIT_TIMEOUT_S)
 
 

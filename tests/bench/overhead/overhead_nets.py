@@ -1,6 +1,6 @@
 """The two torch networks of the overhead benchmark, the branch condition and the drawn inputs.
 
-Used by DyOrc's workflow (`cascade.py`), by the peer (`ray_serve_cascade.py`) and by `main.py` for the reference answers, so
+Used by DyOrc's workflow (`cascade.py`), by the peer (`ray_serve_app.py`) and by `main.py` for the reference answers, so
 that all of them compute the same thing. Importing this module sets torch to one thread in the importing process: the networks
 are tiny, the benchmark is about what happens around them. No threads of its own.
 """

@@ -1,8 +1,11 @@
 # pyright: basic
 # Ray ships no complete types.
-"""Serves the overhead benchmark's peer, the cascade of `ray_serve_app.py`, on a Ray of its own.
+"""Serves a benchmark's peer, an application of Ray Serve's, on a Ray of its own.
 
-    python ray_serve_cascade.py [--mode default|throughput] [--port 0]
+    python ray_serve_server.py APP.py [--mode default|throughput] [--port 0] [--num-cpus 4] [--object-store-bytes 100000000]
+        [--probe-bytes 1024]
+
+APP.py has a function `build_application()`; the replicas import it, so its folder is where it is looked for.
 
 Prints its address, then a line that starts with "Ready" when it has answered a request. Stops on SIGTERM or SIGINT, with every
 process it started, and leaves no file.
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import importlib
 import os
 import shutil
 import signal
@@ -23,8 +27,6 @@ from pathlib import Path
 
 from overhead_processes import adopt_orphans, end_children
 
-_NUM_CPUS = 4  # logical: as many as there are deployments, and one to spare, however many cores there are
-_OBJECT_STORE_BYTES = 100_000_000
 _NUM_REPLICA_PORTS = 100
 _READY_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 10.0
@@ -35,6 +37,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mode", choices=["default", "throughput"], default="default")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("app", type=Path)
+    parser.add_argument("--num-cpus", type=int, default=4, help="logical ones: as many as deployments, and one to spare")
+    parser.add_argument("--object-store-bytes", type=int, default=100_000_000)
+    parser.add_argument("--probe-bytes", type=int, default=4 * 256, help="length of a request that is answered")
     arguments = parser.parse_args()
     adopt_orphans()
     folder = Path(tempfile.mkdtemp(prefix="rs-"))  # short: Ray puts Unix sockets deep below it
@@ -43,7 +49,7 @@ def main() -> None:
         # A Ctrl-C goes to the whole process group. It must not reach Ray's processes, which would end in no order and leave
         # HAProxy behind; the driver could not even clean up, as it ends at once when its raylet does.
         os.setsid()
-        _serve(arguments.mode, arguments.port or _find_free_ports(1)[0], folder)
+        _serve(arguments, arguments.port or _find_free_ports(1)[0], folder)
         return
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
@@ -54,15 +60,15 @@ def main() -> None:
     sys.exit(os.waitstatus_to_exitcode(status))
 
 
-def _serve(mode: str, port: int, folder: Path) -> None:
+def _serve(arguments: argparse.Namespace, port: int, folder: Path) -> None:
     _exit_on_sigterm()
     try:
-        _set_environment(mode, folder)
-        _start(port, folder)
+        _set_environment(arguments.mode, folder)
+        _start(arguments, port, folder)
         _exit_on_sigterm()  # again, because Ray installs a handler of its own
         print(f"Listening on http://127.0.0.1:{port}", flush=True)
-        _wait_until_ready(port)
-        print(f"Ready. Mode: {mode}", flush=True)
+        _wait_until_ready(port, arguments.probe_bytes)
+        print(f"Ready. Mode: {arguments.mode}", flush=True)
         while True:
             signal.pause()
     finally:
@@ -100,38 +106,40 @@ def _set_environment(mode: str, folder: Path) -> None:
     os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"] = "0"
 
 
-def _start(port: int, folder: Path) -> None:
+def _start(arguments: argparse.Namespace, port: int, folder: Path) -> None:
+    beside = str(arguments.app.resolve().parent)
+    sys.path.insert(0, beside)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (beside, os.environ.get("PYTHONPATH"))))  # for the replicas
     import ray
     from ray import serve
     from ray.serve.schema import LoggingConfig
 
     ray.init(
         address="local",
-        num_cpus=_NUM_CPUS,
+        num_cpus=arguments.num_cpus,
         include_dashboard=False,
         log_to_driver=False,
-        object_store_memory=_OBJECT_STORE_BYTES,
+        object_store_memory=arguments.object_store_bytes,
         _temp_dir=str(folder),
     )
-    from ray_serve_app import build_application
-
+    app = importlib.import_module(arguments.app.stem)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    serve.run(build_application(), logging_config=LoggingConfig(enable_access_log=False))
+    serve.run(app.build_application(), logging_config=LoggingConfig(enable_access_log=False))
 
 
-def _wait_until_ready(port: int) -> None:
+def _wait_until_ready(port: int, probe_bytes: int) -> None:
     """HAProxy learns of the replicas a little after `serve.run` has returned."""
     give_up_at_s = time.monotonic() + _READY_TIMEOUT_S
-    while not _answers(port):
+    while not _answers(port, probe_bytes):
         if time.monotonic() > give_up_at_s:
             raise TimeoutError(f"no answer to a request in {_READY_TIMEOUT_S:.0f} s")
         time.sleep(0.1)
 
 
-def _answers(port: int) -> bool:
+def _answers(port: int, probe_bytes: int) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_READY_TIMEOUT_S)
     try:
-        connection.request("POST", "/", bytes(4 * 256))
+        connection.request("POST", "/", bytes(probe_bytes))
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False

@@ -95,7 +95,7 @@ class ClientMemoryError(DyOrcError):
 
 
 class CapacityError(DyOrcError):
-    """There is no room for the request now. It was not accepted and nothing of it was run."""
+    """There is no room for the request now: it was not accepted, or there was no memory for what its programs gave."""
 
     code = "capacity"
     retryable = True

@@ -114,11 +114,28 @@ class DeploymentConfig(_Section):
 
 
 class GatewayConfig(_Section):
-    """The HTTP gateway."""
+    """The gateway: HTTP and gRPC."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     """0 takes a free one."""
+    grpc: bool = True
+    """Whether to serve gRPC beside HTTP."""
+    grpc_port: int | None = Field(default=None, ge=0, le=65535)
+    """None stands for the one after `port`, or a free one if that is 0."""
+    keys_file: str = ""
+    """File with tenants and the hashes of their API keys; empty: nobody needs a key."""
+    allow_open: bool = False
+    """Whether to listen on addresses that are not loopback though nobody needs a key or a certificate."""
+    tls_certificate_file: str = ""
+    """PEM file with the server's certificate chain; with it, HTTP and gRPC are served over TLS only."""
+    tls_key_file: str = ""
+    tls_client_roots_file: str = ""
+    """PEM file with the certificates that client certificates must come from (mutual TLS); empty: none are asked for."""
+    max_requests: int = Field(default=4096, ge=1)
+    """Requests in flight; one more gets 503."""
+    max_bytes_in_flight: int = Field(default=2**30, ge=1)
+    """Bytes of requests in flight; what would exceed them gets 503."""
     max_request_bytes: int = Field(default=64 * 2**20, ge=1)
     """Largest body of a request."""
     drain_timeout_s: float = Field(default=10.0, ge=0)
@@ -126,6 +143,19 @@ class GatewayConfig(_Section):
     allow_client_shm: bool = False
     """Whether clients of this machine may have tensors read from and written to shared memory of theirs. Whoever can reach the
     server can then do so with every object in /dev/shm that its user may open."""
+
+
+class JobsConfig(_Section):
+    """Durable jobs."""
+
+    max_running: int = Field(default=32, ge=1)
+    """Jobs that this server runs at a time."""
+    ttl_s: float = Field(default=86_400.0, gt=0)
+    """How long a finished job and its result are kept."""
+    webhook_hosts: tuple[str, ...] = ()
+    """Hosts that may be told of finished jobs; none by default."""
+    webhook_secret: str = ""
+    """Webhooks are signed with it."""
 
 
 class Settings(BaseSettings):
@@ -138,3 +168,7 @@ class Settings(BaseSettings):
     transport: TransportConfig = TransportConfig()
     deployment: DeploymentConfig = DeploymentConfig()
     gateway: GatewayConfig = GatewayConfig()
+    jobs: JobsConfig = JobsConfig()
+    store: str = ""
+    """Where jobs are kept: ``sqlite:///path``, or ``redis://host/0`` for several servers together; empty stands for a file in the
+    user's state folder."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from dyorc.authoring.loading import absolute, load
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
-from dyorc.gateway.app import Gateway
 from dyorc.gateway.catalog import Catalog
-from dyorc.gateway.server import HttpServer
+from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.service import InferenceService
 from dyorc.launcher.local_ray import LocalRay
 from dyorc.launcher.ray_cluster import RayCluster
 from dyorc.launcher.serve_replicas import ServeReplicas
@@ -71,8 +72,8 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
                 ray.network,
             )
         )
-        gateway = Gateway(catalog, orchestrator, settings.gateway)
-        server = await stack.enter_async_context(HttpServer(gateway, settings.gateway))
+        service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, settings.gateway)))
+        server = await stack.enter_async_context(HttpServer(Gateway(service), settings.gateway))
         await ray.replicas.deploy(orchestrator.address)
         _settle_garbage_collector()
         yield Embedded(server.url, catalog, orchestrator.status, ray.replicas)

@@ -8,10 +8,17 @@ The class says what happened; the attributes say what to do about it:
     |  |- InvalidInputError         a tensor or a parameter is not what the model declares
     |  |- UnknownModelError         no workflow or program of that name
     |  |- PayloadTooLargeError      the body is larger than the server takes
+    |  |- AuthenticationError       no API key, or one that nobody has
+    |  |- PermissionDeniedError     the key's tenant may not do this
+    |  |- UnsupportedError          the server does not do this
+    |  |- ConflictError             it contradicts what was asked before
+    |  |- UnknownJobError           no job of that id, for this tenant
     |  |- UnknownRegionError        no shared memory of that name is registered
     |  `- ClientMemoryDisabledError  clients may not share memory with this server
     |- ClientMemoryError          memory that a client shares cannot be opened, or is too small for a result
     |- CapacityError              nothing is wrong, there is no room now; send again later
+    |  |- TenantLimitError          ... for this tenant, which has used up its share
+    |  `- NotReadyError             ... because replicas are still starting
     |- DeadlineError              the request's time is up (also a TimeoutError)
     |- RequestCancelledError      the caller went away
     |- TransportError             bytes between processes were lost or malformed
@@ -76,6 +83,36 @@ class PayloadTooLargeError(ClientError):
     code = "payload_too_large"
 
 
+class AuthenticationError(ClientError):
+    """The request carries no API key, or one that nobody has."""
+
+    code = "unauthenticated"
+
+
+class PermissionDeniedError(ClientError):
+    """The key's tenant may not do this."""
+
+    code = "permission_denied"
+
+
+class UnsupportedError(ClientError):
+    """The server, or the model, does not do this."""
+
+    code = "unsupported"
+
+
+class ConflictError(ClientError):
+    """The request contradicts an earlier one, or comes too early."""
+
+    code = "conflict"
+
+
+class UnknownJobError(ClientError):
+    """The tenant has no job of that id, or not any more."""
+
+    code = "unknown_job"
+
+
 class ClientMemoryDisabledError(ClientError):
     """Clients may not share memory with this server."""
 
@@ -103,6 +140,18 @@ class CapacityError(DyOrcError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class TenantLimitError(CapacityError):
+    """The tenant has as much in flight as it may, or sends faster than it may."""
+
+    code = "tenant_limit"
+
+
+class NotReadyError(CapacityError):
+    """Programs that are needed have no replica yet."""
+
+    code = "not_ready"
 
 
 class DeadlineError(DyOrcError, TimeoutError):

@@ -116,10 +116,10 @@ def read(response: httpx.Response) -> Answer:
 
 
 def error_text(response: httpx.Response) -> str:
-    """The text of an error, which must be a JSON object with nothing else."""
+    """The text of an error, which must be a JSON object of the one form."""
     assert response.headers["content-type"].startswith("application/json"), response.headers
     content = response.json()
-    assert list(content) == ["error"], content
+    assert set(content) == {"error", "code", "retryable"}, content
     assert isinstance(content["error"], str)
     return content["error"]
 

@@ -59,6 +59,11 @@ class Workflow:
                 )
         return tuple(found.values())
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether it answers in parts: its function yields."""
+        return inspect.isasyncgenfunction(self.function)
+
     @cached_property
     def is_pure(self) -> bool:
         """Whether nothing that it may call has an effect."""

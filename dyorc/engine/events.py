@@ -14,7 +14,7 @@ from dyorc.tensor import BlockId, TensorRef
 class RequestArrived(msgspec.Struct, frozen=True):
     """A checked request. `deadline_ns` is absolute; None stands for the configured timeout. A higher `priority` goes first.
 
-    `is_explained` asks for the request's story with its answer.
+    `is_explained` asks for the request's story with its answer. Tenants share every queue in proportion to their `weight`.
     """
 
     request_id: int
@@ -24,6 +24,8 @@ class RequestArrived(msgspec.Struct, frozen=True):
     deadline_ns: int | None = None
     priority: int = 0
     is_explained: bool = False
+    tenant: str = ""
+    weight: float = 1.0
 
 
 class RequestCancelled(msgspec.Struct, frozen=True):

@@ -35,6 +35,11 @@ class Model:
     def programs(self) -> Sequence[Program]:
         return self.workflow.programs
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether it answers in parts."""
+        return self.workflow.is_streaming
+
     def metadata(self) -> dict[str, Any]:
         """The protocol's model metadata. Shapes are those of one item; the server batches by itself."""
         signature = self.signature

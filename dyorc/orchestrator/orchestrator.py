@@ -7,7 +7,7 @@ event loop. Events that come in one turn of the loop reach the engine together, 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar, assert_never, cast
@@ -39,6 +39,7 @@ from dyorc.engine.events import (
     TimerFired,
     ValueFetched,
 )
+from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.story import Step
 from dyorc.errors import InternalError
 from dyorc.orchestrator.fleet import Fleet
@@ -142,6 +143,10 @@ class Orchestrator:
             "link": self._fleet.report(),
         }
 
+    def statistics(self, name: str) -> ModelStatistics:
+        """What became of a workflow's requests, or of a program's calls, since the start."""
+        return ModelStatistics()
+
     async def infer(
         self,
         workflow: Workflow,
@@ -150,6 +155,8 @@ class Orchestrator:
         *,
         timeout_s: float | None = None,
         priority: int = 0,
+        tenant: str = "",
+        weight: float = 1.0,
         story: "list[Step] | None" = None,
         started: "Callable[[asyncio.Future[list[Array]]], None] | None" = None,
         body: Body | None = None,
@@ -160,6 +167,7 @@ class Orchestrator:
         Cancelling this coroutine cancels the request; so does cancelling the future that `started` is handed.
 
         Args:
+            tenant: Whose it is: tenants share every queue in proportion to their `weight`.
             story: Is filled with what became of the request, step by step (`dyorc.engine.story`).
             body: Where inputs lie already, if so. The caller drops it.
             take: Makes of the outputs, in the order of the workflow's signature, what is returned. They may be views of shared
@@ -180,7 +188,8 @@ class Orchestrator:
             started(future)
         if story is not None:
             self._stories[request_id] = story
-        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority, story is not None))
+        is_explained = story is not None
+        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority, is_explained, tenant, weight))
         if len(self._futures) == 1:
             self._flush_now()  # there is nothing to share a batch with, so it need not wait for the turn's end
         try:
@@ -203,6 +212,28 @@ class Orchestrator:
             self._stories.pop(request_id, None)
             if self._untaken.pop(request_id, None) is not None:
                 self._post(AnswerTaken(request_id))
+
+    async def stream(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...] = (),
+        *,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        tenant: str = "",
+        weight: float = 1.0,
+        story: "list[Step] | None" = None,
+        started: "Callable[[asyncio.Future[list[Array]]], None] | None" = None,
+        body: Body | None = None,
+        take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
+    ) -> AsyncGenerator[list[T]]:
+        """Runs a workflow and gives its parts, as `infer` gives its one answer; those that are ready at once come together."""
+        answer = await self.infer(
+            workflow, inputs, statics, timeout_s=timeout_s, priority=priority, tenant=tenant, weight=weight, story=story,
+            started=started, body=body, take=take,
+        )  # fmt: skip
+        yield [answer]
 
     # Events in
 

@@ -17,9 +17,10 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, TransportConfig
-from dyorc.gateway.app import Gateway
 from dyorc.gateway.catalog import Catalog
-from dyorc.gateway.server import HttpServer
+from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.worker import Worker
 from tests.workflows import checksummed
@@ -53,9 +54,9 @@ class Part(msgspec.Struct, frozen=True):
 class _Gateway(Gateway):
     """Says which replicas the orchestrator knows, too."""
 
-    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
-        super().__init__(catalog, orchestrator, config)
-        self._orchestrator = orchestrator
+    def __init__(self, service: InferenceService) -> None:
+        super().__init__(service)
+        self._orchestrator = service.orchestrator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/storm":
@@ -77,7 +78,8 @@ async def _orchestrate(part: Part) -> None:
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
     engine = EngineConfig(request_timeout_s=REQUEST_TIMEOUT_S)
     orchestrator = Orchestrator(_CATALOG.programs, part.address, engine, LINK, part.transport, "here", _end)
-    async with orchestrator, HttpServer(_Gateway(_CATALOG, orchestrator, config), config):
+    service = InferenceService(_CATALOG, orchestrator, config)
+    async with orchestrator, HttpServer(_Gateway(service), config):
         await asyncio.Event().wait()
 
 

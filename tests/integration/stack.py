@@ -18,9 +18,10 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, TransportConfig
 from dyorc.errors import ProgramLoadError
-from dyorc.gateway.app import Gateway
 from dyorc.gateway.catalog import Catalog
-from dyorc.gateway.server import HttpServer
+from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.status import ProgramStatus
 from dyorc.replica.worker import Worker
@@ -144,7 +145,8 @@ async def running(
         engine = engine or EngineConfig()
         orchestrator = Orchestrator(catalog.programs, address, engine, link, transport, "here", network=network)
         await stack.enter_async_context(orchestrator)
-        server = await stack.enter_async_context(HttpServer(Gateway(catalog, orchestrator, gateway), gateway))
+        service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, gateway)))
+        server = await stack.enter_async_context(HttpServer(Gateway(service), gateway))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False))
         found = Stack(catalog, orchestrator, orchestrator.address, link, transport, client, network)
         stack.push_async_callback(found.close)

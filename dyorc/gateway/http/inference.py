@@ -5,16 +5,15 @@ from typing import Any
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from dyorc.config import GatewayConfig
 from dyorc.errors import DyOrcError, InvalidInputError, PayloadTooLargeError, RequestCancelledError
-from dyorc.gateway.catalog import Catalog
-from dyorc.gateway.client_memory import ClientMemory
-from dyorc.gateway.disconnects import DisconnectWatch
-from dyorc.gateway.http_errors import Header, error_body, retry_headers, status_of
-from dyorc.gateway.protocol import decode_request
-from dyorc.gateway.protocol_outputs import encode_response
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.http.disconnects import DisconnectWatch
+from dyorc.gateway.http.errors import Header, error_body, retry_headers, status_of
+from dyorc.gateway.http.protocol import decode_request
+from dyorc.gateway.http.protocol_outputs import encode_response
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tenants import Tenant
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -28,11 +27,9 @@ _MAX_DRAIN_RATIO = 4
 class InferenceRoute:
     """``POST /v2/models/{model}[/versions/{version}]/infer``."""
 
-    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig, clients: ClientMemory) -> None:
-        self._catalog = catalog
-        self._orchestrator = orchestrator
-        self._config = config
-        self._clients = clients
+    def __init__(self, service: InferenceService) -> None:
+        self._service = service
+        self._config = service.config
         self._watch = DisconnectWatch()
 
     @staticmethod
@@ -61,19 +58,21 @@ class InferenceRoute:
                 headers.append((b"connection", b"close"))
             if status >= 500:
                 _log.warning("request_failed", model=model_name, status=status, error=str(error))
-            parts = [error_body(str(error))]
-        except Exception:
+            parts = [error_body(error)]
+        except Exception as error:
             _log.exception("request_crashed", model=model_name)
-            status, parts = 500, [error_body("internal error")]
+            status, parts = 500, [error_body(error)]
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         headers.append((b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
     async def _infer(self, scope: Scope, receive: Receive, model_name: str, version: str | None) -> Any:
+        tenant = self._service.access.tenant_of(None)
+        model = self._service.model(tenant, model_name, version)
         json_bytes, announced_bytes = _read_headers(scope)
         limit = self._config.max_request_bytes
-        with RequestMemory(self._orchestrator.tensors, self._clients, limit) as memory:
+        with self._service.admission.admit(tenant, announced_bytes or 0), self._service.memory() as memory:
             room = None
             if announced_bytes is not None and json_bytes is not None and announced_bytes <= limit:
                 room = memory.room(announced_bytes, json_bytes)
@@ -81,30 +80,27 @@ class InferenceRoute:
                 body = await self._read_body(receive, announced_bytes)
             else:
                 body = await _read_into(room, receive)
-            return await self._run(body, json_bytes, memory, receive, model_name, version)
+            return await self._run(body, json_bytes, tenant, model, memory, receive)
 
     async def _run(
         self,
         body: bytes | memoryview,
         json_bytes: int | None,
+        tenant: Tenant,
+        model: Model,
         memory: RequestMemory,
         receive: Receive,
-        model_name: str,
-        version: str | None,
     ) -> Any:
-        model = self._catalog.model(model_name, version)
         request = decode_request(body, json_bytes, model, memory)
         story: list[dict[str, Any]] | None = [] if request.is_explained else None
         with self._watch.watching(receive) as wait:
-            return await self._orchestrator.infer(
-                model.workflow,
-                request.arrays,
-                request.statics,
-                timeout_s=request.timeout_s,
-                priority=request.priority,
+            return await self._service.infer(
+                tenant,
+                model,
+                request,
+                memory,
                 story=story,
                 started=wait.attach,
-                body=memory.body,
                 take=lambda arrays: encode_response(model, request.request_id, request.outputs, arrays, story),
             )
 

@@ -10,7 +10,7 @@ from typing import Self
 import uvicorn
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.app import Gateway
+from dyorc.gateway.http.app import Gateway
 
 
 class _Server(uvicorn.Server):
@@ -24,13 +24,12 @@ class HttpServer:
     """Serves a gateway while it is entered.
 
     Args:
-        gateway: The application; closed at the end.
+        gateway: The application.
         config: Host and port; port 0 takes a free one.
     """
 
     def __init__(self, gateway: Gateway, config: GatewayConfig) -> None:
         self._config = config
-        self._gateway = gateway
         self._server = _Server(
             uvicorn.Config(
                 gateway,
@@ -72,7 +71,6 @@ class HttpServer:
             await self._task
         finally:
             self._socket.close()
-            self._gateway.close()
 
     @property
     def url(self) -> str:

@@ -1,20 +1,27 @@
 """Errors as HTTP: one map from the error tree to status codes."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import orjson
 
 from dyorc.errors import (
+    AuthenticationError,
     CapacityError,
     ClientError,
     ClientMemoryDisabledError,
+    ConflictError,
     DeadlineError,
     DyOrcError,
+    InternalError,
     PayloadTooLargeError,
+    PermissionDeniedError,
     ReplicaLostError,
     RequestCancelledError,
+    TenantLimitError,
+    UnknownJobError,
     UnknownModelError,
     UnknownRegionError,
+    UnsupportedError,
 )
 
 Header: TypeAlias = tuple[bytes, bytes]
@@ -23,9 +30,15 @@ Header: TypeAlias = tuple[bytes, bytes]
 _STATUS: tuple[tuple[type[DyOrcError], int], ...] = (
     (UnknownModelError, 404),
     (UnknownRegionError, 404),
+    (UnknownJobError, 404),
+    (AuthenticationError, 401),
+    (PermissionDeniedError, 403),
+    (ConflictError, 409),
+    (UnsupportedError, 501),
     (ClientMemoryDisabledError, 501),
     (PayloadTooLargeError, 413),
     (ClientError, 400),
+    (TenantLimitError, 429),
     (CapacityError, 503),
     (ReplicaLostError, 503),
     (DeadlineError, 504),
@@ -46,6 +59,13 @@ def retry_headers(error: DyOrcError) -> list[Header]:
     return [(b"retry-after", str(max(1, round(error.retry_after_s))).encode())]
 
 
-def error_body(message: str) -> bytes:
-    """Every error of every route looks like this."""
-    return orjson.dumps({"error": message})
+def error_json(error: Exception) -> dict[str, Any]:
+    """Every error of every route looks like this; what is none of ours says no more than that."""
+    if not isinstance(error, DyOrcError):
+        error = InternalError("internal error")
+    return {"error": str(error), "code": error.code, "retryable": error.retryable}
+
+
+def error_body(error: Exception) -> bytes:
+    """The same, as it is sent."""
+    return orjson.dumps(error_json(error))

@@ -10,13 +10,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from dyorc.config import GatewayConfig
-from dyorc.errors import CapacityError, DyOrcError
+from dyorc.errors import DyOrcError, NotReadyError
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.client_memory import ClientMemory
-from dyorc.gateway.client_memory_routes import add_cuda_memory_routes, add_system_memory_routes
-from dyorc.gateway.http_errors import retry_headers, status_of
-from dyorc.gateway.inference import InferenceRoute
+from dyorc.gateway.http.client_memory_routes import add_cuda_memory_routes, add_system_memory_routes
+from dyorc.gateway.http.errors import error_json, retry_headers, status_of
+from dyorc.gateway.http.inference import InferenceRoute
+from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.status import ProgramState, StatusBoard
 
@@ -27,18 +27,12 @@ class Gateway:
     """The ASGI application.
 
     Args:
-        catalog: The models on offer.
-        orchestrator: Runs them.
+        service: Runs requests.
     """
 
-    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
-        self._client_memory = ClientMemory(config.allow_client_shm)
-        self._inference = InferenceRoute(catalog, orchestrator, config, self._client_memory)
-        self._control = _control_app(catalog, orchestrator, self._client_memory)
-
-    def close(self) -> None:
-        """Gives back what clients share."""
-        self._client_memory.close()
+    def __init__(self, service: InferenceService) -> None:
+        self._inference = InferenceRoute(service)
+        self._control = _control_app(service.catalog, service.orchestrator, service.clients)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -48,7 +42,7 @@ class Gateway:
         elif scope["method"] == "POST":
             await self._inference(scope, receive, send, *match)
         else:
-            await JSONResponse({"error": "Method Not Allowed"}, 405, {"Allow": "POST"})(scope, receive, send)
+            await JSONResponse(_http_error("Method Not Allowed"), 405, {"Allow": "POST"})(scope, receive, send)
 
 
 def _control_app(catalog: Catalog, orchestrator: Orchestrator, client_memory: ClientMemory) -> FastAPI:
@@ -103,26 +97,31 @@ def _control_app(catalog: Catalog, orchestrator: Orchestrator, client_memory: Cl
     return app
 
 
+def _http_error(detail: Any) -> dict[str, Any]:
+    """An error of HTTP's own: no such route, or not with this verb."""
+    return {"error": str(detail), "code": "http", "retryable": False}
+
+
 def _require_ready(status: StatusBoard, names: tuple[str, ...]) -> None:
     waiting = [status.programs[name] for name in names if status.programs[name].state is not ProgramState.READY]
     if waiting:
         text = "; ".join(f"program {one.name!r} is {one.state.value}{': ' + one.error if one.error else ''}" for one in waiting)
-        raise CapacityError(f"not ready: {text}")
+        raise NotReadyError(f"not ready: {text}")
 
 
 def _add_error_handlers(app: FastAPI) -> None:
     async def on_dyorc(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, DyOrcError)
         headers = {name.decode(): value.decode() for name, value in retry_headers(error)}
-        return JSONResponse({"error": str(error)}, status_of(error), headers)
+        return JSONResponse(error_json(error), status_of(error), headers)
 
     async def on_http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+        return JSONResponse(_http_error(error.detail), error.status_code, error.headers)
 
     async def on_crash(request: Request, error: Exception) -> JSONResponse:
         _log.error("request_crashed", path=request.url.path, exc_info=error)
-        return JSONResponse({"error": "internal error"}, 500)
+        return JSONResponse(error_json(error), 500)
 
     handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
         DyOrcError: on_dyorc,

@@ -1,0 +1,55 @@
+"""Bodies of inference requests: the Open Inference Protocol v2 with its binary tensor and system shared memory extensions.
+
+Source: kserve/open-inference-protocol, inference_rest.md; triton-inference-server/server, docs/protocol/extension_binary_data.md.
+A body is JSON; with the binary extension, JSON of a given length and then the raw tensors in the order of the list that names
+them. Responses, which are built in the same way, are made by `protocol_outputs`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from dyorc.errors import InvalidInputError
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.http.protocol_inputs import Input, read_inputs
+from dyorc.gateway.http.protocol_outputs import Output, wanted_outputs
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.requests import InferRequest, make_request
+
+
+class _Request(msgspec.Struct):
+    inputs: list[Input]
+    id: str = ""
+    parameters: dict[str, Any] = {}
+    outputs: list[Output] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Request)
+
+
+def decode_request(body: bytes | memoryview, json_bytes: int | None, model: Model, memory: RequestMemory) -> InferRequest:
+    """Reads a request's body.
+
+    Args:
+        json_bytes: Length of the JSON, from ``Inference-Header-Content-Length``; None if all of the body is JSON.
+        memory: Where inputs in client memory are copied to, and which keeps regions open until outputs are in them.
+
+    Raises:
+        InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
+        DyOrcError: As `read_inputs`, for inputs and outputs in client memory.
+    """
+    view = memoryview(body)
+    if json_bytes is None:
+        json_bytes = len(view)
+    if not 0 <= json_bytes <= len(view):
+        raise InvalidInputError(f"Inference-Header-Content-Length is {json_bytes}, the body has {len(view)} bytes")
+    try:
+        request = _decoder.decode(view[:json_bytes])
+    except RecursionError as error:
+        raise InvalidInputError("the request's JSON is nested too deeply") from error
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
+    given = read_inputs(request.inputs, view[json_bytes:], memory)
+    is_binary = bool(request.parameters.get("binary_data_output", False))
+    outputs = wanted_outputs(request.outputs, is_binary, model, memory)
+    return make_request(model, request.id, given, request.parameters, outputs)

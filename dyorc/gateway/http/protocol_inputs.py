@@ -1,0 +1,142 @@
+"""Inputs in the body of an HTTP request: JSON data, raw bytes behind the JSON, and ranges of client memory, as arrays."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dyorc.arrays import Array, numpy_dtype
+from dyorc.errors import InvalidInputError
+from dyorc.gateway.inputs import NO_JSON_FORM, Head, SharedInput, fetched, from_bytes, read_head, reshape, span_of
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.tensor import DType
+
+
+class Input(msgspec.Struct):
+    """An input, as a request's JSON has it."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: Any = msgspec.UNSET
+
+
+def read_inputs(inputs: Sequence[Input], rest: memoryview, memory: RequestMemory) -> dict[str, Array]:
+    """Each input's array, by its name.
+
+    Args:
+        rest: The raw bytes behind the JSON, in the order of `inputs`.
+
+    Raises:
+        InvalidInputError: If they are malformed, do not fit each other, or `rest` is not used up.
+        DyOrcError: As `RequestMemory.span` and `RequestMemory.fetch`.
+    """
+    arrays: dict[str, Any] = {}
+    shared: list[SharedInput] = []
+    at = 0
+    for tensor in inputs:
+        if tensor.name in arrays:
+            raise InvalidInputError(f"input {tensor.name!r} was given twice")
+        head = read_head(tensor.name, tensor.datatype, tensor.shape)
+        span = span_of(tensor.parameters, "input", tensor.name, memory)
+        size = tensor.parameters.get("binary_data_size")
+        if span is not None:
+            _refuse_other_sources(tensor)
+            shared.append(SharedInput(head, span))
+            arrays[tensor.name] = None  # until all have been looked at
+        elif size is None:
+            arrays[tensor.name] = _from_json(tensor, head)
+        else:
+            raw = _next_bytes(tensor, size, rest[at:])
+            arrays[tensor.name] = from_bytes(head, raw)
+            at += len(raw)
+    if at != len(rest):
+        raise InvalidInputError(f"the inputs take {at} bytes after the JSON, the body has {len(rest)}")
+    if shared:
+        arrays |= fetched(shared, memory)
+    return arrays
+
+
+def _refuse_other_sources(tensor: Input) -> None:
+    given = ["'data'"] if tensor.data is not msgspec.UNSET else []
+    given += ["'binary_data_size'"] if "binary_data_size" in tensor.parameters else []
+    if given:
+        raise InvalidInputError(
+            "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' "
+            f"in 'parameters'. But set {' '.join(given)} 'shared_memory_region' (input {tensor.name!r})"
+        )
+
+
+def _next_bytes(tensor: Input, size: Any, rest: memoryview) -> memoryview:
+    if tensor.data is not msgspec.UNSET:
+        raise InvalidInputError(f"input {tensor.name!r} has both data and binary_data_size")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise InvalidInputError(f"input {tensor.name!r} has binary_data_size {size!r}, expected a number of bytes")
+    if size > len(rest):
+        raise InvalidInputError(f"input {tensor.name!r} announces {size} bytes, {len(rest)} are left in the body")
+    return rest[:size]
+
+
+def _from_json(tensor: Input, head: Head) -> Array:
+    if tensor.data is msgspec.UNSET:
+        raise InvalidInputError(f"input {tensor.name!r} has neither data nor binary_data_size")
+    if head.dtype in NO_JSON_FORM:
+        raise InvalidInputError(f"input {tensor.name!r} is {head.dtype}, which JSON cannot carry; send it as binary data")
+    array = _as_typed(tensor.name, tensor.data, head.dtype)
+    if array.size != math.prod(tensor.shape):
+        raise InvalidInputError(
+            f"input {tensor.name!r} has {array.size} elements, shape {tensor.shape} has {math.prod(tensor.shape)}"
+        )
+    return reshape(head, array)
+
+
+_JSON_KINDS = {"b": "booleans", "i": "whole numbers", "f": "numbers", "O": "texts"}
+
+
+def _as_typed(name: str, data: Any, dtype: DType) -> Array:
+    """JSON data, nested or flat, as an array of exactly `dtype`."""
+    target = numpy_dtype(dtype)
+    kind = "i" if target.kind in "iu" else target.kind
+    refusal = InvalidInputError(f"the data of input {name!r} is not an evenly nested list of {_JSON_KINDS[kind]} ({dtype})")
+    if not isinstance(data, list):
+        raise refusal
+    if kind == "O":
+        found = np.array(data, dtype=object)
+        flat = found.reshape(-1).tolist()
+        if not all(isinstance(item, str) for item in flat):
+            raise refusal
+        array = np.empty(len(flat), dtype=object)
+        array[:] = [item.encode() for item in flat]
+        return array
+    try:
+        found = np.array(data)
+    except (ValueError, OverflowError):
+        raise refusal from None
+    if found.size == 0:
+        return found.astype(target)
+    if kind == "i" and found.dtype.kind in "fO":
+        found = _whole_numbers(data)  # NumPy makes floats or objects of numbers that are too large for its first guess
+    allowed = {"b": "b", "i": "iuO", "f": "iuf"}[kind]
+    if found is None or found.dtype.kind not in allowed:
+        raise refusal
+    if kind == "i":
+        limits = np.iinfo(target)
+        if found.min() < limits.min or found.max() > limits.max:
+            raise InvalidInputError(f"input {name!r} holds a number outside of {dtype}: {found.min()} to {found.max()}")
+    with np.errstate(over="ignore"):
+        array = found.astype(target)
+    if kind == "f" and not np.isfinite(array).all():  # JSON itself has no infinity
+        raise InvalidInputError(f"input {name!r} holds a number outside of {dtype}: {found.min()} to {found.max()}")
+    return array
+
+
+def _whole_numbers(data: list[Any]) -> Array | None:
+    """Nested lists of Python integers of any size; None if that is not what they are."""
+    try:
+        found = np.array(data, dtype=object)
+    except ValueError:
+        return None
+    return found if all(type(item) is int for item in found.reshape(-1).tolist()) else None

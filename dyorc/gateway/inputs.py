@@ -1,0 +1,132 @@
+"""Inputs of inference requests, whatever protocol they come by: raw bytes and ranges of client memory as arrays."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dyorc.arrays import Array, numpy_dtype
+from dyorc.errors import InvalidInputError, TransportError
+from dyorc.gateway.client_memory import Span
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.tensor import ITEM_BYTES, DType
+from dyorc.transport.codec import MAX_RANK, MAX_SIZE, decode_bytes
+
+_PLACE = frozenset({"shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"})
+
+NO_JSON_FORM = frozenset({DType.FP16, DType.BF16})
+"""Types that have to come and go as raw bytes."""
+
+
+class Head(NamedTuple):
+    """What a request says of an input before its data."""
+
+    name: str
+    dtype: DType
+    shape: Sequence[int]
+
+
+class SharedInput(NamedTuple):
+    """An input that lies in client memory."""
+
+    head: Head
+    span: Span
+
+
+def read_head(name: str, datatype: str, shape: Sequence[int]) -> Head:
+    """Checks what a request says of an input.
+
+    Raises:
+        InvalidInputError: If the shape is none, or the type unknown.
+    """
+    if len(shape) > MAX_RANK or any(not 0 <= size <= MAX_SIZE for size in shape):
+        raise InvalidInputError(
+            f"input {name!r} has shape {str(list(shape))[:80]}, expected at most {MAX_RANK} sizes from 0 to {MAX_SIZE}"
+        )
+    try:
+        return Head(name, DType(datatype), shape)
+    except ValueError:
+        raise InvalidInputError(f"input {name!r} has datatype {datatype!r}, expected one of {[d.value for d in DType]}") from None
+
+
+def span_of(parameters: Mapping[str, Any], kind: str, name: str, memory: RequestMemory) -> Span | None:
+    """The range of client memory that the parameters of an input or output (`kind`) name, if they do.
+
+    Raises:
+        InvalidInputError: If they do not name one properly.
+        ClientError: As `RequestMemory.span`.
+    """
+    if _PLACE.isdisjoint(parameters):
+        return None
+    owner = f"{kind} {name!r}"
+    memory.check_allowed()
+    if "shared_memory_region" not in parameters:
+        raise InvalidInputError(f"{owner} has {min(_PLACE & parameters.keys())}, and no shared_memory_region")
+    region = parameters["shared_memory_region"]
+    if not isinstance(region, str):
+        raise InvalidInputError(f"Unable to parse 'shared_memory_region': {owner} has {region!r}, expected a text")
+    if "shared_memory_byte_size" not in parameters:
+        raise InvalidInputError(f"{owner} has shared_memory_region, and no shared_memory_byte_size")
+    num_bytes = _count_of(parameters["shared_memory_byte_size"], "shared_memory_byte_size", owner)
+    return memory.span(region, _count_of(parameters.get("shared_memory_offset", 0), "shared_memory_offset", owner), num_bytes)
+
+
+def _count_of(value: Any, name: str, owner: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidInputError(f"Unable to parse '{name}': {owner} has {value!r}, expected a number of bytes")
+    return value
+
+
+def from_bytes(head: Head, raw: bytes | memoryview) -> Array:
+    """An input's array, as a view of its bytes.
+
+    Raises:
+        InvalidInputError: If their number is not what its shape has.
+    """
+    if head.dtype is DType.BYTES:
+        try:
+            return decode_bytes(raw, tuple(head.shape))
+        except TransportError as error:
+            raise InvalidInputError(f"input {head.name!r}: {error}") from error
+    _check_length(head, len(raw))
+    return reshape(head, np.frombuffer(raw, numpy_dtype(head.dtype)))
+
+
+def fetched(shared: Sequence[SharedInput], memory: RequestMemory) -> dict[str, Array]:
+    """Inputs from client memory, by name. BYTES are not read where they lie, so they need not be in the arena.
+
+    Raises:
+        InvalidInputError: If a range is not as long as its input.
+        DyOrcError: As `RequestMemory.fetch`.
+    """
+    arrays: dict[str, Array] = {}
+    for is_kept in (True, False):
+        found = [one for one in shared if (one.head.dtype is not DType.BYTES) == is_kept]
+        for head, span in found:
+            _check_length(head, span.num_bytes)
+        parts = memory.fetch([span for _, span in found], is_kept=is_kept)
+        for (head, _), part in zip(found, parts, strict=True):
+            arrays[head.name] = from_bytes(head, part)
+    return arrays
+
+
+def reshape(head: Head, array: Array) -> Array:
+    """A flat array in an input's shape.
+
+    Raises:
+        InvalidInputError: If it has not as many elements.
+    """
+    try:
+        return array.reshape(head.shape)
+    except ValueError as error:
+        raise InvalidInputError(f"input {head.name!r} cannot have shape {list(head.shape)}: {error}") from error
+
+
+def _check_length(head: Head, num_bytes: int) -> None:
+    """Refuses another number of bytes than the shape has, unless they are BYTES, which say so themselves."""
+    if head.dtype is DType.BYTES:
+        return
+    expected = math.prod(head.shape) * ITEM_BYTES[head.dtype]
+    if num_bytes != expected:
+        raise InvalidInputError(f"input {head.name!r} has {num_bytes} bytes, {head.dtype}{list(head.shape)} has {expected}")

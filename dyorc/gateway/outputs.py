@@ -1,0 +1,75 @@
+"""Outputs of inference requests, whatever protocol they leave by: which are wanted in which form, and those for client memory."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dyorc.arrays import Array
+from dyorc.errors import ClientMemoryError, InvalidInputError
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.client_memory import Span
+from dyorc.gateway.inputs import span_of
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.tensor import DType
+from dyorc.transport.codec import encode_bytes
+
+
+class WantedOutput(NamedTuple):
+    """An output to send.
+
+    Attributes:
+        at: Its position in the model's signature.
+        is_binary: Whether as raw bytes.
+        span: Where in client memory to put it instead of sending it; None if it is sent.
+    """
+
+    at: int
+    is_binary: bool
+    span: Span | None = None
+
+
+def all_outputs(model: Model, *, is_binary: bool) -> list[WantedOutput]:
+    """What is sent to who asks for nothing in particular."""
+    return [WantedOutput(at, is_binary) for at in range(len(model.signature.outputs.tensors))]
+
+
+def wanted_output(
+    name: str, parameters: Mapping[str, Any], by_default: bool, model: Model, memory: RequestMemory
+) -> WantedOutput:
+    """An output that is asked for.
+
+    Args:
+        by_default: Whether as raw bytes if its parameters do not say.
+
+    Raises:
+        InvalidInputError: If there is no such output, or not in this form.
+        ClientError: As `RequestMemory.span`.
+    """
+    names = model.signature.outputs.names
+    if name not in names:
+        raise InvalidInputError(f"model {model.name!r} has no output {name!r}; it has {list(names)}")
+    span = span_of(parameters, "output", name, memory)
+    if span is not None:
+        for other in ("classification", "binary_data"):
+            if parameters.get(other, False):
+                raise InvalidInputError(f"Output can't set both 'shared_memory_region' and '{other}' (output {name!r})")
+    return WantedOutput(names.index(name), bool(parameters.get("binary_data", by_default)), span)
+
+
+def put(array: Array, dtype: DType, span: Span, name: str) -> dict[str, Any]:
+    """Copies an output to client memory; gives the parameters that say where it is, and how long.
+
+    Raises:
+        ClientMemoryError: If it does not fit there.
+        InvalidInputError: If the client cut its memory short.
+    """
+    raw = memoryview(encode_bytes(array)) if dtype is DType.BYTES else array.reshape(-1).view(np.uint8).data
+    if len(raw) > span.num_bytes:
+        raise ClientMemoryError(
+            f"shared memory size specified with the request for output '{name}' ({span.num_bytes} bytes) should be at least "
+            f"{len(raw)} bytes to hold the results"
+        )
+    span.region.write(raw, span.offset)
+    place = {"shared_memory_region": span.region.name, "shared_memory_byte_size": len(raw)}
+    return place | ({"shared_memory_offset": span.offset} if span.offset else {})

@@ -1,0 +1,134 @@
+"""What HTTP, gRPC and jobs all call: finds models for tenants, and runs their requests.
+
+What it does not do is reading and writing: the shells take a `Ticket` before they read a body, make an `InferRequest` of it, and
+say what to make of the outputs.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeAlias, TypeVar
+
+from dyorc.arrays import Array
+from dyorc.config import GatewayConfig
+from dyorc.engine.story import Step
+from dyorc.errors import PermissionDeniedError, UnsupportedError
+from dyorc.gateway.access import Access
+from dyorc.gateway.admission import Admission
+from dyorc.gateway.catalog import Catalog, Model
+from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.requests import InferRequest
+from dyorc.gateway.tenants import Tenant
+from dyorc.orchestrator.orchestrator import Orchestrator
+
+T = TypeVar("T")
+Started: TypeAlias = Callable[[asyncio.Future[list[Array]]], None]
+
+
+class InferenceService:
+    """Runs requests.
+
+    Attributes:
+        catalog: The models on offer.
+        orchestrator: Runs them.
+        access: Tells tenants by their keys.
+        admission: Says how much may be in flight.
+        clients: Memory that clients share.
+    """
+
+    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
+        self.catalog = catalog
+        self.orchestrator = orchestrator
+        self.config = config
+        self.access = Access(config.keys_file)
+        self.admission = Admission(config.max_requests, config.max_bytes_in_flight)
+        self.clients = ClientMemory(config.allow_client_shm)
+
+    def close(self) -> None:
+        """Gives back what clients share."""
+        self.clients.close()
+
+    def model(self, tenant: Tenant, name: str, version: str | None = None) -> Model:
+        """A model, for a tenant that may use it.
+
+        Raises:
+            UnknownModelError: If there is none, or no such version.
+            PermissionDeniedError: If the tenant may not.
+        """
+        if tenant.models is not None and name not in tenant.models:
+            raise PermissionDeniedError(f"tenant {tenant.name!r} may not use model {name!r}; it may use {sorted(tenant.models)}")
+        return self.catalog.model(name, version)
+
+    def memory(self) -> RequestMemory:
+        """Where one request's tensors are; to be entered until its answer is made."""
+        return RequestMemory(self.orchestrator.tensors, self.clients, self.config.max_request_bytes)
+
+    async def infer(
+        self,
+        tenant: Tenant,
+        model: Model,
+        request: InferRequest,
+        memory: RequestMemory,
+        *,
+        timeout_s: float | None = None,
+        story: list[Step] | None = None,
+        started: Started | None = None,
+        take: Callable[[list[Array]], T],
+    ) -> T:
+        """Runs a request.
+
+        Args:
+            timeout_s: The transport's own limit; the smaller of it and the request's counts.
+            story: Is filled with what became of the request.
+            started: Is handed the future of the answer; cancelling that cancels the request.
+            take: Makes the answer of the outputs, which are in the order of the model's signature and may be views of memory that
+                is used again when it returns.
+
+        Returns:
+            What `take` gives.
+
+        Raises:
+            UnsupportedError: If the model streams.
+            DyOrcError: As the tree in `dyorc.errors` says.
+        """
+        if model.is_streaming:
+            raise UnsupportedError(
+                f"model {model.name!r} answers in parts; ask for it by infer_stream, generate_stream or ModelStreamInfer"
+            )
+        return await self.orchestrator.infer(
+            model.workflow, request.arrays, story=story, started=started, take=take,
+            **self._terms(tenant, request, memory, timeout_s),
+        )  # fmt: skip
+
+    def stream(
+        self,
+        tenant: Tenant,
+        model: Model,
+        request: InferRequest,
+        memory: RequestMemory,
+        *,
+        timeout_s: float | None = None,
+        story: list[Step] | None = None,
+        started: Started | None = None,
+        take: Callable[[list[Array]], T],
+    ) -> AsyncGenerator[list[T]]:
+        """Runs a request and gives its parts as they come, in order: those that are ready at once come together.
+
+        A model that does not stream has one part. Arguments and errors are those of `infer`. To be closed by whoever stops early.
+        """
+        return self.orchestrator.stream(
+            model.workflow, request.arrays, story=story, started=started, take=take,
+            **self._terms(tenant, request, memory, timeout_s),
+        )  # fmt: skip
+
+    @staticmethod
+    def _terms(tenant: Tenant, request: InferRequest, memory: RequestMemory, timeout_s: float | None) -> dict[str, Any]:
+        limits = [limit for limit in (timeout_s, request.timeout_s) if limit is not None]
+        return {
+            "statics": request.statics,
+            "timeout_s": min(limits, default=None),
+            "priority": request.priority,
+            "tenant": tenant.name,
+            "weight": tenant.weight,
+            "body": memory.body,
+        }

@@ -45,10 +45,14 @@ class EngineConfig(_Section):
     """Time that a request may take if it names none."""
     max_determinism_checks: int = Field(default=3, ge=0)
     """How many of each workflow's first requests are run again against their journal."""
+    max_untaken_parts: int = Field(default=16, ge=1)
+    """How many parts a streaming request may have sent that its client has not taken; then its workflow stops until it has."""
     prefetch_ratio: float = Field(default=1.0, ge=0, le=1)
     """How much of a batch's expected time must have passed before the next may travel to the same replica."""
     hold: bool = True
     """Whether a batch may wait for a call whose inputs are nearly there."""
+    early_drop: bool = True
+    """Whether a request is failed as soon as it is known that its deadline cannot be met, instead of running its calls."""
     speculation: SpeculationConfig = SpeculationConfig()
 
 
@@ -138,6 +142,20 @@ class GatewayConfig(_Section):
     """Bytes of requests in flight; what would exceed them gets 503."""
     max_request_bytes: int = Field(default=64 * 2**20, ge=1)
     """Largest body of a request."""
+    max_connections: int = Field(default=16_384, ge=1)
+    """HTTP connections; one more gets 503 and is closed. Fewer if the process may not have so many descriptors."""
+    max_header_bytes: int = Field(default=32 * 2**10, ge=1024)
+    """Largest head of a request: its line, its headers and its trailers; a larger one gets 431."""
+    header_timeout_s: float = Field(default=10.0, gt=0)
+    """How long a client may take for the head of a request from its first byte on, and for the TLS handshake."""
+    body_timeout_s: float = Field(default=10.0, gt=0)
+    """A body must bring `min_bytes_per_s` in every stretch of this length, or end."""
+    write_timeout_s: float = Field(default=30.0, gt=0)
+    """A client must read `min_bytes_per_s` of its answer in every stretch of this length, or all of it."""
+    min_bytes_per_s: int = Field(default=8 * 2**10, ge=1)
+    """Slowest client that is waited for, in bytes per second, each way."""
+    idle_timeout_s: float = Field(default=75.0, gt=0)
+    """How long a connection may stay open without a request."""
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """How long requests in flight may still take when the server stops."""
     allow_client_shm: bool = False
@@ -150,12 +168,24 @@ class JobsConfig(_Section):
 
     max_running: int = Field(default=32, ge=1)
     """Jobs that this server runs at a time."""
+    max_queued: int = Field(default=10_000, ge=1)
+    """Jobs of one tenant that may wait; one more gets 429."""
+    lease_s: float = Field(default=5.0, gt=0)
+    """How long a job of a server that died waits before it is run again. The same for all servers that share a store."""
+    max_attempts: int = Field(default=3, ge=1)
+    """How often a job is tried whose server dies, or that fails for a reason that may pass."""
     ttl_s: float = Field(default=86_400.0, gt=0)
     """How long a finished job and its result are kept."""
+    max_ttl_s: float = Field(default=30 * 86_400.0, gt=0)
+    """The longest that a job may ask to be kept."""
     webhook_hosts: tuple[str, ...] = ()
     """Hosts that may be told of finished jobs; none by default."""
     webhook_secret: str = ""
     """Webhooks are signed with it."""
+    webhook_timeout_s: float = Field(default=10.0, gt=0)
+    """How long one may take to be answered."""
+    webhook_give_up_s: float = Field(default=86_400.0, ge=0)
+    """How long after a job's end its webhook is tried."""
 
 
 class Settings(BaseSettings):

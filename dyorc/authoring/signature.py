@@ -5,7 +5,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -75,6 +75,8 @@ class OutputSpec:
 
         def spec(name: str, part: Any) -> TensorSpec:
             found = TensorSpec.of(name, part, owner)
+            if typing.get_origin(part) in (AsyncIterator, AsyncGenerator):
+                raise DefinitionError(f"{owner} is annotated {part!r}, and does not yield; its parts would be what it yields")
             if found is None:
                 raise DefinitionError(f"{owner}: output {name!r} is annotated {part!r}; expected a jaxtyping tensor")
             return found
@@ -104,8 +106,8 @@ class OutputSpec:
             case OutputKind.FIELDS:
                 return self.factory(**dict(zip(self.names, parts, strict=True)))
 
-    def flatten(self, value: Any, where: str) -> tuple[Any, ...]:
-        """The parts of the user's grouping, in the order of `tensors`.
+    def flatten(self, value: Any, where: str, verb: str = "returned") -> tuple[Any, ...]:
+        """The parts of the user's grouping, in the order of `tensors`. `where` and `verb` tell in errors who gave it.
 
         Raises:
             InvalidInputError: If `value` is grouped in another way, or lacks a part.
@@ -115,16 +117,32 @@ class OutputSpec:
                 return (value,)
             case OutputKind.TUPLE:
                 if not isinstance(value, tuple | list) or len(value) != len(self.tensors):
-                    raise InvalidInputError(
-                        f"{where} returned {_kind_of(value)}, expected a tuple of {len(self.tensors)} tensors"
-                    )
+                    raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected a tuple of {len(self.tensors)} tensors")
                 return tuple(value)
             case OutputKind.FIELDS:
                 if is_dataclass(value) and not isinstance(value, type):
                     value = {f.name: getattr(value, f.name) for f in fields(value)}
                 if not isinstance(value, Mapping) or set(value) != set(self.names):
-                    raise InvalidInputError(f"{where} returned {_kind_of(value)}, expected the fields {list(self.names)}")
+                    raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected the fields {list(self.names)}")
                 return tuple(value[name] for name in self.names)
+
+
+def _part_of(annotation: Any, owner: str) -> Any:
+    """What one part is, of the return annotation of a function that yields.
+
+    Raises:
+        DefinitionError: If that is no AsyncIterator or AsyncGenerator, or one that wants to be sent something.
+    """
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin not in (AsyncIterator, AsyncGenerator) or not arguments:
+        raise DefinitionError(
+            f"{owner} yields, and its return annotation is {annotation!r}; expected AsyncIterator[...] of a part"
+        )
+    if any(sent not in (None, type(None)) for sent in arguments[1:]):
+        raise DefinitionError(
+            f"{owner} is annotated {annotation!r}; nothing is sent into a workflow: expected AsyncGenerator[..., None]"
+        )
+    return arguments[0]
 
 
 def _kind_of(value: Any) -> str:
@@ -144,8 +162,9 @@ class Signature:
     outputs: OutputSpec
 
     @classmethod
-    def of(cls, owner: str, function: Callable[..., Any], *, skip_first: bool = False) -> Self:
-        """Reads the annotations of `function`; `skip_first` leaves ``self`` out.
+    def of(cls, owner: str, function: Callable[..., Any], *, skip_first: bool = False, is_streaming: bool = False) -> Self:
+        """Reads the annotations of `function`; `skip_first` leaves ``self`` out. The outputs of one that `is_streaming` are
+        those of one part.
 
         Raises:
             DefinitionError: If one is missing or is neither a tensor nor a bool, int, float or str.
@@ -174,7 +193,7 @@ class Signature:
                     f"{owner}: parameter {name!r} is annotated {hints[name]!r}; "
                     f"expected a jaxtyping tensor, bool, int, float or str"
                 )
-        outputs = OutputSpec.of(hints["return"], owner)
+        outputs = OutputSpec.of(_part_of(hints["return"], owner) if is_streaming else hints["return"], owner)
         if not outputs.tensors:
             raise DefinitionError(f"{owner}: it declares no output; expected at least one tensor")
         return cls(owner, tuple(parameters), outputs)

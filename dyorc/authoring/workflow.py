@@ -1,8 +1,8 @@
-"""`@dyorc.workflow`: an ordinary ``async def`` that calls programs and other workflows."""
+"""`@dyorc.workflow`: an ordinary ``async def`` that calls programs and other workflows. One that yields answers in parts."""
 
 import inspect
 import sysconfig
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType, FunctionType, ModuleType
@@ -16,15 +16,15 @@ from dyorc.errors import DefinitionError
 
 _LIBRARIES = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
 
-WorkflowFunction: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+WorkflowFunction: TypeAlias = Callable[..., Coroutine[Any, Any, Any] | AsyncIterator[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Workflow:
-    """A workflow. Inside another workflow, calling it starts a task of its own and gives its Ref.
+    """A workflow. Inside another workflow, calling it starts a task of its own and gives its Ref, unless it is streaming.
 
     Attributes:
-        function: The user's coroutine function.
+        function: The user's coroutine function, or async generator function.
         declared_programs: Programs that the reader of its code cannot find (see `programs`).
     """
 
@@ -59,9 +59,9 @@ class Workflow:
                 )
         return tuple(found.values())
 
-    @property
+    @cached_property
     def is_streaming(self) -> bool:
-        """Whether it answers in parts: its function yields."""
+        """Whether it answers in parts: its function yields. The outputs of its signature are those of one part."""
         return inspect.isasyncgenfunction(self.function)
 
     @cached_property
@@ -90,7 +90,8 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = 
     """Declares a workflow.
 
     The function must be deterministic given the results of its calls: it may be run again from its start. Its inputs are
-    Refs; it may await Refs, `when`, `choose` and `gather`, and nothing else.
+    Refs; it may await Refs, `when`, `choose` and `gather`, and nothing else. If it yields, each value is sent as a part of the
+    answer; its return annotation is then ``AsyncIterator[...]`` of what one part is.
 
     Args:
         name: Its name as a model; the function's by default.
@@ -101,12 +102,14 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = 
     """
 
     def decorate(function: WorkflowFunction) -> Workflow:
-        if not inspect.iscoroutinefunction(function):
+        is_streaming = inspect.isasyncgenfunction(function)
+        if not is_streaming and not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"@dyorc.workflow decorates an `async def`, got {function!r}")
         chosen = name or function.__name__
         if not NAME.fullmatch(chosen):
             raise DefinitionError(f"workflow {chosen!r}: a name is made of letters, digits, '_', '-' and '.'")
-        return Workflow(chosen, function, Signature.of(f"workflow {chosen!r}", function), tuple(programs))
+        signature = Signature.of(f"workflow {chosen!r}", function, is_streaming=is_streaming)
+        return Workflow(chosen, function, signature, tuple(programs))
 
     return decorate if function is None else decorate(function)
 

@@ -46,8 +46,21 @@ class AnswerRequest(msgspec.Struct, frozen=True):
     story: Sequence[Step] = ()
 
 
+class AnswerPart(msgspec.Struct, frozen=True):
+    """A part of the answer of a streaming request; `tensors` stand in the order of its workflow's outputs.
+
+    Parts are numbered from 0 and come in order. Answer each with `PartTaken` once its bytes have been read: they are kept until
+    then. One that was lost comes again, perhaps before that was noticed. When all have been taken, `AnswerRequest` follows,
+    without tensors, or `FailRequest`.
+    """
+
+    request_id: int
+    index: int
+    tensors: tuple[TensorRef, ...]
+
+
 class FailRequest(msgspec.Struct, frozen=True):
-    """The request cannot be done."""
+    """The request cannot be done. Parts of it that have not been taken are void."""
 
     request_id: int
     error: DyOrcError
@@ -87,5 +100,13 @@ class ReplaceReplica(msgspec.Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    DispatchBatch | AnswerRequest | FailRequest | SetTimer | FetchValue | StageTensors | ReleaseTensors | ReplaceReplica
+    DispatchBatch
+    | AnswerRequest
+    | AnswerPart
+    | FailRequest
+    | SetTimer
+    | FetchValue
+    | StageTensors
+    | ReleaseTensors
+    | ReplaceReplica
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dyorc.engine.actions import FormReason
 from dyorc.engine.bets import Bets
-from dyorc.engine.cells import Call
+from dyorc.engine.cells import Call, CallState
 from dyorc.engine.holding import held_until_ns
 from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
 from dyorc.engine.timers import TimerKind, Timers
@@ -29,11 +29,20 @@ class BatchFormer:
 
     Args:
         can_hold: Whether a batch may wait for more calls.
+        can_drop: Whether calls that would be back too late are left out.
         batches: In flight.
+
+    Attributes:
+        late: Calls that were left out for that: they wait nowhere, and their requests are to be failed. What is expected of
+            each is when it would have been back at the earliest.
+
+    Source: early drop (Shen et al.: "Nexus: a GPU cluster engine for accelerating DNN-based video analysis", SOSP 2019).
     """
 
-    def __init__(self, can_hold: bool, timers: Timers, bets: Bets, batches: Mapping[int, Batch]) -> None:
+    def __init__(self, can_hold: bool, can_drop: bool, timers: Timers, bets: Bets, batches: Mapping[int, Batch]) -> None:
+        self.late: list[Call] = []
         self._can_hold = can_hold
+        self._can_drop = can_drop
         self._timers = timers
         self._bets = bets
         self._batches = batches
@@ -61,7 +70,7 @@ class BatchFormer:
         was_held = pool.held_until_ns > 0
         if self._hold(pool, replica, now_ns):
             return None
-        calls, is_retry = pool.queue.take(size)
+        calls, is_retry = self._take(pool, replica, size, now_ns)
         if not calls:
             return None
         if is_retry:
@@ -75,6 +84,25 @@ class BatchFormer:
         if not is_retry and len(pool.guesses):
             self._bets.fill(pool, replica, calls, max_size, start_ns, now_ns)
         return Formed(replica or pool.place(calls), calls, reason)
+
+    def _take(self, pool: Pool, replica: Replica | None, size: int, now_ns: int) -> tuple[list[Call], bool]:
+        """The next calls of a queue that can be back before their deadlines; the others go to `late`.
+
+        A call is held against the time of a batch as large as this one would be, not of one made smaller for its sake: under
+        overload that would make all batches small, and more calls late.
+        """
+        queue = pool.queue
+        while len(queue):
+            end_ns = pool.earliest_end_ns(replica, queue.count_next(size), now_ns) if self._can_drop else 0
+            calls, is_retry, late = queue.take(size, end_ns)
+            if late:
+                self.late.extend(late)
+                for call in late:
+                    call.state = CallState.WAITING
+                    call.expected_ns = end_ns
+            if calls or not late:
+                return calls, is_retry
+        return [], False
 
     def _of_guesses(self, pool: Pool, now_ns: int) -> Formed | None:
         if self._hold(pool, None, now_ns):
@@ -96,8 +124,13 @@ class BatchFormer:
         first = pool.queue.peek() if len(pool.queue) else pool.guesses.peek()
         if first is None:
             return False  # what is left is to be tried again alone
-        deadline_ns = first.segment.task.request.order[0]
-        until_ns = held_until_ns(pool, replica, len(pool.queue) + len(pool.guesses), deadline_ns, self._batches, now_ns)
+        num_ready = len(pool.queue) + len(pool.guesses)
+        deadline_ns = first.segment.task.request.deadline_ns
+        until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
+        if until_ns > now_ns and len(pool.queue):
+            # The first is not always the most pressing; and there are less than make a full batch, or it would not be held.
+            deadline_ns = min(call.segment.task.request.deadline_ns for call in pool.queue)
+            until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
         if until_ns <= now_ns:
             return False
         pool.held_until_ns = until_ns

@@ -14,7 +14,7 @@ from dyorc.tensor import BlockId, Index, TensorRef
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
-    from dyorc.engine.journal import BranchPoint, Segment
+    from dyorc.engine.journal import BranchPoint, Part, Segment
     from dyorc.engine.paths import Path
     from dyorc.engine.recovery import Restoration
     from dyorc.engine.requests import Task
@@ -142,7 +142,7 @@ class CallState(Enum):
 
 
 Order: TypeAlias = tuple[int, int, int]
-"""Deadline (ns), minus the priority, arrival number: smaller goes first. For guesses: minus the probability, then these."""
+"""Minus the priority, deadline (ns), arrival number: smaller goes first. For guesses: minus the probability, then these."""
 
 
 class Call:
@@ -203,7 +203,7 @@ class Call:
         return f"call {self.call_id} of {self.callee.name!r}"
 
 
-Waiter: TypeAlias = "Path | BranchPoint | Task"
+Waiter: TypeAlias = "Path | BranchPoint | Task | Part"
 """Who goes on when values are there; the engine counts what each still waits for."""
 
 

@@ -18,6 +18,7 @@ from dyorc.engine.events import (
     BatchFailed,
     Event,
     LoadFailed,
+    PartTaken,
     ReplicaJoined,
     ReplicaLeft,
     RequestArrived,
@@ -30,6 +31,7 @@ from dyorc.engine.leases import Leases
 from dyorc.engine.prediction import Predictor
 from dyorc.engine.scheduler import NS_PER_S, Scheduler
 from dyorc.engine.speculation import Speculator
+from dyorc.engine.statistics import ModelStatistics, Statistics
 from dyorc.engine.tasks import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind, Timers
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
@@ -47,13 +49,19 @@ class Engine:
         first_batch_id: Batches are numbered from here. Engines that follow each other must not use a number twice: a replica may
             answer the later one with a batch of the earlier.
         predictor: Foretells decisions; by default from how they turned out before.
+        statistics: Where to count; an engine that takes over is given those of the one before it.
 
     Raises:
         ValueError: If two programs have the same name.
     """
 
     def __init__(
-        self, config: EngineConfig, programs: Iterable[Program], first_batch_id: int = 1, predictor: Predictor | None = None
+        self,
+        config: EngineConfig,
+        programs: Iterable[Program],
+        first_batch_id: int = 1,
+        predictor: Predictor | None = None,
+        statistics: Statistics | None = None,
     ) -> None:
         deployed: dict[str, Program] = {}
         for program in programs:
@@ -66,10 +74,12 @@ class Engine:
         self.now_ns = 0
         self.leases = Leases()
         self.speculator = Speculator(config.speculation, predictor)
+        self._statistics = Statistics() if statistics is None else statistics
         self.tasks = TaskRunner(
             config,
             deployed,
             self.speculator,
+            self._statistics,
             self.leases,
             self._submit,
             self._withdraw,
@@ -82,6 +92,7 @@ class Engine:
             deployed.values(),
             self.timers,
             self.speculator,
+            self._statistics,
             self.leases,
             self.tasks.call_done,
             self.tasks.call_failed,
@@ -102,13 +113,18 @@ class Engine:
         Returns:
             Actions, to be carried out in order.
         """
-        self.now_ns = now_ns
+        self.now_ns = self.scheduler.now_ns = now_ns
         for event in events:
             self._apply(event)
         for timer in self.timers.pop_due(now_ns):
             self._fire(timer)
         self.tasks.run(now_ns)
         self.scheduler.form_batches(now_ns)
+        while late := self.scheduler.take_late():
+            for call, error in late:
+                self.tasks.cancel(call.segment.task.request.request_id, error)
+            self.tasks.run(now_ns)
+            self.scheduler.form_batches(now_ns)
         at_ns = self.timers.next_announcement()
         if at_ns is not None:
             self._actions.append(SetTimer(at_ns))
@@ -119,6 +135,20 @@ class Engine:
         actions = self._actions[:]
         self._actions.clear()
         return actions
+
+    def statistics(self, name: str, unix_offset_ns: int = 0) -> ModelStatistics:
+        """What became of a program's calls or a workflow's requests, as far as it has ended.
+
+        Args:
+            unix_offset_ns: What makes Unix time of the times that `handle` is given.
+        """
+        return self._statistics.of(name, unix_offset_ns)
+
+    def count_lost(self) -> None:
+        """This engine is given up: the requests that it has not answered count as failed."""
+        for request in self.tasks.requests.values():
+            if not request.is_answered:
+                self._statistics.ended_without_result(request.record.name, self.now_ns - request.arrived_ns, self.now_ns)
 
     def _apply(self, event: Event) -> None:
         match event:
@@ -134,6 +164,10 @@ class Engine:
             case AnswerTaken():
                 self.scheduler.lose(event.lost)
                 self.tasks.answer_taken(event)
+            case PartTaken():
+                if event.lost:
+                    self.scheduler.lose(event.lost)
+                self.tasks.part_taken(event)
             case TensorsLost():
                 self.scheduler.tensors_lost(event, self.now_ns)
             case RequestCancelled(request_id=request_id):
@@ -153,6 +187,7 @@ class Engine:
         error = self._check_room(event)
         if error is not None:
             self._actions.append(FailRequest(event.request_id, error))
+            self._statistics.ended_without_result(event.workflow.name, 0, self.now_ns)
             self.leases.refuse(blocks_of(event.inputs))
             return
         deadline_ns = event.deadline_ns
@@ -194,4 +229,15 @@ class Engine:
             timer = self.deadlines.pop(action.request_id, None)
             if timer is not None:
                 self.timers.cancel(timer)
+                self._count(action)
         self._actions.append(action)
+
+    def _count(self, action: AnswerRequest | FailRequest) -> None:
+        request = self.tasks.requests[action.request_id]
+        took_ns = self.now_ns - request.arrived_ns
+        if isinstance(action, AnswerRequest):
+            request.record.answered(took_ns, self.now_ns)
+        elif isinstance(action.error, DeadlineError | RequestCancelledError):
+            self._statistics.ended_without_result(request.record.name, took_ns, self.now_ns)
+        else:
+            request.record.failed(took_ns, self.now_ns)

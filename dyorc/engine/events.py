@@ -54,13 +54,28 @@ class AnswerTaken(msgspec.Struct, frozen=True):
     lost: Sequence[BlockId] = ()
 
 
+class PartTaken(msgspec.Struct, frozen=True):
+    """The consumer has taken a part and wants more; or the part could not be read, because of blocks that were `lost`."""
+
+    request_id: int
+    index: int
+    lost: Sequence[BlockId] = ()
+
+
 class BatchDone(msgspec.Struct, frozen=True):
-    """A batch ran: for each of its calls, in order, the output tensors. `execute_s` is the program's own time."""
+    """A batch ran: for each of its calls, in order, the output tensors. `execute_s` is the program's own time.
+
+    For the statistics: `gather_s` is the time for fetching and stacking inputs, `infer_s` that in the program's code (None: all
+    of `execute_s`), `publish_s` that for splitting and storing outputs. Stacking and splitting are in `execute_s`, too.
+    """
 
     replica_id: str
     batch_id: int
     outputs: Sequence[tuple[TensorRef, ...]]
     execute_s: float
+    gather_s: float = 0.0
+    infer_s: float | None = None
+    publish_s: float = 0.0
 
 
 class BatchFailed(msgspec.Struct, frozen=True):
@@ -112,6 +127,7 @@ Event: TypeAlias = (
     | TimerFired
     | ValueFetched
     | AnswerTaken
+    | PartTaken
     | BatchDone
     | BatchFailed
     | TensorsLost

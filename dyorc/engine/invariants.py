@@ -5,10 +5,11 @@ Tests call `check_all` after each `Engine.handle`; so may a simulator. A check w
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from dyorc.engine.cells import Call, CallState, Cell, CellState, Waiter
 from dyorc.engine.engine import Engine
-from dyorc.engine.journal import BranchPoint, Entry
+from dyorc.engine.journal import BranchPoint, Entry, Part
 from dyorc.engine.recovery import Restoration, RestorationWaiter
 from dyorc.engine.replicas import NEVER_NS
 from dyorc.engine.requests import Request, Task, TaskState, is_effect, is_unfinished
@@ -178,7 +179,7 @@ def requests_can_progress(engine: Engine) -> None:
             if is_unfinished(entry):
                 told.update(entry.cell.dependents)
         for restoration in request.restoring.values():
-            told.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call))
+            told.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | Part))
     told.update(waiter for waiters in engine.tasks.waiting.fetch_waiters.values() for waiter in waiters)
     for request in engine.tasks.requests.values():
         root = request.root
@@ -219,6 +220,8 @@ def certainty_agrees(engine: Engine) -> None:
                 num_guessed += len(segment.entries) * (not segment.is_certain)
                 if isinstance(segment.end, BranchPoint):
                     is_certain |= dict.fromkeys(segment.end.branches.values(), segment.is_certain and segment.end.is_resolved)
+                elif isinstance(segment.end, Part):
+                    is_certain[segment.end.following] = segment.is_certain
         if (request.num_calls, request.num_guessed) != (num_calls, num_guessed):
             raise InvariantError(f"request {request.request_id} made {num_calls} calls and {num_guessed} guesses, counts differ")
         for call in _calls(request):
@@ -253,14 +256,60 @@ def answered_requests_have_effects(engine: Engine) -> None:
             raise InvariantError(f"request {request.request_id} counts {request.num_effects} effects, {actual} have not ended")
 
 
+# Parts
+
+
+def streams_are_in_order(engine: Engine) -> None:
+    """A request has a stream as long as it streams. Nothing that could be sent is held back, nothing that rests on a guess is
+    sent, and no more than `max_untaken_parts` are sent and not taken; only then a path waits for its parts to be taken."""
+    limit = engine.config.max_untaken_parts
+    for request in engine.tasks.requests.values():
+        stream, root = request.stream, request.root
+        if root is None or (stream is None) != (request.is_answered or not root.callee.is_streaming):
+            raise InvariantError(f"request {request.request_id}: {request.is_answered=}, {stream=}, its root is {root!r}")
+        if stream is None:
+            continue
+        sent = range(stream.num_taken + len(stream.untaken))
+        if len(stream.untaken) > limit or any(index not in sent or not part.num_sent for index, part in stream.untaken.items()):
+            raise InvariantError(f"request {request.request_id} has sent {sent}, of which {list(stream.untaken)} are not taken")
+        if stream.front is not None and not stream.front.is_certain:
+            raise InvariantError(f"request {request.request_id} sends parts that rest on a guess")
+        if stream.is_ended != (root.state is TaskState.RETURNED) or (
+            stream.is_ended and not stream.untaken and not _unsent(request)
+        ):
+            raise InvariantError(f"request {request.request_id} is {root.state.name}, {stream.is_ended=}, and waits for nothing")
+        for path in root.paths:
+            if path.awaits_room and path.num_parts - stream.num_taken < limit:
+                raise InvariantError(f"a path of {root!r} waits at part {path.num_parts}, {stream.num_taken} are taken")
+
+
+def _unsent(request: Request) -> list[Part]:
+    """Parts that have to wait for their tensors: those that were lost, and the next one, or it would have been sent."""
+    stream = request.stream
+    if stream is None:
+        return []
+    return [part for part in stream.untaken.values() if part.is_lost] + [*islice(stream.unsent(), 1)]
+
+
+def untaken_parts_are_kept(engine: Engine) -> None:
+    """The tensors of a part that may be read now are kept."""
+    for request in engine.tasks.requests.values():
+        for part in request.stream.untaken.values() if request.stream is not None else ():
+            if any(_is_stored(argument.cell) and argument.cell not in request.kept for argument in part.arguments):
+                raise InvariantError(f"{part!r} of request {request.request_id} may be read, but nobody keeps its tensors")
+
+
 # Stored tensors
 
 
 def leases_agree(engine: Engine) -> None:
-    """A block is known as long as somebody needs it: requests that keep rows of it, batches and fetches that read it."""
+    """A block is known as long as somebody needs it: requests that keep rows of it, batches, fetches and consumers of parts that
+    read it."""
     leases = [blocks for request in engine.tasks.requests.values() for blocks in request.kept.values()]
     leases += [batch.blocks for batch in engine.scheduler.batches.values()]
     leases += [blocks for _, blocks in engine.tasks.waiting.fetching.values()]
+    streams = [request.stream for request in engine.tasks.requests.values() if request.stream is not None]
+    leases += [part.blocks for stream in streams for part in stream.untaken.values()]
     expected = engine.leases.expected(leases)
     if expected != engine.leases.counts:
         raise InvariantError(f"leases are {expected}, counted are {engine.leases.counts}")
@@ -320,6 +369,8 @@ def _needs(engine: Engine, waiter: RestorationWaiter) -> bool:
             return waiter.request.restoring.get(waiter.cell) is waiter
         case Cell():
             return waiter in engine.tasks.waiting.fetch_waiters
+        case Part():
+            return waiter in _unsent(waiter.segment.task.request)
         case Request():
             return waiter.is_untaken or not waiter.is_answered
 
@@ -373,6 +424,8 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     effects_are_certain,
     budgets_agree,
     answered_requests_have_effects,
+    streams_are_in_order,
+    untaken_parts_are_kept,
     leases_agree,
     batches_read_what_they_were_given,
     queued_calls_have_their_inputs,
@@ -416,15 +469,17 @@ def _open_points(task: Task) -> Iterator[BranchPoint]:
 
 def _waiting(request: Request) -> "Iterator[Call | Waiter]":
     """Everybody in a request who waits for values."""
+    yield from _unsent(request)
     for entry in _entries(request):
         if isinstance(entry, Call):
             if entry.state is CallState.WAITING:
                 yield entry
         elif entry.state is TaskState.RETURNED:
-            yield entry
+            if not entry.callee.is_streaming:
+                yield entry
         elif entry.state is TaskState.ACTIVE:
             yield from _open_points(entry)
-            yield from (path for path in entry.paths if path.end is None and path.undecided is None)
+            yield from (path for path in entry.paths if path.end is None and path.undecided is None and not path.awaits_room)
 
 
 def _placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:

@@ -8,10 +8,11 @@ matter.
     segment: small(image) ── decision: confident? ─┬─ yes ── segment: (returns)
                                                    └─ no ─── segment: large(image) (returns)
 
-While a decision is open, the branches below it are guesses. When it is taken, the others are cut off.
+While a decision is open, the branches below it are guesses. When it is taken, the others are cut off. A part of an answer that
+is sent in parts ends a segment too, and another follows it.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +21,7 @@ from dyorc.authoring.decisions import Decision, Site
 from dyorc.authoring.ref import Ref
 from dyorc.engine.cells import Argument, Call, Cell, CellState, Outcome, look
 from dyorc.errors import DyOrcError, WorkflowError
+from dyorc.tensor import BlockId
 
 if TYPE_CHECKING:
     from dyorc.engine.requests import Task
@@ -130,8 +132,42 @@ class BranchPoint:
         )
 
 
+class Part:
+    """A part that a streaming workflow yielded.
+
+    Attributes:
+        segment: The segment that it ends.
+        following: The one that follows.
+        index: Parts of the run before this one.
+        arguments: One for each declared output; they hold its tensors until it has been taken.
+        blocks: Where those lie that were sent and may be read now.
+        num_awaited: Its tensors that are still pending, or are being made again.
+        num_sent: How often it was sent, because tensors were lost before they were read.
+        is_lost: Whether it has to be sent again.
+    """
+
+    __slots__ = ("arguments", "blocks", "following", "index", "is_lost", "num_awaited", "num_sent", "segment")
+
+    def __init__(self, segment: "Segment", index: int, arguments: tuple[Argument, ...]) -> None:
+        self.segment = segment
+        self.following = Segment(segment.task, segment.is_certain, segment.origin, segment.outcome)
+        self.index = index
+        self.arguments = arguments
+        self.blocks: Sequence[BlockId] = ()
+        self.num_awaited = 0
+        self.num_sent = 0
+        self.is_lost = False
+
+    def same_as(self, arguments: tuple[Argument, ...]) -> bool:
+        """Whether another run yields the same tensors."""
+        return all(a.same_as(b) for a, b in zip(self.arguments, arguments, strict=True))
+
+    def __repr__(self) -> str:
+        return f"part {self.index}"
+
+
 class Segment:
-    """Calls in the order they were made, and what came after: a branch point, the result, or (so far) nothing.
+    """Calls in the order they were made, and what came after: a branch point, a part, the result, or (so far) nothing.
 
     Attributes:
         is_certain: Whether all decisions before it are taken, also those that led to its task.
@@ -147,7 +183,7 @@ class Segment:
         self.origin = None if is_certain else origin
         self.outcome = outcome
         self.entries: list[Entry] = []
-        self.end: BranchPoint | tuple[Argument, ...] | None = None
+        self.end: BranchPoint | Part | tuple[Argument, ...] | None = None
 
     def below(self) -> "Iterator[Segment]":
         """This segment and all that follow it."""
@@ -157,11 +193,15 @@ class Segment:
             yield segment
             if isinstance(segment.end, BranchPoint):
                 pending.extend(segment.end.branches.values())
+            elif isinstance(segment.end, Part):
+                pending.append(segment.end.following)
 
     def next_taken(self) -> "Segment | None":
-        """The segment that follows, if the decision between them is taken."""
+        """The segment that follows, if there is no decision between them, or one that is taken."""
         end = self.end
-        return end.branches[end.outcome] if isinstance(end, BranchPoint) and end.is_resolved else None
+        if isinstance(end, BranchPoint):
+            return end.branches[end.outcome] if end.is_resolved else None
+        return end.following if isinstance(end, Part) else None
 
     def open_points(self) -> Iterator[tuple[BranchPoint, Outcome]]:
         """The open decisions that it depends on, also those that led to its task, the last first; each with its outcome."""

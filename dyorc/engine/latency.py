@@ -2,6 +2,10 @@
 
 import math
 
+_MIN_SEEN = 8
+"""The first batches are slow: libraries load, kernels are compiled."""
+_PACE_RATE = 0.02
+
 
 class LatencyModel:
     """A line through (batch size, seconds), by least squares with exponential decay.
@@ -14,12 +18,14 @@ class LatencyModel:
         decay: Weight that an observation keeps when the next one comes.
     """
 
-    __slots__ = ("_decay", "_n", "_nn", "_nt", "_prior", "_t", "_w")
+    __slots__ = ("_decay", "_line", "_n", "_nn", "_nt", "_prior", "_t", "_w")
 
     def __init__(self, prior: "LatencyModel | None" = None, decay: float = 0.98) -> None:
         self._prior = prior
         self._decay = decay
         self._w = self._n = self._nn = self._t = self._nt = 0.0
+        self._line: tuple[float, float] | None = None
+        """Worked out once for each observation, for it is asked for several times; None if not yet, or if the prior is in it."""
 
     def observe(self, size: int, seconds: float) -> None:
         """Takes in a batch of `size` that took `seconds`."""
@@ -29,10 +35,13 @@ class LatencyModel:
         self._nn = self._nn * keep + size * size
         self._t = self._t * keep + seconds
         self._nt = self._nt * keep + size * seconds
+        self._line = None
 
     @property
     def line(self) -> tuple[float, float] | None:
         """(b, a) in seconds, both at least 0; None before the first observation."""
+        if self._line is not None:
+            return self._line
         if not self._w:
             return self._prior.line if self._prior else None
         mean_n, mean_t = self._n / self._w, self._t / self._w
@@ -43,7 +52,8 @@ class LatencyModel:
             expected = shape[0] + shape[1] * mean_n if shape else 0.0
             return (shape[0] * mean_t / expected, shape[1] * mean_t / expected) if shape and expected > 0 else (mean_t, 0.0)
         slope = min(max((self._nt / self._w - mean_n * mean_t) / variance, 0.0), mean_t / mean_n)
-        return mean_t - slope * mean_n, slope
+        self._line = mean_t - slope * mean_n, slope
+        return self._line
 
     def predict(self, size: int) -> float | None:
         """Expected seconds of a batch of `size`; None before the first observation."""
@@ -56,6 +66,42 @@ class LatencyModel:
         if line is None or line[1] <= 0:
             return 2**30
         return max(1, math.ceil(line[0] / line[1]))
+
+
+class LeastLatency:
+    """The least that a batch is likely to take: what can be relied on when work is refused because it would end too late.
+
+    The line says what a batch takes on average, and the average may be wrong: of batches that were slow for once, of sizes that
+    were never seen. Here a size counts as no larger than the largest that was seen, and the line is scaled by how fast batches
+    have been lately, compared to it: by the fastest, whose weight fades.
+
+    Args:
+        model: The line.
+    """
+
+    __slots__ = ("_largest", "_model", "_num_seen", "pace")
+
+    def __init__(self, model: LatencyModel) -> None:
+        self._model = model
+        self._num_seen = 0
+        self._largest = 0
+        self.pace = 1.0
+
+    def observe(self, size: int, seconds: float) -> None:
+        """A batch of `size` took `seconds`. To be told before the model is."""
+        self._num_seen += 1
+        self._largest = max(self._largest, size)
+        expected_s = self._model.predict(size)
+        if expected_s:
+            pace = min(1.0, seconds / expected_s)
+            self.pace = min(pace, self.pace + _PACE_RATE * (pace - self.pace))
+
+    def predict(self, size: int) -> float | None:
+        """Seconds; None as long as too little is known."""
+        if self._num_seen < _MIN_SEEN:
+            return None
+        expected_s = self._model.predict(min(size, self._largest))
+        return None if expected_s is None else self.pace * expected_s
 
 
 class Average:

@@ -7,7 +7,7 @@ the same, under an outcome that is guessed.
 
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from types import CoroutineType, MappingProxyType
+from types import AsyncGeneratorType, CoroutineType, MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from dyorc.arrays import as_array, inline
@@ -19,7 +19,8 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.cells import Argument, Cell, CellState, Outcome, look
-from dyorc.engine.journal import BranchPoint, Entry, Segment, last_line
+from dyorc.engine.generators import Generating, Yielded
+from dyorc.engine.journal import BranchPoint, Entry, Part, Segment, last_line
 from dyorc.errors import (
     DyOrcError,
     ForeignAwaitError,
@@ -47,8 +48,13 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded:
+    """The path waits until parts that were sent have been taken."""
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
-    """The coroutine returned; one argument for each declared output."""
+    """The coroutine returned; one argument for each declared output, none if it has yielded them."""
 
     result: tuple[Argument, ...]
 
@@ -61,10 +67,10 @@ class Raised:
 
 
 End: TypeAlias = Returned | Raised
-Stop: TypeAlias = Blocked | Undecided | End
+Stop: TypeAlias = Blocked | Undecided | Crowded | End
 
 
-_WAITS = (Blocked, Undecided)
+_WAITS = (Blocked, Undecided, Crowded)
 
 
 class Guide(Protocol):
@@ -74,6 +80,10 @@ class Guide(Protocol):
         self, path: "Path", callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
         """A call or task that the journal does not know yet. May refuse by raising `WorkflowError`."""
+        ...
+
+    def make_part(self, path: "Path", arguments: tuple[Argument, ...]) -> Part | None:
+        """A part that the journal does not know yet; None to wait. May refuse by raising `WorkflowError`."""
         ...
 
     def guess(self, path: "Path", point: BranchPoint) -> tuple[Outcome] | None:
@@ -97,11 +107,13 @@ class Path:
         undecided: The decision that it waits for.
         num_awaited: Cells that it waits for.
         end: How it ended, while that still rests on guesses.
+        num_parts: Parts that it has yielded.
+        awaits_room: Whether it waits until some of them have been taken.
     """
 
     __slots__ = (
-        "_coroutine", "_cursor", "_guide", "_recent", "_refusal", "_visits", "_wanted", "_workflow", "assumed", "end",
-        "is_closed", "issued", "num_awaited", "opened", "segment", "undecided",
+        "_coroutine", "_cursor", "_guide", "_recent", "_refusal", "_visits", "_wanted", "_workflow", "assumed",
+        "awaits_room", "end", "is_closed", "issued", "num_awaited", "num_parts", "opened", "segment", "undecided",
     )  # fmt: skip
 
     def __init__(
@@ -128,7 +140,9 @@ class Path:
         self.num_awaited = 0
         self.end: End | None = None
         self.is_closed = False
-        self._coroutine: Coroutine[Any, Any, Any] = _open(workflow, inputs, statics)
+        self.num_parts = 0
+        self.awaits_room = False
+        self._coroutine: Coroutine[Any, Any, Any] | Generating = _open(workflow, inputs, statics)
 
     def run(self) -> Stop:
         """Runs on as far as the values allow."""
@@ -185,7 +199,7 @@ class Path:
             _forget_frames(error)
             return Raised(wrapped)
 
-    def _reply(self, wanted: Any) -> Blocked | Undecided | DyOrcError | tuple[Any]:
+    def _reply(self, wanted: Any) -> Blocked | Undecided | Crowded | DyOrcError | tuple[Any]:
         """What the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
         match wanted:
             case Decision():
@@ -194,6 +208,8 @@ class Path:
                 return self._values((wanted,)) or self._failure((wanted,)) or (look(wanted),)
             case Gather(refs=refs):
                 return self._values(refs) or self._failure(refs) or ([look(ref) for ref in refs],)
+            case Yielded(value=value):
+                return self._yield(value)
             case _:
                 what = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
                 raise ForeignAwaitError(
@@ -250,6 +266,24 @@ class Path:
         self._visits[site] = self._visits.get(site, 0) + 1
         self._recent = (*self._recent[-1:], outcome)
 
+    def _yield(self, value: Any) -> Crowded | tuple[Any]:
+        """Takes down a part, and goes on behind it: nothing waits for its tensors."""
+        arguments = self._as_result(value, "yielded")
+        part = self.segment.end
+        is_at_end = self._cursor == len(self.segment.entries)
+        if is_at_end and part is None:
+            part = self._guide.make_part(self, arguments)
+            if part is None:
+                self.awaits_room = True
+                return Crowded()
+            self.segment.end = part
+        elif not is_at_end or not isinstance(part, Part) or not part.same_as(arguments):
+            raise self.nondeterministic(f"part {self.num_parts} of its answer")
+        self.segment = part.following
+        self._cursor = 0
+        self.num_parts += 1
+        return (None,)
+
     def _branch_point(self, decision: Decision) -> BranchPoint:
         """The journal's point for a decision."""
         end = self.segment.end
@@ -287,19 +321,31 @@ class Path:
         self._refusal = self._refusal or error
         return error
 
-    def _returned(self, value: Any) -> Stop:
+    def _as_result(self, value: Any, verb: str) -> tuple[Argument, ...]:
+        """What the coroutine returned or yielded, as one argument for each declared output.
+
+        Raises:
+            WorkflowError: If it is grouped in another way, or something in it is no tensor.
+        """
         workflow = self._workflow
         outputs = workflow.signature.outputs
         try:
             if isinstance(value, Ref) and value.field is None and value.outputs.names == outputs.names:
                 parts = tuple(Ref(value.cell, value.outputs, at) for at in range(len(outputs.tensors)))
             else:
-                parts = outputs.flatten(value, f"workflow {workflow.name!r}")
-            result = tuple([_argument(workflow, spec, part) for spec, part in zip(outputs.tensors, parts, strict=True)])
-        except WorkflowError as error:
-            return Raised(error)
+                parts = outputs.flatten(value, f"workflow {workflow.name!r}", verb)
+            return tuple([_argument(workflow, spec, part) for spec, part in zip(outputs.tensors, parts, strict=True)])
+        except WorkflowError:
+            raise
         except Exception as error:
-            return Raised(WorkflowError(f"workflow {workflow.name!r} returned something that is no result: {error}"))
+            raise WorkflowError(f"workflow {workflow.name!r} {verb} something that is no result: {error}") from None
+
+    def _returned(self, value: Any) -> Stop:
+        try:
+            result = () if self._workflow.is_streaming else self._as_result(value, "returned")
+        except WorkflowError as error:
+            _forget_frames(error)
+            return Raised(error)
         end = self.segment.end
         if end is None and self._cursor == len(self.segment.entries):
             self.segment.end = result
@@ -318,8 +364,10 @@ class Path:
             before = f"a call of {segment.entries[self._cursor].callee.name!r}"
         elif isinstance(segment.end, BranchPoint):
             before = f"a decision by dyorc.{segment.end.decision.kind.value}"
+        elif isinstance(segment.end, Part):
+            before = f"another part {segment.end.index}"
         else:
-            before = "another result"
+            before = "its end" if self._workflow.is_streaming else "another result"
         return NondeterministicWorkflowError(
             f"workflow {self._workflow.name!r} is not deterministic: run again with the same results it came to {now} with these "
             f"arguments, where it had come to {before} ({self._current_line()}); random numbers, clocks and I/O belong "
@@ -355,8 +403,13 @@ def _forget_frames(error: BaseException) -> None:
             pending += (found.__cause__, found.__context__)
 
 
-def _open(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> Coroutine[Any, Any, Any]:
+def _open(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> "Coroutine[Any, Any, Any] | Generating":
     """The coroutine of a run, at its start."""
+    opened = _call(workflow, inputs, statics)
+    return Generating(opened) if isinstance(opened, AsyncGeneratorType) else opened
+
+
+def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> Any:
     num_by_name = workflow.function.__code__.co_kwonlyargcount
     if not statics and not num_by_name:
         return workflow.function(*inputs)

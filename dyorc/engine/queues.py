@@ -1,194 +1,134 @@
-"""The queue of one program: calls by batch key, the most urgent first."""
+"""The queue of one program: whose calls, and which of them, go into the next batch."""
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
 
-from dyorc.authoring.batching import BatchKey
-from dyorc.engine.cells import Call, CallState, Order
+from dyorc.engine.cells import Call, CallState
+from dyorc.engine.fair_shares import SharedLanes
+from dyorc.engine.lanes import Lanes
 
-_Item: TypeAlias = tuple[Order, int, Call]
+
+def _one(size: int) -> float:
+    """Every slot costs the same."""
+    return 1.0
 
 
 class CallQueue:
-    """Calls that wait for a replica.
+    """Certain calls that wait for a replica.
 
-    A *lane* holds the calls of one batch key, ordered; only calls of one lane share a batch. The lane whose first call is
-    the most urgent goes first. Groups that must be tried again on their own go before all lanes.
+    Within one tenant the most urgent call goes first. Tenants that wait at the same time share the slots of batches by their
+    weights (`dyorc.engine.fair_shares`); as long as there is only one, nothing is counted. Groups that must be tried again on
+    their own go before all others.
 
-    A withdrawn call stays where it is until it comes to the front, or until the withdrawn are the majority of its lane.
-
-    Cost: logarithmic in the queue's length, per call; no operation looks at all calls.
+    Cost: logarithmic in the queue's length, per call; no operation but `take_out` looks at all calls.
 
     Args:
-        state: Of the calls that wait here; a call in another state has left.
+        price: Of a slot in a batch of so many calls, in any unit: what it takes from a tenant's share.
     """
 
-    def __init__(self, state: CallState = CallState.QUEUED) -> None:
-        self._state = state
-        self._lanes: dict[BatchKey, list[_Item]] = {}
-        self._fronts: list[tuple[Order, int, BatchKey]] = []
-        self._num_withdrawn: dict[BatchKey, int] = {}
+    def __init__(self, price: Callable[[int], float] = _one) -> None:
+        self._price = price
+        self._tenant: str | None = None
+        """Whose all the calls are; None while they are of several, and until they are gone."""
+        self._lanes: Lanes | SharedLanes = Lanes()
         self._retries: deque[list[Call]] = deque()
-        self._size = 0
+        self._retrying: set[Call] = set()
 
     def __len__(self) -> int:
-        return self._size
+        return self._lanes.size + len(self._retrying)
 
     def __iter__(self) -> Iterator[Call]:
         """All calls that wait, in no particular order. For tests and for giving up."""
-        for group in self._retries:
-            yield from (call for call in group if call.state is self._state)
-        for lane in self._lanes.values():
-            yield from (call for _, _, call in lane if call.state is self._state)
+        yield from self._retrying
+        yield from self._lanes
+
+    def num_calls_by_tenant(self) -> dict[str, int]:
+        """How many calls each tenant has waiting, but for those that are tried again."""
+        if isinstance(self._lanes, SharedLanes):
+            return self._lanes.num_calls_by_tenant()
+        return {self._tenant or "": self._lanes.size} if self._lanes.size else {}
 
     def add(self, call: Call) -> None:
         """Puts a call in its place."""
-        call.state = self._state
-        lane = self._lanes.get(call.batch_key)
-        if lane is None:
-            lane = self._lanes[call.batch_key] = []
-        item = (call.order, call.call_id, call)
-        heapq.heappush(lane, item)
-        if lane[0] is item:
-            heapq.heappush(self._fronts, (call.order, call.call_id, call.batch_key))
-        self._size += 1
+        tenant = call.segment.task.request.tenant
+        if tenant != self._tenant:
+            self._meet(tenant)
+        self._lanes.add(call)
+
+    def _meet(self, tenant: str) -> None:
+        """A call comes that is not of the one tenant, if there is one, whose calls wait."""
+        if isinstance(self._lanes, SharedLanes):
+            if not self._lanes.size:
+                self._lanes, self._tenant = Lanes(), tenant
+        elif self._tenant is None or not self._lanes.size:
+            self._tenant = tenant
+        else:
+            self._lanes, self._tenant = SharedLanes(self._tenant, self._lanes, self._price), None
 
     def add_retry(self, calls: list[Call]) -> None:
         """Puts a group in front that must share no batch with others."""
         for call in calls:
-            call.state = self._state
+            call.state = CallState.QUEUED
         self._retries.append(calls)
-        self._size += len(calls)
+        self._retrying.update(calls)
 
     def withdraw(self, call: Call) -> None:
         """Takes a queued call out. The caller gives it another state."""
-        self._size -= 1
-        if not self._size:
-            self._clear()
-            return
-        key = call.batch_key
-        lane = self._lanes.get(key)
-        if lane is None:
-            return
-        count = self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) + 1
-        if count > 32 and count > len(lane) // 2:
-            call.state = CallState.WITHDRAWN
-            lane[:] = [item for item in lane if item[2].state is self._state]
-            heapq.heapify(lane)
-            self._num_withdrawn[key] = 0
-            self._lane_changed(key)
+        if call in self._retrying:
+            self._retrying.remove(call)
+            if not self._retrying:
+                self._retries.clear()
+        else:
+            self._lanes.withdraw(call)
 
     def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
         """Takes some calls out for good, the most urgent first: they may be added again. The caller gives them another state.
 
         Cost: looks at all calls.
         """
-        calls = sorted((call for call in self if is_wanted(call)), key=lambda call: (call.order, call.call_id))
-        if calls:
-            taken = set(calls)
-            retries = [[call for call in group if call.state is self._state and call not in taken] for group in self._retries]
-            left = [item[2] for lane in self._lanes.values() for item in lane]
-            self._clear()
-            for call in left:
-                if call.state is self._state and call not in taken:
-                    self.add(call)
-            for group in filter(None, retries):
-                self.add_retry(group)
-        return calls
+        calls = self._lanes.take_out(is_wanted)
+        for group in self._retries:
+            wanted = [call for call in group if call in self._retrying and is_wanted(call)]
+            group[:] = [call for call in group if call not in wanted]
+            self._retrying.difference_update(wanted)
+            calls += wanted
+        return sorted(calls, key=lambda call: (call.order, call.call_id))
 
     def count_next(self, limit: int) -> int:
-        """How many calls the next batch could have, up to `limit` (withdrawn ones may be counted in)."""
-        if self._retries:
+        """How many calls the next batch could have, up to `limit`."""
+        if self._retrying:
             return limit
-        key = self._front()
-        return 0 if key is None else min(limit, len(self._lanes[key]))
+        key = self._lanes.front()
+        return 0 if key is None else min(limit, self._lanes.num_in(key))
 
-    def peek(self, key: BatchKey | None = None) -> Call | None:
-        """The first call of a lane, or of all, leaving groups to be tried again aside; None if there is none."""
-        if key is None and (key := self._front()) is None:
-            return None
-        lane = self._lanes.get(key)
-        while lane:
-            if lane[0][2].state is self._state:
-                return lane[0][2]
-            heapq.heappop(lane)
-            self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) - 1
-            self._lane_changed(key)
-        return None
+    def peek(self) -> Call | None:
+        """The call that is next, leaving groups to be tried again aside; None if there is none."""
+        return self._lanes.peek()
 
-    def pop(self, key: BatchKey) -> None:
-        """Takes the call out that `peek` gave."""
-        heapq.heappop(self._lanes[key])
-        self._size -= 1
-        self._lane_changed(key)
-        self._clear_if_empty()
+    def take(self, max_size: int, end_ns: int = 0) -> tuple[list[Call], bool, list[Call]]:
+        """The next batch, and whether it is a retry group; empty if nothing waits, or only calls that are too late.
 
-    def take(self, max_size: int) -> tuple[list[Call], bool]:
-        """The next batch, and whether it is a retry group. Empty if nothing waits."""
+        Args:
+            end_ns: When the batch will end at the earliest; calls whose deadline is before that are not in it.
+
+        Returns:
+            At the end the calls that were left out for that. They have left the queue.
+        """
         while self._retries:
-            group = [call for call in self._retries.popleft() if call.state is self._state]
+            group = [call for call in self._retries.popleft() if call in self._retrying]
             if group:
-                self._size -= len(group)
-                self._clear_if_empty()
-                return group, True
-        key = self._front()
-        if key is None:
-            return [], False
-        lane, calls = self._lanes[key], list[Call]()
-        while lane and len(calls) < max_size:
-            call = heapq.heappop(lane)[2]
-            if call.state is self._state:
-                calls.append(call)
-            else:
-                self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) - 1
-        self._size -= len(calls)
-        self._lane_changed(key)
-        self._clear_if_empty()
-        return calls, False
+                self._retrying.difference_update(group)
+                if isinstance(self._lanes, SharedLanes):
+                    self._lanes.charge(group)
+                return group, True, []
+        key = self._lanes.front()
+        late: list[Call] = []
+        return ([] if key is None else self._lanes.take(key, max_size, end_ns, late)), False, late
 
     def take_all(self) -> list[Call]:
         """Empties the queue."""
         calls = list(self)
-        self._clear()
-        return calls
-
-    def _clear_if_empty(self) -> None:
-        """Calls that were withdrawn would stay until somebody comes to the front, and nobody does."""
-        if not self._size and self._fronts:
-            self._clear()
-
-    def _clear(self) -> None:
-        self._lanes.clear()
-        self._fronts.clear()
-        self._num_withdrawn.clear()
+        self._lanes, self._tenant = Lanes(), None
         self._retries.clear()
-        self._size = 0
-
-    def _front(self) -> BatchKey | None:
-        """The lane of the most urgent call that still waits."""
-        while self._fronts:
-            order, call_id, key = self._fronts[0]
-            lane = self._lanes.get(key)
-            if not lane or lane[0][:2] != (order, call_id):
-                heapq.heappop(self._fronts)  # that call has left its lane's front
-                continue
-            if lane[0][2].state is self._state:
-                return key
-            heapq.heappop(lane)
-            self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) - 1
-            self._lane_changed(key)
-        return None
-
-    def _lane_changed(self, key: BatchKey) -> None:
-        lane = self._lanes[key]
-        if lane:
-            heapq.heappush(self._fronts, (*lane[0][:2], key))
-        else:
-            del self._lanes[key]
-            self._num_withdrawn.pop(key, None)
-        if len(self._fronts) > 2 * len(self._lanes) + 64:
-            # Outdated entries leave when they come to the top, which nobody looks at while one lane is drained by `pop`.
-            self._fronts = [(*lane[0][:2], key) for key, lane in self._lanes.items()]
-            heapq.heapify(self._fronts)
+        self._retrying.clear()
+        return calls

@@ -24,6 +24,7 @@ from typing import TypeAlias
 
 from dyorc.engine.cells import Argument, Call, CallState, Cell
 from dyorc.engine.early_release import EarlyRelease
+from dyorc.engine.journal import Part
 from dyorc.engine.leases import Leases
 from dyorc.engine.requests import Request, Task
 from dyorc.engine.waiting import Waiting
@@ -37,8 +38,8 @@ class Restoration:
     Attributes:
         call: What runs for it, if the cell is a call's.
         num_awaited: Restorations that it waits for, if the cell is a task's.
-        waiters: Who needs the tensors: calls, other restorations, the cell itself if somebody wants to look at it, and the
-            request if it is its answer.
+        waiters: Who needs the tensors: calls, other restorations, the cell itself if somebody wants to look at it, a part of the
+            answer, and the request if it is its answer.
         is_done: Whether the tensors are there, and the waiters have still to be told.
         error: Why there will be none; likewise.
     """
@@ -58,7 +59,7 @@ class Restoration:
         return f"restoration of the {self.cell!r}"
 
 
-RestorationWaiter: TypeAlias = Call | Restoration | Cell | Request
+RestorationWaiter: TypeAlias = Call | Restoration | Cell | Part | Request
 
 
 class Recovery:
@@ -72,6 +73,8 @@ class Recovery:
         withdraw: Takes a submitted call back.
         call_failed: Takes a call that cannot be run.
         answer: Takes a request whose answer is there again, or cannot be had.
+        fail_part: Takes a part that cannot be had.
+        is_due: Whether a part is still to be sent or to be taken.
         tell: Takes down a step of a request's story.
 
     Attributes:
@@ -89,6 +92,8 @@ class Recovery:
         withdraw: Callable[[Call], None],
         call_failed: Callable[[Call, DyOrcError], None],
         answer: Callable[[Request, DyOrcError | None], None],
+        fail_part: Callable[[Part, DyOrcError], None],
+        is_due: Callable[[Part], bool],
         tell: Callable[[Request, str, str], None],
     ) -> None:
         self._max_attempts = max_attempts
@@ -100,6 +105,8 @@ class Recovery:
         self._withdraw = withdraw
         self._call_failed = call_failed
         self._answer = answer
+        self._fail_part = fail_part
+        self._is_due = is_due
         self._tell = tell
         self.pending: deque[Restoration] = deque()
 
@@ -112,6 +119,15 @@ class Recovery:
         for cell in missing:
             call.num_awaited += 1
             self._need(request, cell, call)
+        return bool(missing)
+
+    def await_part(self, part: Part) -> bool:
+        """Whether a part of an answer has to wait for lost tensors, which it now does. Those that are there are kept for it."""
+        request = part.segment.task.request
+        missing = self._missing(request, part.arguments)
+        for cell in missing:
+            part.num_awaited += 1
+            self._need(request, cell, part)
         return bool(missing)
 
     def await_cell(self, request: Request, cell: Cell, waiter: Cell | Request) -> bool:
@@ -242,6 +258,10 @@ class Recovery:
                     self.pending.append(waiter)
             case Cell():
                 self._waiting.restored(waiter, error)
+            case Part():
+                self._waiting.tell(waiter)
+                if error is not None:
+                    self._fail_part(waiter, error)
             case Request():
                 self._answer(waiter, error)
 
@@ -271,6 +291,8 @@ class Recovery:
     def _is_waiting(self, waiter: RestorationWaiter) -> bool:
         if isinstance(waiter, Call):
             return waiter.state is CallState.WAITING
+        if isinstance(waiter, Part):
+            return self._is_due(waiter)
         return self._waiting.is_awaited(waiter) if isinstance(waiter, Cell) else True
 
     def forget(self, request: Request) -> None:

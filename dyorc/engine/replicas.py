@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dyorc.authoring.program import Program
 from dyorc.engine.actions import FormReason
 from dyorc.engine.cells import Call, CallState
-from dyorc.engine.latency import Average, LatencyModel, Rate
+from dyorc.engine.lanes import Lanes
+from dyorc.engine.latency import Average, LatencyModel, LeastLatency, Rate
 from dyorc.engine.queues import CallQueue
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId
 
 NEVER_NS = 2**62
+_STALE_NS = 1_000_000_000
+"""After so long without a batch, what is known of a program's speed is no reason to refuse work."""
 
 
 class Batch:
@@ -91,6 +94,7 @@ class Pool:
         num_replicas_on: How many replicas there are, by node.
         idle: Replicas that hold nothing, by node; the longest idle first.
         link_ns: What a batch takes beyond the program's own time.
+        last_done_ns: When a batch last came back.
         sojourn_ns: What a call takes from the time that its inputs are there.
         demand: Calls that run, guesses counted by their probability.
         foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
@@ -101,9 +105,11 @@ class Pool:
 
     def __init__(self, program: Program, max_in_flight: int) -> None:
         self.program = program
-        self.queue = CallQueue()
-        self.guesses = CallQueue(CallState.GUESSED)
+        self.queue = CallQueue(self.slot_price)
+        self.guesses = Lanes(CallState.GUESSED)
         self.latency = LatencyModel()
+        self.least_latency = LeastLatency(self.latency)
+        self.last_done_ns = 0
         self.link_ns = Average()
         self.sojourn_ns = Average()
         self.demand = Rate()
@@ -183,6 +189,30 @@ class Pool:
             replica = self.soonest_prefetch()
             heapq.heappush(self._prefetchable, first)
         return otherwise_ns if replica is None else min(replica.prefetch_ns, otherwise_ns)
+
+    def earliest_end_ns(self, replica: Replica | None, size: int, now_ns: int) -> int:
+        """When a batch of `size` calls, formed now, will be back at the earliest; 0 if too little is known to refuse work for it.
+
+        The link varies more than programs do, and its average is moved by the slowest; half of it is what can be relied on.
+
+        Args:
+            replica: That takes the batch, if it is not idle.
+        """
+        batch_s = self.least_latency.predict(size)
+        if batch_s is None or (self.num_idle == len(self.replicas) and now_ns - self.last_done_ns > _STALE_NS):
+            return 0
+        if replica is None or replica.expected_free_ns is None:
+            return now_ns + int(self.link_ns.value / 2 + batch_s * 1e9)
+        wait_ns = max(0, replica.expected_free_ns - now_ns)
+        return now_ns + int(self.least_latency.pace * wait_ns + batch_s * 1e9)
+
+    def slot_price(self, size: int) -> float:
+        """What a call in a batch of `size` takes of a replica's time, T(n)/n, compared to one in a full batch; 1 if unknown."""
+        full = self.program.options.max_batch_size
+        line = self.latency.line
+        if line is None or not (full_s := line[0] + line[1] * full):
+            return 1.0
+        return (line[0] / size + line[1]) / (full_s / full)
 
     def delay_s(self, batch_s: float, rate: float) -> float:
         """How much longer calls are expected to wait, in all, if an idle replica is taken for so long, in seconds.

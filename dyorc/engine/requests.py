@@ -9,12 +9,14 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.budget import Budget
 from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Order
-from dyorc.engine.journal import BranchPoint, Entry, Segment
+from dyorc.engine.journal import BranchPoint, Entry, Part, Segment
 from dyorc.engine.paths import Path
+from dyorc.engine.statistics import Record
 from dyorc.engine.story import Story
 
 if TYPE_CHECKING:
     from dyorc.engine.leases import Kept
+    from dyorc.engine.parts import Stream
     from dyorc.engine.recovery import Restoration
 
 
@@ -37,6 +39,7 @@ class Task:
         segment: Where in its caller's journal it stands; None for a request's root.
         paths: Its runs: one, and more while decisions are guessed.
         num_awaited: Cells of its result that are pending.
+        result: Its result, once it has returned; of one that streams, the parts that are still to be sent.
         started_ns: When it was called.
     """
 
@@ -89,11 +92,15 @@ class Request:
 
     Attributes:
         root: Its first task; the request answers when that settles.
-        order: Place of its calls in every queue.
+        order: Place of its calls in every queue, among those of its tenant.
+        tenant: Whose it is.
+        weight: Of the tenant.
         kept: Its cells whose tensors are kept for it, with the blocks that they lie in.
         release_at: When it keeps more cells than that, it is looked through for those that nobody needs any more.
         restoring: Its cells whose tensors were lost and are being made again.
         budget: What its workflow may waste on guesses.
+        record: Where its workflow's requests are counted.
+        arrived_ns: When it came.
         num_calls: Calls and tasks that it made for certain.
         num_guessed: Calls and tasks on branches that are guesses.
         num_effects: Impure calls and tasks that have not ended; the request is kept until they have.
@@ -102,17 +109,32 @@ class Request:
         is_untaken: Whether its answer's tensors have not been read yet; the request is kept until they have.
         num_answers: How often it was answered, because the tensors were lost before they were read.
         story: What became of it, if somebody wants to know.
+        stream: How far its parts have come, if it answers in parts and has not ended.
     """
 
     __slots__ = (
-        "budget", "has_effects", "has_stored", "is_answered", "is_untaken", "kept", "num_answers", "num_calls", "num_effects",
-        "num_guessed", "order", "release_at", "request_id", "restoring", "root", "story",
+        "arrived_ns", "budget", "has_effects", "has_stored", "is_answered", "is_untaken", "kept", "num_answers", "num_calls",
+        "num_effects", "num_guessed", "order", "record", "release_at", "request_id", "restoring", "root", "story", "stream",
+        "tenant", "weight",
     )  # fmt: skip
 
-    def __init__(self, request_id: int, order: Order, budget: Budget) -> None:
+    def __init__(
+        self,
+        request_id: int,
+        order: Order,
+        budget: Budget,
+        record: Record,
+        arrived_ns: int,
+        tenant: str = "",
+        weight: float = 1.0,
+    ) -> None:
         self.request_id = request_id
         self.order = order
         self.budget = budget
+        self.record = record
+        self.arrived_ns = arrived_ns
+        self.tenant = tenant
+        self.weight = weight
         self.root: Task | None = None
         self.kept: Kept = {}
         self.release_at = 0
@@ -126,6 +148,17 @@ class Request:
         self.is_untaken = False
         self.num_answers = 0
         self.story: Story | None = None
+        self.stream: Stream | None = None
+
+    @property
+    def deadline_ns(self) -> int:
+        """When its time is up."""
+        return self.order[1]
+
+    @property
+    def can_be_dropped(self) -> bool:
+        """Whether it may be failed because it will be late: somebody still waits for it, and it has had no effect."""
+        return not (self.is_answered or self.has_effects)
 
 
 def request_of(entry: Entry) -> Request:
@@ -165,6 +198,8 @@ def dismantle(journal: Segment, let_go: Callable[[Cell], None] | None = None) ->
         if isinstance(segment.end, BranchPoint):
             pending.extend(segment.end.branches.values())
             segment.end.branches = {}
+        elif isinstance(segment.end, Part):
+            pending.append(segment.end.following)
         segment.end = None
     return num_entries
 

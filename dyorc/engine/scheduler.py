@@ -20,10 +20,12 @@ from dyorc.engine.leases import Leases
 from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
 from dyorc.engine.speculation import Speculator
 from dyorc.engine.staging import Staging
+from dyorc.engine.statistics import BatchTimes, Statistics
 from dyorc.engine.story import Step, Story, describe_bet
 from dyorc.engine.timers import TimerKind, Timers
 from dyorc.errors import (
     CapacityError,
+    DeadlineError,
     DyOrcError,
     EffectLostError,
     ProgramError,
@@ -40,12 +42,16 @@ class Scheduler:
 
     Args:
         speculator: Keeps count of guesses, and bounds them.
+        statistics: Where calls are counted, program by program.
         leases: Told what batches in flight read, and who holds tensors.
         done: Told of each call that ran, with its outputs.
         failed: Told of each call that cannot be run.
         deferred: Told of each guess that went wrong on its replica.
         unready: Told of each call that has to be made ready again, because tensors were lost.
         emit: Takes actions.
+
+    Attributes:
+        now_ns: When the events happened that are being handled.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class Scheduler:
         programs: Iterable[Program],
         timers: Timers,
         speculator: Speculator,
+        statistics: Statistics,
         leases: Leases,
         done: Callable[[Call, tuple[TensorRef, ...], int], None],
         failed: Callable[[Call, DyOrcError], None],
@@ -65,7 +72,7 @@ class Scheduler:
         self._config = config
         self._timers = timers
         self._done = done
-        self._failed = failed
+        self._tell_failed = failed
         self._deferred = deferred
         self._unready = unready
         self._leases = leases
@@ -77,7 +84,9 @@ class Scheduler:
         self.replicas: dict[str, Replica] = {}
         self.batches: dict[int, Batch] = {}
         bets = Bets(speculator, self._foresight, config.speculation.margin)
-        self._former = BatchFormer(config.hold, timers, bets, self.batches)
+        self._former = BatchFormer(config.hold, config.early_drop, timers, bets, self.batches)
+        self._records = {name: statistics.of_program(name) for name in self.pools}
+        self.now_ns = 0
         self._next_batch_id = first_batch_id
         self._newly_queued: list[Call] = []
         self._touched: dict[str, Pool] = {}
@@ -106,6 +115,7 @@ class Scheduler:
             pool.guesses.add(call)
             self._touched[call.callee.name] = pool
         else:
+            call.order = call.segment.task.request.order
             self._enqueue(call, pool)
 
     def _enqueue(self, call: Call, pool: Pool) -> None:
@@ -192,6 +202,7 @@ class Scheduler:
         if call.is_guess:
             self._deferred(call)
             return
+        call.order = call.segment.task.request.order  # it may have been a guess when it was sent, and those have another
         name, limit = pool.program.name, self._config.max_attempts
         if not pool.program.options.is_repeatable:
             self._failed(
@@ -279,19 +290,56 @@ class Scheduler:
             self._split_or_fail(batch, ProgramError(pool.program.name, "TransportError", message))
             return
         self._learn(batch, event.execute_s, now_ns)
+        self._count(batch, event, now_ns)
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
             self._done(call, outputs, now_ns)
 
     def _learn(self, batch: Batch, execute_s: float, now_ns: int) -> None:
         """Takes note of how long a batch took."""
         pool, size = batch.replica.pool, len(batch.calls)
+        pool.least_latency.observe(size, execute_s)
         pool.latency.observe(size, execute_s)
+        pool.last_done_ns = now_ns
         batch.replica.latency.observe(size, execute_s)
         if batch.started_ns == batch.dispatched_ns:
             pool.link_ns.add(now_ns - batch.dispatched_ns - execute_s * NS_PER_S)
         sample = batch.calls[size // 2]
         if sample.bet is None:
             pool.sojourn_ns.add(now_ns - sample.submitted_ns)
+
+    def _count(self, batch: Batch, event: BatchDone, now_ns: int) -> None:
+        """Takes a batch that ran into the statistics: of its program, and of the workflows whose calls were in it."""
+        size = len(batch.calls)
+        started_ns = batch.started_ns if batch.started_ns is not None else batch.dispatched_ns
+        infer_s = event.execute_s if event.infer_s is None else event.infer_s
+        times = BatchTimes(size, now_ns - started_ns, event.gather_s, infer_s, event.publish_s)
+        queue_ns = size * started_ns - sum([call.submitted_ns for call in batch.calls])
+        self._records[batch.replica.pool.program.name].batch_done(times, queue_ns, now_ns)
+        certain = [
+            call.segment.task.request.record
+            for call in batch.calls
+            if call.state is CallState.RUNNING and not call.is_guess and call.restores is None
+        ]
+        for record in set(certain):
+            number = certain.count(record)
+            record.calls_done(times, queue_ns * number // size, number)
+
+    def _failed(self, call: Call, error: DyOrcError) -> None:
+        """A call cannot be run."""
+        self._records[call.callee.name].failed(self.now_ns - call.submitted_ns, self.now_ns)
+        self._tell_failed(call, error)
+
+    def take_late(self) -> list[tuple[Call, DeadlineError]]:
+        """Calls that were not run because their results would come too late, and what their requests are to fail with."""
+        late, self._former.late = self._former.late, []
+        return [(call, self._too_late(call)) for call in late]
+
+    def _too_late(self, call: Call) -> DeadlineError:
+        behind_s = (call.expected_ns - call.segment.task.request.deadline_ns) / NS_PER_S
+        return DeadlineError(
+            f"the request's deadline cannot be met: a call of program {call.callee.name!r} would be done "
+            f"{behind_s:.3f} s after it at the earliest, so it was not run"
+        )
 
     def _refuse(self, event: BatchDone) -> None:
         """Nobody waits for this result any more."""

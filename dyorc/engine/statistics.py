@@ -1,4 +1,7 @@
-"""Counts and times of what was served, by model: for the protocol's statistics, in its terms."""
+"""Counts and times of what was served, by model: for the protocol's statistics, in its terms.
+
+The engine counts into `Statistics`, which the shell keeps: an engine that takes over from another goes on where that one ended.
+"""
 
 from dataclasses import dataclass, field
 
@@ -29,6 +32,11 @@ class BatchTally:
 class ModelStatistics:
     """One model: a program counts its calls, in whatever workflow they were made; a workflow its requests.
 
+    A call counts when it has run, guesses included; one that was withdrawn before, because nobody needed it any more, counts
+    neither as success nor as failure. A program's times are summed over its calls, each of which takes as long as its whole
+    batch. A workflow's `queue` and `compute` are those of the calls that its requests made, but for guesses that were still
+    open when they had run; if a batch has calls of several workflows, they count as having waited equally long.
+
     Attributes:
         last_inference_ms: Unix time of the last one that ended, in milliseconds; 0 before the first.
         inference_count: Calls (requests) that succeeded.
@@ -52,3 +60,134 @@ class ModelStatistics:
     compute_infer: Tally = field(default_factory=Tally)
     compute_output: Tally = field(default_factory=Tally)
     batches: dict[int, BatchTally] = field(default_factory=dict[int, BatchTally])
+
+
+class BatchTimes:
+    """Where the time of a batch went, from when its replica was free for it until its results came, in nanoseconds.
+
+    What the replica does not account for, the way there and back, is split evenly between input and output.
+    """
+
+    __slots__ = ("elapsed_ns", "infer_ns", "input_ns", "output_ns", "size")
+
+    def __init__(self, size: int, elapsed_ns: int, gather_s: float, infer_s: float, publish_s: float) -> None:
+        self.size = size
+        self.elapsed_ns = elapsed_ns
+        self.infer_ns = int(infer_s * 1e9)
+        gather_ns, publish_ns = int(gather_s * 1e9), int(publish_s * 1e9)
+        link_ns = max(0, elapsed_ns - gather_ns - self.infer_ns - publish_ns) // 2
+        self.input_ns = gather_ns + link_ns
+        self.output_ns = publish_ns + link_ns
+
+
+class Record:
+    """One model, while it is counted. Plain sums, for every batch adds to them; `totals` makes a report of them. One thread."""
+
+    __slots__ = (
+        "_batches", "_execution_count", "_fail", "_infer_ns", "_inference_count", "_input_ns", "_last_ns", "_num_run",
+        "_output_ns", "_queue_ns", "_success_ns", "name",
+    )  # fmt: skip
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._inference_count = self._execution_count = self._success_ns = 0
+        self._num_run = self._queue_ns = self._input_ns = self._infer_ns = self._output_ns = 0
+        self._fail = Tally()
+        self._batches: dict[int, list[int]] = {}
+        """By size: how many, and their times for input, inference and output."""
+        self._last_ns = 0
+
+    def batch_done(self, times: BatchTimes, queue_ns: int, now_ns: int) -> None:
+        """A batch of the program ran; its calls waited for `queue_ns` in all."""
+        size = times.size
+        self._inference_count += size
+        self._execution_count += 1
+        self._success_ns += queue_ns + size * times.elapsed_ns
+        self._last_ns = now_ns
+        self.calls_done(times, queue_ns, size)
+        sums = self._batches.get(size)
+        if sums is None:
+            sums = self._batches[size] = [0, 0, 0, 0]
+        sums[0] += 1
+        sums[1] += times.input_ns
+        sums[2] += times.infer_ns
+        sums[3] += times.output_ns
+
+    def calls_done(self, times: BatchTimes, queue_ns: int, number: int) -> None:
+        """So many calls of a batch ran, after waiting for `queue_ns` in all."""
+        self._num_run += number
+        self._queue_ns += queue_ns
+        self._input_ns += number * times.input_ns
+        self._infer_ns += number * times.infer_ns
+        self._output_ns += number * times.output_ns
+
+    def answered(self, took_ns: int, now_ns: int) -> None:
+        """A request of the workflow was answered."""
+        self._inference_count += 1
+        self._execution_count += 1
+        self._success_ns += took_ns
+        self._last_ns = now_ns
+
+    def failed(self, took_ns: int, now_ns: int) -> None:
+        """A call or a request failed."""
+        self._fail.add(took_ns)
+        self._last_ns = now_ns
+
+    def totals(self, unix_offset_ns: int) -> ModelStatistics:
+        """A report.
+
+        Args:
+            unix_offset_ns: What makes Unix time of the engine's.
+        """
+        return ModelStatistics(
+            last_inference_ms=(self._last_ns + unix_offset_ns) // 1_000_000 if self._last_ns else 0,
+            inference_count=self._inference_count,
+            execution_count=self._execution_count,
+            success=Tally(self._inference_count, self._success_ns),
+            fail=Tally(self._fail.count, self._fail.ns),
+            queue=Tally(self._num_run, self._queue_ns),
+            compute_input=Tally(self._num_run, self._input_ns),
+            compute_infer=Tally(self._num_run, self._infer_ns),
+            compute_output=Tally(self._num_run, self._output_ns),
+            batches={
+                size: BatchTally(Tally(number, input_ns), Tally(number, infer_ns), Tally(number, output_ns))
+                for size, (number, input_ns, infer_ns, output_ns) in sorted(self._batches.items())
+            },
+        )
+
+
+class Statistics:
+    """All records, by the models' names."""
+
+    def __init__(self) -> None:
+        self._programs: dict[str, Record] = {}
+        self._workflows: dict[str, Record] = {}
+
+    def of_program(self, name: str) -> Record:
+        """Calls of a program."""
+        return self._programs.setdefault(name, Record(name))
+
+    def of_workflow(self, name: str) -> Record:
+        """Requests of a workflow, also of one that only stands for a program."""
+        record = self._workflows.get(name)
+        if record is None:
+            record = self._workflows[name] = Record(name)
+        return record
+
+    def ended_without_result(self, workflow: str, took_ns: int, now_ns: int) -> None:
+        """A request failed for no reason of its calls: it was refused, cancelled, too late, or lost with its engine.
+
+        If it stands for one call of a program, that counts as failed too: nobody else has counted it.
+        """
+        self.of_workflow(workflow).failed(took_ns, now_ns)
+        if workflow in self._programs:
+            self._programs[workflow].failed(took_ns, now_ns)
+
+    def of(self, name: str, unix_offset_ns: int) -> ModelStatistics:
+        """What is known of a model, which is a program's if it is one. All 0 for a model that was never used.
+
+        Args:
+            unix_offset_ns: What makes Unix time of the engine's.
+        """
+        record = self._programs.get(name) or self._workflows.get(name) or Record(name)
+        return record.totals(unix_offset_ns)

@@ -53,6 +53,8 @@ def _describe(step: Step) -> str:
             return f"the result of {step['program']} is there again"
         case "failed":
             return f"{step['program']} failed: {step['error']}"
+        case "part":
+            return f"part {step['index']} of the answer is sent"
         case "decided":
             return _describe_decision(step)
         case event:

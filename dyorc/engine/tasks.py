@@ -15,16 +15,18 @@ from dyorc.engine.actions import Action, AnswerRequest, FailRequest
 from dyorc.engine.branching import Branching
 from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outcome, Waiter
 from dyorc.engine.early_release import EarlyRelease
-from dyorc.engine.events import AnswerTaken, RequestArrived, ValueFetched
-from dyorc.engine.journal import BranchPoint, Entry
+from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived, ValueFetched
+from dyorc.engine.journal import BranchPoint, Entry, Part
 from dyorc.engine.leases import Leases
-from dyorc.engine.paths import Blocked, End, Path, Raised, Returned, Undecided
+from dyorc.engine.parts import Parts, Stream
+from dyorc.engine.paths import Blocked, Crowded, End, Path, Raised, Returned, Undecided
 from dyorc.engine.recovery import Recovery
 from dyorc.engine.requests import Request, Task, TaskState, dismantle, is_effect, request_of
 from dyorc.engine.speculation import Speculator
+from dyorc.engine.statistics import Statistics
 from dyorc.engine.story import Step, Story
 from dyorc.engine.waiting import Waiting
-from dyorc.engine.withdrawal import Withdrawals, close_paths
+from dyorc.engine.withdrawal import Withdrawals
 from dyorc.errors import (
     DyOrcError,
     InternalError,
@@ -42,6 +44,7 @@ class TaskRunner:
 
     Args:
         programs: What is deployed, by name.
+        statistics: Where requests are counted, workflow by workflow.
         leases: Told which tensors requests keep.
         submit: Takes a call whose inputs are all there.
         withdraw: Takes a submitted call back.
@@ -55,6 +58,7 @@ class TaskRunner:
         config: EngineConfig,
         programs: dict[str, Program],
         speculator: Speculator,
+        statistics: Statistics,
         leases: Leases,
         submit: Callable[[Call], None],
         withdraw: Callable[[Call], None],
@@ -65,6 +69,7 @@ class TaskRunner:
         self._config = config
         self._programs = programs
         self._speculator = speculator
+        self._statistics = statistics
         self._submit = submit
         self._emit = emit
         self._leases = leases
@@ -84,7 +89,20 @@ class TaskRunner:
             withdraw,
             self.call_failed,
             self._restored,
+            self._part_failed,
+            self._is_part_due,
             self._tell,
+        )
+        self._parts = Parts(
+            config,
+            leases,
+            self.waiting,
+            self.recovery,
+            self._release,
+            self._withdrawals,
+            lambda: self._now_ns,
+            emit,
+            self._end_stream,
         )
         self._task_ended = task_ended
         self.requests: dict[int, Request] = {}
@@ -100,7 +118,9 @@ class TaskRunner:
         self._now_ns = now_ns
         self._num_arrived += 1
         budget = self._speculator.budget(event.workflow)
-        request = Request(event.request_id, (deadline_ns, -event.priority, self._num_arrived), budget)
+        order = (-event.priority, deadline_ns, self._num_arrived)
+        record = self._statistics.of_workflow(event.workflow.name)
+        request = Request(event.request_id, order, budget, record, now_ns, event.tenant, event.weight)
         if event.is_explained:
             request.story = Story(now_ns)
         arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
@@ -109,6 +129,8 @@ class TaskRunner:
             for argument in arguments:
                 self._leases.keep_new(request.kept, argument.cell, blocks_of(argument.cell.tensors))
         request.root = Task(request, event.workflow, arguments, event.statics)
+        if event.workflow.is_streaming:
+            request.stream = Stream(request.root.journal)
         self.requests[event.request_id] = request
         self._open(request.root)
         return request
@@ -134,8 +156,10 @@ class TaskRunner:
                     self._step(waiter)
                 elif isinstance(waiter, Task):
                     self._complete(waiter)
-                else:
+                elif isinstance(waiter, BranchPoint):
                     self._decide(waiter)
+                else:
+                    self._parts.wake(waiter)
             elif restorations:
                 self.recovery.run()
         if self._withdrawals.touched:
@@ -207,6 +231,12 @@ class TaskRunner:
             error = ReplicaLostError(f"the answer was lost {request.num_answers} times before it was read")
             self._answer(request, FailRequest(request.request_id, error))
 
+    def part_taken(self, event: PartTaken) -> None:
+        """The tensors of a part have been read, or were lost before."""
+        request = self.requests.get(event.request_id)
+        if request is not None:
+            self._parts.taken(request, event)
+
     # Tasks
 
     def _open(self, task: Task) -> None:
@@ -227,6 +257,10 @@ class TaskRunner:
             point.unheld = self._release.unheld(request)
         return guess
 
+    def make_part(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
+        """A part that is new to a task's journal; None if the path has to wait until others have been taken."""
+        return self._parts.make(path, arguments)
+
     def make_entry(
         self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
@@ -243,6 +277,8 @@ class TaskRunner:
                 f"If the workflow reaches it in a way that cannot "
                 f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
             )
+        if isinstance(callee, Workflow) and callee.is_streaming:
+            raise WorkflowError(f"workflow {callee.name!r} answers in parts; only a request can run it, no other workflow")
         num_calls = request.num_calls if segment.is_certain else request.num_calls + request.num_guessed
         if num_calls >= self._config.max_calls_per_request:
             raise self._too_many_calls(callee)
@@ -273,8 +309,8 @@ class TaskRunner:
                     self.waiting.wait(path, cell)
                 for cell in unfetched:
                     self.waiting.fetch(path, cell)
-            case Undecided():
-                pass  # the decision tells its task when it is taken
+            case Undecided() | Crowded():
+                pass  # the decision tells its task when it is taken, and the consumer when it has taken parts
             case Raised(error=WorkflowLimitError()) if not path.segment.is_certain:
                 self._branching.give_up(path)  # a guess must not make a request fail
             case Returned() | Raised():
@@ -284,6 +320,9 @@ class TaskRunner:
 
     def _finish(self, task: Task, end: End) -> None:
         """A task's coroutine has ended, and that rests on no guess of its own."""
+        if task.callee.is_streaming:
+            self._parts.end(task.request, end.error if isinstance(end, Raised) else self._check_determinism(task))
+            return
         if isinstance(end, Raised):
             self._end_with_error(task, end.error)
             return
@@ -403,6 +442,22 @@ class TaskRunner:
         task.state = TaskState.SETTLED
         self.waiting.fail(task.cell, error)
 
+    def _end_stream(self, task: Task, error: DyOrcError | None) -> None:
+        """All parts of a streaming task have been taken."""
+        if error is not None:
+            self._end_with_error(task, error)
+        else:
+            task.state = TaskState.SETTLED
+            self.waiting.settle(task.cell, ())
+
+    def _part_failed(self, part: Part, error: DyOrcError) -> None:
+        self._parts.fail(part, error)
+
+    @staticmethod
+    def _is_part_due(part: Part) -> bool:
+        stream = part.segment.task.request.stream
+        return stream is not None and stream.is_due(part)
+
     def _check_determinism(self, task: Task) -> DyOrcError | None:
         """Runs the first tasks of each workflow again against their journal."""
         if self._num_checks[task.callee] >= self._config.max_determinism_checks:
@@ -414,7 +469,7 @@ class TaskRunner:
         """Runs a task that has returned again, from its start; gives an error if it takes another course."""
         path = Path(task.callee, task.inputs(), task.statics, task.journal, _ClosedJournal())
         stop = path.run()
-        if isinstance(stop, Blocked | Undecided):
+        if isinstance(stop, Blocked | Undecided | Crowded):
             error = path.nondeterministic("a value that it had not looked at")
             path.close()
             return error
@@ -425,8 +480,10 @@ class TaskRunner:
         self._branching.decide(point, self._now_ns)
         task = point.segment.task
         if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
-            close_paths(task)  # together with what was guessed right it has become too much
-            self._end_with_error(task, self._too_many_calls(task.callee))
+            self._withdrawals.stop(task)  # together with what was guessed right it has become too much
+            self._finish(task, Raised(self._too_many_calls(task.callee)))
+        if task.request.stream is not None:
+            self._parts.pump(task.request)
 
     def _tell_dependents(self, cell: Cell) -> None:
         dependents, cell.dependents = cell.dependents, []
@@ -489,6 +546,8 @@ class TaskRunner:
 
     def _answer(self, request: Request, action: AnswerRequest | FailRequest) -> None:
         request.is_answered = True
+        if request.stream is not None:
+            self._parts.forget(request)
         if isinstance(action, FailRequest):
             request.is_untaken = False
         self._emit(action)
@@ -521,6 +580,9 @@ class _ClosedJournal:
         self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
         raise InternalError("a replay asked for a call that its closed journal should have refused")
+
+    def make_part(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
+        raise InternalError("a replay came to a part that its closed journal should have refused")
 
     def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
         return None

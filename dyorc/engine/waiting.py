@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dyorc.engine.actions import Action, FetchValue
 from dyorc.engine.cells import Cell, CellState, Waiter
 from dyorc.engine.events import ValueFetched
-from dyorc.engine.journal import BranchPoint
+from dyorc.engine.journal import BranchPoint, Part
 from dyorc.engine.leases import Leases
 from dyorc.engine.requests import Task, TaskState
 from dyorc.errors import DyOrcError, ReplicaLostError
@@ -135,6 +135,8 @@ def _is_live(waiter: Waiter) -> bool:
     """Whether somebody is still interested in what it waits for."""
     if isinstance(waiter, Task):
         return waiter.is_live
+    if isinstance(waiter, Part):
+        return True
     if isinstance(waiter, BranchPoint):
         return not waiter.is_dropped and waiter.segment.task.state is TaskState.ACTIVE
     return not waiter.is_closed

@@ -26,6 +26,14 @@ class Withdrawals:
         self._withdraw = withdraw
         self.touched: dict[Request, None] = {}
 
+    def stop(self, task: Task) -> None:
+        """A task is ended before its coroutine has: closes its runs, and takes back what rests on decisions that are open."""
+        close_paths(task)
+        for segment in task.journal.below():
+            if not segment.is_certain:
+                for entry in segment.entries:
+                    self.abandon(entry)
+
     def withdraw_unneeded(self, task: Task) -> None:
         """A task's coroutine has ended: takes back what neither its result nor an effect needs."""
         live = [entry for entry in task.entries() if is_unfinished(entry)]

@@ -224,7 +224,8 @@ class Fleet:
             outputs = self._tensors.refs(message.replica_id, message.columns, frames)
         except TransportError as error:
             return BatchFailed(message.replica_id, message.batch_id, "TransportError", str(error))
-        return BatchDone(message.replica_id, message.batch_id, outputs, message.execute_s)
+        times = message.execute_s, message.gather_s, message.infer_s, message.publish_s
+        return BatchDone(message.replica_id, message.batch_id, outputs, *times)
 
     def _greet(self, peer: bytes, hello: Hello) -> None:
         replica_id = hello.replica_id

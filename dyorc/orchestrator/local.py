@@ -5,6 +5,7 @@ The same engine decides; programs run here, one batch at a time. For notebooks, 
 
 import time
 from collections import deque
+from collections.abc import Iterator
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,20 +16,23 @@ from dyorc.arrays import apply_views, as_array, as_value, inline
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.engine.actions import AnswerRequest, DispatchBatch, FailRequest
+from dyorc.engine.actions import AnswerPart, AnswerRequest, DispatchBatch, FailRequest
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
     Event,
+    PartTaken,
     ReplicaJoined,
     RequestArrived,
+    RequestCancelled,
 )
 from dyorc.errors import InternalError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import TensorRef
 
-_CONFIG = EngineConfig(hold=False, speculation=SpeculationConfig(enabled=False))  # one batch at a time: a guess would only delay
+_CONFIG = EngineConfig(hold=False, max_untaken_parts=1, speculation=SpeculationConfig(enabled=False))
+"""One batch at a time: a guess would only delay. And no part before the one before it was looked at."""
 _executors: WeakKeyDictionary[Program, Executor] = WeakKeyDictionary()
 _loading = RLock()  # a program may run another one while it is loaded
 
@@ -43,7 +47,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
 
     Returns:
         NumPy, grouped as the workflow declares: an array, a tuple, a dict or a dataclass. A tensor of rank 0 is a
-        NumPy number or `bytes`.
+        NumPy number or `bytes`. Of a streaming workflow an iterator over its parts, each of them so; it runs as far as the
+        iterator is asked, which is to be closed if it is left early.
 
     Raises:
         InvalidInputError: If an input is not what the workflow declares.
@@ -59,22 +64,40 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     )
     signature.check_inputs(inputs)
     signature.check_finite([tensor.data for tensor in inputs])
+    answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, deadline_ns=2**62))
+    return answers if workflow.is_streaming else next(answers)
+
+
+def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
+    """The request's parts as they are asked for, or its one answer; in the user's grouping."""
+
+    def build(tensors: tuple[TensorRef, ...]) -> Any:
+        return workflow.signature.outputs.build([as_value(np.array(_array(tensor))) for tensor in tensors])
+
     engine = Engine(_CONFIG, workflow.programs)
     events: deque[Event] = deque(ReplicaJoined(program.name, program.name) for program in workflow.programs)
-    events.append(RequestArrived(1, workflow, inputs, statics, deadline_ns=2**62))
-    while events:
-        batch = list(events)
-        events.clear()
-        for action in engine.handle(batch, time.monotonic_ns()):
-            match action:
-                case DispatchBatch():
-                    events.append(_execute(action))
-                case AnswerRequest(tensors=tensors):
-                    return signature.outputs.build([as_value(np.array(_array(tensor))) for tensor in tensors])
-                case FailRequest(error=error):
-                    raise error
-                case _:
-                    pass
+    events.append(request)
+    try:
+        while events:
+            batch = list(events)
+            events.clear()
+            for action in engine.handle(batch, time.monotonic_ns()):
+                match action:
+                    case DispatchBatch():
+                        events.append(_execute(action))
+                    case AnswerPart(index=index, tensors=tensors):
+                        yield build(tensors)
+                        events.append(PartTaken(request.request_id, index))
+                    case AnswerRequest(tensors=tensors):
+                        if not workflow.is_streaming:
+                            yield build(tensors)
+                        return
+                    case FailRequest(error=error):
+                        raise error
+                    case _:
+                        pass
+    finally:
+        engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # if it is left early; else that says nothing
     raise InternalError("the engine went to sleep with a request in flight")
 
 

@@ -21,6 +21,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig, LinkConfig, TransportConfig
 from dyorc.engine.actions import (
     Action,
+    AnswerPart,
     AnswerRequest,
     DispatchBatch,
     FailRequest,
@@ -34,15 +35,17 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
     AnswerTaken,
     Event,
+    PartTaken,
     RequestArrived,
     RequestCancelled,
     TimerFired,
     ValueFetched,
 )
-from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.statistics import ModelStatistics, Statistics
 from dyorc.engine.story import Step
 from dyorc.errors import InternalError
 from dyorc.orchestrator.fleet import Fleet
+from dyorc.orchestrator.part_stream import PartStream, ReadPart
 from dyorc.orchestrator.status import StatusBoard
 from dyorc.orchestrator.tensors import OWN, Body, Tensors, carried, has_stored
 from dyorc.tensor import TensorRef
@@ -89,6 +92,7 @@ class Orchestrator:
     ) -> None:
         self._programs = programs
         self._config = engine
+        self._statistics = Statistics()
         self._engine = self._new_engine()
         self.status = StatusBoard(programs)
         self.exchange = Exchange(OWN, node, transport, network)
@@ -99,6 +103,7 @@ class Orchestrator:
         self._is_flush_due = False
         self._futures: dict[int, asyncio.Future[list[Array]]] = {}
         self._untaken: dict[int, Sequence[TensorRef]] = {}
+        self._streams: dict[int, PartStream] = {}
         self._stories: dict[int, list[Step]] = {}
         self._num_requests = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -145,7 +150,7 @@ class Orchestrator:
 
     def statistics(self, name: str) -> ModelStatistics:
         """What became of a workflow's requests, or of a program's calls, since the start."""
-        return ModelStatistics()
+        return self._engine.statistics(name, time.time_ns() - time.monotonic_ns())
 
     async def infer(
         self,
@@ -179,15 +184,9 @@ class Orchestrator:
         Raises:
             DyOrcError: As the tree in `dyorc.errors` says.
         """
-        self._num_requests += 1
-        request_id = self._num_requests
-        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
         tensors = self.tensors.keep_all(inputs, body)
-        future = self._futures[request_id] = self._loop.create_future()
-        if started is not None:
-            started(future)
-        if story is not None:
-            self._stories[request_id] = story
+        request_id, future = self._open(started, story)
+        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
         is_explained = story is not None
         self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority, is_explained, tenant, weight))
         if len(self._futures) == 1:
@@ -228,12 +227,69 @@ class Orchestrator:
         body: Body | None = None,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
     ) -> AsyncGenerator[list[T]]:
-        """Runs a workflow and gives its parts, as `infer` gives its one answer; those that are ready at once come together."""
-        answer = await self.infer(
-            workflow, inputs, statics, timeout_s=timeout_s, priority=priority, tenant=tenant, weight=weight, story=story,
-            started=started, body=body, take=take,
-        )  # fmt: skip
-        yield [answer]
+        """Runs a workflow and gives its parts in order: those that are ready at once come together, in a list.
+
+        A part counts as taken when the caller comes back for more. A caller who is slow holds the workflow up, after
+        `EngineConfig.max_untaken_parts`. Closing this generator, or cancelling the future that `started` is handed, cancels the
+        request. A workflow that does not stream has one part. Arguments and errors are those of `infer`; parts that come before
+        an error are given before.
+        """
+        if not workflow.is_streaming:
+            yield [
+                await self.infer(
+                    workflow, inputs, statics, timeout_s=timeout_s, priority=priority, tenant=tenant, weight=weight, story=story,
+                    started=started, body=body, take=take,
+                )
+            ]  # fmt: skip
+            return
+        tensors = self.tensors.keep_all(inputs, body)
+        request_id, future = self._open(started, story)
+        stream = self._streams[request_id] = PartStream(future)
+        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
+        is_explained = story is not None
+        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority, is_explained, tenant, weight))
+        if len(self._futures) == 1:
+            self._flush_now()
+        try:
+            while parts := await stream.next_parts():
+                taken = self._take_parts(request_id, stream, parts, take)
+                if taken:
+                    yield taken
+                for part in parts[: len(taken)]:
+                    self._post(PartTaken(request_id, part.index))
+        finally:
+            del self._futures[request_id], self._streams[request_id]
+            self._stories.pop(request_id, None)
+            if not stream.is_over:
+                self._post(RequestCancelled(request_id))
+
+    def _take_parts(
+        self, request_id: int, stream: PartStream, parts: Sequence[ReadPart], take: Callable[[list[Array]], T]
+    ) -> list[T]:
+        """What `take` makes of parts, up to the first that turns out to be lost, which will come again."""
+        taken: list[T] = []
+        for part in parts:
+            value = take(part.arrays)
+            if lost := self.tensors.lost_of(part.tensors):
+                stream.lose(part)
+                self._post(PartTaken(request_id, part.index, lost))
+                break
+            stream.take(part)
+            taken.append(value)
+        return taken
+
+    def _open(
+        self, started: "Callable[[asyncio.Future[list[Array]]], None] | None", story: "list[Step] | None"
+    ) -> "tuple[int, asyncio.Future[list[Array]]]":
+        """The number of a new request, and the future of its end."""
+        self._num_requests += 1
+        request_id = self._num_requests
+        future = self._futures[request_id] = self._loop.create_future()
+        if started is not None:
+            started(future)
+        if story is not None:
+            self._stories[request_id] = story
+        return request_id, future
 
     # Events in
 
@@ -264,15 +320,16 @@ class Orchestrator:
                 self._carry_out(action)
             except Exception:
                 _log.exception("action_failed", action=type(action).__name__)
-                if isinstance(action, AnswerRequest):
+                if isinstance(action, AnswerRequest | AnswerPart):
                     self._carry_out(FailRequest(action.request_id, InternalError("the answer could not be put together")))
 
     def _new_engine(self) -> Engine:
         # A replica may still answer an engine that is gone, of this process or of one before it.
-        return Engine(self._config, self._programs, first_batch_id=secrets.randbits(48))
+        return Engine(self._config, self._programs, first_batch_id=secrets.randbits(48), statistics=self._statistics)
 
     def _start_over(self) -> None:
         """A bug in the engine: fails what is in flight, and goes on with a new one. Idle replicas say again who they are."""
+        self._engine.count_lost()
         self._engine = self._new_engine()
         self._fleet.start_over()
         self._untaken.clear()
@@ -289,6 +346,8 @@ class Orchestrator:
                 self._fleet.dispatch(action)
             case AnswerRequest():
                 self._answer(action)
+            case AnswerPart(request_id=request_id, index=index, tensors=tensors):
+                self._answer_part(request_id, index, tensors)
             case FailRequest(request_id=request_id, error=error):
                 future = self._futures.get(request_id)
                 if future is not None and not future.done():
@@ -336,6 +395,22 @@ class Orchestrator:
                 return
             self._carry_out(FailRequest(request_id, InternalError(f"the answer could not be put together: {error}")))
             self._post(AnswerTaken(request_id))
+
+        self._read(tensors, hand_over, fail)
+
+    def _answer_part(self, request_id: int, index: int, tensors: Sequence[TensorRef]) -> None:
+        """Hands a part over whose bytes the engine keeps until it is taken."""
+
+        def hand_over(arrays: list[Array]) -> None:
+            stream = self._streams.get(request_id)
+            if stream is not None:
+                stream.add(ReadPart(index, tensors, arrays))
+
+        def fail(error: Exception) -> None:
+            if isinstance(error, InputsLostError):
+                self._post(PartTaken(request_id, index, error.blocks))
+            else:
+                self._carry_out(FailRequest(request_id, InternalError(f"part {index} could not be put together: {error}")))
 
         self._read(tensors, hand_over, fail)
 

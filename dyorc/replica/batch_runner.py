@@ -46,25 +46,31 @@ class BatchRunner:
 
     def _answer(self, request: BatchRequest, frames: list[Frame]) -> list[Frame]:
         try:
+            started_s = time.perf_counter()
             columns = self._inbox.read(request.columns, frames, request.holders)
+            fetch_s = time.perf_counter() - started_s
             result = self._executor.run(columns, request.statics, self._outbox.reserve)
             self._inbox.check()
             if isinstance(result, BatchResult):
-                return self._hand_out(request.batch_id, result)
+                return self._hand_out(request.batch_id, result, fetch_s)
         except InputsLostError as error:
             return [encode(InputsLost(self._replica_id, request.batch_id, error.blocks, str(error)))]
         except TransportError as error:
             result = BatchError.of(error)
         return [encode(BatchFailure(self._replica_id, request.batch_id, result.error_type, result.message, result.traceback))]
 
-    def _hand_out(self, batch_id: int, result: BatchResult) -> list[Frame]:
+    def _hand_out(self, batch_id: int, result: BatchResult, fetch_s: float) -> list[Frame]:
         """The reply of a batch that ran, as soon as there is room for its outputs."""
+        ran_s = time.perf_counter()
         give_up_s = time.monotonic() + self._arena_wait_s
         while True:
             try:
                 columns, parts = self._outbox.write(result.outputs)
                 self._check(columns)
-                return [encode(BatchReply(self._replica_id, batch_id, columns, result.execute_s)), *parts]
+                gather_s, publish_s = fetch_s + result.stack_s, result.split_s + time.perf_counter() - ran_s
+                infer_s = result.execute_s - result.stack_s - result.split_s
+                reply = BatchReply(self._replica_id, batch_id, columns, result.execute_s, gather_s, infer_s, publish_s)
+                return [encode(reply), *parts]
             except NoRoomError as error:
                 if time.monotonic() >= give_up_s:
                     message = f"the arena of a replica had no room for {error.num_bytes} bytes within {self._arena_wait_s} s"

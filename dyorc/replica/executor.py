@@ -32,10 +32,18 @@ _SMALL_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What a batch gave: for each output, the arrays of its calls in order; and the program's own seconds."""
+    """What a batch gave: for each output, the arrays of its calls in order.
+
+    Attributes:
+        execute_s: What it took, in all.
+        stack_s: The part of that for bringing inputs together.
+        split_s: The part of that for checking and splitting outputs.
+    """
 
     outputs: Sequence[Rows]
     execute_s: float
+    stack_s: float = 0.0
+    split_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,27 +111,36 @@ class Executor:
             token = reserve_for_results.set(reserve)
             try:
                 with self._inference_mode():
-                    outputs = self._run(columns, statics)
+                    arguments = self._arguments(columns, statics)
+                    stacked_s = time.perf_counter()
+                    returned = self._function(**arguments)
+                    returned_s = time.perf_counter()
+                    outputs = self._split_all(returned, columns)
+                    del arguments, returned
             finally:
                 reserve_for_results.reset(token)
-            return BatchResult(outputs, time.perf_counter() - started_s)
+            ended_s = time.perf_counter()
+            return BatchResult(outputs, ended_s - started_s, stacked_s - started_s, ended_s - returned_s)
         except (Exception, SystemExit) as error:
             return BatchError.of(error)
 
     def _inference_mode(self) -> AbstractContextManager[Any]:
         return importlib.import_module("torch").inference_mode() if self._uses_torch else nullcontext()
 
-    def _run(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> Sequence[Rows]:
-        program = self._program
+    def _arguments(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> dict[str, Any]:
+        """What the program is called with."""
         tensors, values = iter(range(len(columns))), iter(statics)
         arguments: dict[str, Any] = {}
-        for parameter in program.signature.parameters:
+        for parameter in self._program.signature.parameters:
             if isinstance(parameter, StaticSpec):
                 arguments[parameter.name] = next(values)
             else:
                 arguments[parameter.name] = self._gather(next(tensors), parameter, columns)
-        returned = self._function(**arguments)
-        parts = self._outputs.flatten(returned, f"program {program.name!r}")
+        return arguments
+
+    def _split_all(self, returned: Any, columns: Sequence[Rows]) -> Sequence[Rows]:
+        """What the program gave, output by output and call by call."""
+        parts = self._outputs.flatten(returned, f"program {self._program.name!r}")
         return [self._split(spec, part, columns) for spec, part in zip(self._outputs.tensors, parts, strict=True)]
 
     def _gather(self, at: int, spec: TensorSpec, columns: Sequence[Rows]) -> Any:

@@ -54,7 +54,7 @@ class Ledger:
         self._num_late = 0
         self._num_warmup = num_warmup
         self._num_arrived = 0
-        self._open: dict[int, tuple[int, Value, bool]] = {}
+        self._open: dict[int, tuple[int, tuple[Value, ...], bool]] = {}
         self._needed: dict[float, bool] = {}
 
     def arrived(self, event: RequestArrived, now_ns: int) -> None:
@@ -66,7 +66,7 @@ class Ledger:
         self.num_answered += self._num_late
         self._num_late = 0
         evaluation = evaluate(event.workflow, [operand_of(tensor) for tensor in event.inputs], event.statics)
-        self._open[event.request_id] = now_ns, evaluation.answer, is_measured
+        self._open[event.request_id] = now_ns, evaluation.answers, is_measured
         for _, output in evaluation.calls:
             self._needed[_first(output)] = is_measured
 
@@ -87,9 +87,10 @@ class Ledger:
 
     def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
         arrived_ns, expected, is_measured = self._open.pop(request_id)
-        answer = operand_of(tensors[0])
-        if answer != expected:
-            raise InternalError(f"simulated request {request_id} was answered {answer}, expected {expected}")
+        answers = tuple([operand_of(tensor) for tensor in tensors])
+        if answers != expected:
+            given, wanted = (", ".join(map(str, values)) for values in (answers, expected))
+            raise InternalError(f"simulated request {request_id} was answered {given}, expected {wanted}")
         if is_measured:
             self.latencies_ns.append(now_ns - arrived_ns)
         self._num_late += self._num_arrived > self._num_warmup

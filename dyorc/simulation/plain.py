@@ -15,6 +15,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.cells import Cell
+from dyorc.engine.generators import Generating, Yielded
 from dyorc.errors import InternalError
 from dyorc.simulation.draws import Value, value_of
 from dyorc.tensor import DType, TensorRef
@@ -25,12 +26,17 @@ class Evaluation:
     """A request, from its end.
 
     Attributes:
-        answer: What its workflow gives.
+        answers: What its workflow gives: one value, or one for each part.
         calls: Program and output of each call that it made, in order.
     """
 
-    answer: Value
+    answers: tuple[Value, ...]
     calls: list[tuple[Program, Value]]
+
+    @property
+    def answer(self) -> Value:
+        """What a workflow gives that does not stream."""
+        return self.answers[0]
 
 
 @dataclass(frozen=True)
@@ -45,24 +51,29 @@ class _PlainRun:
             value = value_of(callee, values)
             self.calls.append((callee, value))
         else:
-            value = self.evaluate(callee, values, statics)
+            (value,) = self.evaluate(callee, values, statics)
         return Ref(Cell.ready(tensor_of(value)), callee.signature.outputs)
 
-    def evaluate(self, workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue]) -> Value:
-        """Steps a workflow from its start to its end."""
+    def evaluate(self, workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue]) -> tuple[Value, ...]:
+        """Steps a workflow from its start to its end. Gives its result, or its parts."""
         signature = workflow.signature
         tensors, rest = iter(values), iter(statics)
         arguments = [
             Ref(Cell.ready(tensor_of(next(tensors))), signature.input_group, 0) if isinstance(spec, TensorSpec) else next(rest)
             for spec in signature.parameters
         ]
-        coroutine = workflow.function(*arguments)
+        opened: Any = workflow.function(*arguments)
+        coroutine = Generating(opened) if workflow.is_streaming else opened
+        parts: list[Value] = []
         wanted = None
         try:
             while True:
                 wanted = coroutine.send(None if wanted is None else _reply(wanted))
+                if isinstance(wanted, Yielded):
+                    parts.append(_value_of(wanted.value))
+                    wanted = None
         except StopIteration as stop:
-            return as_operand(_look(stop.value) if isinstance(stop.value, Ref) else stop.value)
+            return tuple(parts) if workflow.is_streaming else (_value_of(stop.value),)
 
 
 def evaluate(workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue] = ()) -> Evaluation:
@@ -103,6 +114,11 @@ def _reply(wanted: Any) -> Any:
             return wanted.decide(_look(wanted.ref))
         case _:
             raise InternalError(f"a simulated workflow awaits a {type(wanted).__name__}")
+
+
+def _value_of(given: Any) -> Value:
+    """What a workflow returned or yielded."""
+    return as_operand(_look(given) if isinstance(given, Ref) else given)
 
 
 def _look(ref: Ref) -> Any:

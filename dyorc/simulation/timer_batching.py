@@ -18,7 +18,7 @@ from dyorc.engine.actions import Action, DispatchBatch, FormReason
 from dyorc.engine.cells import Call, CallState
 from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined
 from dyorc.engine.timers import Timer, TimerKind, Timers
-from dyorc.errors import CapacityError, InternalError
+from dyorc.errors import CapacityError, DyOrcError, InternalError
 from dyorc.tensor import TensorRef
 
 NS_PER_S = 1_000_000_000
@@ -71,6 +71,11 @@ class TimerScheduler:
         self._by_program: dict[str, list[Batcher]] = {name: [] for name in self._programs}
         self._batches: dict[int, tuple[Batcher, list[Call]]] = {}
         self._num_batches = 0
+        self.now_ns = 0
+
+    def take_late(self) -> list[tuple[Call, DyOrcError]]:
+        """Nothing is refused here."""
+        return []
 
     def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
         """There is always room."""

@@ -36,7 +36,7 @@ class Workload:
 
     Attributes:
         name: Its name on the command line.
-        workflow: Takes one number (see `dyorc.simulation.draws`) and gives one.
+        workflow: Takes one number (see `dyorc.simulation.draws`) and gives one, or yields some.
         deployments: Every program that it calls.
     """
 

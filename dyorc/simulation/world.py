@@ -6,12 +6,13 @@ over no set: the same requests give the same run. One thread.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias, assert_never
 
 from dyorc.arrays import apply_views
 from dyorc.engine.actions import (
     Action,
+    AnswerPart,
     AnswerRequest,
     DispatchBatch,
     FailRequest,
@@ -22,8 +23,8 @@ from dyorc.engine.actions import (
     StageTensors,
 )
 from dyorc.engine.engine import Engine
-from dyorc.engine.events import BatchDone, Event, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
-from dyorc.errors import InternalError
+from dyorc.engine.events import BatchDone, Event, PartTaken, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
+from dyorc.errors import DeadlineError, InternalError
 from dyorc.simulation.draws import Value, value_of
 from dyorc.simulation.plain import operand_of, tensor_of
 from dyorc.simulation.workload import Deployment
@@ -31,7 +32,7 @@ from dyorc.tensor import TensorRef
 
 NS_PER_S = 1_000_000_000
 
-_Scheduled: TypeAlias = "BatchDone | ValueFetched | int"
+_Scheduled: TypeAlias = "BatchDone | ValueFetched | PartTaken | int"
 """What the heap holds; a number stands for a timer of the engine, which counts only if it is the last one set."""
 
 
@@ -47,7 +48,7 @@ class Observer(Protocol):
         ...
 
     def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
-        """A request is answered."""
+        """A request is answered; if it streams, by the tensors of all its parts."""
         ...
 
 
@@ -60,6 +61,7 @@ class World:
         replicas: Replicas by program.
         observer: Told of what happens.
         link_ns: One way between engine and replica.
+        missed: Told of each request that is failed for its deadline, and when; by default that is an error, too.
 
     Cost: per batch one push and one pop of a heap; the heap holds what is in flight, and one arrival.
     """
@@ -71,13 +73,16 @@ class World:
         replicas: Mapping[str, int],
         observer: Observer,
         link_ns: int = 100_000,
+        missed: Callable[[int, int], None] | None = None,
     ) -> None:
         self.now_ns = 0
         self._engine = engine
         self._observer = observer
         self._link_ns = link_ns
+        self._missed = missed
         self._costs_ns = {d.program.name: (round(d.base_s * NS_PER_S), round(d.item_s * NS_PER_S)) for d in deployments}
         self._replicas = replicas
+        self._parts: dict[int, list[TensorRef]] = {}
         self._free_ns: dict[str, int] = {}
         self._heap: list[tuple[int, int, _Scheduled]] = []
         self._num_pushed = 0
@@ -127,7 +132,10 @@ class World:
                 self._dispatch(action)
             case AnswerRequest(request_id=request_id, tensors=tensors):
                 self._num_open -= 1
-                self._observer.answered(request_id, tensors, self.now_ns)
+                self._observer.answered(request_id, (*self._parts.pop(request_id, ()), *tensors), self.now_ns)
+            case AnswerPart(request_id=request_id, index=index, tensors=tensors):
+                self._parts.setdefault(request_id, []).extend(tensors)
+                self._schedule(self.now_ns, PartTaken(request_id, index))  # a simulated consumer is never slow
             case SetTimer(at_ns=at_ns):
                 self._num_timers += 1
                 self._schedule(max(at_ns, self.now_ns), self._num_timers)
@@ -136,6 +144,9 @@ class World:
                 self._schedule(self.now_ns + 2 * self._link_ns, ValueFetched(fetch_id, arrays))
             case ReleaseTensors() | StageTensors():
                 pass  # values ride along; nothing is stored
+            case FailRequest(request_id=request_id, error=DeadlineError()) if self._missed is not None:
+                self._num_open -= 1
+                self._missed(request_id, self.now_ns)
             case FailRequest(request_id=request_id, error=error):
                 raise InternalError(f"simulated request {request_id} failed: {error}") from error
             case ReplaceReplica(replica_id=replica_id, reason=reason):

@@ -55,12 +55,19 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Replica: this is what the batch gave. What its columns point to lies in the replica's own arena."""
+    """Replica: this is what the batch gave. What its columns point to lies in the replica's own arena.
+
+    `execute_s` is the time that the program took, stacking of inputs and splitting of outputs included. For the statistics:
+    `gather_s` fetching and stacking, `infer_s` the program's code alone, `publish_s` splitting and storing.
+    """
 
     replica_id: str
     batch_id: int
     columns: tuple[ColumnHeader, ...]
     execute_s: float
+    gather_s: float = 0.0
+    infer_s: float | None = None
+    publish_s: float = 0.0
 
 
 class BatchFailure(msgspec.Struct, frozen=True, array_like=True, tag=5):

@@ -4,8 +4,9 @@ A workflow is a tree of statements over registers. A statement names registers b
 tree means something. All numbers are whole and below 17, so that float32 is exact.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -130,7 +131,14 @@ class Stop:
     at: int
 
 
-Statement: TypeAlias = Do | Look | Fan | If | Match | Loop | Try | Sub | Stop
+@dataclass(frozen=True)
+class Emit:
+    """Yields a register as a part of the answer."""
+
+    at: int
+
+
+Statement: TypeAlias = Do | Look | Fan | If | Match | Loop | Try | Sub | Stop | Emit
 Block: TypeAlias = tuple[Statement, ...]
 Tree: TypeAlias = tuple[Block, ...]
 """The last is the workflow; it may call those before it."""
@@ -144,6 +152,23 @@ def workflow_of(tree: Tree) -> dyorc.Workflow:
     for number, block in enumerate(tree):
         made.append(_workflow_of(f"tree-{number}", block, tuple(made)))
     return made[-1]
+
+
+def stream_of(tree: Tree) -> dyorc.Workflow:
+    """The workflow of a tree whose last block yields parts. What it returns is of no interest."""
+    made: list[dyorc.Workflow] = []
+    for number, block in enumerate(tree[:-1]):
+        made.append(_workflow_of(f"tree-{number}", block, tuple(made)))
+    others = tuple(made)
+    programs = {step, *_programs_in(tree[-1], others)}
+
+    @dyorc.workflow(programs=[program for program in PROGRAMS if program in programs])
+    async def stream(x: Vector) -> AsyncIterator[Vector]:
+        async for part in _stream(tree[-1], [x], others, stopped := []):
+            yield part
+        assert len(stopped) <= 1
+
+    return stream
 
 
 def _workflow_of(name: str, block: Block, others: tuple[dyorc.Workflow, ...]) -> dyorc.Workflow:
@@ -231,6 +256,46 @@ async def _run_one(statement: Statement, registers: list[Any], others: Sequence[
     return None
 
 
+async def _stream(
+    block: Block, registers: list[Any], others: Sequence[dyorc.Workflow], stopped: list[Stop]
+) -> AsyncIterator[Any]:
+    """Runs statements and gives what they yield; notes whether they returned."""
+    for statement in block:
+        blocks: list[Block] = []
+        match statement:
+            case Emit(at=at):
+                yield registers[at % len(registers)]
+            case Stop():
+                stopped.append(statement)
+            case If(at=at, limit=limit, then=then, otherwise=otherwise):
+                is_taken = await dyorc.when(registers[at % len(registers)], _is_below(limit))
+                blocks = [then if is_taken else otherwise]
+            case Match(at=at, blocks=ways):
+                way = await dyorc.choose(registers[at % len(registers)], _way)
+                blocks = [ways[way % len(ways)]]
+            case Loop(limit=limit, max_turns=max_turns, body=body):
+                for _ in range(max_turns):
+                    if stopped or not await dyorc.when(registers[-1], _is_below(limit)):
+                        break
+                    async for part in _stream(body, registers, others, stopped):
+                        yield part
+            case Try(body=body, handler=handler):
+                try:
+                    async for part in _stream(body, registers, others, stopped):
+                        yield part
+                except ProgramError as error:
+                    if error.error_type != "ValueError":
+                        raise
+                    blocks = [handler]
+            case _:
+                await _run_one(statement, registers, others)
+        for inner in blocks:
+            async for part in _stream(inner, registers, others, stopped):
+                yield part
+        if stopped:
+            return
+
+
 def _is_below(limit: int) -> Any:
     return lambda x: bool(x.sum() < limit)
 
@@ -256,6 +321,8 @@ class Meaning:
 
     Attributes:
         answer: What it gives; None if it fails because of poison.
+        parts: What a streaming one yields before it ends or fails.
+        is_cut: Whether it fails at a part, so that what comes after may not be done.
         effects: Program and input of each call that has an effect.
         num_calls: Calls of programs and workflows.
     """
@@ -263,6 +330,17 @@ class Meaning:
     answer: _Value
     effects: Counter[tuple[str, Numbers]]
     num_calls: int
+    parts: tuple[Numbers, ...] = ()
+    is_cut: bool = False
+
+
+def meaning_of_stream(tree: Tree, x: Numbers) -> Meaning:
+    """Runs a tree that yields directly."""
+    plain = _Plain(tree)
+    answer = plain.workflow(len(tree) - 1, x, is_streaming=True)
+    good = tuple(itertools.takewhile(lambda part: part is not None, plain.parts))
+    is_cut = len(good) < len(plain.parts)
+    return Meaning(None if is_cut else answer, plain.effects, plain.num_calls, good, is_cut)
 
 
 def meaning_of(tree: Tree, x: Numbers) -> Meaning:
@@ -287,13 +365,16 @@ class _Plain:
         self._tree = tree
         self.effects: Counter[tuple[str, Numbers]] = Counter()
         self.num_calls = 0
+        self.parts: list[_Value] = []
 
-    def workflow(self, index: int, x: _Value) -> _Value:
+    def workflow(self, index: int, x: _Value, is_streaming: bool = False) -> _Value:
         registers: list[_Value] = [x]
         try:
             result = self._run(self._tree[index], registers, index)
         except Poisoned:
             return None
+        if is_streaming:
+            return ()
         return registers[-1] if result is None else result[0]
 
     def _call(self, program: dyorc.Program, *operands: _Value) -> _Value:
@@ -348,6 +429,8 @@ class _Plain:
                 else:
                     self.num_calls += 1
                     registers.append(self.workflow(index % number, x))
+            case Emit(at=at):
+                self.parts.append(registers[at % size])
             case Stop(at=at):
                 return (registers[at % size],)
         return None
@@ -371,16 +454,19 @@ _steps = st.one_of(
 )
 
 
-def _blocks(depth: int) -> st.SearchStrategy[Block]:
-    return st.lists(_statements(depth), min_size=1, max_size=3).map(tuple)
+_Steps: TypeAlias = st.SearchStrategy[Statement]
 
 
-def _statements(depth: int) -> st.SearchStrategy[Statement]:
+def _blocks(depth: int, steps: _Steps = _steps) -> st.SearchStrategy[Block]:
+    return st.lists(_statements(depth, steps), min_size=1, max_size=3).map(tuple)
+
+
+def _statements(depth: int, steps: _Steps) -> st.SearchStrategy[Statement]:
     if not depth:
-        return st.one_of(_steps, _steps, _steps, st.builds(Stop, _places))
-    inner = st.deferred(lambda: _blocks(depth - 1))
+        return st.one_of(steps, steps, steps, st.builds(Stop, _places))
+    inner = st.deferred(lambda: _blocks(depth - 1, steps))
     return st.one_of(
-        _steps,
+        steps,
         st.builds(If, _places, _limits, inner, inner),
         st.builds(Match, _places, st.tuples(inner, inner, inner)),
         st.builds(Loop, _limits, st.integers(1, 3), inner),
@@ -389,4 +475,13 @@ def _statements(depth: int) -> st.SearchStrategy[Statement]:
 
 
 trees: st.SearchStrategy[Tree] = st.tuples(_blocks(1), _blocks(3)) | st.tuples(_blocks(1), _blocks(1), _blocks(2))
+_part: _Steps = st.builds(Emit, _places | st.just(-1))
+_streaming_steps = st.one_of(_steps, st.builds(Do, st.just(picky), st.just(0)), _part, _part, _part)
+_loops: _Steps = st.builds(Loop, st.just(2 * _SIZE), st.integers(2, 4), _blocks(1, _streaming_steps))
+_streaming_blocks = st.tuples(
+    _blocks(0, _streaming_steps) | _loops.map(lambda loop: (loop,)), _blocks(3, _streaming_steps), st.tuples(_part | _steps)
+)
+streams: st.SearchStrategy[Tree] = st.tuples(_blocks(1), _streaming_blocks.map(lambda blocks: sum(blocks, ())))
+"""Trees whose last block yields parts."""
 inputs: st.SearchStrategy[Numbers] = st.tuples(*[st.integers(0, _SIZE - 1).map(float)] * 2)
+poisonous_inputs: st.SearchStrategy[Numbers] = inputs | st.tuples(st.just(POISON), st.integers(0, _SIZE - 1).map(float))

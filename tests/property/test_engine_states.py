@@ -28,6 +28,7 @@ numbers = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, 12.0, 13.0, 29.0]), min_
 workflows = st.sampled_from(list(REFERENCES))
 programs = st.sampled_from(PROGRAMS)
 deadlines = st.sampled_from([None, 1.0, 20.0, 1000.0])
+tenants = st.sampled_from(["", "", "a", "b"])
 
 
 class EngineStates(RuleBasedStateMachine):
@@ -59,13 +60,15 @@ class EngineStates(RuleBasedStateMachine):
         replica_id = data.draw(st.sampled_from(sorted(self.gone)))
         self.replicas.add(self.world.join(self.gone.pop(replica_id), replica_id))
 
-    @rule(asked=st.lists(st.tuples(workflows, numbers, deadlines, st.integers(0, 2)), min_size=1, max_size=4))
-    def arrive(self, asked: list[tuple[dyorc.Workflow, Numbers, float | None, int]]) -> None:
+    @rule(asked=st.lists(st.tuples(workflows, numbers, deadlines, st.integers(0, 2), tenants), min_size=1, max_size=4))
+    def arrive(self, asked: list[tuple[dyorc.Workflow, Numbers, float | None, int, str]]) -> None:
         if len(self.world.engine.tasks.requests) + len(asked) > self.world.config.max_requests:
             self.excuses.add(CapacityError)
         events = []
-        for workflow, x, deadline_s, priority in asked:
-            event = self.world.arrival(workflow, x, deadline_s=deadline_s, priority=priority)
+        for workflow, x, deadline_s, priority, tenant in asked:
+            event = self.world.arrival(workflow, x, deadline_s=deadline_s, priority=priority, tenant=tenant)
+            if deadline_s is not None:
+                self.excuses.add(DeadlineError)  # perhaps it cannot be met
             self.asked[event.request_id] = (workflow, x)
             events.append(event)
         self.world.tell(*events)

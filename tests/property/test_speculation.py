@@ -18,7 +18,9 @@ from dyorc.authoring.decisions import Decision, DecisionKind
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.actions import FormReason
 from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outcome
-from dyorc.engine.journal import BranchPoint, Context, Segment
+from dyorc.engine.generators import Generating
+from dyorc.engine.journal import BranchPoint, Context, Part, Segment
+from dyorc.engine.parts import Stream
 from dyorc.engine.paths import Path
 from dyorc.engine.prediction import Distribution, HistoryPredictor, Predictor
 from dyorc.engine.recovery import Restoration
@@ -107,6 +109,7 @@ class Turmoil:
         seed: Of what happens.
         trouble: How often something goes wrong, of 1.
         max_attempts: How often the same may go wrong; by default that bounds nothing.
+        max_untaken_parts: Of a request.
     """
 
     def __init__(
@@ -116,11 +119,13 @@ class Turmoil:
         seed: int,
         trouble: float = 0.0,
         max_attempts: int = 10**6,
+        max_untaken_parts: int = 16,
         **world: Any,
     ) -> None:
         config = EngineConfig(
-            max_attempts=max_attempts, request_timeout_s=1e8, max_determinism_checks=10**6, speculation=speculation
-        )
+            max_attempts=max_attempts, request_timeout_s=1e8, max_determinism_checks=10**6, speculation=speculation,
+            max_untaken_parts=max_untaken_parts,
+        )  # fmt: skip
         self.world = World(PROGRAMS, config, predictor=predictor, **world)
         self.random = random.Random(seed)
         self.trouble = trouble
@@ -149,7 +154,10 @@ class Turmoil:
         """One event; False if there is none."""
         world = self.world
         self.look()
-        if world.fetches and (not world.in_flight or self.random.random() < 0.5):
+        takable = world.takable()
+        if takable and (not world.in_flight or self.random.random() < 0.3):
+            self.seen.counts["parts lost"] += not world.take_part(self.random.choice(takable))
+        elif world.fetches and (not world.in_flight or self.random.random() < 0.5):
             world.fetch()
         elif world.in_flight:
             self.finish(self.random.choice(list(world.in_flight.values())))
@@ -161,6 +169,13 @@ class Turmoil:
         if self.random.random() < 0.3:
             world.advance(self.random.choice([0.001, 0.05, 0.2]))
         return True
+
+    def let_deadlines_pass(self) -> None:
+        """So much time that replicas that hold a batch count as hung; others take their place."""
+        self.world.advance(1e9)
+        for program in PROGRAMS:
+            if not self.world.engine.scheduler.pools[program.name].replicas:
+                self.world.join(program)
 
     def finish(self, batch: Dispatched) -> None:
         program = batch.action.program
@@ -197,6 +212,9 @@ class Turmoil:
                 self.seen.counts["nested guesses"] += depth > 1
                 self.seen.counts["guesses in tasks"] += depth > 0 and task is not request.root
                 self.seen.counts["both sides"] += len(task.paths) > 1
+                self.seen.counts["runs that wait for room"] += any(path.awaits_room for path in task.paths)
+                self.seen.counts["guesses that wait for room"] += any(path.awaits_room and path.assumed for path in task.paths)
+                self.seen.counts["parts on guesses"] += any(path.assumed and path.num_parts for path in task.paths)
 
     def check_end(self) -> None:
         """Nothing is left, and effects are as many as there have to be."""
@@ -282,7 +300,7 @@ def test_the_examples_above_did_guess() -> None:
 
 # Memory
 
-_OWN_TYPES = (Request, Task, Path, Segment, BranchPoint, Call, Cell, Argument, Restoration)
+_OWN_TYPES = (Request, Task, Path, Segment, BranchPoint, Call, Cell, Argument, Restoration, Part, Stream, Generating)
 
 
 @contextmanager
@@ -327,7 +345,7 @@ def test_a_request_that_has_ended_leaves_nothing_in_memory(
             for request_id in requests:
                 turmoil.world.cancel(request_id)
         elif end == "deadline":
-            turmoil.world.advance(1e9)
+            turmoil.let_deadlines_pass()
         turmoil.run()
         turmoil.world.check_nothing_is_left()
         turmoil.world.answers.clear()  # what failed knows where, and that is not the engine's

@@ -1,5 +1,6 @@
 """`dyorc.run` on workflows that go near the edge. What one request does wrong is its own affair."""
 
+from collections.abc import AsyncIterator
 from typing import TypedDict
 
 import numpy as np
@@ -179,3 +180,58 @@ def test_texts_are_cut_back_to_their_own_length() -> None:
         return np.full(x.shape, b"a", object)
 
     assert dyorc.run(letters, X).tolist() == [b"a"] * 4
+
+
+# Streams
+
+_noted: list[str] = []
+
+
+@dyorc.workflow
+async def count_up(x: Float[np.ndarray, "n"], num_parts: int) -> AsyncIterator[ItemPair]:
+    try:
+        for number in range(num_parts):
+            _noted.append(f"part {number}")
+            x = inc(x)
+            yield {"a": x, "b": two(x)["b"]}
+    finally:
+        _noted.append("closed")
+
+
+@pytest.fixture(autouse=True)
+def _note_anew() -> None:
+    _noted.clear()
+
+
+def test_a_streaming_workflow_gives_an_iterator_of_parts() -> None:
+    parts = list(dyorc.run(count_up, X, 3))
+    assert [part["a"].tolist() for part in parts] == [[2, 3, 4, 5], [3, 4, 5, 6], [4, 5, 6, 7]]
+    assert all(np.array_equal(part["a"], part["b"]) for part in parts)
+
+
+def test_a_stream_runs_as_far_as_it_is_asked_and_is_closed_with_its_iterator() -> None:
+    parts = dyorc.run(count_up, X, num_parts=1000)
+    assert not _noted
+    assert next(parts)["a"][0] == 2
+    assert _noted == ["part 0", "part 1"]
+    assert next(parts)["a"][0] == 3
+    assert _noted == ["part 0", "part 1", "part 2"]
+    parts.close()
+    assert _noted[3:] == ["closed"]
+
+
+def test_wrong_inputs_of_a_stream_are_told_before_it_is_asked_for_parts() -> None:
+    with pytest.raises(InvalidInputError, match="'num_parts' is missing"):
+        dyorc.run(count_up, X)
+
+
+def test_an_error_of_a_stream_comes_after_its_parts() -> None:
+    @dyorc.workflow
+    async def raises(x: Float[np.ndarray, "n"]) -> AsyncIterator[Float[np.ndarray, "n"]]:
+        yield x
+        raise ValueError("enough")
+
+    parts = dyorc.run(raises, X)
+    assert next(parts).tolist() == X.tolist()
+    with pytest.raises(WorkflowError, match="enough"):
+        next(parts)

@@ -1,7 +1,10 @@
 """What annotations say, and what a wrong tensor is told."""
 
+import collections.abc
+import typing
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import pytest
@@ -265,3 +268,85 @@ def test_parameters_that_are_no_tensors_are_part_of_the_key() -> None:
 
     tensors = [inline(zeros(2))]
     assert scale.batch_keys.key(tensors, (1.0,)) != scale.batch_keys.key(tensors, (2.0,))
+
+
+class Scored(TypedDict):
+    """What one part of a stream may be."""
+
+    box: Float[np.ndarray, "4"]
+    score: Float[np.ndarray, ""]
+
+
+def streaming_with(annotation: Any) -> dyorc.Workflow:
+    async def f(x):
+        yield x
+
+    f.__annotations__ = {"x": Image, "return": annotation}
+    return dyorc.workflow(f)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        AsyncIterator[Float[np.ndarray, "4"]],
+        AsyncGenerator[Float[np.ndarray, "4"], None],
+        collections.abc.AsyncGenerator[Float[np.ndarray, "4"]],
+        typing.AsyncIterator[Float[np.ndarray, "4"]],
+        typing.AsyncGenerator[Float[np.ndarray, "4"], None],
+    ],
+    ids=str,
+)
+def test_the_outputs_of_a_streaming_workflow_are_those_of_one_part(annotation: Any) -> None:
+    workflow = streaming_with(annotation)
+    assert workflow.is_streaming
+    outputs = workflow.signature.outputs
+    assert (outputs.kind, outputs.names, outputs.tensors[0].dims[0].size) == (OutputKind.SINGLE, ("output",), 4)
+
+
+@pytest.mark.parametrize(
+    ("part", "kind", "names"),
+    [
+        (tuple[Float[np.ndarray, "4"], Float[np.ndarray, "n"]], OutputKind.TUPLE, ("output_0", "output_1")),
+        (Scored, OutputKind.FIELDS, ("box", "score")),
+    ],
+    ids=["tuple", "fields"],
+)
+def test_a_part_may_be_anything_that_a_result_may_be(part: Any, kind: OutputKind, names: tuple[str, ...]) -> None:
+    outputs = streaming_with(AsyncIterator[part]).signature.outputs
+    assert (outputs.kind, outputs.names) == (kind, names)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (
+            Float[np.ndarray, "4"],
+            r"workflow 'f' yields, and its return annotation is .*; expected AsyncIterator\[...\] of a part",
+        ),
+        (AsyncIterator, "expected AsyncIterator"),
+        (list[Float[np.ndarray, "4"]], "expected AsyncIterator"),
+        (AsyncGenerator[Float[np.ndarray, "4"], int], "nothing is sent into a workflow"),
+        (AsyncIterator[int], "expected a jaxtyping tensor"),
+        (AsyncIterator[AsyncIterator[Float[np.ndarray, "4"]]], "does not yield"),
+    ],
+    ids=str,
+)
+def test_what_yields_says_what_one_part_is(annotation: Any, words: str) -> None:
+    with pytest.raises(DefinitionError, match=words):
+        streaming_with(annotation)
+
+
+def test_what_does_not_yield_declares_no_parts() -> None:
+    with pytest.raises(DefinitionError, match="does not yield"):
+
+        @dyorc.workflow
+        async def returns(x: Image) -> AsyncIterator[Image]:
+            return x
+
+
+def test_a_plain_workflow_is_not_streaming() -> None:
+    @dyorc.workflow
+    async def returns(x: Image) -> Image:
+        return x
+
+    assert not returns.is_streaming

@@ -5,6 +5,7 @@ each request is answered once, each block of stored tensors released once, never
 and batches go to replicas that exist.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import (
     Action,
+    AnswerPart,
     AnswerRequest,
     DispatchBatch,
     FailRequest,
@@ -33,6 +35,7 @@ from dyorc.engine.events import (
     BatchFailed,
     Event,
     LoadFailed,
+    PartTaken,
     ReplicaJoined,
     ReplicaLeft,
     RequestArrived,
@@ -80,7 +83,7 @@ class World:
         is_storing: Keep every tensor aside in a block of its own, as a shell does with large ones.
         is_placing: Keep outputs with the replica that made them: those of one column of a batch share a block.
         is_fetching: Answer `FetchValue` at once; else the test does so with `fetch`.
-        is_taking: Read stored answers at once; else the test does so with `take`.
+        is_taking: Read stored answers, and all parts, at once; else the test does so with `take` and `take_part`.
         predictor: Foretells decisions, instead of the engine's own.
     """
 
@@ -109,6 +112,12 @@ class World:
         """Blocks of replicas that are not there any more."""
         self.fetches: dict[int, tuple[TensorRef, ...]] = {}
         self.untaken: dict[int, tuple[TensorRef, ...]] = {}
+        self.parts: dict[int, list[list[Array]]] = {}
+        """Parts that were read, by request."""
+        self.waiting_parts: dict[int, dict[int, tuple[TensorRef, ...]]] = {}
+        """Parts that were sent and not read, by request and index."""
+        self.num_parts: Counter[int] = Counter()
+        """Parts that were sent, by request."""
         self.staged: list[StageTensors] = []
         self.stories: dict[int, list[dict[str, Any]]] = {}
         self.replaced: list[str] = []
@@ -146,6 +155,8 @@ class World:
         priority: int = 0,
         node: str = "",
         is_explained: bool = False,
+        tenant: str = "",
+        weight: float = 1.0,
         **statics: Any,
     ) -> RequestArrived:
         """The event of a new request. `deadline_s` counts from now."""
@@ -157,7 +168,7 @@ class World:
             for spec, value in zip(workflow.signature.inputs, tensors, strict=True)
         )
         deadline_ns = None if deadline_s is None else self.now_ns + int(deadline_s * 1e9)
-        return RequestArrived(request_id, workflow, inputs, parameters, deadline_ns, priority, is_explained)
+        return RequestArrived(request_id, workflow, inputs, parameters, deadline_ns, priority, is_explained, tenant, weight)
 
     def submit(self, workflow: Workflow, *values: Any, **options: Any) -> int:
         """A request arrives; gives its id."""
@@ -239,6 +250,39 @@ class World:
             events.append(AnswerTaken(request_id, lost))
         self.tell(*events)
 
+    def next_part(self, request_id: int) -> int | None:
+        """The part of a request that its consumer reads next; None if it is not there."""
+        index = len(self.parts.get(request_id, ()))
+        return index if index in self.waiting_parts.get(request_id, ()) else None
+
+    def takable(self) -> list[int]:
+        """Requests of which a part can be read."""
+        return [request_id for request_id in self.waiting_parts if self.next_part(request_id) is not None]
+
+    def blocks_of_parts(self, request_id: int) -> set[BlockId]:
+        """Blocks of the parts that can be read; not of those behind one that is lost."""
+        parts, index = self.waiting_parts[request_id], len(self.parts.get(request_id, ()))
+        blocks: set[BlockId] = set()
+        while index in parts:
+            blocks.update(blocks_of(parts[index]))
+            index += 1
+        return blocks
+
+    def take_part(self, request_id: int) -> bool:
+        """The next part of a request is read, or it shows that it was lost. Gives whether it was read."""
+        index = self.next_part(request_id)
+        assert index is not None, f"no part of request {request_id} can be read"
+        arrays, lost = self.read(self.waiting_parts[request_id].pop(index))
+        if not lost:
+            self.parts.setdefault(request_id, []).append(arrays)
+        self.tell(PartTaken(request_id, index, lost))
+        return not lost
+
+    def part_values(self, request_id: int) -> list[Any]:
+        """The parts that were read, in the user's grouping."""
+        outputs = self.workflows[request_id].signature.outputs
+        return [outputs.build([as_value(array) for array in arrays]) for arrays in self.parts.get(request_id, ())]
+
     def vanish(self, block: BlockId) -> None:
         """A holder loses a block, and nobody notices before it is needed."""
         del self.stored[block]
@@ -283,6 +327,7 @@ class World:
         assert not self.stored
         assert not self.vanished, "a block was not released, though its holder is there"
         assert not self.untaken
+        assert not any(self.waiting_parts.values())
         assert not self.engine.leases.counts
         assert not self.engine.leases.lost
         assert not len(self.engine.scheduler.staging)
@@ -305,6 +350,8 @@ class World:
             self.fetch()
         if self.is_taking and self.untaken:
             self.take()
+        if self.is_taking and (takable := self.takable()):
+            self.take_part(takable[0])
 
     def keep(self, array: Array, node: str = "") -> TensorRef:
         """A tensor that carries its data, or is stored in a block of its own."""
@@ -356,12 +403,16 @@ class World:
             case AnswerRequest(request_id=request_id, tensors=tensors, story=story):
                 assert request_id not in self.answers, f"request {request_id} was answered twice"
                 assert request_id not in self.untaken, f"request {request_id} was answered twice"
+                assert not self.waiting_parts.pop(request_id, None), f"request {request_id} has parts that were not taken"
                 self.stories[request_id] = list(story)
                 if blocks_of(tensors):
                     self.untaken[request_id] = tensors
                 else:
                     self.answers[request_id] = [self._array(tensor) for tensor in tensors]
+            case AnswerPart(request_id=request_id, index=index, tensors=tensors):
+                self._answer_part(request_id, index, tensors)
             case FailRequest(request_id=request_id, error=error):
+                self.waiting_parts.pop(request_id, None)
                 assert request_id not in self.answers, f"request {request_id} was answered twice"
                 assert request_id not in self.untaken, f"request {request_id} was answered twice"
                 self.answers[request_id] = error
@@ -381,6 +432,17 @@ class World:
                 self.replaced.append(replica_id)
                 self.forget(replica_id)
 
+    def _answer_part(self, request_id: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
+        assert request_id not in self.answers, f"request {request_id} was answered before its part {index}"
+        assert index <= self.num_parts[request_id], f"part {index} of request {request_id} comes too early"
+        waiting = self.waiting_parts.setdefault(request_id, {})
+        assert index not in waiting or set(blocks_of(waiting[index])) - set(blocks_of(tensors)), f"part {index} was sent twice"
+        assert index >= len(self.parts.get(request_id, ())), f"part {index} of request {request_id} was taken before"
+        waiting[index] = tensors
+        self.num_parts[request_id] = max(self.num_parts[request_id], index + 1)
+        num_untaken = self.num_parts[request_id] - len(self.parts.get(request_id, ()))
+        assert num_untaken <= self.config.max_untaken_parts, f"{num_untaken} parts of request {request_id} wait"
+
     def _release(self, blocks: Iterable[BlockId]) -> None:
         for block in blocks:
             assert block not in self.released, f"{block} was released twice"
@@ -390,6 +452,8 @@ class World:
                 assert block not in used, f"{block} is released while a batch reads it"
             assert all(block not in blocks_of(tensors) for tensors in self.fetches.values()), f"{block} is being fetched"
             assert all(block not in blocks_of(tensors) for tensors in self.untaken.values()), f"{block} is an answer"
+            for request_id in self.takable():
+                assert block not in self.blocks_of_parts(request_id), f"{block} is in a part of request {request_id}"
             if block in self.vanished:
                 self.vanished.remove(block)
             else:

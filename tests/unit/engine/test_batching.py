@@ -128,15 +128,36 @@ def test_one_replica_alone_never_counts_as_sharing() -> None:
     assert world.oldest().action.reason is FormReason.QUEUE_EMPTIED
 
 
-def test_the_earliest_deadline_goes_first_then_priority_then_arrival() -> None:
+Urgency = tuple[float | None, int]
+"""Deadline in seconds, priority."""
+
+
+def order_of(*requests: Urgency, between_s: float = 0.0) -> list[int]:
+    """The order in which up to four requests run that wait while a batch does, by the number of their arrival."""
     world = world_with()
     world.submit(increment, [0, 0])
-    for value, deadline_s, priority in ((1, 90, 0), (2, 90, 0), (3, 90, 5), (4, 30, 0), (5, 99, 9)):
-        world.tell(world.arrival(increment, [value, value], deadline_s=deadline_s, priority=priority))
+    for number, (deadline_s, priority) in enumerate(requests, 1):
+        world.tell(world.arrival(increment, [number, number], deadline_s=deadline_s, priority=priority))
+        world.advance(between_s)
     world.fail(message="make room")
     world.finish_all()
-    order = [call[0] for batch in world.history[1:] for call in batch.column()]
-    assert order == [4, 3, 1, 2, 5]
+    return [call[0] for batch in world.history[1:] for call in batch.column()]
+
+
+def test_the_highest_priority_goes_first_then_the_earliest_deadline_then_arrival() -> None:
+    assert order_of((90, 0), (90, 5), (30, 0), (99, 9)) == [4, 2, 3, 1]
+
+
+def test_priorities_count_between_requests_that_name_no_deadline() -> None:
+    assert order_of((None, 0), (None, 1), (None, 0), (None, 2), between_s=0.1) == [4, 2, 1, 3]
+
+
+def test_a_request_without_a_deadline_has_that_of_the_configured_timeout() -> None:
+    assert order_of((None, 0), (299, 0), (301, 0), (1, 0)) == [4, 2, 1, 3]
+
+
+def test_a_transport_that_names_a_deadline_for_everything_does_not_void_priorities() -> None:
+    assert order_of((60, 0), (60, 1), (60, 0), between_s=0.1) == [2, 1, 3]
 
 
 def test_a_batch_goes_to_the_node_that_holds_most_of_its_bytes() -> None:

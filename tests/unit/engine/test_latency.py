@@ -64,3 +64,12 @@ def test_a_replica_without_observations_is_expected_to_be_like_the_others() -> N
 
 def test_the_efficient_size_is_b_over_a() -> None:
     assert learned(0.012, 0.001).efficient_size() in (12, 13)
+
+
+def test_the_line_follows_what_is_seen_after_it_was_asked_for() -> None:
+    model = learned(0.01, 0.001)
+    before = model.predict(4)
+    for _ in range(300):
+        model.observe(4, 1.0)
+    assert before == pytest.approx(0.014)
+    assert model.predict(4) == pytest.approx(1.0, rel=0.05)

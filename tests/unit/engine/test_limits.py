@@ -9,6 +9,7 @@ import pytest
 import dyorc
 from dyorc.config import EngineConfig
 from dyorc.engine.events import RequestCancelled, ValueFetched
+from dyorc.engine.lanes import Lanes
 from dyorc.errors import CapacityError, DeadlineError, RequestCancelledError, TransportError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, cascade, double, increment, increment_twice
@@ -98,7 +99,9 @@ def test_many_cancelled_calls_leave_the_queue_at_once() -> None:
         world.cancel(request_id)
     queue = world.engine.scheduler.pools["add_one"].queue
     assert len(queue) == 50
-    assert len(queue._lanes[(), ()]) < 2 * 50 + 64
+    lanes = queue._lanes
+    assert isinstance(lanes, Lanes)
+    assert len(lanes._lanes[(), ()]) < 2 * 50 + 64
     world.join(add_one)
     world.finish_all()
     world.check_nothing_is_left()
@@ -222,10 +225,12 @@ def test_nothing_grows_with_the_requests_served() -> None:
         world.submit(increment, [0, 0])
         world.finish()
     pool = world.engine.scheduler.pools["add_one"]
+    lanes = pool.queue._lanes
+    assert isinstance(lanes, Lanes)
     sizes = (
         len(pool._prefetchable),
-        len(pool.queue._fronts),
-        len(pool.queue._lanes),
+        len(lanes._fronts),
+        len(lanes._lanes),
         len(pool.guesses._fronts),
         len(pool.foreseen),
         len(world.engine.timers._heap),

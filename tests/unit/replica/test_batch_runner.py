@@ -123,6 +123,15 @@ def fill(path: TensorPath, left_bytes: int) -> int:
     return block.block_id
 
 
+def test_the_reply_says_where_the_time_went(path: TensorPath) -> None:
+    replica = Replica(path, same)
+    reply, _ = replica.answer(path.publish([numbers(4)]))
+    assert isinstance(reply, BatchReply)
+    assert reply.infer_s is not None
+    assert reply.gather_s > 0
+    assert 0 < reply.infer_s < reply.execute_s < reply.gather_s + reply.infer_s + reply.publish_s
+
+
 def test_results_wait_for_room(path: TensorPath) -> None:
     block = fill(path, 2 * SIZE)
 

@@ -1,13 +1,18 @@
 """Virtual time is exact, and a world that goes wrong says so."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
+import dyorc
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import FetchValue
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import Event, RequestArrived, ValueFetched
 from dyorc.errors import InternalError
 from dyorc.simulation.plain import tensor_of
+from dyorc.simulation.simulate import simulate
+from dyorc.simulation.workload import Deployment, Number, Workload
 from dyorc.simulation.world import World
 from tests.unit.simulation.tiny import Diary, net, run_world, tiny
 
@@ -89,3 +94,21 @@ def test_a_request_that_fails_ends_the_run() -> None:
 
     with pytest.raises(InternalError, match="request 1 failed"):
         World(engine, workload.deployments, {}, Diary()).run(iter([(0, arrival)]))
+
+
+@dyorc.workflow
+async def stream(x: Number) -> AsyncIterator[Number]:
+    """Parts until one is small."""
+    for _ in range(20):
+        x = net(x)
+        yield x
+        if await dyorc.when(x, lambda value: value < 0.2):
+            return
+
+
+@pytest.mark.parametrize("policy", ["timer", "greedy", "speculate", "oracle"])
+def test_a_stream_is_answered_by_all_its_parts(policy: str) -> None:
+    """The ledger compares them with those of the plain run."""
+    workload = Workload("stream", stream, (Deployment(program=net, base_s=0.010, item_s=0.001),))
+    result = simulate(workload, policy, load=0.4, num_requests=100)
+    assert result.p50_ms > 11

@@ -1,0 +1,114 @@
+"""An async generator as something that a path steps like a coroutine.
+
+What the generator awaits comes out as it is, what it yields as a `Yielded`. Nothing is left to an event loop: Python would hand a
+generator to the loop that runs in the thread of its first step, to be closed there when it is collected; and closing one that is
+suspended has to be awaited. So its first step is made without the loop's hooks, and `Generating.close` steps the closing itself.
+A path uses one on one thread.
+"""
+
+import sys
+from collections.abc import Callable, Generator
+from types import AsyncGeneratorType, CodeType, FrameType
+from typing import Any
+
+_MAX_REFUSALS = 100
+"""How often a generator may await or yield instead of ending when it is closed; then it is left as it is."""
+
+
+class Yielded:
+    """What a streaming workflow yields: a part of its answer."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Generating:
+    """One run of an async generator, with the methods of a coroutine. The end of the generator is that of the coroutine.
+
+    Attributes:
+        cr_code: The generator's code, under the name that a coroutine has for it; so are `cr_frame` and `cr_await`.
+    """
+
+    __slots__ = ("_generator", "_step")
+
+    def __init__(self, generator: AsyncGeneratorType[Any, None]) -> None:
+        self._generator = generator
+        self._step: Generator[Any, Any, Any] | None = None
+        """Of the generator, to its next yield; None while it is suspended at one."""
+
+    def send(self, value: Any) -> Any:
+        """Goes on to the next thing that it awaits, which is given, or yields.
+
+        Raises:
+            StopIteration: If it has ended.
+        """
+        return self._advance(lambda step: step.send(value))
+
+    def throw(self, error: BaseException) -> Any:
+        """Raises an error where it awaits, and goes on like `send`."""
+        return self._advance(lambda step: step.throw(error))
+
+    def _advance(self, resume: Callable[[Generator[Any, Any, Any]], Any]) -> Any:
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, None)  # also those of generators that it uses are closed when they are let go
+        try:
+            if self._step is None:
+                self._step = _generator_of(self._generator.asend(None))
+            return resume(self._step)
+        except StopIteration as stop:
+            self._step = None
+            return Yielded(stop.value)
+        except StopAsyncIteration:
+            self._step = None
+            raise StopIteration from None
+        except BaseException:
+            self._step = None
+            raise
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+
+    def close(self) -> None:
+        """Ends it where it is suspended; its ``finally`` blocks run, up to the first thing that they await.
+
+        Raises:
+            BaseException: What its ``finally`` blocks raise.
+            RuntimeError: If it will not end.
+        """
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, None)
+        try:
+            for _ in range(_MAX_REFUSALS):
+                try:
+                    if self._step is None:
+                        self._step = _generator_of(self._generator.aclose())
+                        self._step.send(None)
+                    else:
+                        self._step.throw(GeneratorExit())
+                except (StopIteration, StopAsyncIteration, GeneratorExit):
+                    self._step = None  # it has ended, or yielded
+                except BaseException:
+                    self._step = None
+                    raise
+                if self.cr_frame is None:
+                    return
+            raise RuntimeError("an async generator does not end when it is closed")
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+
+    @property
+    def cr_await(self) -> Any:
+        return self._generator.ag_await
+
+    @property
+    def cr_frame(self) -> FrameType | None:
+        return self._generator.ag_frame
+
+    @property
+    def cr_code(self) -> CodeType:
+        return self._generator.ag_code
+
+
+def _generator_of(awaitable: Any) -> Generator[Any, Any, Any]:
+    return awaitable.__await__()

@@ -1,0 +1,180 @@
+"""Calls by batch key, the most urgent first: all guesses of a program, or what one tenant has waiting there."""
+
+import heapq
+from collections.abc import Callable, Iterator, Set
+from typing import TypeAlias
+
+from dyorc.authoring.batching import BatchKey
+from dyorc.engine.cells import Call, CallState, Order
+
+_Item: TypeAlias = tuple[Order, int, Call]
+
+
+class Lanes:
+    """Calls that wait for a replica.
+
+    A *lane* holds the calls of one batch key, ordered; only calls of one lane share a batch. The lane whose first call is
+    the most urgent goes first.
+
+    A withdrawn call stays where it is until it comes to the front, until the withdrawn are the majority of its lane, or until
+    nothing else is left of that.
+
+    Cost: logarithmic in the number of calls, per call; no operation but `take_out` looks at all of them.
+
+    Args:
+        state: Of the calls that wait here; a call in another state has left.
+
+    Attributes:
+        size: How many wait.
+    """
+
+    def __init__(self, state: CallState = CallState.QUEUED) -> None:
+        self.size = 0
+        self._state = state
+        self._lanes: dict[BatchKey, list[_Item]] = {}
+        self._fronts: list[tuple[Order, int, BatchKey]] = []
+        self._num_withdrawn: dict[BatchKey, int] = {}
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Call]:
+        """All calls that wait, in no particular order. For tests and for giving up."""
+        for lane in self._lanes.values():
+            yield from (call for _, _, call in lane if call.state is self._state)
+
+    def keys(self) -> Set[BatchKey]:
+        """Of the lanes in which calls wait."""
+        return self._lanes.keys()
+
+    def num_in(self, key: BatchKey) -> int:
+        """How many calls wait in a lane."""
+        lane = self._lanes.get(key)
+        return 0 if lane is None else len(lane) - self._num_withdrawn.get(key, 0)
+
+    def add(self, call: Call) -> None:
+        """Puts a call in its place."""
+        call.state = self._state
+        lane = self._lanes.get(call.batch_key)
+        if lane is None:
+            lane = self._lanes[call.batch_key] = []
+        item = (call.order, call.call_id, call)
+        heapq.heappush(lane, item)
+        if lane[0] is item:
+            heapq.heappush(self._fronts, (call.order, call.call_id, call.batch_key))
+        self.size += 1
+
+    def withdraw(self, call: Call) -> None:
+        """Takes a call out that waits here. The caller gives it another state."""
+        self.size -= 1
+        if not self.size:
+            self.clear()
+            return
+        key = call.batch_key
+        lane = self._lanes[key]
+        count = self._num_withdrawn[key] = self._num_withdrawn.get(key, 0) + 1
+        if count == len(lane):
+            lane.clear()
+            self._lane_changed(key)
+        elif count > 32 and count > len(lane) // 2:
+            call.state = CallState.WITHDRAWN
+            lane[:] = [item for item in lane if item[2].state is self._state]
+            heapq.heapify(lane)
+            self._num_withdrawn[key] = 0
+            self._lane_changed(key)
+
+    def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
+        """Takes some calls out for good, in no particular order: they may be added again. The caller gives them another state.
+
+        Cost: looks at all calls.
+        """
+        calls = [call for call in self if is_wanted(call)]
+        if calls:
+            taken = set(calls)
+            left = [call for call in self if call not in taken]
+            self.clear()
+            for call in left:
+                self.add(call)
+        return calls
+
+    def count_next(self, limit: int) -> int:
+        """How many calls the next batch could have, up to `limit`."""
+        key = self.front()
+        return 0 if key is None else min(limit, self.num_in(key))
+
+    def peek(self, key: BatchKey | None = None) -> Call | None:
+        """The first call of a lane, or of all; None if there is none."""
+        if key is None and (key := self.front()) is None:
+            return None
+        lane = self._lanes.get(key)
+        while lane:
+            if lane[0][2].state is self._state:
+                return lane[0][2]
+            self._drop_first(key)
+        return None
+
+    def pop(self, key: BatchKey) -> None:
+        """Takes the call out that `peek` gave."""
+        heapq.heappop(self._lanes[key])
+        self.size -= 1
+        if self.size:
+            self._lane_changed(key)
+        else:
+            self.clear()
+
+    def take(self, key: BatchKey, max_size: int, end_ns: int, late: list[Call]) -> list[Call]:
+        """Up to `max_size` calls of a lane, the most urgent first. Those whose deadline is before `end_ns` go to `late`."""
+        lane, calls = self._lanes[key], list[Call]()
+        num_before = len(late)
+        while lane and len(calls) < max_size:
+            call = heapq.heappop(lane)[2]
+            if call.state is not self._state:
+                self._num_withdrawn[key] -= 1
+            elif call.order[1] < end_ns and call.segment.task.request.can_be_dropped:
+                late.append(call)
+            else:
+                calls.append(call)
+        self.size -= len(calls) + len(late) - num_before
+        if self.size:
+            self._lane_changed(key)
+        else:
+            self.clear()
+        return calls
+
+    def clear(self) -> None:
+        """Forgets all calls."""
+        self._lanes.clear()
+        self._fronts.clear()
+        self._num_withdrawn.clear()
+        self.size = 0
+
+    def front(self) -> BatchKey | None:
+        """The lane of the most urgent call."""
+        while self._fronts:
+            order, call_id, key = self._fronts[0]
+            lane = self._lanes.get(key)
+            if not lane or lane[0][:2] != (order, call_id):
+                heapq.heappop(self._fronts)  # that call has left its lane's front
+            elif lane[0][2].state is self._state:
+                return key
+            else:
+                self._drop_first(key)
+        return None
+
+    def _drop_first(self, key: BatchKey) -> None:
+        """The first call of a lane was withdrawn."""
+        heapq.heappop(self._lanes[key])
+        self._num_withdrawn[key] -= 1
+        self._lane_changed(key)
+
+    def _lane_changed(self, key: BatchKey) -> None:
+        lane = self._lanes[key]
+        if lane:
+            heapq.heappush(self._fronts, (*lane[0][:2], key))
+        else:
+            del self._lanes[key]
+            self._num_withdrawn.pop(key, None)
+        if len(self._fronts) > 2 * len(self._lanes) + 64:
+            # Outdated entries leave when they come to the top, which nobody looks at while one lane is drained by `pop`.
+            self._fronts = [(*lane[0][:2], key) for key, lane in self._lanes.items()]
+            heapq.heapify(self._fronts)

@@ -1,0 +1,279 @@
+"""The parts of streaming requests: sent in order, as soon as nothing that they rest on is a guess and their tensors are there.
+
+A streaming workflow yields; each yield stands in its journal like a call. The *front* of a stream is where its next part stands,
+or will: it moves on along the decisions that are taken, so it never passes one that is open, and no guess is ever sent.
+
+    yielded on a guess ── commit ──> certain ── earlier parts sent, tensors ready ──> sent ── PartTaken ──> taken
+            └── squash: vanishes         └── tensors failed: request ends               └── lost: made again, sent again
+
+Back-pressure: a run that yields part number i waits while i is `max_untaken_parts` or more ahead of the parts that were taken.
+All parts before it are on their way to be sent, so it is the consumer who lets it go on, and nothing is polled.
+
+The end of the workflow, or its error, waits until every part before it has been taken: so tensors that are lost before they were
+read can be made again, and a consumer sees all parts that came before an error.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from dyorc.config import EngineConfig
+from dyorc.engine.actions import Action, AnswerPart
+from dyorc.engine.cells import Argument, CellState
+from dyorc.engine.early_release import EarlyRelease
+from dyorc.engine.events import PartTaken
+from dyorc.engine.journal import Part, Segment
+from dyorc.engine.leases import Leases
+from dyorc.engine.paths import Path
+from dyorc.engine.recovery import Recovery
+from dyorc.engine.requests import Request, Task, TaskState
+from dyorc.engine.waiting import Waiting
+from dyorc.engine.withdrawal import Withdrawals
+from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
+from dyorc.tensor import BlockId, blocks_of
+
+
+class Stream:
+    """How far the parts of a request have come.
+
+    Attributes:
+        front: Where the next part to be sent stands, or will; None if there will be none because one could not be had.
+        untaken: Parts that were sent and not taken, by their index.
+        num_taken: Parts that were.
+        is_ended: Whether the workflow has ended.
+        error: What the request fails with when all parts have been taken.
+    """
+
+    __slots__ = ("error", "front", "is_ended", "num_taken", "untaken")
+
+    def __init__(self, journal: Segment) -> None:
+        self.front: Segment | None = journal
+        self.untaken: dict[int, Part] = {}
+        self.num_taken = 0
+        self.is_ended = False
+        self.error: DyOrcError | None = None
+
+    def unsent(self) -> Iterator[Part]:
+        """Parts that are certain and still to be sent."""
+        segment = self.front
+        while segment is not None:
+            if isinstance(segment.end, Part):
+                yield segment.end
+            segment = segment.next_taken()
+
+    def is_due(self, part: Part) -> bool:
+        """Whether a part is still to be sent, or to be taken."""
+        return self.untaken.get(part.index) is part or part in self.unsent()
+
+
+class Parts:
+    """Sends the parts of all requests.
+
+    Args:
+        now_ns: The time, for stories.
+        emit: Takes actions.
+        finish: Takes a request's root, and its error if there is one, when the last part has been taken.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        leases: Leases,
+        waiting: Waiting,
+        recovery: Recovery,
+        release: EarlyRelease,
+        withdrawals: Withdrawals,
+        now_ns: Callable[[], int],
+        emit: Callable[[Action], None],
+        finish: Callable[[Task, DyOrcError | None], None],
+    ) -> None:
+        self._config = config
+        self._leases = leases
+        self._waiting = waiting
+        self._recovery = recovery
+        self._release = release
+        self._withdrawals = withdrawals
+        self._now_ns = now_ns
+        self._emit = emit
+        self._finish = finish
+
+    # From the workflow
+
+    def make(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
+        """A part that is new to a journal; None if the run has to wait until others have been taken.
+
+        Raises:
+            WorkflowLimitError: If there are as many as a request may make calls.
+        """
+        segment, index = path.segment, path.num_parts
+        stream = segment.task.request.stream
+        if index >= self._config.max_calls_per_request:
+            raise WorkflowLimitError(f"the request yielded more than {self._config.max_calls_per_request} parts")
+        if stream is None or not self._has_room(stream, index):
+            return None
+        part = Part(segment, index, arguments)
+        if segment.is_certain:
+            self._waiting.runnable.append(part)
+        return part
+
+    def _has_room(self, stream: Stream, index: int) -> bool:
+        return index - stream.num_taken < self._config.max_untaken_parts
+
+    def end(self, request: Request, error: DyOrcError | None) -> None:
+        """The workflow has ended, with an error or without; its last parts may still have to be sent."""
+        stream, root = request.stream, request.root
+        if stream is None or stream.is_ended or root is None:
+            return
+        stream.is_ended = True
+        stream.error = error
+        root.paths = []
+        root.state = TaskState.RETURNED
+        root.result = tuple([argument for part in stream.unsent() for argument in part.arguments])
+        self._withdrawals.withdraw_unneeded(root)
+        self.pump(request)
+
+    # To the consumer
+
+    def wake(self, part: Part) -> None:
+        """A part is new, or what it waits for is there, or it was taken: whatever can be sent now is."""
+        request = part.segment.task.request
+        if part.is_lost and not part.num_awaited and request.stream is not None:
+            self._send(request, part)
+        self.pump(request)
+
+    def pump(self, request: Request) -> None:
+        """Sends what can be sent, and ends the request if that was all."""
+        stream, root = request.stream, request.root
+        if stream is None or root is None or not root.is_live:
+            return
+        while stream.front is not None:
+            part = stream.front.end
+            if not isinstance(part, Part):
+                following = stream.front.next_taken()
+                if following is None:
+                    break
+                stream.front = following
+            elif self._is_ready(part) and self._send(request, part):
+                stream.untaken[part.index] = part
+                stream.front = part.following
+            else:
+                return
+        if stream.is_ended and not stream.untaken:
+            self._finish(root, stream.error)
+
+    def _is_ready(self, part: Part) -> bool:
+        """Whether the tensors of the next part are there. If not, it waits for them; if they never will be, the request ends."""
+        if part.num_awaited:
+            return False
+        for argument in part.arguments:
+            if argument.cell.state is CellState.PENDING:
+                self._waiting.wait(part, argument.cell)
+        if part.num_awaited:
+            return False
+        error = next((argument.cell.error for argument in part.arguments if argument.cell.error is not None), None)
+        error = error or _misfit(part)
+        if error is not None:
+            self.fail(part, error)
+        return error is None
+
+    def _send(self, request: Request, part: Part) -> bool:
+        """Sends a part, unless its tensors were lost and have to be made again before."""
+        if request.has_stored and self._recovery.await_part(part):
+            return False
+        part.is_lost = False
+        part.num_sent += 1
+        if request.story is not None and part.num_sent == 1:
+            request.story.add(self._now_ns(), "part", index=part.index)
+        tensors = tuple([argument.resolve() for argument in part.arguments])
+        if request.has_stored:
+            self._let_go(part)
+            part.blocks = blocks_of(tensors)
+            self._leases.hold(part.blocks)
+        self._emit(AnswerPart(request.request_id, part.index, tensors))
+        return True
+
+    def _let_go(self, part: Part) -> None:
+        """Tensors of a part that were sent will not be read, or not any more."""
+        self._leases.drop(part.blocks)
+        part.blocks = ()
+
+    def fail(self, part: Part, error: DyOrcError) -> None:
+        """There will be no such part: the request fails when those before it have been taken. It has no use for more."""
+        request = part.segment.task.request
+        stream, root = request.stream, request.root
+        if stream is None or root is None or not root.is_live:
+            return
+        for index in [index for index in stream.untaken if index >= part.index]:
+            self._let_go(stream.untaken.pop(index))
+        stream.front = None
+        stream.is_ended = True
+        stream.error = error
+        part.is_lost = False
+        self._withdrawals.stop(root)
+        root.state = TaskState.RETURNED
+        root.result = ()
+        self._withdrawals.withdraw_unneeded(root)
+        if request.restoring:
+            self._withdrawals.touched[request] = None
+        self._waiting.runnable.append(part)
+
+    # From the consumer
+
+    def taken(self, request: Request, event: PartTaken) -> None:
+        """A part has been read, or could not be."""
+        stream, root = request.stream, request.root
+        part = None if stream is None else stream.untaken.get(event.index)
+        if stream is None or root is None or part is None:
+            return
+        if event.lost:
+            self._lose(request, stream, part, event.lost)
+            return
+        self._let_go(part)
+        del stream.untaken[event.index]
+        stream.num_taken += 1
+        if part.is_lost:
+            part.is_lost = False
+            self._withdrawals.touched[request] = None
+        for argument in part.arguments:
+            argument.hold = None
+        if request.has_stored:
+            self._release.touch(request)
+        self._let_go_on(stream, root)
+        self._waiting.runnable.append(part)
+
+    def _lose(self, request: Request, stream: Stream, part: Part, lost: Sequence[BlockId]) -> None:
+        """A part could not be read. It is made again, together with others that were lost and wait to be taken: one after the
+        other, they would be made from the same values again and again, since those are released when a part is taken."""
+        if part.is_lost or (part.blocks and not any(block in part.blocks for block in lost)):
+            return  # this was an earlier copy of it
+        if part.num_sent >= self._config.max_attempts:
+            self.fail(part, ReplicaLostError(f"{part!r} of the answer was lost {part.num_sent} times before it was read"))
+            return
+        others = [other for other in stream.untaken.values() if not other.is_lost and not self._leases.are_there(other.blocks)]
+        for each in dict.fromkeys((part, *others)):
+            each.is_lost = True
+            self._send(request, each)
+
+    def _let_go_on(self, stream: Stream, root: Task) -> None:
+        """There is room: runs that waited for it go on."""
+        for path in root.paths:
+            if path.awaits_room and self._has_room(stream, path.num_parts):
+                path.awaits_room = False
+                self._waiting.runnable.append(path)
+
+    def forget(self, request: Request) -> None:
+        """A request has ended: what was sent and not taken is void."""
+        stream, request.stream = request.stream, None
+        for part in stream.untaken.values() if stream is not None else ():
+            self._let_go(part)
+
+
+def _misfit(part: Part) -> WorkflowError | None:
+    """What is wrong with the tensors of a part."""
+    workflow = part.segment.task.callee
+    sizes: dict[str, tuple[int, str]] = {}
+    try:
+        for spec, argument in zip(workflow.signature.outputs.tensors, part.arguments, strict=True):
+            tensor = argument.resolve()
+            spec.check(tensor.dtype, tensor.shape, sizes, f"workflow {workflow.name!r} yielded as {part!r}")
+    except Exception as error:  # whatever a view or a shape is about, it is this request's alone
+        return WorkflowError(f"{error}")
+    return None

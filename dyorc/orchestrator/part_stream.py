@@ -1,0 +1,77 @@
+"""Parts of one request on their way from the engine to its consumer: put in order, and handed over when the consumer asks.
+
+Lives on the event loop.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dyorc.arrays import Array
+from dyorc.tensor import TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPart:
+    """A part whose bytes are here: its arrays may be views of memory that is kept until the part is said to be taken."""
+
+    index: int
+    tensors: Sequence[TensorRef]
+    arrays: list[Array]
+
+
+class PartStream:
+    """The parts that have come and were not handed over yet. The engine limits how many that may be.
+
+    Args:
+        future: Done when the request has ended, well or not.
+    """
+
+    def __init__(self, future: "asyncio.Future[Any]") -> None:
+        self._future = future
+        self._future.add_done_callback(lambda _: self._wake.set())
+        self._wake = asyncio.Event()
+        self._parts: dict[int, ReadPart] = {}
+        self._num_taken = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the request has ended well."""
+        return self._future.done() and not self._future.cancelled() and self._future.exception() is None
+
+    def add(self, part: ReadPart) -> None:
+        """A part has come, perhaps before others that are still being read, or once more because it was lost."""
+        if part.index >= self._num_taken:
+            self._parts[part.index] = part
+            self._wake.set()
+
+    async def next_parts(self) -> list[ReadPart]:
+        """The parts that come next, in order, as many as are there; none if the request has ended.
+
+        Raises:
+            DyOrcError: What it failed with. Parts that were not handed over are void.
+            asyncio.CancelledError: If its future was cancelled.
+        """
+        while not self._future.done():
+            if self._num_taken in self._parts:
+                return self._in_order()
+            self._wake.clear()
+            await self._wake.wait()
+        self._future.result()
+        return []
+
+    def _in_order(self) -> list[ReadPart]:
+        parts: list[ReadPart] = []
+        while (part := self._parts.get(self._num_taken + len(parts))) is not None:
+            parts.append(part)
+        return parts
+
+    def take(self, part: ReadPart) -> None:
+        """The next part has been used."""
+        del self._parts[part.index]
+        self._num_taken += 1
+
+    def lose(self, part: ReadPart) -> None:
+        """The next part was not what it should be: it comes again."""
+        del self._parts[part.index]

@@ -22,7 +22,7 @@ from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_clie
 _NUM_GONE = 256
 """Connections that are remembered after their end, for what they said last and is read late."""
 
-_COPY_LIMIT_BYTES = 64 * 1024
+_COPY_LIMIT_BYTES = 256 * 1024
 """Batches with larger frames are sent without copying; below, tracking the buffer costs more than the copy."""
 
 

@@ -4,6 +4,7 @@ The class says what happened; the attributes say what to do about it:
 
     DyOrcError
     |- DefinitionError            a program or workflow is declared wrongly; raised where it is declared
+    |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
     |- ClientError                the request is wrong, sending it again will not help
     |  |- InvalidInputError         a tensor or a parameter is not what the model declares
     |  |- UnknownModelError         no workflow or program of that name
@@ -57,6 +58,12 @@ class DefinitionError(DyOrcError, TypeError):
     """A program or workflow is declared wrongly. Raised where it is declared, never by a request."""
 
     code = "definition"
+
+
+class ConfigurationError(DyOrcError, ValueError):
+    """A setting, or a file that it names, cannot be used. Raised when a server starts, never by a request."""
+
+    code = "configuration"
 
 
 class ClientError(DyOrcError):

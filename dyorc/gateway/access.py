@@ -1,22 +1,133 @@
-"""Who may use the server: API keys and the tenants they belong to."""
+"""Who may use the server: API keys and the tenants they belong to.
 
+Keys are looked up on the event loop's thread, once per request, before anything of it is read.
+"""
+
+import hmac
+import os
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import structlog
+
+from dyorc.errors import AuthenticationError, ConfigurationError
+from dyorc.gateway.keys import digest, id_of, read_tenants
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
+
+_log = structlog.get_logger("dyorc.gateway")
+
+_CHECK_INTERVAL_S = 1.0
+_MAX_KEY_CHARACTERS = 256
+_NOBODYS_HASH = "0" * 64
+
+_State: TypeAlias = tuple[int, int, int, int]
+"""Modification time in ns, size, inode and mode of a file: others mean that it was written or replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    sha256: str
+    expires_s: float | None
+    tenant: Tenant
 
 
 class Access:
     """Tells tenants by their keys.
 
+    The file is looked at again when a key is asked for, at most once a second, and read again if it has changed; so a key that is
+    taken out of it stops working within a second, without a restart. A file that is broken or gone is reported and changes
+    nothing: whoever was let in still is, nobody else.
+
     Args:
-        keys_file: Where keys and tenants are listed; empty: nobody needs one.
+        keys_file: Where keys and tenants are listed (see `dyorc.gateway.keys`); empty: nobody needs one. It is read here, so that
+            a server with a broken one does not start.
+        clock_s: For how often the file is looked at.
+        now_s: The time of day, for keys that expire: seconds since 1970.
+
+    Attributes:
+        is_open: Whether nobody needs a key.
+
+    Raises:
+        ConfigurationError: If the file cannot be read or is wrong.
     """
 
-    def __init__(self, keys_file: str = "") -> None:
+    def __init__(
+        self, keys_file: str = "", clock_s: Callable[[], float] = time.monotonic, now_s: Callable[[], float] = time.time
+    ) -> None:
         self.is_open = not keys_file
+        self._path = Path(keys_file)
+        self._clock_s = clock_s
+        self._now_s = now_s
+        self._holders: dict[str, _Holder] = {}
+        self._checked_s = clock_s()
+        self._state: _State | None = None
+        if keys_file:
+            self._read(self._look())
 
     def tenant_of(self, key: str | None) -> Tenant:
         """Whose key it is.
 
+        Takes the same time for a wrong key as for the key of nobody.
+
         Raises:
-            AuthenticationError: If it is nobody's.
+            AuthenticationError: If it is nobody's. Says nothing of the key but its id, and that only if the key is right.
         """
-        return ANONYMOUS
+        if self.is_open:
+            return ANONYMOUS
+        self._refresh()
+        if not key:
+            raise AuthenticationError("an API key is needed, and none came: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'")
+        key = key[:_MAX_KEY_CHARACTERS]
+        key_id = id_of(key)
+        holder = self._holders.get(key_id)
+        is_right = hmac.compare_digest(digest(key), _NOBODYS_HASH if holder is None else holder.sha256)
+        if holder is None or not is_right:
+            raise AuthenticationError("nobody has this API key, or not any more")
+        if holder.expires_s is not None and self._now_s() >= holder.expires_s:
+            raise AuthenticationError(f"API key {key_id} has expired")
+        return holder.tenant
+
+    def _refresh(self) -> None:
+        now_s = self._clock_s()
+        if now_s - self._checked_s < _CHECK_INTERVAL_S:
+            return
+        self._checked_s = now_s
+        try:
+            state = self._look()
+            if state == self._state:
+                return
+            self._read(state)
+        except ConfigurationError as error:
+            if self._state is not None:
+                _log.error("keys_file_broken", error=str(error), num_keys=len(self._holders))
+            self._state = None  # is read again, even if it comes back as it was
+            return
+        _log.info("keys_file_read", path=str(self._path), num_keys=len(self._holders))
+
+    def _look(self) -> _State:
+        """What would change if the file did.
+
+        Raises:
+            ConfigurationError: If it is not there.
+        """
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            raise ConfigurationError(f"keys file {self._path}: {error.strerror}") from error
+        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
+
+    def _read(self, state: _State) -> None:
+        holders: dict[str, _Holder] = {}
+        for record in read_tenants(self._path):
+            tenant = record.tenant()
+            for key in record.keys:
+                expires_s = None if key.expires is None else key.expires.timestamp()
+                holders[key.id] = _Holder(key.sha256, expires_s, tenant)
+        self._holders = holders
+        self._state = state
+        if state[-1] & (stat.S_IROTH | stat.S_IWOTH):
+            _log.warning("keys_file_exposed", path=str(self._path), mode=stat.filemode(state[-1]), expected="-rw-------")

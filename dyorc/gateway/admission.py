@@ -1,28 +1,83 @@
-"""How much may be in flight: for each tenant, and in all."""
+"""How much may be in flight: for each tenant, and in all.
+
+Three things are counted: requests, bytes of their bodies, and requests per second. A tenant has limits of its own (`Tenant`), the
+server has limits for all together, and between them stands a rule of shares, so that one tenant cannot use up what is there for
+all. The rule knows only what is in flight now, so it needs no idea of who is "active" and no memory of it:
+
+    a tenant that holds something already may hold at most  8 x (its weight / the largest weight in flight) x what is free
+
+Source: dynamic queue thresholds, Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998, with weights. One tenant
+alone comes to 8/9 of the limits; the ninth is there for whoever comes next, and at least one request's room always is. Two that
+flood come to 8/17 each, or with weights 1 and 9 to 9 % and 81 %. Whoever holds nothing is let in as long as there is any room.
+Where nobody needs a key there is one tenant, everybody, and it has all of it.
+
+Plain objects without I/O, for one thread (the event loop's). Cost: 2 us for a request that is let in, less for one that is not.
+"""
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.tenants import Tenant
+
+_GREED = 8.0
+"""How much more than what is free the heaviest tenant may hold."""
+
+_SMOOTHING = 0.1
+_MIN_RETRY_S = 0.05
+_MAX_RETRY_S = 60.0
+_ROUNDING_S = 1e-9
+_FIRST_STAY_S = 0.1
+"""How long a request is taken to stay, until one has."""
+
+_MIN_SWEEP = 64
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a tenant has in flight, and its token bucket.
+
+    Attributes:
+        weight: As it was when its first request in flight came.
+        full_s: When its bucket is full again. That says how many tokens are in it at any time, without a count of them.
+    """
+
+    weight: float
+    full_s: float
+    num_requests: int = 0
+    num_bytes: int = 0
 
 
 class Ticket:
-    """Room that a request takes, as long as it is entered."""
+    """Room that a request takes, from `Admission.admit` to the end of the block that it is entered for."""
+
+    __slots__ = ("_account", "_admission", "_num_bytes", "_since_s", "_tenant")
+
+    def __init__(self, admission: "Admission", tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
+        self._admission = admission
+        self._tenant = tenant
+        self._account = account
+        self._num_bytes = num_bytes
+        self._since_s = since_s
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        return
+        self._admission.release(self._tenant, self._account, self._num_bytes, self._since_s)
 
     def grow(self, num_bytes: int) -> None:
-        """The request is larger than was known.
+        """The request is larger than was known, by `num_bytes`. What it had it keeps also if there is no room for more.
 
         Raises:
+            TenantLimitError: If its tenant has too many bytes in flight.
             CapacityError: If there is no room for so much.
         """
+        self._admission.take_bytes(self._tenant, self._account, num_bytes)
+        self._num_bytes += num_bytes
 
 
 class Admission:
@@ -31,16 +86,128 @@ class Admission:
     Args:
         max_requests: In flight, in all.
         max_bytes: Of requests in flight, in all.
+        clock_s: Any monotonic clock.
+
+    Attributes:
+        num_requests: In flight.
+        num_bytes: Of requests in flight.
     """
 
     def __init__(self, max_requests: int, max_bytes: int, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
         self._clock_s = clock_s
+        self._accounts: dict[str, _Account] = {}
+        self._sweep_at = _MIN_SWEEP
+        self._heaviest = 0.0
+        self._stay_s = _FIRST_STAY_S
+        self.num_requests = 0
+        self.num_bytes = 0
+
+    @property
+    def num_accounts(self) -> int:
+        """Tenants that are remembered: those with something in flight, and a few that have sent lately."""
+        return len(self._accounts)
 
     def admit(self, tenant: Tenant, num_bytes: int = 0) -> Ticket:
-        """Lets a request in.
+        """Lets a request in. What it takes is given back when the ticket's block ends, so it must be entered.
+
+        Args:
+            num_bytes: Of its body, as far as that is known; `Ticket.grow` adds the rest.
 
         Raises:
-            TenantLimitError: If its tenant has too much in flight, or sends too fast.
+            TenantLimitError: If its tenant has too much in flight, or sends too fast. Says when to come back.
             CapacityError: If there is too much in flight in all.
         """
-        return Ticket()
+        now_s = self._clock_s()
+        account = self._accounts.get(tenant.name)
+        if account is None:
+            account = self._open(tenant, now_s)
+        if tenant.max_requests is not None and account.num_requests >= tenant.max_requests:
+            raise self._over(tenant, account, f"{account.num_requests} requests in flight, and may have {tenant.max_requests}")
+        if self.num_requests >= self._max_requests:
+            raise self._full(f"{self.num_requests} requests", f"{self._max_requests}")
+        if account.num_requests and self._is_beyond_share(
+            tenant, account, account.num_requests + 1, self._max_requests - self.num_requests - 1
+        ):
+            raise self._over(tenant, account, f"{account.num_requests} requests in flight: its share, as others need room too")
+        if num_bytes:
+            self._check_bytes(tenant, account, num_bytes, is_only=not account.num_requests)
+        if tenant.max_requests_per_s is not None:  # last, so that only who is let in pays
+            self._take_token(tenant, account, tenant.max_requests_per_s, now_s)
+        if not account.num_requests:
+            account.weight = tenant.weight
+            self._heaviest = max(self._heaviest, tenant.weight)
+        account.num_requests += 1
+        account.num_bytes += num_bytes
+        self.num_requests += 1
+        self.num_bytes += num_bytes
+        return Ticket(self, tenant, account, num_bytes, now_s)
+
+    # For tickets
+
+    def take_bytes(self, tenant: Tenant, account: _Account, num_bytes: int) -> None:
+        """`Ticket.grow`."""
+        self._check_bytes(tenant, account, num_bytes, is_only=account.num_requests == 1)
+        account.num_bytes += num_bytes
+        self.num_bytes += num_bytes
+
+    def release(self, tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
+        """The end of a ticket."""
+        account.num_requests -= 1
+        account.num_bytes -= num_bytes
+        self.num_requests -= 1
+        self.num_bytes -= num_bytes
+        self._stay_s += _SMOOTHING * (self._clock_s() - since_s - self._stay_s)
+        if not account.num_requests and account.weight >= self._heaviest:
+            self._heaviest = max((one.weight for one in self._accounts.values() if one.num_requests), default=0.0)
+
+    # Rules
+
+    def _check_bytes(self, tenant: Tenant, account: _Account, num_bytes: int, *, is_only: bool) -> None:
+        held = account.num_bytes + num_bytes
+        if tenant.max_bytes is not None and held > tenant.max_bytes:
+            raise self._over(tenant, account, f"{account.num_bytes} bytes in flight, and may have {tenant.max_bytes}")
+        free = self._max_bytes - self.num_bytes - num_bytes
+        if free < 0:
+            raise self._full(f"{self.num_bytes} bytes", f"{self._max_bytes}, and {num_bytes} more were to come")
+        # The tenant's only request may be as large as there is room; of several, each counts.
+        if not is_only and self._is_beyond_share(tenant, account, held, free):
+            raise self._over(tenant, account, f"{account.num_bytes} bytes in flight: its share, as others need room too")
+
+    def _is_beyond_share(self, tenant: Tenant, account: _Account, held: int, free: int) -> bool:
+        """Whether a tenant would hold too much beside what would be free then."""
+        return bool(tenant.name) and held > _GREED * account.weight / self._heaviest * free
+
+    def _take_token(self, tenant: Tenant, account: _Account, rate: float, now_s: float) -> None:
+        """One request of `rate` per second; those of one second may come at once, one always may."""
+        full_s = max(account.full_s, now_s)
+        wait_s = full_s - now_s - (max(1.0, rate) - 1.0) / rate
+        if wait_s > _ROUNDING_S:
+            raise TenantLimitError(f"tenant {tenant.name!r} sends more than {rate:g} requests per second", wait_s)
+        account.full_s = full_s + 1.0 / rate
+
+    # Errors
+
+    def _over(self, tenant: Tenant, account: _Account, what: str) -> TenantLimitError:
+        return TenantLimitError(f"tenant {tenant.name!r} has {what}", self._soon(account.num_requests))
+
+    def _full(self, what: str, limit: str) -> CapacityError:
+        return CapacityError(f"{what} are in flight, the server takes {limit}", self._soon(self.num_requests))
+
+    def _soon(self, num_requests: int) -> float:
+        """When about the next of `num_requests` in flight ends, by how long requests stayed of late."""
+        return min(_MAX_RETRY_S, max(_MIN_RETRY_S, self._stay_s / max(1, num_requests)))
+
+    # Accounts
+
+    def _open(self, tenant: Tenant, now_s: float) -> _Account:
+        if len(self._accounts) >= self._sweep_at:
+            self._forget_idle(now_s)
+        account = self._accounts[tenant.name] = _Account(tenant.weight, now_s)
+        return account
+
+    def _forget_idle(self, now_s: float) -> None:
+        """Drops those that are as if they had never sent. The next time comes when there are twice as many as are left."""
+        self._accounts = {name: one for name, one in self._accounts.items() if one.num_requests or one.full_s > now_s}
+        self._sweep_at = max(_MIN_SWEEP, 2 * len(self._accounts))

@@ -1,84 +1,58 @@
-"""Cancels requests whose clients have gone away."""
+"""Cancels requests whose clients have gone away, at once."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
-
-from starlette.types import Receive
+from typing import Any, Protocol, Self
 
 from dyorc.errors import RequestCancelledError
 
-_WATCH_AFTER_S = 0.1
+
+class Losable(Protocol):
+    """A connection that says when it is lost; ``scope["dyorc.connection"]``."""
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Has `callback` called when the connection is lost, or at once if it is; until `discard`."""
+
+    def discard(self, callback: Callable[[], None]) -> None:
+        """Does not call it any more."""
 
 
-class DisconnectWatch:
-    """Listens for the end of connections, once their requests have taken a while.
+class CancelledWithClient:
+    """One request, for as long as it is entered. Its `attach` takes the future of the answer, which is cancelled with the client.
 
-    Listening costs a task, and a timer for each request would cost nearly as much. So one timer looks at all requests, and
-    listens only for those that it sees a second time.
-    """
-
-    def __init__(self) -> None:
-        self.waits: set[Wait] = set()
-        self._is_ticking = False
-
-    def watching(self, receive: Receive) -> "Wait":
-        """A request that is about to be answered."""
-        if not self._is_ticking:
-            self._is_ticking = True
-            asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._tick)
-        return Wait(self, receive)
-
-    def _tick(self) -> None:
-        self._is_ticking = bool(self.waits)
-        if not self._is_ticking:
-            return
-        for wait in self.waits:
-            wait.seen()
-        asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._tick)
-
-
-class Wait:
-    """One request, for as long as it is entered. Its `attach` takes the future of the answer.
+    Args:
+        scope: The request's. Under a server whose connections do not tell, nothing is cancelled.
 
     Raises (at the end):
         RequestCancelledError: If the client went away and the answer was given up.
     """
 
-    __slots__ = ("_future", "_is_gone", "_num_ticks", "_receive", "_watch", "_watcher")
+    __slots__ = ("_connection", "_future", "_is_gone")
 
-    def __init__(self, watch: DisconnectWatch, receive: Receive) -> None:
-        self._watch = watch
-        self._receive = receive
+    def __init__(self, scope: Mapping[str, Any]) -> None:
+        self._connection: Losable | None = scope.get("dyorc.connection")
         self._future: asyncio.Future[Any] | None = None
-        self._num_ticks = 0
-        self._watcher: asyncio.Task[None] | None = None
         self._is_gone = False
 
-    def __enter__(self) -> "Wait":
-        self._watch.waits.add(self)
+    def __enter__(self) -> Self:
+        if self._connection is not None:
+            self._connection.on_lost(self._on_lost)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._watch.waits.discard(self)
-        if self._watcher is not None:
-            self._watcher.cancel()
+        if self._connection is not None:
+            self._connection.discard(self._on_lost)
         if self._is_gone and isinstance(error, asyncio.CancelledError):
             raise RequestCancelledError("the client went away") from None
 
     def attach(self, future: "asyncio.Future[Any]") -> None:
         """Says what to give up when the client goes."""
         self._future = future
+        if self._is_gone:
+            future.cancel()
 
-    def seen(self) -> None:
-        """A tick passed, and the request is still there."""
-        self._num_ticks += 1
-        if self._num_ticks > 1 and self._watcher is None:
-            self._watcher = asyncio.create_task(self._listen())
-
-    async def _listen(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def _on_lost(self) -> None:
         self._is_gone = True
         if self._future is not None:
             self._future.cancel()

@@ -1,0 +1,69 @@
+"""Whose request it is, and whether they may send it: asked once, before any route sees the request or its body is read.
+
+Health routes need no key: load balancers have none, and they tell no more than that the server is there. All else needs one, also
+what only describes the server. A tenant that may use some models only gets nothing that tells of others: of the routes that
+belong to no model, it may use those that list what it may see. A route that is new is closed to it until it is named here.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.types import Scope, Send
+
+from dyorc.errors import AuthenticationError, DyOrcError, PermissionDeniedError
+from dyorc.gateway.access import Access
+from dyorc.gateway.http.answers import write_error
+from dyorc.gateway.http.errors import Header
+from dyorc.gateway.http.front import TENANT
+from dyorc.gateway.tenants import ANONYMOUS, Tenant
+
+_HEALTH = "/v2/health/"
+_MODELS = "/v2/models/"
+_JOBS = "/v1/jobs"
+
+_LISTS = frozenset({"/v2", "/v2/models", "/v2/models/stats", "/v2/repository/index"})
+"""Routes that tell a tenant of its own models only, or of none."""
+
+_CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="dyorc"')
+
+
+def authenticate(access: Access, scope: Scope) -> Tenant:
+    """Whose request it is; also leaves that in ``scope[TENANT]``.
+
+    Raises:
+        AuthenticationError: If it needs a key, and has none or a wrong one.
+        PermissionDeniedError: If its tenant may not send it.
+    """
+    path: str = scope["path"]
+    tenant = ANONYMOUS if access.is_open or path.startswith(_HEALTH) else access.tenant_of(key_in(scope["headers"]))
+    if tenant.models is not None:
+        _check_path(tenant, tenant.models, path)
+    scope[TENANT] = tenant
+    return tenant
+
+
+def key_in(headers: Iterable[Header]) -> str | None:
+    """The API key that came with a request: ``Authorization: Bearer KEY``, or ``X-API-Key: KEY``."""
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, key = value.partition(b" ")
+            if scheme.lower() == b"bearer":
+                return key.strip().decode("latin-1")
+        elif name == b"x-api-key":
+            return value.decode("latin-1")
+    return None
+
+
+async def refuse(send: Send, error: DyOrcError) -> None:
+    """Answers a request that may not go on."""
+    await write_error(send, error, [_CHALLENGE] if isinstance(error, AuthenticationError) else ())
+
+
+def _check_path(tenant: Tenant, models: frozenset[str], path: str) -> None:
+    if path in _LISTS or path.startswith(_JOBS):  # a job is looked up among its tenant's own
+        return
+    name: Any = path[len(_MODELS) :].partition("/")[0] if path.startswith(_MODELS) else None
+    if name is None:
+        raise PermissionDeniedError(f"tenant {tenant.name!r} may use some models only, and {path!r} tells of all")
+    if name not in models:
+        raise PermissionDeniedError(f"tenant {tenant.name!r} may not use model {name!r}; it may use {sorted(models)}")

@@ -1,0 +1,121 @@
+"""How long clients are waited for: who waits for what, since when, and one timer that looks at those whose time is up.
+
+Every connection is in at most one waiting room for what it reads, and perhaps in the one for what it writes. Within a room all
+wait equally long, so the order in which they came is the order in which their time is up: the timer looks at the first ones and
+stops at the first that has time left. Ten thousand idle connections cost it nothing, and a request costs each of them two
+operations on a dict. No task and no timer per connection.
+
+For one thread, the event loop's.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from dyorc.config import GatewayConfig
+
+_MIN_SWEEP_S = 0.02
+_MAX_SWEEP_S = 1.0
+_SWEEPS_PER_TIMEOUT = 8
+_LINGER_S = 1.0
+
+
+class Waiter(Protocol):
+    """A connection, as far as waiting for it goes."""
+
+    def time_is_up(self, room: "Room", now_s: float) -> None:
+        """Called when it has been in a room for that room's time. It leaves, or enters again."""
+
+
+class Room:
+    """Connections that wait for the same thing.
+
+    Attributes:
+        timeout_s: How long they may.
+    """
+
+    __slots__ = ("_since_s", "timeout_s")
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._since_s: dict[Waiter, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._since_s)
+
+    def enter(self, waiter: Waiter, now_s: float) -> None:
+        """It waits from now on, also if it did already."""
+        self._since_s.pop(waiter, None)  # a dict keeps the place of what is only overwritten
+        self._since_s[waiter] = now_s
+
+    def leave(self, waiter: Waiter) -> None:
+        """It waits no longer, or did not."""
+        self._since_s.pop(waiter, None)
+
+    def overdue(self, now_s: float) -> list[Waiter]:
+        """Those whose time is up, the longest waiting first."""
+        found: list[Waiter] = []
+        for waiter, since_s in self._since_s.items():
+            if now_s - since_s < self.timeout_s:
+                break
+            found.append(waiter)
+        return found
+
+
+class Patience:
+    """The rooms of one server.
+
+    Args:
+        config: How long each may take.
+        clock_s: The event loop's, unless told otherwise.
+
+    Attributes:
+        idle: Waits for the first byte of a request.
+        head: ... for the rest of its head.
+        body: ... for more of its body.
+        writing: ... for the client to read what has been sent.
+        closing: ... for the same, after which the connection ends.
+        refused: ... for the client to notice that it was refused, while what it goes on sending is thrown away. If the server
+            closed at once, the client's kernel would tell it of that instead, and drop the answer.
+    """
+
+    def __init__(self, config: GatewayConfig, clock_s: Callable[[], float] | None = None) -> None:
+        self.clock_s = clock_s or asyncio.get_running_loop().time
+        self.idle = Room(config.idle_timeout_s)
+        self.head = Room(config.header_timeout_s)
+        self.body = Room(config.body_timeout_s)
+        self.writing = Room(config.write_timeout_s)
+        self.closing = Room(config.write_timeout_s)
+        self.refused = Room(min(_LINGER_S, config.write_timeout_s))
+        shortest_s = min(room.timeout_s for room in self._rooms())
+        self._interval_s = min(_MAX_SWEEP_S, max(_MIN_SWEEP_S, shortest_s / _SWEEPS_PER_TIMEOUT))
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Looks at the rooms from now on."""
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._tick)
+
+    def stop(self) -> None:
+        """Looks no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def sweep(self) -> None:
+        """Tells all whose time is up."""
+        now_s = self.clock_s()
+        for room in self._rooms():
+            for waiter in room.overdue(now_s):
+                waiter.time_is_up(room, now_s)
+
+    def forget(self, waiter: Waiter) -> None:
+        """It is gone."""
+        for room in self._rooms():
+            room.leave(waiter)
+
+    def _tick(self) -> None:
+        self.sweep()
+        self.start()
+
+    def _rooms(self) -> Iterable[Room]:
+        return self.idle, self.head, self.body, self.writing, self.closing, self.refused

@@ -1,0 +1,167 @@
+"""API keys, and the file that says whose they are.
+
+A key is ``dyk_<id>_<secret>``; the file holds its id and the SHA-256 of the whole key, never the key. A slow hash, as passwords
+need it, would protect nothing here: the secret is 32 random bytes, so there is no dictionary to try, and whoever could search
+2^256 keys would not be held up by a factor of a million. It would only make every request pay for it.
+
+    [[tenant]]
+    name = "search"
+    weight = 2.0                    # everything but the name may be left out
+    max_requests = 100
+    max_bytes = 268435456
+    max_requests_per_s = 50.0
+    models = ["classify"]
+    keys = [
+        {id = "1f...", sha256 = "9b...", expires = 2027-01-01T00:00:00Z, note = "the crawler"},
+    ]
+
+Read by `Access`, written by ``dyorc keys``. Plain functions on files; safe in any thread.
+"""
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from dyorc.errors import ConfigurationError
+from dyorc.gateway.tenants import Tenant
+
+_PREFIX = "dyk"
+_ID_BYTES = 6
+_SECRET_BYTES = 32
+_MODE = 0o600
+
+_HEADER = "# Tenants and the hashes of their API keys. Written by `dyorc keys`, which drops comments; use `note`.\n"
+
+_Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e9)]
+
+
+class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of a key.
+
+    Attributes:
+        sha256: Of the whole key, in hexadecimal.
+        expires: From then on it is nobody's; None: never.
+        note: For people.
+    """
+
+    id: Annotated[str, msgspec.Meta(pattern=f"^[0-9a-f]{{{2 * _ID_BYTES}}}$")]
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    note: str = ""
+
+
+class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tenant and its keys; the other fields are those of `Tenant`."""
+
+    name: _Name
+    weight: _Positive = 1.0
+    max_requests: _Count | None = None
+    max_bytes: _Count | None = None
+    max_requests_per_s: _Positive | None = None
+    models: list[str] | None = None
+    keys: list[KeyRecord] = []
+
+    def tenant(self) -> Tenant:
+        """What the rest of the server knows of it."""
+        return Tenant(
+            name=self.name,
+            weight=self.weight,
+            max_requests=self.max_requests,
+            max_bytes=self.max_bytes,
+            max_requests_per_s=self.max_requests_per_s,
+            models=None if self.models is None else frozenset(self.models),
+        )
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tenant: list[TenantRecord] = []
+
+
+def new_key() -> tuple[str, KeyRecord]:
+    """A key that nobody has had before, and what to keep of it."""
+    key_id = secrets.token_hex(_ID_BYTES)
+    secret = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode().rstrip("=")
+    key = f"{_PREFIX}_{key_id}_{secret}"
+    return key, KeyRecord(id=key_id, sha256=digest(key))
+
+
+def digest(key: str) -> str:
+    """The hash of a key, in hexadecimal."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def id_of(key: str) -> str:
+    """The id in a key; empty if it has none."""
+    prefix, _, rest = key.partition("_")
+    return rest.partition("_")[0] if prefix == _PREFIX else ""
+
+
+def read_tenants(path: Path) -> list[TenantRecord]:
+    """Tenants in the order of the file.
+
+    Raises:
+        ConfigurationError: If the file cannot be read, or is not as it should be; names what. Never shows a hash.
+    """
+    try:
+        found = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigurationError(f"keys file {path}: {error}") from error
+    for what, names in (
+        ("tenant", [one.name for one in found.tenant]),
+        ("key", [key.id for one in found.tenant for key in one.keys]),
+    ):
+        if twice := {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ():
+            raise ConfigurationError(f"keys file {path}: {what} {min(twice)!r} is there more than once")
+    return found.tenant
+
+
+def write_tenants(path: Path, tenants: Sequence[TenantRecord]) -> None:
+    """Replaces the file, at once and as a whole; only its owner can read it.
+
+    Raises:
+        OSError: If that cannot be done.
+    """
+    path = path.resolve()  # what a symbolic link points to is replaced, not the link
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
+    try:
+        with open(number, "w", encoding="utf-8") as file:
+            file.write(_HEADER + "".join(map(_toml, tenants)))
+            file.flush()
+            os.fchmod(number, _MODE)
+            os.fsync(number)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def _toml(tenant: TenantRecord) -> str:
+    fields = {name: getattr(tenant, name) for name in tenant.__struct_fields__ if name != "keys"}
+    lines = [f"{name} = {_value(value)}\n" for name, value in fields.items() if value is not None]
+    keys = [f"    {{{', '.join(f'{name} = {_value(value)}' for name, value in _given(key))}}},\n" for key in tenant.keys]
+    return "".join(("\n[[tenant]]\n", *lines, "keys = [\n", *keys, "]\n"))
+
+
+def _given(key: KeyRecord) -> list[tuple[str, Any]]:
+    return [(name, value) for name in key.__struct_fields__ if (value := getattr(key, name)) not in (None, "")]
+
+
+def _value(value: Any) -> str:
+    """A value as TOML: strings and lists of them look as in JSON, but for one control character."""
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,125 @@
+"""``dyorc keys``: makes, lists and revokes API keys in a keys file. A server that runs takes changes up within a second."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from dyorc.config import Settings
+from dyorc.errors import ConfigurationError
+from dyorc.gateway.keys import KeyRecord, TenantRecord, new_key, read_tenants, write_tenants
+
+app = typer.Typer(no_args_is_help=True, help="Makes, lists and revokes API keys.")
+_console = Console(soft_wrap=True)
+
+File = Annotated[
+    Path | None, typer.Option("--file", "-f", help="The keys file; DYORC_GATEWAY__KEYS_FILE if none is given.", dir_okay=False)
+]
+
+
+@app.command()
+def add(
+    tenant: Annotated[str, typer.Option(help="Whose key it is; made if there is none of that name.")],
+    file: File = None,
+    weight: Annotated[float | None, typer.Option(help="The tenant's share beside others.")] = None,
+    max_requests: Annotated[int | None, typer.Option(help="Requests that it may have in flight.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Bytes of requests that it may have in flight.")] = None,
+    max_requests_per_s: Annotated[float | None, typer.Option(help="Requests that it may send per second.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="A model that it may use; may be repeated. All by default.")] = None,
+    valid_days: Annotated[float | None, typer.Option(min=0, help="Days until the key expires; never by default.")] = None,
+    note: Annotated[str, typer.Option(help="For people.")] = "",
+) -> None:
+    """Makes a key and prints it. It is not kept anywhere: who loses it needs another."""
+    path = _path(file)
+    tenants = read_tenants(path) if path.exists() else []
+    given: dict[str, Any] = {
+        "weight": weight,
+        "max_requests": max_requests,
+        "max_bytes": max_bytes,
+        "max_requests_per_s": max_requests_per_s,
+        "models": model,
+    }
+    key, record = new_key()
+    expires = None if valid_days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=valid_days)
+    record = msgspec.structs.replace(record, expires=expires, note=note)
+    write_tenants(path, _with_key(tenants, tenant, {name: value for name, value in given.items() if value is not None}, record))
+    print(key)  # alone on standard output, so that it can be piped to where it belongs
+    Console(stderr=True, soft_wrap=True).print(f"Key {record.id} of tenant {tenant}, in {path}. It is shown only now.")
+
+
+@app.command(name="list")
+def list_keys(file: File = None) -> None:
+    """Shows tenants with their limits, and their keys without what is secret."""
+    table = Table(
+        "tenant", "weight", "limits", "models", Column("key", no_wrap=True), "expires", "note", box=None, padding=(0, 2)
+    )
+    for one in read_tenants(_path(file)):
+        cells = [one.name, f"{one.weight:g}", _limits(one), "all" if one.models is None else escape(", ".join(one.models))]
+        for key in one.keys:
+            table.add_row(*cells, key.id, _expiry(key), escape(key.note))
+        if not one.keys:
+            table.add_row(*cells, "none")
+    _console.print(table)
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id: what stands between its underscores.")],
+    file: File = None,
+) -> None:
+    """Takes a key away. Its tenant stays, with its other keys."""
+    path = _path(file)
+    tenants = read_tenants(path)
+    kept = [msgspec.structs.replace(one, keys=[key for key in one.keys if key.id != key_id]) for one in tenants]
+    if kept == tenants:
+        raise ConfigurationError(f"keys file {path} has no key {key_id!r}; expected one of {_ids(tenants)}")
+    write_tenants(path, kept)
+    print(f"Revoked {key_id}.")
+
+
+def _path(file: Path | None) -> Path:
+    if file is not None:
+        return file
+    if named := Settings().gateway.keys_file:
+        return Path(named)
+    raise ConfigurationError("no keys file: expected --file, or DYORC_GATEWAY__KEYS_FILE in the environment")
+
+
+def _with_key(tenants: list[TenantRecord], name: str, given: dict[str, Any], key: KeyRecord) -> list[TenantRecord]:
+    """The tenants with one more key, and what was given of its tenant changed.
+
+    Raises:
+        ConfigurationError: If a name or a limit is not as it should be.
+    """
+    found = next((one for one in tenants if one.name == name), None)
+    fields = {} if found is None else msgspec.structs.asdict(found)
+    keys = [*(found.keys if found else []), key]
+    try:
+        changed = msgspec.convert({**fields, **given, "name": name, "keys": keys}, TenantRecord)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"tenant {name!r}: {error}") from error
+    if found is None:
+        return [*tenants, changed]
+    return [changed if one is found else one for one in tenants]
+
+
+def _ids(tenants: list[TenantRecord]) -> list[str]:
+    return sorted(key.id for one in tenants for key in one.keys)
+
+
+def _limits(one: TenantRecord) -> str:
+    limits = {"requests": one.max_requests, "bytes": one.max_bytes, "requests/s": one.max_requests_per_s}
+    return ", ".join(f"{value:g} {name}" for name, value in limits.items() if value is not None) or "none"
+
+
+def _expiry(key: KeyRecord) -> str:
+    if key.expires is None:
+        return "never"
+    has_expired = key.expires.timestamp() <= time.time()
+    return f"{key.expires:%Y-%m-%d %H:%M} UTC{' (over)' if has_expired else ''}"

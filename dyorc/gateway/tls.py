@@ -1,0 +1,101 @@
+"""TLS of the HTTP server: its certificate, and whose certificates it asks for. Used on the event loop's thread."""
+
+import os
+import ssl
+from typing import TypeAlias
+
+import structlog
+
+from dyorc.config import GatewayConfig
+from dyorc.errors import ConfigurationError
+
+_log = structlog.get_logger("dyorc.gateway")
+
+_State: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class Tls:
+    """What new connections are greeted with. TLS 1.2 or newer, in Python's own choice of ciphers.
+
+    A certificate that is renewed in its place is taken up by `refresh`; the certificates that clients' ones must come from are
+    read once, as a context can take up new ones and not drop old ones.
+
+    Args:
+        config: Names the files.
+
+    Attributes:
+        context: For the server's socket.
+
+    Raises:
+        ConfigurationError: If a file is missing or wrong, or is named without those that it needs. Names it.
+    """
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._certificate_file = config.tls_certificate_file
+        self._key_file = config.tls_key_file
+        self._state = self._look()
+        self.context = self._load(_new_context())
+        if config.tls_client_roots_file:
+            try:
+                self.context.load_verify_locations(config.tls_client_roots_file)
+            except OSError as error:
+                raise _unusable("tls_client_roots_file", config.tls_client_roots_file, error) from error
+            self.context.verify_mode = ssl.CERT_REQUIRED
+
+    def refresh(self) -> None:
+        """Reads the certificate and its key again if they have changed; keeps the old ones if the new do not fit each other."""
+        try:
+            state = self._look()
+            if state == self._state:
+                return
+            self._load(_new_context())  # a try, since a context that takes the one and not the other would be of no use
+            self._load(self.context)
+        except ConfigurationError as error:
+            _log.error("tls_certificate_broken", error=str(error))
+            return
+        self._state = state
+        _log.info("tls_certificate_read", path=self._certificate_file)
+
+    def _load(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        try:
+            context.load_cert_chain(self._certificate_file, self._key_file, password=_no_password)
+        except OSError as error:
+            raise _unusable("tls_certificate_file, tls_key_file", f"{self._certificate_file}, {self._key_file}", error) from error
+        return context
+
+    def _look(self) -> _State:
+        try:
+            found = [os.stat(path) for path in (self._certificate_file, self._key_file)]
+        except OSError as error:
+            raise _unusable("tls_certificate_file, tls_key_file", error.filename, error) from error
+        return tuple((one.st_mtime_ns, one.st_ino) for one in found)
+
+
+def tls_of(config: GatewayConfig) -> Tls | None:
+    """TLS as the settings want it; None: without.
+
+    Raises:
+        ConfigurationError: As `Tls`.
+    """
+    if not (config.tls_certificate_file or config.tls_key_file or config.tls_client_roots_file):
+        return None
+    if not (config.tls_certificate_file and config.tls_key_file):
+        raise ConfigurationError("TLS needs both gateway.tls_certificate_file and gateway.tls_key_file")
+    return Tls(config)
+
+
+def _new_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _no_password() -> str:
+    """Asked for if the key is encrypted; without this, OpenSSL would ask whoever sits at the terminal."""
+    raise OSError("the key is encrypted with a password, expected one that is not")
+
+
+def _unusable(setting: str, path: object, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"gateway.{setting}: {path}: {error.strerror or error}")

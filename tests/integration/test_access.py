@@ -1,0 +1,260 @@
+"""Keys, tenants and their limits over HTTP, and what a server without them refuses to do."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from dyorc.config import GatewayConfig
+from dyorc.errors import ConfigurationError
+from dyorc.gateway.exposure import refuse_open_address
+from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
+from tests import oip
+from tests.certificates import Authority
+from tests.deadlines import wait_until_async
+from tests.integration.stack import Stack, running
+from tests.integration.web import request, web
+from tests.workflows.arithmetic import double_until_large, quadruple
+
+QUADRUPLE = "/v2/models/quadruple"
+BODY = oip.json_body({"x": np.ones(4, np.float32)})
+
+
+@dataclass
+class Served:
+    """A server with tenants."""
+
+    stack: Stack
+    file: Path
+    tenants: dict[str, TenantRecord]
+    keys: dict[str, str]
+
+    async def get(self, path: str, tenant: str) -> httpx.Response:
+        """Asks with a tenant's key."""
+        return await self.stack.client.get(path, headers={"X-API-Key": self.keys[tenant]})
+
+    async def infer(self, tenant: str, model: str = "quadruple") -> httpx.Response:
+        """Sends a request with a tenant's key."""
+        headers = {**BODY.headers, "Authorization": f"Bearer {self.keys[tenant]}"}
+        return await self.stack.client.post(f"/v2/models/{model}/infer", content=BODY.content, headers=headers)
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """A tenant that may do all, one that may use one model only, and two with limits."""
+    file = tmp_path_factory.mktemp("keys") / "keys.toml"
+    limits: dict[str, dict[str, object]] = {
+        "all": {},
+        "one": {"models": ["quadruple"]},
+        "small": {"max_bytes": 50},
+        "slow": {"max_requests_per_s": 0.01},
+        "revoked": {},
+    }
+    keys, tenants = {}, {}
+    for name, given in limits.items():
+        keys[name], record = new_key()
+        tenants[name] = TenantRecord(name=name, keys=[record], **given)  # type: ignore[arg-type]
+    write_tenants(file, list(tenants.values()))
+    gateway = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
+    async with running([quadruple, double_until_large], gateway=gateway) as stack:
+        yield Served(stack, file, tenants, keys)
+
+
+EVERY_ROUTE = [
+    ("GET", "/v2"),
+    ("GET", "/v2/models"),
+    ("GET", QUADRUPLE),
+    ("GET", f"{QUADRUPLE}/ready"),
+    ("POST", f"{QUADRUPLE}/infer"),
+    ("POST", "/v2/models/unknown/infer"),
+    ("GET", "/v2/systemsharedmemory/status"),
+    ("GET", "/status"),
+    ("GET", "/docs"),
+    ("GET", "/openapi.json"),
+    ("GET", "/v2/health"),
+    ("GET", "/nothing"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), EVERY_ROUTE)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Basic wrong"},
+        {"Authorization": "Bearer"},
+        {"X-API-Key": ""},
+        {"X-API-Key": "dyk_0_ü".encode().decode("latin-1")},
+    ],
+)
+async def test_every_route_needs_a_key(served: Served, method: str, path: str, headers: dict[str, str]) -> None:
+    encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+    answer = await served.stack.client.request(method, path, headers=encoded)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert answer.json()["code"] == "unauthenticated"
+    assert oip.error_text(answer)
+
+
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready"])
+async def test_health_needs_none(served: Served, path: str) -> None:
+    assert (await served.stack.client.get(path)).status_code == 200
+
+
+async def test_a_key_is_taken_in_both_headers(served: Served) -> None:
+    assert (await served.get(QUADRUPLE, "all")).status_code == 200
+    for scheme in ("Bearer", "bearer"):
+        headers = {"Authorization": f"{scheme} {served.keys['all']}"}
+        assert (await served.stack.client.get(QUADRUPLE, headers=headers)).status_code == 200
+    assert oip.read(await served.infer("all")).outputs.popitem()[1].tolist() == [4, 4, 4, 4]
+
+
+async def test_a_tenant_gets_only_its_models_and_nothing_that_tells_of_others(served: Served) -> None:
+    assert (await served.infer("one")).status_code == 200
+    assert (await served.get(f"{QUADRUPLE}/ready", "one")).status_code == 200
+    assert (await served.get("/v2", "one")).status_code == 200
+    assert (await served.get("/v2/models", "one")).json() == {"models": ["quadruple"]}
+    assert len((await served.get("/v2/models", "all")).json()["models"]) == 3
+    denied = [await served.infer("one", "double_until_large"), await served.infer("one", "quadruple%2Fx")]
+    for path in (
+        "/v2/models/double_until_large",
+        "/v2/models/double_until_large/ready",
+        "/v2/models/double_until_large/versions/1",
+        "/v2/models/double%5Funtil_large",
+        "/v2/models/",
+        "/v2/models//double_until_large",
+        "/status",
+        "/docs",
+        "/openapi.json",
+        "/v2/systemsharedmemory/status",
+    ):
+        denied.append(await served.get(path, "one"))
+    for answer in denied:
+        assert answer.status_code == 403 or answer.status_code == 404, answer.url
+        assert "double_until_large" not in answer.text.replace("may not use model 'double_until_large'", "")
+    assert [answer.status_code for answer in denied[2:]] == [403] * 10
+    assert denied[2].json()["code"] == "permission_denied"
+
+
+async def test_limits_of_a_tenant_are_its_own(served: Served) -> None:
+    assert (await served.infer("slow")).status_code == 200
+    too_fast = await served.infer("slow")
+    assert (too_fast.status_code, too_fast.json()["code"], too_fast.json()["retryable"]) == (429, "tenant_limit", True)
+    assert 90 <= int(too_fast.headers["retry-after"]) <= 100
+    assert (await served.infer("small")).status_code == 429
+    assert (await served.infer("all")).status_code == 200
+
+
+async def test_a_body_of_unknown_length_is_counted_as_it_comes(served: Served) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(BODY.content), 10):
+            yield BODY.content[at : at + 10]
+
+    for tenant, status in (("all", 200), ("small", 429)):
+        headers = {**BODY.headers, "X-API-Key": served.keys[tenant]}
+        answer = await served.stack.client.post(f"{QUADRUPLE}/infer", content=pieces(), headers=headers)
+        assert answer.status_code == status
+
+
+async def test_a_request_is_refused_before_its_body_is_sent(served: Served) -> None:
+    place = httpx.URL(served.stack.client.base_url)
+    for key, status in (("wrong", b"401"), (served.keys["small"], b"429")):
+        reader, writer = await asyncio.open_connection(place.host, place.port)
+        head = request(f"{QUADRUPLE}/infer", bytes(10**6), f"X-API-Key: {key}")[: -(10**6)]
+        writer.write(head)
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 20)).split()[1] == status
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_key_that_is_taken_out_of_the_file_stops_working_without_a_restart(served: Served) -> None:
+    assert (await served.infer("revoked")).status_code == 200
+    write_tenants(served.file, [one for name, one in served.tenants.items() if name != "revoked"])
+    async with asyncio.timeout(20):
+        while (await served.infer("revoked")).status_code != 401:
+            pass
+    assert (await served.infer("all")).status_code == 200
+    write_tenants(served.file, list(served.tenants.values()))
+
+
+async def test_everything_in_flight_is_given_back(served: Served) -> None:
+    admission = served.stack.service.admission
+    await wait_until_async(lambda: (admission.num_requests, admission.num_bytes) == (0, 0), "nothing is in flight")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "example.org", "localhost.example.org", "127.0.0.1.example.org"])
+def test_a_server_that_asks_nothing_of_anybody_stays_on_loopback(host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"keys_file.*tls_client_roots_file.*allow_open") as caught:
+        refuse_open_address(GatewayConfig(host=host))
+    assert repr(host) in str(caught.value)
+    for ways_out in ({"keys_file": "keys"}, {"tls_client_roots_file": "roots"}, {"allow_open": True}):
+        refuse_open_address(GatewayConfig(host=host, **ways_out))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
+def test_loopback_is_open_to_its_users(host: str) -> None:
+    refuse_open_address(GatewayConfig(host=host))
+
+
+async def test_a_server_does_not_start_where_it_may_not_listen() -> None:
+    with pytest.raises(ConfigurationError, match="no loopback address"):
+        async with web(host="0.0.0.0"):
+            pass
+
+
+async def test_httpx_is_served_over_tls_and_a_renewed_certificate_is_taken_up(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
+    certificate = old.sign("server")
+    files = {"tls_certificate_file": str(certificate.certificate), "tls_key_file": str(certificate.key)}
+    async with web(**files) as found:
+        assert found.url.startswith("https://")
+
+        async def is_served(authority: Authority) -> bool:
+            context = ssl.create_default_context(cafile=str(authority.own.certificate))
+            try:
+                async with httpx.AsyncClient(verify=context, trust_env=False) as client:
+                    return (await client.post(found.url, content=b"hello")).content == b"hello"
+            except httpx.ConnectError:
+                return False
+
+        tls = found.server._tls  # pyright: ignore[reportPrivateUsage]
+        assert tls is not None
+        assert (await is_served(old), await is_served(new)) == (True, False)
+        renewed = new.sign("server")
+        certificate.certificate.write_bytes(renewed.certificate.read_bytes())
+        tls.refresh()  # the key does not fit yet
+        assert (await is_served(old), await is_served(new)) == (True, False)
+        certificate.key.write_bytes(renewed.key.read_bytes())
+        tls.refresh()
+        assert (await is_served(old), await is_served(new)) == (False, True)
+
+
+async def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    first, second = authority.sign("first"), authority.sign("second")
+    (tmp_path / "empty").write_text("")
+    for settings, complaint in (
+        ({"tls_certificate_file": "x"}, "needs both"),
+        ({"tls_client_roots_file": "x"}, "needs both"),
+        ({"tls_certificate_file": str(first.certificate), "tls_key_file": str(tmp_path / "none")}, "none: No such file"),
+        ({"tls_certificate_file": str(first.certificate), "tls_key_file": str(second.key)}, "tls_key_file: "),
+        (
+            {
+                "tls_certificate_file": str(first.certificate),
+                "tls_key_file": str(first.key),
+                "tls_client_roots_file": str(tmp_path / "empty"),
+            },
+            "tls_client_roots_file: ",
+        ),
+    ):
+        with pytest.raises(ConfigurationError, match=complaint):
+            async with web(**settings):
+                pass

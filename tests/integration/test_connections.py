@@ -1,0 +1,339 @@
+"""Clients that are slow, silent, greedy or gone, on real sockets, with and without TLS: who is disconnected, when, and how."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from tests.certificates import Authority
+from tests.deadlines import wait_until_async
+from tests.integration.web import Raw, Web, request, web
+
+QUICK = {"header_timeout_s": 0.3, "body_timeout_s": 0.3, "write_timeout_s": 0.3, "idle_timeout_s": 0.6, "min_bytes_per_s": 1000}
+PATIENT = {"header_timeout_s": 1.0, "body_timeout_s": 1.0, "write_timeout_s": 1.0, "idle_timeout_s": 2.0, "min_bytes_per_s": 1000}
+"""For clients that are slow, and not too slow: also where the test itself has to wait for a busy machine."""
+LARGE = 32 * 2**20
+
+Tls = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """The loop that `dyorc serve` runs on: its transports are not those of asyncio.
+
+    One is made beforehand: the first of a process opens a pipe that it keeps, which is no leak of a test.
+    """
+    uvloop.new_event_loop().close()
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Signs the server's certificate."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module", params=["plain", "tls"])
+def tls(request: pytest.FixtureRequest, authority: Authority) -> Tls:
+    """Settings of a server with or without TLS, and how clients talk to it."""
+    if request.param == "plain":
+        return {}
+    server = authority.sign("server")
+    context = ssl.create_default_context(cafile=str(authority.own.certificate))
+    return {"context": context, "tls_certificate_file": str(server.certificate), "tls_key_file": str(server.key)}
+
+
+async def serves(found: Web) -> None:
+    """Others are served."""
+    other = await found.connect()
+    assert (await other.ask(body=b"hello")).body == b"hello"
+
+
+async def test_a_connection_serves_many_requests_and_every_answer_has_the_headers(tls: Tls) -> None:
+    async with web(**tls) as found:
+        client = await found.connect()
+        for size in (0, 5, 100_000):
+            answer = await client.ask(body=bytes(size))
+            assert (answer.status, len(answer.body)) == (200, size)
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["cache-control"] == "no-store"
+            assert "server" not in answer.headers
+
+
+async def test_requests_sent_ahead_are_answered_in_order(tls: Tls) -> None:
+    async with web(**tls) as found:
+        client = await found.connect()
+        await client.send(b"".join(request(body=b"%d" % number) for number in range(20)))
+        assert [(await client.read()).body for _ in range(20)] == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("start", [b"P", b"POST /echo HTTP/1.1\r\nX: ", b"\r\n\r\nPOST "])
+async def test_a_head_that_does_not_end_is_answered_with_408(tls: Tls, start: bytes) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect()
+        await client.ask()
+        await client.send(start)
+        answer = await client.read()
+        assert (answer.status, answer.error["code"]) == (408, "http")
+        assert answer.headers["connection"] == "close"
+        assert await client.closed() == b""
+        await serves(found)
+
+
+async def test_a_byte_now_and_then_does_not_prolong_a_head(tls: Tls) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect()
+        await client.send(b"POST /echo HTTP/1.1\r\nX: ")
+        dripping = asyncio.create_task(drip(client, b"x", 0.05))
+        assert (await client.read()).status == 408
+        dripping.cancel()
+
+
+async def drip(client: Raw, data: bytes, every_s: float) -> None:
+    """Sends `data` again and again, until it cannot."""
+    while True:
+        await client.send(data)
+        await asyncio.sleep(every_s)
+
+
+@pytest.mark.parametrize("num_bytes_at_once", [0, 1])
+async def test_a_body_that_does_not_come_is_answered_with_408(tls: Tls, num_bytes_at_once: int) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect()
+        await client.send(request(body=bytes(10_000))[:-9_999])
+        dripping = asyncio.create_task(drip(client, bytes(num_bytes_at_once), 0.05))
+        answer = await client.read()
+        dripping.cancel()
+        assert answer.status == 408
+        assert "body brought" in answer.error["error"]
+        await wait_until_async(lambda: found.app.events == ["begun"] or found.app.events == ["begun", "done"], "the end")
+        await serves(found)
+
+
+async def test_a_body_that_comes_slowly_enough_is_waited_for(tls: Tls) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect()
+        await client.send(request(body=bytes(3000))[:-3000])
+        for _ in range(10):  # a second, at three times the rate
+            await client.send(bytes(300))
+            await asyncio.sleep(0.1)
+        assert (await client.read()).status == 200
+
+
+async def test_an_idle_connection_is_closed_and_nothing_is_sent(tls: Tls) -> None:
+    async with web(**tls, **QUICK) as found:
+        fresh, used = await found.connect(), await found.connect()
+        await used.ask()
+        assert await asyncio.gather(fresh.closed(), used.closed()) == [b"", b""]
+
+
+async def test_a_request_that_takes_long_is_waited_for(tls: Tls) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect()
+        asking = asyncio.create_task(client.ask("/hang"))
+        await asyncio.sleep(1.5)  # more than any of the limits
+        found.app.release.set()
+        assert (await asking).status == 200
+        assert found.app.events == ["begun", "done"]
+
+
+async def test_a_client_that_does_not_read_is_disconnected_and_the_request_ends(tls: Tls) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect(limit=1024)
+        await client.send(request(f"/large/{LARGE}"))
+        await wait_until_async(lambda: found.app.events == ["begun", "done"], "the request ends")
+        await serves(found)
+        assert len(await client.closed()) < LARGE
+
+
+async def test_the_answer_is_not_done_before_most_of_it_is_read(tls: Tls) -> None:
+    async with web(**tls) as found:
+        client = await found.connect(limit=1024)
+        asking = asyncio.create_task(client.send(request(f"/large/{LARGE}")))
+        await serves(found)
+        await asyncio.sleep(0.2)
+        assert found.app.events == ["begun", "begun", "done"]
+        await asking
+        assert len((await client.read()).body) == LARGE
+        await wait_until_async(lambda: found.app.events == ["begun", "begun", "done", "done"], "the request ends")
+
+
+async def test_a_client_that_reads_slowly_enough_gets_all(tls: Tls) -> None:
+    async with web(**tls, **PATIENT) as found:
+        client = await found.connect(limit=64 * 2**10)
+        await client.send(request(f"/large/{LARGE}"))
+        num_bytes = 0
+        for _ in range(12):  # longer than the limit
+            num_bytes += len(await client.reader.read(256 * 2**10))
+            await asyncio.sleep(0.1)
+        while num_bytes < LARGE:
+            piece = await client.reader.read(2**20)
+            assert piece
+            num_bytes += len(piece)
+
+
+async def test_small_answers_that_nobody_reads_do_not_keep_a_connection(tls: Tls) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect(limit=1024)
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            await asyncio.wait_for(drip(client, request("/large/200000"), 0.01), 20)
+        assert found.app.events.count("done") > 0
+        await serves(found)
+
+
+async def test_nothing_more_is_read_while_a_request_waits_for_its_turn(tls: Tls) -> None:
+    async with web(**tls) as found:
+        client = await found.connect()
+        await client.send(request("/hang") + request(body=b"second"))
+        await wait_until_async(lambda: found.app.events, "the first request is answered")
+        await serves(found)
+        connections = found.server._server.server_state.connections  # pyright: ignore[reportPrivateUsage]
+        assert any(one.flow.read_paused for one in connections if one.pipeline)
+        found.app.release.set()
+        await client.read()
+        assert (await client.read()).body == b"second"
+
+
+async def test_requests_are_not_collected_from_those_who_read_no_answers(tls: Tls) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect(limit=1024)
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            await asyncio.wait_for(drip(client, request("/large/100") * 1000, 0), 20)
+        assert found.app.events.count("begun") < 5000
+        await serves(found)
+
+
+@pytest.mark.parametrize("is_at_once", [True, False])
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /echo HTTP/1.1\r\n" + b"".join(b"x-%d: %s\r\n" % (number, b"v" * 100) for number in range(100)),
+        b"POST /echo HTTP/1.1\r\nx: " + b"v" * 10_000 + b"\r\n",
+        b"POST /echo HTTP/1.1\r\n" + b"n" * 10_000 + b": v\r\n",
+        b"POST /" + b"u" * 10_000 + b" HTTP/1.1\r\n",
+        b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: " + b"v" * 10_000 + b"\r\n",
+    ],
+    ids=["headers", "value", "name", "target", "trailer"],
+)
+async def test_a_head_that_is_too_large_is_answered_with_431(tls: Tls, head: bytes, is_at_once: bool) -> None:
+    async with web(**tls, max_header_bytes=8192) as found:
+        client = await found.connect()
+        for part in [head + b"\r\n"] if is_at_once else [head[at : at + 1000] for at in range(0, len(head), 1000)]:
+            await client.send(part)
+            await asyncio.sleep(0 if is_at_once else 0.01)
+        answer = await client.read()
+        assert (answer.status, answer.headers["connection"]) == (431, "close")
+        assert "8192 bytes" in answer.error["error"]
+        await serves(found)
+
+
+async def test_a_head_without_an_end_is_not_collected(tls: Tls) -> None:
+    async with web(**tls, max_header_bytes=8192) as found:
+        client = await found.connect()
+        await client.send(b"POST /echo HTTP/1.1\r\nx: ")
+        for _ in range(12):
+            await client.send(b"v" * 1000)
+            await asyncio.sleep(0.01)
+        assert (await client.read()).status == 431
+
+
+@pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"hello\r\n\r\n", b"GET  HTTP/9.9\r\n\r\n"])
+async def test_what_is_not_http_is_answered_with_400(garbage: bytes) -> None:
+    async with web() as found:
+        client = await found.connect()
+        await client.send(garbage)
+        answer = await client.read()
+        assert (answer.status, answer.error["code"]) == (400, "http")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_the_rest_of_a_body_whose_answer_came_early_is_thrown_away_but_not_for_ever(tls: Tls) -> None:
+    async with web(**tls, **PATIENT) as found:
+        client, endless = await found.connect(), await found.connect()
+        for one, size in ((client, 10_000), (endless, 10**8)):
+            await one.send(request("/early", bytes(size))[: 1 - size])
+            assert (await one.read()).body == b"early"
+        await client.send(bytes(9_999))
+        assert (await client.ask(body=b"next")).body == b"next"
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            await asyncio.wait_for(drip(endless, bytes(1000), 0.01), 20)
+
+
+async def test_one_connection_too_many_is_answered_with_503(tls: Tls) -> None:
+    async with web(**tls, max_connections=3) as found:
+        clients = [await found.connect() for _ in range(3)]
+        for client in clients:
+            assert (await client.ask()).status == 200
+        refused = await found.connect()
+        answer = await refused.read()
+        assert (answer.status, answer.error["code"], answer.error["retryable"]) == (503, "capacity", True)
+        assert answer.headers["retry-after"] == "1"
+        await refused.closed()
+        await clients[0].close()
+        await takes_connections_again(found)
+
+
+async def takes_connections_again(found: Web) -> None:
+    """Returns once a new connection is taken again."""
+    async with asyncio.timeout(20):
+        while (await (await found.connect()).ask()).status != 200:
+            pass
+
+
+@pytest.mark.parametrize("size", [0, 1_000_000])
+@pytest.mark.parametrize("leave", [lambda client: client.writer.transport.abort(), lambda client: client.writer.close()])
+async def test_word_of_a_lost_connection_comes_at_once(tls: Tls, leave: Callable[[Raw], object], size: int) -> None:
+    async with web(**tls) as found:
+        client = await found.connect()
+        await client.send(request("/hang", bytes(size)))
+        await wait_until_async(lambda: found.app.events, "the request comes")
+        await asyncio.sleep(0.2)
+        left_s = asyncio.get_running_loop().time()
+        leave(client)
+        await found.app.release.wait()
+        assert asyncio.get_running_loop().time() - left_s < 0.08  # it was found out after 0.1 s when it was looked for
+        assert found.app.events[:2] == ["begun", "lost"]
+
+
+async def test_a_handshake_that_does_not_come_ends(authority: Authority) -> None:
+    server = authority.sign("server")
+    async with web(tls_certificate_file=str(server.certificate), tls_key_file=str(server.key), **QUICK) as found:
+        assert found.url.startswith("https://")
+        silent = await found.connect()  # speaks no TLS
+        await silent.send(b"\x16")
+        assert await silent.closed() == b""
+
+
+async def test_stopping_does_not_wait_for_those_who_never_read() -> None:
+    async with web() as found:
+        client = await found.connect(limit=1024)
+        await client.send(request(f"/large/{LARGE}"))
+        await wait_until_async(lambda: found.app.events, "the request comes")
+        stopping_s = asyncio.get_running_loop().time()
+        await found.server.__aexit__(None, None, None)
+        assert asyncio.get_running_loop().time() - stopping_s < 5
+        connections = found.server._server.server_state.connections  # pyright: ignore[reportPrivateUsage]
+        await wait_until_async(lambda: not connections, "the connection is gone, though nobody has read")
+        assert len(await client.closed()) < LARGE
+
+
+async def test_mutual_tls_lets_in_whom_the_authority_has_signed(authority: Authority, tmp_path: Path) -> None:
+    server, friend = authority.sign("server"), authority.sign("friend")
+    stranger = Authority(tmp_path).sign("stranger")
+    files = {"tls_certificate_file": str(server.certificate), "tls_key_file": str(server.key)}
+    async with web(**files, tls_client_roots_file=str(authority.own.certificate)) as found:
+        for who, is_let_in in ((friend, True), (stranger, False), (None, False)):
+            context = ssl.create_default_context(cafile=str(authority.own.certificate))
+            if who is not None:
+                context.load_cert_chain(who.certificate, who.key)
+            found.context = context
+            if is_let_in:
+                await serves(found)
+            else:
+                with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+                    await serves(found)
+        assert found.app.events == ["begun", "done"]

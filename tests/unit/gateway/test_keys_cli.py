@@ -1,0 +1,80 @@
+"""``dyorc keys``: what it prints, writes and refuses."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dyorc.errors import AuthenticationError, ConfigurationError
+from dyorc.gateway.access import Access
+from dyorc.gateway.keys import id_of, read_tenants
+from dyorc.gateway.keys_cli import app
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The keys file, as the environment names it."""
+    path = tmp_path / "keys.toml"
+    monkeypatch.setenv("DYORC_GATEWAY__KEYS_FILE", str(path))
+    return path
+
+
+def keys(*arguments: str) -> Result:
+    """Runs the command; what it raises is raised here."""
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_key_is_printed_once_and_lets_its_tenant_in_until_it_is_revoked(file: Path) -> None:
+    key = keys("add", "--tenant", "one").stdout.strip()
+    other = keys("add", "--tenant", "one", "--note", "[b]x").stdout.strip()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert Access(str(file)).tenant_of(key).name == "one"
+    shown = keys("list").stdout
+    assert id_of(key) in shown
+    assert "[b]x" in shown
+    assert key.rpartition("_")[2] not in shown + file.read_text()
+    keys("revoke", id_of(key))
+    access = Access(str(file))
+    assert access.tenant_of(other).name == "one"
+    with pytest.raises(AuthenticationError):
+        access.tenant_of(key)
+
+
+def test_limits_given_with_a_key_change_its_tenant_and_leave_the_rest(file: Path) -> None:
+    keys("add", "--tenant", "one", "--max-requests", "5", "--model", "a", "--model", "b")
+    keys("add", "--tenant", "two")
+    keys("add", "--tenant", "one", "--max-requests-per-s", "0.5", "--weight", "2", "--valid-days", "1")
+    one, two = read_tenants(file)
+    assert (one.max_requests, one.models, one.max_requests_per_s, one.weight) == (5, ["a", "b"], 0.5, 2.0)
+    assert [key.expires is None for key in one.keys] == [True, False]
+    left = (one.keys[1].expires or datetime.now(UTC)) - datetime.now(UTC)
+    assert timedelta(hours=23) < left <= timedelta(days=1)
+    assert (two.name, two.max_requests, len(two.keys)) == ("two", None, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("add", "--tenant", "two words"),
+        ("add", "--tenant", ""),
+        ("add", "--tenant", "one", "--max-requests", "0"),
+        ("add", "--tenant", "one", "--weight", "0"),
+        ("revoke", "nobody"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(file: Path, arguments: tuple[str, ...]) -> None:
+    keys("add", "--tenant", "one")
+    before = file.read_bytes()
+    with pytest.raises(ConfigurationError):
+        keys(*arguments)
+    assert file.read_bytes() == before
+
+
+def test_without_a_file_the_command_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DYORC_GATEWAY__KEYS_FILE", raising=False)
+    with pytest.raises(ConfigurationError, match="--file, or DYORC_GATEWAY__KEYS_FILE"):
+        keys("list")

@@ -40,17 +40,28 @@ class Model:
         """Whether it answers in parts."""
         return self.workflow.is_streaming
 
+    @property
+    def platform(self) -> str:
+        """What kind of model it is, for the protocol."""
+        return "dyorc_program" if self.program else "dyorc_workflow"
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a request may be sent again though it may have run: none of its programs has an effect that counts twice."""
+        return all(program.options.is_repeatable for program in self.programs)
+
     def metadata(self) -> dict[str, Any]:
         """The protocol's model metadata. Shapes are those of one item; the server batches by itself."""
         signature = self.signature
         return {
             "name": self.name,
             "versions": ["1"],
-            "platform": "dyorc_program" if self.program else "dyorc_workflow",
+            "platform": self.platform,
             "inputs": [{"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.inputs],
             "outputs": [
                 {"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.outputs.tensors
             ],
+            "properties": {"repeatable": "true" if self.is_repeatable else "false"},
         }
 
     def check(self, arrays: Sequence[Array], statics: tuple[StaticValue, ...]) -> None:

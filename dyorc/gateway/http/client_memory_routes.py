@@ -3,18 +3,20 @@
 Clients such as perf_analyzer unregister all regions of both kinds before they begin, so both must answer.
 """
 
+from enum import Enum
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
-from starlette.requests import ClientDisconnect
 
-from dyorc.errors import InvalidInputError, PayloadTooLargeError, RequestCancelledError, UnknownRegionError
+from dyorc.errors import InvalidInputError, UnknownRegionError
 from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.http.control_models import Region
+from dyorc.gateway.http.json_bodies import read_json
+from dyorc.gateway.http.openapi import json_body
 
 _SYSTEM = "/v2/systemsharedmemory"
 _CUDA = "/v2/cudasharedmemory"
-_MAX_BODY_BYTES = 64 * 2**10
 
 
 class _Registration(msgspec.Struct):
@@ -24,25 +26,33 @@ class _Registration(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Registration)
+_BODY = json_body(
+    {
+        "type": "object",
+        "properties": {"key": {"type": "string"}, "byte_size": {"type": "integer"}, "offset": {"type": "integer"}},
+        "required": ["key", "byte_size"],
+    }
+)
+_TAGS: list[str | Enum] = ["shared memory"]
 
 
 def add_system_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
     """Adds ``/v2/systemsharedmemory[/region/{name}]/(status|register|unregister)``."""
 
-    @app.get(f"{_SYSTEM}/status")
-    @app.get(f"{_SYSTEM}/region/{{name}}/status")
+    @app.get(f"{_SYSTEM}/status", response_model=list[Region], tags=_TAGS)
+    @app.get(f"{_SYSTEM}/region/{{name}}/status", response_model=list[Region], tags=_TAGS)
     async def status(name: str | None = None) -> list[dict[str, Any]]:
         """The registered regions of clients' memory."""
         return memory.status(name)
 
-    @app.post(f"{_SYSTEM}/register")
-    @app.post(f"{_SYSTEM}/region/{{name}}/register")
+    @app.post(f"{_SYSTEM}/register", response_class=Response, openapi_extra=_BODY, tags=_TAGS)
+    @app.post(f"{_SYSTEM}/region/{{name}}/register", response_class=Response, openapi_extra=_BODY, tags=_TAGS)
     async def register(request: Request, name: str | None = None) -> Response:
         """Makes a part of an object in the client's shared memory known under a name."""
         memory.check_allowed()
         if name is None:
             raise InvalidInputError("'region name' is necessary to register system shared memory region")
-        wanted = await _registration(request)
+        wanted = await read_json(request, _decoder)
         if wanted.key is msgspec.UNSET:
             raise InvalidInputError("Shared memory register request has no 'key' field")
         if wanted.byte_size is msgspec.UNSET:
@@ -50,8 +60,8 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
         memory.register(name, wanted.key, wanted.offset, wanted.byte_size)
         return Response()
 
-    @app.post(f"{_SYSTEM}/unregister")
-    @app.post(f"{_SYSTEM}/region/{{name}}/unregister")
+    @app.post(f"{_SYSTEM}/unregister", response_class=Response, tags=_TAGS)
+    @app.post(f"{_SYSTEM}/region/{{name}}/unregister", response_class=Response, tags=_TAGS)
     async def unregister(name: str | None = None) -> Response:
         """Forgets a region, or all of them."""
         memory.unregister(name)
@@ -61,8 +71,8 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
 def add_cuda_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
     """Adds ``/v2/cudasharedmemory[/region/{name}]/(status|register|unregister)``. There never is such a region."""
 
-    @app.get(f"{_CUDA}/status")
-    @app.get(f"{_CUDA}/region/{{name}}/status")
+    @app.get(f"{_CUDA}/status", response_model=list[Region], tags=_TAGS)
+    @app.get(f"{_CUDA}/region/{{name}}/status", response_model=list[Region], tags=_TAGS)
     async def cuda_status(name: str | None = None) -> list[dict[str, Any]]:
         """No regions."""
         memory.check_allowed()
@@ -70,8 +80,8 @@ def add_cuda_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
             raise UnknownRegionError(f"Unable to find cuda shared memory region: '{name}'")
         return []
 
-    @app.post(f"{_CUDA}/register")
-    @app.post(f"{_CUDA}/region/{{name}}/register")
+    @app.post(f"{_CUDA}/register", response_class=Response, tags=_TAGS)
+    @app.post(f"{_CUDA}/region/{{name}}/register", response_class=Response, tags=_TAGS)
     async def cuda_register(name: str | None = None) -> Response:
         """Is not supported."""
         memory.check_allowed()
@@ -79,24 +89,9 @@ def add_cuda_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
             raise InvalidInputError("'region name' is necessary to register cuda shared memory region")
         raise InvalidInputError(f"failed to register CUDA shared memory region: '{name}', GPUs not supported")
 
-    @app.post(f"{_CUDA}/unregister")
-    @app.post(f"{_CUDA}/region/{{name}}/unregister")
+    @app.post(f"{_CUDA}/unregister", response_class=Response, tags=_TAGS)
+    @app.post(f"{_CUDA}/region/{{name}}/unregister", response_class=Response, tags=_TAGS)
     async def cuda_unregister(name: str | None = None) -> Response:
         """Has nothing to forget."""
         memory.check_allowed()
         return Response()
-
-
-async def _registration(request: Request) -> _Registration:
-    body = bytearray()
-    try:
-        async for part in request.stream():
-            body += part
-            if len(body) > _MAX_BODY_BYTES:
-                raise PayloadTooLargeError(f"the request's body is longer than {_MAX_BODY_BYTES} bytes")
-    except ClientDisconnect:
-        raise RequestCancelledError("the client went away while it sent its request") from None
-    try:
-        return _decoder.decode(body or b"{}")
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the request's JSON is malformed: {error}") from error

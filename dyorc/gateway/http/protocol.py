@@ -12,7 +12,8 @@ import msgspec
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.protocol_inputs import Input, read_inputs
-from dyorc.gateway.http.protocol_outputs import Output, wanted_outputs
+from dyorc.gateway.http.protocol_outputs import Form, Output, wanted_outputs
+from dyorc.gateway.http.protocol_raw import read_raw_input
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
 
@@ -27,18 +28,25 @@ class _Request(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Request)
 
 
-def decode_request(body: bytes | memoryview, json_bytes: int | None, model: Model, memory: RequestMemory) -> InferRequest:
+def decode_request(
+    body: bytes | memoryview, json_bytes: int | None, model: Model, memory: RequestMemory, form: Form = Form.AS_ASKED
+) -> InferRequest:
     """Reads a request's body.
 
     Args:
-        json_bytes: Length of the JSON, from ``Inference-Header-Content-Length``; None if all of the body is JSON.
+        json_bytes: Length of the JSON, from ``Inference-Header-Content-Length``; None if all of the body is JSON, 0 if it is
+            nothing but the bytes of the only input.
         memory: Where inputs in client memory are copied to, and which keeps regions open until outputs are in them.
+        form: What the answer can carry.
 
     Raises:
         InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
         DyOrcError: As `read_inputs`, for inputs and outputs in client memory.
     """
     view = memoryview(body)
+    if json_bytes == 0:
+        wanted = wanted_outputs(None, True, model, memory, form)
+        return make_request(model, "", read_raw_input(view, model), {}, wanted)
     if json_bytes is None:
         json_bytes = len(view)
     if not 0 <= json_bytes <= len(view):
@@ -50,6 +58,6 @@ def decode_request(body: bytes | memoryview, json_bytes: int | None, model: Mode
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
     given = read_inputs(request.inputs, view[json_bytes:], memory)
-    is_binary = bool(request.parameters.get("binary_data_output", False))
-    outputs = wanted_outputs(request.outputs, is_binary, model, memory)
+    is_binary = bool(request.parameters.get("binary_data_output", form is Form.BINARY))
+    outputs = wanted_outputs(request.outputs, is_binary, model, memory, form)
     return make_request(model, request.id, given, request.parameters, outputs)

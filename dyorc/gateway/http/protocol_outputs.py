@@ -1,6 +1,7 @@
 """Responses over HTTP: outputs as JSON, as raw bytes behind it, or put into client memory."""
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -17,6 +18,14 @@ from dyorc.tensor import DType
 from dyorc.transport.codec import encode_bytes
 
 
+class Form(Enum):
+    """What an answer can carry."""
+
+    AS_ASKED = "JSON, raw bytes behind it, client memory"
+    JSON = "JSON alone, whatever is asked for"
+    BINARY = "JSON with raw bytes behind it, unless asked otherwise"
+
+
 class Output(msgspec.Struct):
     """An output that is asked for, as a request's JSON has it."""
 
@@ -24,12 +33,15 @@ class Output(msgspec.Struct):
     parameters: dict[str, Any] = {}
 
 
-def wanted_outputs(asked: Sequence[Output] | None, by_default: bool, model: Model, memory: RequestMemory) -> list[WantedOutput]:
+def wanted_outputs(
+    asked: Sequence[Output] | None, by_default: bool, model: Model, memory: RequestMemory, form: Form = Form.AS_ASKED
+) -> list[WantedOutput]:
     """The outputs to send.
 
     Args:
         asked: What the request asks for; None stands for all.
         by_default: Whether as raw bytes if an output does not say.
+        form: What the answer can carry.
 
     Raises:
         InvalidInputError: If there is no such output, or not in this form.
@@ -39,6 +51,8 @@ def wanted_outputs(asked: Sequence[Output] | None, by_default: bool, model: Mode
         wanted = all_outputs(model, is_binary=by_default)
     else:
         wanted = [wanted_output(output.name, output.parameters, by_default, model, memory) for output in asked]
+    if form is not Form.AS_ASKED:
+        wanted = [_in_stream(output, form, model) for output in wanted]
     tensors = model.signature.outputs.tensors
     for at, is_binary, span in wanted:
         if tensors[at].dtype in NO_JSON_FORM and not is_binary and span is None:
@@ -46,6 +60,13 @@ def wanted_outputs(asked: Sequence[Output] | None, by_default: bool, model: Mode
                 f"output {tensors[at].name!r} is {tensors[at].dtype}, which JSON cannot carry; ask for binary data"
             )
     return wanted
+
+
+def _in_stream(output: WantedOutput, form: Form, model: Model) -> WantedOutput:
+    if output.span is not None:
+        name = model.signature.outputs.names[output.at]
+        raise InvalidInputError(f"output {name!r}: streams do not go to shared memory; the next part would overwrite this one")
+    return output._replace(is_binary=False) if form is Form.JSON else output
 
 
 def encode_response(
@@ -78,7 +99,7 @@ def encode_response(
             raw.append(part)
             has_binary = True
         else:
-            output["data"] = _texts(output["name"], array) if dtype is DType.BYTES else array.reshape(-1)
+            output["data"] = texts(output["name"], array) if dtype is DType.BYTES else array.reshape(-1)
         outputs.append(output)
     response: dict[str, Any] = {"model_name": model.name, "model_version": "1", "outputs": outputs}
     if request_id:
@@ -89,7 +110,12 @@ def encode_response(
     return [head, *raw], len(head) if has_binary else None
 
 
-def _texts(name: str, array: Array) -> list[str]:
+def texts(name: str, array: Array) -> list[str]:
+    """The elements of a BYTES output, for JSON.
+
+    Raises:
+        InvalidInputError: If one is no UTF-8.
+    """
     try:
         return [bytes(item).decode() for item in array.reshape(-1).tolist()]
     except UnicodeDecodeError as error:

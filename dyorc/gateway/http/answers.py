@@ -1,0 +1,74 @@
+"""Answers of the inference routes on their way out."""
+
+from collections.abc import Sequence
+
+from starlette.types import Send
+
+from dyorc.errors import DyOrcError, PayloadTooLargeError
+from dyorc.gateway.http.compression import Encoding, compress
+from dyorc.gateway.http.errors import Header, error_body, retry_headers, status_of
+from dyorc.gateway.http.heads import RequestHead
+
+JSON: Header = (b"content-type", b"application/json")
+_BINARY: Header = (b"content-type", b"application/octet-stream")
+
+_JOIN_BYTES = 64 * 2**10
+"""Shorter answers are put together and written at once; in longer ones that would be one more copy of their tensors."""
+_PIECE_BYTES = 256 * 2**10
+"""Between pieces of this size it is waited until the client has read most of what came before; what is handed over as a whole
+lies in the transport's buffers, where nothing waits for it."""
+
+
+async def write_answer(send: Send, head: RequestHead, parts: Sequence[bytes | memoryview], json_bytes: int | None) -> None:
+    """Writes the body of an inference response, whose JSON is `json_bytes` long if tensors follow it; compressed if so asked."""
+    headers = [JSON] if json_bytes is None else [_BINARY, (b"inference-header-content-length", str(json_bytes).encode())]
+    if head.negotiates:
+        headers.append((b"vary", b"accept-encoding"))
+        if head.answer_encoding is not None:
+            parts = await _encoded(parts, head.answer_encoding, headers)
+    await write(send, 200, headers, parts)
+
+
+async def _encoded(
+    parts: Sequence[bytes | memoryview], encoding: Encoding, headers: list[Header]
+) -> Sequence[bytes | memoryview]:
+    found = await compress(parts, encoding)
+    if found is None:
+        return parts
+    headers.append((b"content-encoding", encoding.token))
+    return [found]
+
+
+async def write_error(send: Send, error: Exception, more_headers: Sequence[Header] = ()) -> int:
+    """Writes an error, of ours or not, in the form that all have; gives its status."""
+    status, headers = 500, [JSON, *more_headers]
+    if isinstance(error, DyOrcError):
+        status = status_of(error)
+        headers += retry_headers(error)
+        if isinstance(error, PayloadTooLargeError):
+            headers.append((b"connection", b"close"))  # the rest of its body may still be coming
+    await write(send, status, headers, [error_body(error)])
+    return status
+
+
+async def write(send: Send, status: int, headers: list[Header], parts: Sequence[bytes | memoryview]) -> None:
+    """Writes a whole response; its length is put to the headers."""
+    num_bytes = sum(map(len, parts))
+    headers.append((b"content-length", b"%d" % num_bytes))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    if num_bytes <= _JOIN_BYTES:
+        await send({"type": "http.response.body", "body": parts[0] if len(parts) == 1 else b"".join(parts)})
+        return
+    for part in parts[:-1]:
+        await write_body(send, part, more_body=True)
+    await write_body(send, parts[-1], more_body=False)
+
+
+async def write_body(send: Send, body: bytes | memoryview, *, more_body: bool) -> None:
+    """Writes a part of a response whose head is written."""
+    if len(body) > _PIECE_BYTES:
+        body = memoryview(body)
+        while len(body) > _PIECE_BYTES:
+            await send({"type": "http.response.body", "body": body[:_PIECE_BYTES], "more_body": True})
+            body = body[_PIECE_BYTES:]
+    await send({"type": "http.response.body", "body": body, "more_body": more_body})

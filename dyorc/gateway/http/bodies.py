@@ -1,0 +1,94 @@
+"""Bodies of inference requests as they come in: bounded, and large tensors straight to where programs read them."""
+
+from starlette.types import Receive
+
+from dyorc.errors import InvalidInputError, PayloadTooLargeError, RequestCancelledError
+from dyorc.gateway.admission import Ticket
+from dyorc.gateway.http.compression import decompress
+from dyorc.gateway.http.heads import RequestHead
+from dyorc.gateway.request_memory import RequestMemory
+
+_MAX_DRAIN_RATIO = 4
+"""Of a body that is too large, up to this many times the limit is read and thrown away, so that the client reads the answer."""
+
+
+class BodyReader:
+    """Reads bodies.
+
+    Args:
+        max_bytes: Of a body, as it is sent and decompressed.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+
+    def expected_bytes(self, head: RequestHead) -> int:
+        """How many bytes of a body will be kept, as far as it is known: none of one that is too long."""
+        announced_bytes = head.announced_bytes or 0
+        return announced_bytes if announced_bytes <= self._max_bytes else 0
+
+    async def read(self, head: RequestHead, receive: Receive, memory: RequestMemory, ticket: Ticket) -> bytes | memoryview:
+        """The body of a request, decompressed.
+
+        Args:
+            memory: Gives room for large tensors, if the headers say where they will be.
+            ticket: Grows by what comes without having been announced, and by what decompressing makes.
+
+        Raises:
+            PayloadTooLargeError: If it is longer than allowed.
+            InvalidInputError: If it is not what the headers say.
+            RequestCancelledError: If the client went away while it sent it.
+            CapacityError: If there is no room for it now.
+        """
+        announced_bytes, json_bytes = head.announced_bytes, head.json_bytes
+        if head.encoding is not None:
+            body = await self._read_all(receive, announced_bytes, ticket)
+            return await decompress(body, head.encoding, self._max_bytes, ticket.grow)
+        if announced_bytes is not None and json_bytes is not None and announced_bytes <= self._max_bytes:
+            room = memory.room(announced_bytes, json_bytes)
+            if room is not None:
+                return await _read_into(room, receive)
+        return await self._read_all(receive, announced_bytes, ticket)
+
+    async def _read_all(self, receive: Receive, announced_bytes: int | None, ticket: Ticket) -> bytes:
+        limit = self._max_bytes
+        parts: list[bytes] = []
+        num_bytes = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RequestCancelledError("the client went away while it sent its request")
+            part: bytes = message.get("body", b"")
+            num_bytes += len(part)
+            if num_bytes <= limit:
+                if announced_bytes is None:
+                    ticket.grow(len(part))
+                parts.append(part)
+            elif num_bytes > limit * _MAX_DRAIN_RATIO:
+                raise _too_large(announced_bytes or num_bytes, limit)
+            if not message.get("more_body", False):
+                break
+        if num_bytes > limit:
+            raise _too_large(num_bytes, limit)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _read_into(memory: memoryview, receive: Receive) -> memoryview:
+    """Reads a body of a known length to where it belongs."""
+    at = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestCancelledError("the client went away while it sent its request")
+        part: bytes = message.get("body", b"")
+        if len(part) > len(memory) - at:
+            raise InvalidInputError(f"the body is longer than the {len(memory)} bytes that Content-Length says")
+        memory[at : at + len(part)] = part
+        at += len(part)
+        if not message.get("more_body", False):
+            break
+    return memory[:at]
+
+
+def _too_large(num_bytes: int, limit: int) -> PayloadTooLargeError:
+    return PayloadTooLargeError(f"the request's body has {num_bytes} bytes, the limit is {limit}")

@@ -1,0 +1,175 @@
+"""Compressed bodies: gzip, and deflate, which in HTTP means a zlib stream (RFC 9110, 8.4.1).
+
+What is decompressed is bounded while it is done, so that a small body cannot become a large one. Short bodies are handled on the
+event loop; whatever takes longer goes to a thread, in pieces, which zlib does without holding the interpreter.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import lru_cache
+
+from dyorc.errors import InvalidInputError, PayloadTooLargeError
+
+_PIECE_BYTES = 4 * 2**20
+"""What one visit to a thread decompresses at most."""
+_INLINE_BYTES = 64 * 2**10
+"""Up to so much is made, or compressed, on the event loop: a fraction of a millisecond."""
+_INLINE_BODY_BYTES = 16 * 2**10
+"""Of compressed bodies up to this long."""
+_WINDOW_BYTES = 64 * 2**10
+"""What zlib is handed at a time."""
+_MAX_MEMBERS = 10_000
+"""Files in one gzip body. Tools that compress in parallel make some thousands of 64 MiB."""
+_MIN_BYTES = 1024
+"""Shorter answers are sent as they are: a packet more or less is all that compressing them could save."""
+_LEVEL = 1
+"""Tensors of numbers shrink little at any level, and this one is several times as fast as the next."""
+
+
+class Encoding(Enum):
+    """A way of compressing. The value is the window that zlib has to be told."""
+
+    GZIP = zlib.MAX_WBITS | 16
+    DEFLATE = zlib.MAX_WBITS
+
+    @property
+    def token(self) -> bytes:
+        """Its name in HTTP."""
+        return self.name.lower().encode()
+
+
+_BY_NAME = {b"gzip": Encoding.GZIP, b"x-gzip": Encoding.GZIP, b"deflate": Encoding.DEFLATE}
+
+
+def encoding_of(value: bytes) -> Encoding | None:
+    """What a request's Content-Encoding names; None: it is not compressed.
+
+    Raises:
+        InvalidInputError: If it is none that we know, or several of them.
+    """
+    name = value.strip().lower()
+    if name in (b"", b"identity"):
+        return None
+    if name not in _BY_NAME:
+        raise InvalidInputError(f"Content-Encoding is {name[:40].decode('latin-1')!r}, expected gzip, deflate or identity")
+    return _BY_NAME[name]
+
+
+@lru_cache(maxsize=64)  # the same few clients say the same few things
+def accepted_encoding(value: bytes) -> Encoding | None:
+    """How a client that sent this Accept-Encoding likes its answer best; None: as it is.
+
+    Where it likes several equally, gzip comes first; where it likes none, not even uncompressed, it gets that all the same.
+    """
+    weights: dict[bytes, float] = {}
+    for item in value.lower().split(b","):
+        name, *parameters = item.split(b";")
+        weights[name.strip()] = _weight(parameters)
+    default = weights.get(b"*", 0.0)
+    gzip = max(weights.get(b"gzip", default), weights.get(b"x-gzip", 0.0))
+    deflate = weights.get(b"deflate", default)
+    best = max(gzip, deflate)
+    if best <= 0 or weights.get(b"identity", 0.0) > best:
+        return None
+    return Encoding.GZIP if gzip == best else Encoding.DEFLATE
+
+
+def _weight(parameters: Sequence[bytes]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition(b"=")
+        if name.strip() == b"q":
+            try:
+                return min(1.0, max(0.0, float(value)))
+            except ValueError:
+                return 0.0  # what cannot be read is not asked for
+    return 1.0
+
+
+async def decompress(body: bytes, encoding: Encoding, max_bytes: int, grow: Callable[[int], None]) -> bytes:
+    """A body as it was before it was compressed.
+
+    Args:
+        max_bytes: Of the result; no more than one byte above that is ever made.
+        grow: Is told how many bytes were made, each time; may refuse.
+
+    Raises:
+        InvalidInputError: If it is no such stream, ends too early, or goes on after its end.
+        PayloadTooLargeError: If the result is larger than `max_bytes`.
+    """
+    stream = _Stream(body, encoding)
+    parts: list[bytes] = []
+    num_bytes = 0
+    if len(body) <= _INLINE_BODY_BYTES:
+        parts.append(stream.read(min(_INLINE_BYTES, max_bytes + 1)))
+        num_bytes = len(parts[0])
+        grow(num_bytes)
+    while not stream.is_at_end and num_bytes <= max_bytes:
+        part = await asyncio.to_thread(stream.read, min(_PIECE_BYTES, max_bytes + 1 - num_bytes))
+        num_bytes += len(part)
+        grow(len(part))
+        parts.append(part)
+    if num_bytes > max_bytes:
+        raise PayloadTooLargeError(f"the request's body has more than {max_bytes} bytes, the limit, once it is decompressed")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _Stream:
+    """What is left to read of a compressed body. A gzip file may be several, one after the other.
+
+    zlib copies what it was handed and did not need, so it is handed a little at a time: else a body of many tiny files would be
+    copied once for each of them.
+    """
+
+    def __init__(self, body: bytes, encoding: Encoding) -> None:
+        self._name = encoding.name.lower()
+        self._encoding = encoding
+        self._body = memoryview(body)
+        self._at = 0
+        self._num_members = 1
+        self._member = zlib.decompressobj(encoding.value)
+        self.is_at_end = False
+
+    def read(self, max_bytes: int) -> bytes:
+        """The next bytes: at most `max_bytes`, and at least one unless it is at its end."""
+        found = b""
+        while not found and not self.is_at_end:
+            window = self._body[self._at : self._at + _WINDOW_BYTES]
+            try:
+                found = self._member.decompress(window, max_bytes)
+            except zlib.error as error:
+                raise InvalidInputError(f"the request's body is no {self._name} stream: {error}") from None
+            member = self._member
+            self._at += len(window) - len(member.unused_data if member.eof else member.unconsumed_tail)
+            if member.eof:
+                self._next_member()
+            elif not found and not window:
+                raise InvalidInputError(f"the request's body ends in the middle of its {self._name} stream")
+        return found
+
+    def _next_member(self) -> None:
+        num_left = len(self._body) - self._at
+        if not num_left:
+            self.is_at_end = True
+            return
+        if self._encoding is Encoding.DEFLATE:
+            raise InvalidInputError(f"the request's body goes on for {num_left} bytes after the end of its deflate stream")
+        self._num_members += 1
+        if self._num_members > _MAX_MEMBERS:
+            raise InvalidInputError(f"the request's body is more than {_MAX_MEMBERS} gzip files in a row")
+        self._member = zlib.decompressobj(self._encoding.value)
+
+
+async def compress(parts: Sequence[bytes | memoryview], encoding: Encoding) -> bytes | None:
+    """A body in parts, compressed; None if that would not make it shorter."""
+    num_bytes = sum(len(part) for part in parts)
+    if num_bytes < _MIN_BYTES:
+        return None
+    found = _compressed(parts, encoding) if num_bytes <= _INLINE_BYTES else await asyncio.to_thread(_compressed, parts, encoding)
+    return found if len(found) < num_bytes else None
+
+
+def _compressed(parts: Sequence[bytes | memoryview], encoding: Encoding) -> bytes:
+    stream = zlib.compressobj(_LEVEL, wbits=encoding.value)
+    return b"".join([*(stream.compress(part) for part in parts), stream.flush()])

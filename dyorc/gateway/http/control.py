@@ -1,0 +1,31 @@
+"""Everything but inference: FastAPI, for these routes are called seldom, and describe themselves."""
+
+from importlib.metadata import version as package_version
+
+from fastapi import FastAPI
+
+from dyorc.gateway.http.client_memory_routes import add_cuda_memory_routes, add_system_memory_routes
+from dyorc.gateway.http.docs_routes import add_docs_routes
+from dyorc.gateway.http.error_handlers import add_error_handlers
+from dyorc.gateway.http.model_routes import add_model_routes
+from dyorc.gateway.http.openapi import describe
+from dyorc.gateway.http.repository_routes import add_repository_routes
+from dyorc.gateway.http.server_routes import add_server_routes
+from dyorc.gateway.http.settings_routes import add_settings_routes
+from dyorc.gateway.service import InferenceService
+
+
+def control_app(service: InferenceService) -> FastAPI:
+    """The routes for metadata, health, statistics, settings, what clients share, and the description of all of them."""
+    version = package_version("dyorc")
+    app = FastAPI(title="DyOrc", version=version, docs_url=None, redoc_url=None, redirect_slashes=False)  # /docs is ours
+    app.openapi = lambda: describe(app)
+    add_error_handlers(app)
+    add_server_routes(app, service)
+    add_model_routes(app, service)
+    add_repository_routes(app, service)
+    add_settings_routes(app, service)
+    add_system_memory_routes(app, service.clients)
+    add_cuda_memory_routes(app, service.clients)
+    add_docs_routes(app)
+    return app

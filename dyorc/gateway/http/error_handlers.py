@@ -1,0 +1,55 @@
+"""Errors of the FastAPI routes, in the one form that all errors have."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from dyorc.errors import DyOrcError, InvalidInputError
+from dyorc.gateway.http.errors import error_json, retry_headers, status_of
+from dyorc.gateway.http.front import allowed_methods
+
+_log = structlog.get_logger("dyorc.gateway")
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Makes answers of all that routes raise, and of what FastAPI finds wrong with a request."""
+
+    async def on_dyorc(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, DyOrcError)
+        headers = {name.decode(): value.decode() for name, value in retry_headers(error)}
+        return JSONResponse(error_json(error), status_of(error), headers)
+
+    async def on_invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
+        return await on_dyorc(request, InvalidInputError(f"the request is malformed: {found}"))
+
+    async def on_http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(allowed_methods(app.routes, request.scope))
+        return JSONResponse(http_error(error.detail), error.status_code, headers)
+
+    async def on_crash(request: Request, error: Exception) -> JSONResponse:
+        _log.error("request_crashed", path=request.url.path, exc_info=error)
+        return JSONResponse(error_json(error), 500)
+
+    handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
+        DyOrcError: on_dyorc,
+        RequestValidationError: on_invalid,
+        HTTPException: on_http,
+        Exception: on_crash,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+
+
+def http_error(detail: Any) -> dict[str, Any]:
+    """An error of HTTP's own: no such route, or not with this verb."""
+    return {"error": str(detail), "code": "http", "retryable": False}

@@ -1,0 +1,119 @@
+"""The generate extension: JSON fields by the names of inputs, and back.
+
+Source: triton-inference-server/server, docs/protocol/extension_generate.md, and GenerateRequestClass in src/http_server.cc. A
+field that is no input is a parameter; fields in "parameters" count as if they stood outside.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import orjson
+
+from dyorc.arrays import Array
+from dyorc.authoring.spec import TensorSpec
+from dyorc.errors import InvalidInputError
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.http.protocol_inputs import Input, read_inputs
+from dyorc.gateway.http.protocol_outputs import Form, texts, wanted_outputs
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.requests import InferRequest, make_request
+from dyorc.tensor import DType
+
+_MAX_DEPTH = 32
+"""Lists in lists, of an input's value; no tensor has more dimensions."""
+
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+def decode_generate(body: bytes | memoryview, model: Model, memory: RequestMemory) -> InferRequest:
+    """Reads a request; an empty body counts as an object without fields.
+
+    Raises:
+        InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
+    """
+    fields = _fields_of(body)
+    request_id = fields.pop("id", "")
+    if not isinstance(request_id, str):
+        raise InvalidInputError(f"'id' is {request_id!r}, expected a text")
+    specs = {spec.name: spec for spec in model.signature.inputs}
+    given = [_as_input(specs[name], value) for name, value in fields.items() if name in specs]
+    parameters = {name: value for name, value in fields.items() if name not in specs}
+    for name, value in parameters.items():
+        if not isinstance(value, str | int | float | bool):
+            shown = str(value)[:40]
+            raise InvalidInputError(
+                f"{name!r} is no input of model {model.name!r}; as a parameter it is {shown!r}, expected text, number or boolean"
+            )
+    inputs = read_inputs(given, memoryview(b""), memory)
+    return make_request(model, request_id, inputs, parameters, wanted_outputs(None, False, model, memory, Form.JSON))
+
+
+def _fields_of(body: bytes | memoryview) -> dict[str, Any]:
+    try:
+        fields = _decoder.decode(body) if len(body) else {}
+    except RecursionError as error:
+        raise InvalidInputError("the request's JSON is nested too deeply") from error
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
+    nested = fields.pop("parameters", {})
+    if not isinstance(nested, dict):
+        raise InvalidInputError("'parameters' is no object")
+    if twice := sorted(fields.keys() & nested.keys()):
+        raise InvalidInputError(f"{twice[0]!r} was given twice, in 'parameters' and outside")
+    return fields | nested
+
+
+def _as_input(spec: TensorSpec, value: Any) -> Input:
+    data = value if isinstance(value, list) else [value]
+    return Input(name=spec.name, shape=_shape_of(spec, data, is_scalar=data is not value), datatype=spec.dtype, data=data)
+
+
+def _shape_of(spec: TensorSpec, data: list[Any], *, is_scalar: bool) -> list[int]:
+    """The shape of an input: its own, if lists in lists show it; else the innermost dimension of any size takes what is left."""
+    own = [] if is_scalar else _sizes_of(data)
+    declared = spec.wire_shape
+    if len(own) == len(declared) or len(own) > 1:
+        return own
+    num_items = math.prod(own)
+    fixed = math.prod(size for size in declared if size != -1)
+    rest, odd = divmod(num_items, fixed) if fixed else (0, num_items)
+    if odd or (-1 not in declared and num_items != fixed):
+        raise InvalidInputError(f"input {spec.name!r} has {num_items} elements, which do not fit its shape {spec.describe()}")
+    shape = list(declared)
+    for at in reversed(range(len(shape))):
+        if shape[at] == -1:
+            shape[at], rest = rest, 1
+    return shape
+
+
+def _sizes_of(data: list[Any]) -> list[int]:
+    sizes: list[int] = []
+    found: Any = data
+    while isinstance(found, list) and len(sizes) < _MAX_DEPTH:
+        sizes.append(len(found))
+        found = found[0] if found else None
+    return sizes
+
+
+def encode_generate(
+    model: Model, request: InferRequest, arrays: Sequence[Array], story: Sequence[dict[str, Any]] | None = None
+) -> bytes:
+    """A response: each output by its name, flat, or by itself if it is one element.
+
+    Raises:
+        InvalidInputError: If a BYTES output is no UTF-8.
+    """
+    response: dict[str, Any] = {}
+    for at, _, _ in request.outputs:
+        name = model.signature.outputs.names[at]
+        array = np.asarray(arrays[at], order="C")
+        is_bytes = model.signature.outputs.tensors[at].dtype is DType.BYTES
+        flat = texts(name, array) if is_bytes else array.reshape(-1)
+        response[name] = flat[0] if array.size == 1 else flat
+    if story is not None:
+        response["parameters"] = {"explain": story}
+    response |= {"model_name": model.name, "model_version": "1"} | ({"id": request.request_id} if request.request_id else {})
+    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)

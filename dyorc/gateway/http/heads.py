@@ -1,0 +1,111 @@
+"""What the headers of an inference request say, and its path."""
+
+import re
+from typing import NamedTuple
+
+from starlette.types import Scope
+
+from dyorc.errors import InvalidInputError
+from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
+
+STREAM_TYPE = b"application/vnd.dyorc.stream"
+"""What a client accepts that wants the parts of a stream as frames."""
+
+_MAX_LENGTH_DIGITS = 18
+"""Of a length in a header; Python refuses to read numbers of thousands of digits."""
+
+_ACTIONS = frozenset({"infer", "infer_stream", "generate", "generate_stream"})
+_READ = frozenset(
+    {
+        b"content-length",
+        b"inference-header-content-length",
+        b"accept-encoding",
+        b"accept",
+        b"content-encoding",
+        b"request-timeout",
+    }
+)
+_SECONDS = re.compile(rb"\d{1,15}(\.\d{1,15})?")
+
+
+class Target(NamedTuple):
+    """What a path asks for."""
+
+    model: str
+    version: str | None
+    action: str
+
+
+class RequestHead(NamedTuple):
+    """A request, before its body.
+
+    Attributes:
+        announced_bytes: Length of the body as it is sent; None if that is not known.
+        json_bytes: Length of the JSON at the beginning of the body, after decompression; None: all of it.
+        encoding: How the body is compressed.
+        answer_encoding: How to compress the answer.
+        negotiates: Whether the client said anything about that.
+        timeout_s: After that, the client will not be interested any more.
+        accepts_frames: Whether a stream may come as frames.
+    """
+
+    announced_bytes: int | None = None
+    json_bytes: int | None = None
+    encoding: Encoding | None = None
+    answer_encoding: Encoding | None = None
+    negotiates: bool = False
+    timeout_s: float | None = None
+    accepts_frames: bool = False
+
+
+def target_of(path: str) -> Target | None:
+    """What a path asks for, if it is an inference route's: ``/v2/models/{model}[/versions/{version}]/{action}``."""
+    if not path.startswith("/v2/models/"):
+        return None
+    parts = path.split("/")
+    if parts[-1] not in _ACTIONS or not parts[3]:
+        return None
+    if len(parts) == 5:
+        return Target(parts[3], None, parts[4])
+    if len(parts) == 7 and parts[4] == "versions" and parts[5]:
+        return Target(parts[3], parts[5], parts[6])
+    return None
+
+
+def read_head(scope: Scope) -> RequestHead:
+    """Reads the headers of an inference request. One chain of comparisons: it runs for every request.
+
+    Raises:
+        InvalidInputError: If one of them is malformed.
+    """
+    announced_bytes = json_bytes = encoding = answer_encoding = timeout_s = None
+    negotiates = accepts_frames = False
+    for name, value in scope["headers"]:
+        if name not in _READ:
+            continue
+        if name == b"content-length":
+            announced_bytes = int(value)  # the HTTP parser has checked it
+        elif name == b"inference-header-content-length":
+            json_bytes = _json_length_of(value)
+        elif name == b"accept-encoding":
+            answer_encoding, negotiates = accepted_encoding(value), True
+        elif name == b"accept":
+            accepts_frames = STREAM_TYPE in value.lower()
+        elif name == b"content-encoding":
+            encoding = encoding_of(value)
+        else:
+            timeout_s = _timeout_s_of(value)
+    return RequestHead(announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames)
+
+
+def _json_length_of(value: bytes) -> int:
+    if not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS:
+        shown = value[:_MAX_LENGTH_DIGITS].decode("latin-1")
+        raise InvalidInputError(f"Inference-Header-Content-Length is {shown!r}, expected a number of bytes")
+    return int(value)
+
+
+def _timeout_s_of(value: bytes) -> float:
+    if not _SECONDS.fullmatch(value):
+        raise InvalidInputError(f"Request-Timeout is {value[:40].decode('latin-1')!r}, expected seconds, such as 2 or 0.5")
+    return float(value)

@@ -1,0 +1,57 @@
+"""Routes about single models: metadata, readiness, configuration, statistics."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.http.control_models import AllStatistics, ModelMetadata, ModelReady
+from dyorc.gateway.http.front import tenant_of
+from dyorc.gateway.model_config import model_config
+from dyorc.gateway.model_statistics import model_statistics
+from dyorc.gateway.readiness import may_use, require_ready
+from dyorc.gateway.service import InferenceService
+
+_MODEL = "/v2/models/{name}"
+_VERSION = "/v2/models/{name}/versions/{version}"
+
+
+def add_model_routes(app: FastAPI, service: InferenceService) -> None:
+    """Adds ``/v2/models/stats`` and ``/v2/models/{name}[/versions/{version}][/(ready|config|stats)]``."""
+
+    def find(request: Request, name: str, version: str | None) -> Model:
+        return service.model(tenant_of(request.scope), name, version)
+
+    def statistics_of(name: str) -> dict[str, Any]:
+        return model_statistics(name, service.orchestrator.statistics(name))
+
+    @app.get("/v2/models/stats", response_model=AllStatistics, tags=["models"])  # before a model could be called so
+    async def all_statistics(request: Request) -> dict[str, Any]:
+        """Counts and times of all models."""
+        tenant = tenant_of(request.scope)
+        return {"model_stats": [statistics_of(name) for name in sorted(service.catalog.models) if may_use(tenant, name)]}
+
+    @app.get(_MODEL, response_model=ModelMetadata, tags=["models"])
+    @app.get(_VERSION, response_model=ModelMetadata, tags=["models"])
+    async def metadata(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
+        """Inputs and outputs of a model. Shapes are those of one item."""
+        return find(request, name, version).metadata()
+
+    @app.get(f"{_MODEL}/ready", response_model=ModelReady, tags=["health"])
+    @app.get(f"{_VERSION}/ready", response_model=ModelReady, tags=["health"])
+    async def ready(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
+        """Whether every program that the model may call has a replica; 503 until then."""
+        require_ready(service.orchestrator.status, find(request, name, version))
+        return {"name": name, "ready": True}
+
+    @app.get(f"{_MODEL}/config", tags=["models"])
+    @app.get(f"{_VERSION}/config", tags=["models"])
+    async def config(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
+        """The model's configuration, as Triton's `ModelConfig` in JSON."""
+        return model_config(find(request, name, version))
+
+    @app.get(f"{_MODEL}/stats", response_model=AllStatistics, tags=["models"])
+    @app.get(f"{_VERSION}/stats", response_model=AllStatistics, tags=["models"])
+    async def statistics(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
+        """Counts and times of a model: a program's calls, a workflow's requests."""
+        return {"model_stats": [statistics_of(find(request, name, version).name)]}

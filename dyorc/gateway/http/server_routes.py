@@ -1,0 +1,42 @@
+"""Routes about the server as a whole: what it is, whether it is there, what is going on."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+
+from dyorc.gateway.http.control_models import Live, ModelNames, Ready, ServerMetadata
+from dyorc.gateway.http.front import tenant_of
+from dyorc.gateway.readiness import may_use, require_ready
+from dyorc.gateway.server_metadata import server_metadata
+from dyorc.gateway.service import InferenceService
+
+
+def add_server_routes(app: FastAPI, service: InferenceService) -> None:
+    """Adds ``/v2``, ``/v2/health/(live|ready)``, ``/v2/models`` and ``/status``."""
+
+    @app.get("/v2", response_model=ServerMetadata, tags=["server"])
+    async def metadata() -> dict[str, Any]:
+        """Name, version and the protocol extensions that the server speaks."""
+        return server_metadata(service.clients)
+
+    @app.get("/v2/health/live", response_model=Live, tags=["health"])
+    async def live() -> dict[str, bool]:
+        """Whether the server answers at all."""
+        return {"live": True}
+
+    @app.get("/v2/health/ready", response_model=Ready, tags=["health"])
+    async def ready() -> dict[str, bool]:
+        """Whether every program has a replica; 503 until then."""
+        require_ready(service.orchestrator.status)
+        return {"ready": True}
+
+    @app.get("/v2/models", response_model=ModelNames, tags=["models"])
+    async def models(request: Request) -> dict[str, list[str]]:
+        """Names of all models. Not part of the protocol."""
+        tenant = tenant_of(request.scope)
+        return {"models": sorted(name for name in service.catalog.models if may_use(tenant, name))}
+
+    @app.get("/status", tags=["server"])
+    async def status() -> dict[str, Any]:
+        """What is going on: replicas, queues and costs of each program, and how guessing goes. Not part of the protocol."""
+        return service.orchestrator.report()

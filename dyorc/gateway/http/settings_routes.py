@@ -1,0 +1,55 @@
+"""Routes of the trace and logging extensions: they show what is set. Clients cannot change it, for others use the server too."""
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+
+from dyorc.gateway.http.control_models import LogSettings, TraceSettings
+from dyorc.gateway.http.front import tenant_of
+from dyorc.gateway.http.json_bodies import read_json
+from dyorc.gateway.http.openapi import json_body
+from dyorc.gateway.server_settings import LOG_SETTINGS, TRACE_SETTINGS, refuse_changes
+from dyorc.gateway.service import InferenceService
+
+_decoder = msgspec.json.Decoder(dict[str, Any])
+_BODY = json_body({"type": "object"})
+
+
+def add_settings_routes(app: FastAPI, service: InferenceService) -> None:
+    """Adds ``/v2[/models/{name}]/trace/setting`` and ``/v2/logging``."""
+
+    @app.get("/v2/trace/setting", response_model=TraceSettings, tags=["settings"])
+    @app.get("/v2/models/{name}/trace/setting", response_model=TraceSettings, tags=["settings"])
+    @app.get("/v2/models/{name}/versions/{version}/trace/setting", response_model=TraceSettings, tags=["settings"])
+    async def trace(request: Request, name: str | None = None, version: str | None = None) -> dict[str, Any]:
+        """How requests are traced."""
+        if name is not None:
+            service.model(tenant_of(request.scope), name, version)
+        return TRACE_SETTINGS
+
+    @app.post("/v2/trace/setting", response_model=TraceSettings, openapi_extra=_BODY, tags=["settings"])
+    @app.post("/v2/models/{name}/trace/setting", response_model=TraceSettings, openapi_extra=_BODY, tags=["settings"])
+    @app.post(
+        "/v2/models/{name}/versions/{version}/trace/setting",
+        response_model=TraceSettings,
+        openapi_extra=_BODY,
+        tags=["settings"],
+    )
+    async def set_trace(request: Request, name: str | None = None, version: str | None = None) -> dict[str, Any]:
+        """Changes nothing: 501 if other settings are asked for than there are."""
+        if name is not None:
+            service.model(tenant_of(request.scope), name, version)
+        refuse_changes(await read_json(request, _decoder), TRACE_SETTINGS)
+        return TRACE_SETTINGS
+
+    @app.get("/v2/logging", response_model=LogSettings, tags=["settings"])
+    async def logging() -> dict[str, Any]:
+        """What is logged."""
+        return LOG_SETTINGS
+
+    @app.post("/v2/logging", response_model=LogSettings, openapi_extra=_BODY, tags=["settings"])
+    async def set_logging(request: Request) -> dict[str, Any]:
+        """Changes nothing: 501 if other settings are asked for than there are."""
+        refuse_changes(await read_json(request, _decoder), LOG_SETTINGS)
+        return LOG_SETTINGS

@@ -1,0 +1,124 @@
+"""Answers in parts, as they become ready: server-sent events, or frames.
+
+A part is asked for when the one before it has been written, so a client that reads slowly slows its workflow down, and one that
+goes away stops it.
+"""
+
+import asyncio
+import struct
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Protocol, TypeAlias, TypeVar
+
+import structlog
+from starlette.types import Send
+
+from dyorc.errors import DyOrcError, ExecutionError
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.http.answers import write_body
+from dyorc.gateway.http.disconnects import CancelledWithClient
+from dyorc.gateway.http.errors import Header, error_body, status_of
+from dyorc.gateway.http.heads import STREAM_TYPE
+
+_log = structlog.get_logger("dyorc.gateway")
+
+T = TypeVar("T")
+Buffers: TypeAlias = list[bytes | memoryview]
+
+EVENTS: Header = (b"content-type", b"text/event-stream; charset=utf-8")
+FRAMES: Header = (b"content-type", STREAM_TYPE)
+_UNBUFFERED: list[Header] = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]  # proxies pass each part on at once
+
+
+class Wrap(Protocol):
+    """Makes a part of a stream of an answer, in parts itself, whose JSON is `json_bytes` long if tensors follow it."""
+
+    def __call__(self, parts: Sequence[bytes | memoryview], json_bytes: int | None = None) -> Buffers: ...
+
+
+def as_event(parts: Sequence[bytes | memoryview], json_bytes: int | None = None) -> Buffers:
+    """A part of a stream whose parts are JSON alone, as a server-sent event. JSON as we write it has no line breaks."""
+    return [b"data: ", *parts, b"\n\n"]
+
+
+def as_frame(parts: Sequence[bytes | memoryview], json_bytes: int | None = None) -> Buffers:
+    """A part as a frame: the lengths of its JSON and of the raw tensors behind it (u32, little-endian), then both."""
+    num_bytes = sum(len(part) for part in parts)
+    json_bytes = num_bytes if json_bytes is None else json_bytes
+    return [struct.pack("<II", json_bytes, num_bytes - json_bytes), *parts]
+
+
+class StreamWriter:
+    """Writes one stream.
+
+    Args:
+        wrap: `as_event` or `as_frame`; errors go through it too.
+        name: The model's, for logs.
+
+    Attributes:
+        is_started: Whether the client has got the status of its answer; errors are parts from then on.
+    """
+
+    def __init__(self, send: Send, wrap: Wrap, name: str) -> None:
+        self._send = send
+        self._wrap = wrap
+        self._name = name
+        self.is_started = False
+
+    async def run(self, parts: AsyncGenerator[list[Buffers]]) -> None:
+        """Writes all parts; those that are ready at once in one message. Closes `parts`, however it ends.
+
+        Raises:
+            Exception: What fails before the first part; what fails later is written as the last part.
+        """
+        async with aclosing(parts):
+            ready = await anext(parts, None)
+            await self._start()
+            try:
+                while ready is not None:
+                    await self._write([buffer for part in ready for buffer in part])
+                    ready = await anext(parts, None)
+            except Exception as error:
+                self._report(error)
+                await self._write(self._wrap([error_body(error)]))
+            await self._send({"type": "http.response.body", "body": b""})
+
+    async def _start(self) -> None:
+        headers = [EVENTS if self._wrap is as_event else FRAMES, *_UNBUFFERED]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        self.is_started = True
+
+    async def _write(self, buffers: Buffers) -> None:
+        await write_body(self._send, b"".join(buffers), more_body=True)
+
+    def _report(self, error: Exception) -> None:
+        if not isinstance(error, DyOrcError):
+            _log.error("stream_crashed", model=self._name, exc_info=error)
+        elif status_of(error) >= 500:
+            _log.warning("stream_failed", model=self._name, error=str(error))
+
+
+def attach_current_task(wait: CancelledWithClient) -> None:
+    """When the client goes away, the task that runs this ends, wherever it waits: for a part, or for the client to read."""
+    task = asyncio.current_task()
+    assert task is not None
+    wait.attach(task)
+
+
+async def only_part(parts: AsyncGenerator[list[T]], model: Model) -> T:
+    """The part of a stream that has exactly one.
+
+    Raises:
+        ExecutionError: If it has another number of parts; the rest is not computed.
+    """
+    found: list[T] = []
+    async with aclosing(parts):
+        async for ready in parts:
+            found += ready
+            if len(found) > 1:
+                break
+    if len(found) != 1:
+        raise ExecutionError(
+            f"generate expects exactly 1 part, model {model.name!r} gave {'none' if not found else 'more'}; use generate_stream"
+        )
+    return found[0]

@@ -1,0 +1,74 @@
+"""A model's configuration in the terms of Triton's `ModelConfig`, for clients that ask before they send.
+
+Source: triton-inference-server/common, protobuf/model_config.proto. The spelling is that of protobuf's JSON with the fields'
+original names, so the same values serve HTTP and, through `json_format.ParseDict`, gRPC.
+"""
+
+from typing import Any
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.spec import TensorSpec
+from dyorc.gateway.catalog import Model
+from dyorc.tensor import DType
+
+_HIGHEST_PRIORITY_LEVEL = 2**31 - 1
+"""As many levels as requests may name; 1 goes first, and who names none comes last."""
+
+
+def model_config(model: Model) -> dict[str, Any]:
+    """The configuration of a program, or of a workflow as an ensemble of the programs that it may call.
+
+    `max_batch_size` is 0, which means that shapes have no batch dimension: a request is one item, and the server puts requests
+    into batches by itself. How large those may become is one of the `parameters`.
+    """
+    signature = model.signature
+    return {
+        "name": model.name,
+        "platform": model.platform,
+        "backend": "dyorc",
+        "version_policy": {"specific": {"versions": [1]}},
+        "max_batch_size": 0,
+        "input": [_tensor(spec) for spec in signature.inputs],
+        "output": [_tensor(spec) for spec in signature.outputs.tensors],
+        "model_transaction_policy": {"decoupled": model.is_streaming},
+        **(_ensemble(model) if model.program is None else _program(model.program)),
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    # A dimension list that stands for any number of dimensions has no form here; it becomes one of any size.
+    data_type = "TYPE_STRING" if spec.dtype is DType.BYTES else f"TYPE_{spec.dtype.value}"
+    return {"name": spec.name, "data_type": data_type, "dims": spec.wire_shape}
+
+
+def _ensemble(model: Model) -> dict[str, Any]:
+    # Which tensor goes where is for the workflow's code to decide, at run time; so the maps are empty.
+    steps = [{"model_name": one.name, "model_version": -1, "input_map": {}, "output_map": {}} for one in model.programs]
+    return {
+        "ensemble_scheduling": {"step": steps},
+        "parameters": _parameters({spec.name: spec.type.__name__ for spec in model.signature.statics}),
+    }
+
+
+def _program(program: Program) -> dict[str, Any]:
+    options = program.options
+    values = {spec.name: spec.type.__name__ for spec in program.signature.statics}
+    limits = {"dyorc_max_batch_size": str(options.max_batch_size), "dyorc_execution_timeout_s": str(options.execution_timeout_s)}
+    return {
+        "instance_group": [{"name": program.name, "count": options.num_replicas, "kind": _kind(program)}],
+        "dynamic_batching": {
+            "max_queue_delay_microseconds": 0,
+            "priority_levels": _HIGHEST_PRIORITY_LEVEL,
+            "default_priority_level": _HIGHEST_PRIORITY_LEVEL,
+            "default_queue_policy": {"allow_timeout_override": True, "max_queue_size": options.max_queued_calls},
+        },
+        "parameters": _parameters(values | limits),
+    }
+
+
+def _kind(program: Program) -> str:
+    return "KIND_GPU" if program.options.ray_actor_options.get("num_gpus") else "KIND_CPU"
+
+
+def _parameters(values: dict[str, str]) -> dict[str, Any]:
+    return {name: {"string_value": value} for name, value in values.items()}

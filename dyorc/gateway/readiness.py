@@ -1,0 +1,51 @@
+"""Whether models can be served now."""
+
+from typing import Any
+
+from dyorc.errors import NotReadyError
+from dyorc.gateway.catalog import Catalog, Model
+from dyorc.gateway.tenants import Tenant
+from dyorc.orchestrator.status import ProgramState, ProgramStatus, StatusBoard
+
+
+def require_ready(status: StatusBoard, model: Model | None = None) -> None:
+    """Does nothing if every program that a model may call has a replica; without a model, every program there is.
+
+    Raises:
+        NotReadyError: If not; says which, and what it is doing.
+    """
+    if waiting := [one for one in _programs_of(status, model) if one.state is not ProgramState.READY]:
+        raise NotReadyError("not ready: " + "; ".join(_describe(one) for one in waiting))
+
+
+def is_ready(status: StatusBoard, model: Model) -> bool:
+    """Whether every program that a model may call has a replica."""
+    return all(one.state is ProgramState.READY for one in _programs_of(status, model))
+
+
+def repository_index(catalog: Catalog, status: StatusBoard, tenant: Tenant, *, only_ready: bool) -> list[dict[str, Any]]:
+    """The models that a tenant may use, as the protocol's repository index: name, version, state, reason."""
+    entries = [_entry_of(status, model) for name, model in sorted(catalog.models.items()) if may_use(tenant, name)]
+    return [entry for entry in entries if entry["state"] == "READY" or not only_ready]
+
+
+def may_use(tenant: Tenant, model_name: str) -> bool:
+    """Whether a model is one of a tenant's."""
+    return tenant.models is None or model_name in tenant.models
+
+
+def _entry_of(status: StatusBoard, model: Model) -> dict[str, Any]:
+    waiting = [one for one in _programs_of(status, model) if one.state is not ProgramState.READY]
+    is_failing = any(one.state is ProgramState.FAILING for one in waiting)
+    state = "READY" if not waiting else "UNAVAILABLE" if is_failing else "LOADING"
+    return {"name": model.name, "version": "1", "state": state, "reason": "; ".join(_describe(one) for one in waiting)}
+
+
+def _programs_of(status: StatusBoard, model: Model | None) -> list[ProgramStatus]:
+    if model is None:
+        return list(status.programs.values())
+    return [status.programs[program.name] for program in model.programs]
+
+
+def _describe(program: ProgramStatus) -> str:
+    return f"program {program.name!r} is {program.state.value}{': ' + program.error if program.error else ''}"

@@ -1,0 +1,22 @@
+"""What the server says of itself, in any protocol."""
+
+from importlib.metadata import version as package_version
+from typing import Any
+
+from dyorc.gateway.client_memory import ClientMemory
+
+_EXTENSIONS = (
+    "binary_tensor_data",
+    "generate",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+)
+
+
+def server_metadata(clients: ClientMemory) -> dict[str, Any]:
+    """Name, version, and the protocol extensions that it speaks. Clients ask for statistics only if it lists them."""
+    extensions = [*_EXTENSIONS, *(["system_shared_memory"] if clients.is_allowed else [])]
+    return {"name": "dyorc", "version": package_version("dyorc"), "extensions": extensions}

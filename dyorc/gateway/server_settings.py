@@ -1,0 +1,39 @@
+"""Settings of the trace and logging extensions: shown to clients, who cannot change them, for others use the server too."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dyorc.errors import UnsupportedError
+
+TRACE_SETTINGS: dict[str, Any] = {
+    "trace_level": ["OFF"],
+    "trace_rate": "1000",
+    "trace_count": "-1",
+    "log_frequency": "0",
+    "trace_file": "",
+    "trace_mode": "triton",
+}
+"""Nothing is traced in the way that this extension means."""
+
+LOG_SETTINGS: dict[str, Any] = {
+    "log_file": "",
+    "log_info": True,
+    "log_warning": True,
+    "log_error": True,
+    "log_verbose_level": 0,
+    "log_format": "default",
+}
+
+
+def refuse_changes(asked: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Does nothing if settings are asked for as they are; null stands for what is set anyway.
+
+    Raises:
+        UnsupportedError: If not; names one.
+    """
+    for name, value in asked.items():
+        if value is not None and (name not in settings or value != settings[name]):
+            shown = settings.get(name, "not there")
+            raise UnsupportedError(
+                f"setting {name!r} cannot be changed by clients; it is {shown!r}, {str(value)[:40]!r} was asked for"
+            )

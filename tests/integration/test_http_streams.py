@@ -1,0 +1,258 @@
+"""Answers in parts over HTTP: in order, at once, no faster than they are read, and no longer than they are wanted."""
+
+import asyncio
+import contextlib
+import json
+import struct
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dyorc.errors import InvalidInputError, ProgramError
+from tests import oip
+from tests.deadlines import wait_until_async
+from tests.integration.scripted import Script, ScriptedService, part, scripts
+from tests.integration.stack import Stack, running
+from tests.workflows import arithmetic, scripted, tensors
+
+FRAMES = {"Accept": "application/vnd.dyorc.stream"}
+COUNT = {"inputs": [{"name": "num", "shape": [], "datatype": "INT64", "data": [3]}]}
+
+
+@pytest.fixture(scope="module")
+async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
+    """One server for this module."""
+    targets = [scripted.count, scripted.fill, arithmetic.sums, tensors.echo]
+    async with running(targets, service_type=ScriptedService) as found:
+        yield found
+
+
+@pytest.fixture
+def script() -> Script:
+    """What the next request of a streaming model gives."""
+    scripts.append(Script())
+    return scripts[-1]
+
+
+def events_of(text: str) -> list[dict[str, Any]]:
+    """The data of server-sent events."""
+    *events, rest = text.split("\n\n")
+    assert rest == ""
+    assert all(event.startswith("data: ") and "\n" not in event for event in events), text
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def frames_of(body: bytes) -> list[tuple[dict[str, Any], bytes]]:
+    """Each frame's JSON, and what follows it."""
+    found: list[tuple[dict[str, Any], bytes]] = []
+    at = 0
+    while at < len(body):
+        json_bytes, rest_bytes = struct.unpack_from("<II", body, at)
+        at += 8 + json_bytes + rest_bytes
+        found.append((json.loads(body[at - json_bytes - rest_bytes : at - rest_bytes]), body[at - rest_bytes : at]))
+    assert at == len(body)
+    return found
+
+
+class Connection:
+    """A client that reads when it is told to."""
+
+    @classmethod
+    async def post(cls, stack: Stack, path: str, body: Any) -> "Connection":
+        """Sends a request."""
+        self = cls()
+        url = stack.client.base_url
+        self.reader, self.writer = await asyncio.open_connection(url.host, url.port)
+        content = json.dumps(body).encode()
+        self.writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
+        return self
+
+    async def head(self) -> str:
+        """The status line and the headers."""
+        return (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 30)).decode().lower()
+
+    async def chunk(self) -> bytes:
+        """The next chunk; empty at the end."""
+        size = int(await asyncio.wait_for(self.reader.readline(), 30), 16)
+        return (await asyncio.wait_for(self.reader.readexactly(size + 2), 30))[:-2]
+
+    async def close(self) -> None:
+        """Goes away."""
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+async def test_a_model_that_does_not_stream_has_one_part(stack: Stack) -> None:
+    body = oip.json_body({"x": np.ones(5, np.float32)}, id="7")
+    response = await stack.client.post("/v2/models/sums/infer_stream", content=body.content)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    (event,) = events_of(response.text)
+    assert (event["id"], event["model_name"], event["model_version"]) == ("7", "sums", "1")
+    assert [(one["name"], one["data"]) for one in event["outputs"]] == [("total", [5.0]), ("num_calls", [1])]
+
+
+async def test_events_carry_json_whatever_was_asked_for(stack: Stack) -> None:
+    body = oip.binary_body({"x": np.ones(5, np.float32)}, parameters={"binary_data_output": True})
+    response = await stack.client.post("/v2/models/sums/infer_stream", content=body.content, headers=body.headers)
+    assert events_of(response.text)[0]["outputs"][0]["data"] == [5.0]
+
+
+async def test_frames_carry_what_json_cannot(stack: Stack) -> None:
+    texts = np.empty(1, dtype=object)
+    texts[0] = b"\xff\x00"
+    inputs = {
+        "flags": np.array([True]), "halves": np.array([3], np.float16), "brains": np.array([2], ml_dtypes.bfloat16),
+        "texts": texts, "image": np.zeros((1, 2), np.uint8),
+    }  # fmt: skip
+    body = oip.binary_body(inputs)
+    response = await stack.client.post("/v2/models/echo/infer_stream", content=body.content, headers={**body.headers, **FRAMES})
+    assert response.headers["content-type"] == "application/vnd.dyorc.stream"
+    ((head, rest),) = frames_of(response.content)
+    sizes = [output["parameters"]["binary_data_size"] for output in head["outputs"]]
+    assert sizes == [1, 2, 2, 6, 2]
+    assert rest == b"\x00" + np.float16(1.5).tobytes() + ml_dtypes.bfloat16(4).tobytes() + b"\x02\0\0\0\x00\xff" + b"\0\0"
+    refused = await stack.client.post("/v2/models/echo/infer_stream", content=body.content, headers=body.headers)
+    assert refused.status_code == 400
+    assert "JSON cannot carry" in oip.error_text(refused)
+
+
+async def test_parts_come_when_they_are_ready(stack: Stack, script: Script) -> None:
+    client = await Connection.post(stack, "/v2/models/count/infer_stream", COUNT)
+    script.put(part("one", 1))
+    assert "http/1.1 200" in await client.head()
+    (event,) = events_of((await client.chunk()).decode())
+    assert [output["data"] for output in event["outputs"]] == [["one"], [1]]
+    script.put(part("two", 2), part("three", 3))
+    events = events_of((await client.chunk()).decode())
+    assert [event["outputs"][1]["data"] for event in events] == [[2], [3]], "in one chunk what was ready at once"
+    script.end()
+    assert await client.chunk() == b""
+    await client.close()
+
+
+async def test_a_stream_may_be_empty(stack: Stack, script: Script) -> None:
+    script.end()
+    response = await stack.client.post("/v2/models/count/infer_stream", json=COUNT)
+    assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize(("error", "status"), [(ProgramError("p", "ValueError", "no"), 500), (InvalidInputError("no"), 400)])
+@pytest.mark.parametrize("path", ["infer_stream", "generate_stream"])
+async def test_before_the_first_part_an_error_is_an_ordinary_one(
+    stack: Stack, script: Script, path: str, error: Exception, status: int
+) -> None:
+    script.fail(error)
+    body = COUNT if path == "infer_stream" else {"num": 3}
+    response = await stack.client.post(f"/v2/models/count/{path}", json=body)
+    assert response.status_code == status
+    assert "no" in oip.error_text(response)
+
+
+@pytest.mark.parametrize("error", [ProgramError("p", "ValueError", "no"), ZeroDivisionError("secret")])
+async def test_after_the_first_part_an_error_is_the_last_part(stack: Stack, script: Script, error: Exception) -> None:
+    expected = {"error": "program 'p' failed: ValueError: no", "code": "program", "retryable": False}
+    if isinstance(error, ZeroDivisionError):
+        expected = {"error": "internal error", "code": "internal", "retryable": False}
+    script.put(part("one", 1))
+    script.fail(error)
+    response = await stack.client.post("/v2/models/count/infer_stream", json=COUNT)
+    assert response.status_code == 200
+    first, last = events_of(response.text)
+    assert first["model_name"] == "count"
+    assert last == expected
+    scripts.append(again := Script())
+    again.put(part("one", 1))
+    again.fail(error)
+    response = await stack.client.post("/v2/models/count/infer_stream", json=COUNT, headers=FRAMES)
+    assert [head for head, _ in frames_of(response.content)][1:] == [expected]
+
+
+async def test_a_slow_client_slows_the_workflow_down(stack: Stack, script: Script) -> None:
+    large = [np.zeros(1_000_000, np.float32)]
+    for _ in range(200):
+        script.put(large)
+    client = await Connection.post(stack, "/v2/models/fill/infer_stream", COUNT)
+    await client.head()
+    await wait_until_async(lambda: script.num_asked >= 2, "the second part is asked for")
+    await wait_until_async(_steady(script), "no more is asked for")
+    assert script.num_asked < 20, "some parts are in the sockets' buffers, the others wait"
+    seen = script.num_asked
+    for _ in range(1_000):
+        if script.num_asked > seen:
+            break
+        assert await client.chunk()
+    assert script.num_asked > seen, "more is asked for once it was read"
+    assert not script.closed.is_set()
+    await client.close()
+    await asyncio.wait_for(script.closed.wait(), 10)
+
+
+def _steady(script: Script, num_looks: int = 30) -> Callable[[], bool]:
+    """Whether nothing was asked for between so many looks in a row."""
+    seen = [-1]
+
+    def is_steady() -> bool:
+        seen.append(script.num_asked)
+        return len(seen) > num_looks and len(set(seen[-num_looks:])) == 1
+
+    return is_steady
+
+
+@pytest.mark.parametrize("path", ["infer_stream", "generate_stream", "generate"])
+@pytest.mark.parametrize("num_parts", [0, 1])
+async def test_a_client_that_goes_away_ends_the_workflow(stack: Stack, script: Script, path: str, num_parts: int) -> None:
+    client = await Connection.post(stack, f"/v2/models/count/{path}", COUNT if path == "infer_stream" else {"num": 3})
+    if num_parts:
+        script.put(part("one", 1))
+        if path != "generate":
+            await client.head()
+    await wait_until_async(lambda: script.num_asked > num_parts, "it waits for a part")
+    await client.close()
+    await asyncio.wait_for(script.closed.wait(), 10)
+
+
+async def test_generate_takes_fields_by_the_names_of_inputs(stack: Stack, script: Script) -> None:
+    script.put(part("hello", 7))
+    script.end()
+    response = await stack.client.post("/v2/models/count/generate", json={"num": 3, "id": "a"})
+    assert response.json() == {"text": "hello", "index": 7, "model_name": "count", "model_version": "1", "id": "a"}
+    assert script.request is not None
+    assert script.request.arrays[0].tolist() == 3
+
+
+@pytest.mark.parametrize("num_parts", [0, 2, 3])
+async def test_generate_wants_exactly_one_part(stack: Stack, script: Script, num_parts: int) -> None:
+    for at in range(num_parts):
+        script.put(part("x", at))
+    if num_parts < 3:
+        script.end()
+    response = await stack.client.post("/v2/models/count/generate", json={"num": 3})
+    assert response.status_code == 500
+    assert "exactly 1 part" in oip.error_text(response)
+    await asyncio.wait_for(script.closed.wait(), 10)
+    assert script.num_asked <= 2, "the rest is not computed"
+
+
+async def test_generate_stream_sends_an_event_for_each_part(stack: Stack, script: Script) -> None:
+    script.put(part("one", 1), part("two", 2))
+    script.put(part("three", 3))
+    script.end()
+    response = await stack.client.post("/v2/models/count/generate_stream", json={"parameters": {"num": 3}})
+    assert [(event["text"], event["index"]) for event in events_of(response.text)] == [("one", 1), ("two", 2), ("three", 3)]
+
+
+async def test_infer_of_a_streaming_model_says_what_to_use(stack: Stack) -> None:
+    response = await stack.client.post("/v2/models/count/infer", json=COUNT)
+    assert response.status_code == 501
+    assert "infer_stream" in oip.error_text(response)
+
+
+async def test_the_request_timeout_reaches_the_service(stack: Stack, script: Script) -> None:
+    script.end()
+    await stack.client.post("/v2/models/count/infer_stream", json=COUNT, headers={"Request-Timeout": "2.5"})
+    assert script.terms["timeout_s"] == 2.5

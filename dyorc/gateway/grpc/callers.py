@@ -1,0 +1,31 @@
+# pyright: basic
+# grpcio ships no types.
+"""Who calls: tenants by the metadata of their calls."""
+
+from typing import Any
+
+from dyorc.gateway.access import Access
+from dyorc.gateway.tenants import Tenant
+
+
+def tenant_of(access: Access, context: Any) -> Tenant:
+    """Whose call it is.
+
+    Raises:
+        AuthenticationError: If nobody's.
+    """
+    if access.is_open:  # reading metadata costs more than the rest of this
+        return access.tenant_of(None)
+    return access.tenant_of(_key_of(context.invocation_metadata() or ()))
+
+
+def _key_of(metadata: Any) -> str | None:
+    key = None
+    for name, value in metadata:
+        if not isinstance(value, str):
+            continue
+        if name == "authorization" and value[:7].lower() == "bearer ":
+            return value[7:].strip()
+        if name == "x-api-key":
+            key = value
+    return key

@@ -1,0 +1,81 @@
+# pyright: basic, reportAttributeAccessIssue=false
+# Generated messages have no types.
+"""Inputs as lists of numbers (`InferTensorContents`), for clients without raw bytes; and the protocol's parameters."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dyorc.arrays import Array, numpy_dtype
+from dyorc.errors import InvalidInputError
+from dyorc.gateway.inputs import NO_JSON_FORM, Head, reshape
+from dyorc.tensor import DType
+
+_FIELDS = {
+    DType.BOOL: "bool_contents",
+    DType.INT8: "int_contents", DType.INT16: "int_contents", DType.INT32: "int_contents", DType.INT64: "int64_contents",
+    DType.UINT8: "uint_contents", DType.UINT16: "uint_contents", DType.UINT32: "uint_contents", DType.UINT64: "uint64_contents",
+    DType.FP32: "fp32_contents", DType.FP64: "fp64_contents",
+    DType.BYTES: "bytes_contents",
+}  # fmt: skip
+
+_NARROW = {
+    DType.INT8: np.dtype(np.int32), DType.INT16: np.dtype(np.int32),
+    DType.UINT8: np.dtype(np.uint32), DType.UINT16: np.dtype(np.uint32),
+}  # fmt: skip
+"""Types whose field holds more than they do."""
+
+_MAX_PARAMETERS = 1000
+
+
+def from_contents(head: Head, contents: Any) -> Array:
+    """An input's array from its `contents`.
+
+    Raises:
+        InvalidInputError: If it has none that fit its type and shape.
+    """
+    if head.dtype in NO_JSON_FORM:
+        raise InvalidInputError(f"input {head.name!r} is {head.dtype}, which 'contents' cannot carry; send raw_input_contents")
+    field = _FIELDS[head.dtype]
+    if others := [descriptor.name for descriptor, _ in contents.ListFields() if descriptor.name != field]:
+        raise InvalidInputError(f"input {head.name!r} has {others[0]}, {head.dtype} belongs into {field}")
+    items = getattr(contents, field)
+    num_expected = math.prod(head.shape)
+    if len(items) != num_expected:
+        raise InvalidInputError(
+            f"input {head.name!r} has {len(items)} elements in {field}, shape {list(head.shape)} has {num_expected}"
+        )
+    if head.dtype is DType.BYTES:
+        array = np.empty(len(items), dtype=object)
+        array[:] = list(items)
+        return reshape(head, array)
+    return reshape(head, _numbers(head, items))
+
+
+def _numbers(head: Head, items: Any) -> Array:
+    target = numpy_dtype(head.dtype)
+    found = np.fromiter(items, _NARROW.get(head.dtype, target), len(items))
+    if found.dtype == target or not found.size:
+        return found.astype(target, copy=False)
+    limits = np.iinfo(target)
+    if found.min() < limits.min or found.max() > limits.max:
+        raise InvalidInputError(f"input {head.name!r} holds a number outside of {head.dtype}: {found.min()} to {found.max()}")
+    return found.astype(target)
+
+
+def values_of(parameters: Any) -> dict[str, Any]:
+    """Parameters as plain values, by name.
+
+    Raises:
+        InvalidInputError: If there are too many, or one has no value.
+    """
+    if len(parameters) > _MAX_PARAMETERS:
+        raise InvalidInputError(f"there are {len(parameters)} parameters, expected at most {_MAX_PARAMETERS}")
+    values: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if kind is None:
+            raise InvalidInputError(f"parameter {name!r} has no value")
+        values[name] = getattr(parameter, kind)
+    return values

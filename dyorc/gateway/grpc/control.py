@@ -1,0 +1,106 @@
+# pyright: basic, reportAttributeAccessIssue=false
+# Generated messages have no types.
+"""The calls about the server and its models: readiness, metadata, configuration, statistics, repository, settings.
+
+They answer at once, and so are plain functions of a message and a tenant. What HTTP says in JSON, they say in protobuf.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from google.protobuf.json_format import ParseDict
+
+from dyorc.errors import UnknownModelError, UnsupportedError
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.grpc import inference_pb2 as pb
+from dyorc.gateway.model_config import model_config
+from dyorc.gateway.model_statistics import model_statistics
+from dyorc.gateway.readiness import is_ready, may_use, repository_index
+from dyorc.gateway.server_metadata import server_metadata
+from dyorc.gateway.server_settings import LOG_SETTINGS, TRACE_SETTINGS, refuse_changes
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tenants import Tenant
+
+
+class Control:
+    """Answers these calls.
+
+    Args:
+        service: What they are about.
+    """
+
+    def __init__(self, service: InferenceService) -> None:
+        self._service = service
+        self._status = service.orchestrator.status
+
+    def server_live(self, request: Any, tenant: Tenant) -> Any:
+        return pb.ServerLiveResponse(live=True)
+
+    def server_ready(self, request: Any, tenant: Tenant) -> Any:
+        return pb.ServerReadyResponse(ready=self._status.is_ready)
+
+    def model_ready(self, request: Any, tenant: Tenant) -> Any:
+        """Whether a model is ready. One that is not known is not, as with Triton."""
+        try:
+            model = self._service.catalog.model(request.name, request.version or None)
+        except UnknownModelError:
+            return pb.ModelReadyResponse(ready=False)
+        return pb.ModelReadyResponse(ready=is_ready(self._status, model))
+
+    def server_metadata(self, request: Any, tenant: Tenant) -> Any:
+        return ParseDict(server_metadata(self._service.clients), pb.ServerMetadataResponse())
+
+    def model_metadata(self, request: Any, tenant: Tenant) -> Any:
+        return ParseDict(self._model(request, tenant).metadata(), pb.ModelMetadataResponse())
+
+    def model_config(self, request: Any, tenant: Tenant) -> Any:
+        return ParseDict({"config": model_config(self._model(request, tenant))}, pb.ModelConfigResponse())
+
+    def model_statistics(self, request: Any, tenant: Tenant) -> Any:
+        """One model's, or those of all that the tenant may use."""
+        models = [self._model(request, tenant)] if request.name else self._models(tenant)
+        statistics = self._service.orchestrator.statistics
+        found = [model_statistics(model.name, statistics(model.name)) for model in models]
+        return ParseDict({"model_stats": found}, pb.ModelStatisticsResponse())
+
+    def repository_index(self, request: Any, tenant: Tenant) -> Any:
+        """The models that the tenant may use. A repository has no name here, so one that is named has none."""
+        if request.repository_name:
+            raise UnsupportedError(f"there is no repository {request.repository_name!r}; leave repository_name empty")
+        found = repository_index(self._service.catalog, self._status, tenant, only_ready=request.ready)
+        return ParseDict({"models": found}, pb.RepositoryIndexResponse())
+
+    def repository_model_load(self, request: Any, tenant: Tenant) -> Any:
+        raise UnsupportedError(f"cannot load {request.model_name!r}: what is served is said when the server starts")
+
+    def repository_model_unload(self, request: Any, tenant: Tenant) -> Any:
+        raise UnsupportedError(f"cannot unload {request.model_name!r}: what is served is said when the server starts")
+
+    def trace_setting(self, request: Any, tenant: Tenant) -> Any:
+        """The settings, of a model or of all. One that is set to what it is, or to nothing (which resets it), is no change."""
+        if request.model_name:
+            self._service.model(tenant, request.model_name)
+        asked = {name: list(setting.value) for name, setting in request.settings.items() if setting.value}
+        settings = {name: value if isinstance(value, list) else [value] for name, value in TRACE_SETTINGS.items()}
+        refuse_changes(asked, settings)
+        return ParseDict({"settings": {name: {"value": value} for name, value in settings.items()}}, pb.TraceSettingResponse())
+
+    def log_settings(self, request: Any, tenant: Tenant) -> Any:
+        """The settings. One that is set to what it is, is no change."""
+        asked = {name: _value_of(setting) for name, setting in request.settings.items()}
+        refuse_changes(asked, LOG_SETTINGS)
+        kinds = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+        settings = {name: {kinds[type(value)]: value} for name, value in LOG_SETTINGS.items()}
+        return ParseDict({"settings": settings}, pb.LogSettingsResponse())
+
+    def _model(self, request: Any, tenant: Tenant) -> Model:
+        return self._service.model(tenant, request.name, request.version or None)
+
+    def _models(self, tenant: Tenant) -> Iterable[Model]:
+        models = self._service.catalog.models
+        return [models[name] for name in sorted(models) if may_use(tenant, name)]
+
+
+def _value_of(setting: Any) -> Any:
+    kind = setting.WhichOneof("parameter_choice")
+    return None if kind is None else getattr(setting, kind)

@@ -1,0 +1,103 @@
+# pyright: basic, reportAttributeAccessIssue=false
+# Generated messages have no types.
+"""Outputs to `ModelInferResponse`: always raw bytes, one entry for each output, empty where they went to client memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from dyorc.arrays import Array, dtype_of
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.grpc.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
+from dyorc.gateway.grpc.wire import Buffer, streamed, with_raw
+from dyorc.gateway.outputs import put
+from dyorc.gateway.requests import InferRequest
+from dyorc.tensor import DType
+from dyorc.transport.codec import encode_bytes
+
+_COPY_LIMIT_BYTES = 64 * 1024
+"""Up to this size a copy costs less than a view."""
+
+_FINAL = "triton_final_response"
+
+
+def encode_response(
+    model: Model,
+    request: InferRequest,
+    arrays: Sequence[Array],
+    story: Sequence[Any] | None = None,
+    is_final: bool | None = None,
+) -> list[Buffer]:
+    """A response in parts, which may be views of `arrays`. Outputs for client memory are put there.
+
+    Args:
+        story: What became of the request, if it asked for that.
+        is_final: Whether the request's last response on a stream; None if not on a stream.
+
+    Raises:
+        InvalidInputError: If a client cut its memory short.
+        ClientMemoryError: If an output does not fit where it should go.
+    """
+    response = ModelInferResponse(model_name=model.name, model_version="1", id=request.request_id)
+    names = model.signature.outputs.names
+    outputs = response.outputs
+    raws: list[Buffer] = []
+    for at, _, span in request.outputs:
+        array = np.asarray(arrays[at], order="C")
+        dtype = dtype_of(array)
+        output = outputs.add(name=names[at], datatype=dtype, shape=array.shape)
+        if span is None:
+            raws.append(_raw(array, dtype))
+        else:
+            _set_all(output.parameters, put(array, dtype, span, names[at]))
+            raws.append(b"")
+    if is_final is not None:
+        response.parameters[_FINAL].bool_param = is_final
+    if story is not None:
+        response.parameters["explain"].string_param = orjson.dumps(story).decode()
+    return with_raw(response.SerializeToString(), raws)
+
+
+def _raw(array: Array, dtype: DType) -> Buffer:
+    if dtype is DType.BYTES:
+        return encode_bytes(array)
+    if array.nbytes <= _COPY_LIMIT_BYTES:
+        return array.tobytes()
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _set_all(parameters: Any, values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, str):
+            parameters[name].string_param = value
+        else:
+            parameters[name].int64_param = value
+
+
+def encode_part(
+    model: Model, request: InferRequest, arrays: Sequence[Array], story: Sequence[Any] | None, is_final: bool
+) -> bytes:
+    """A response on a stream. Its errors are those of `encode_response`."""
+    return b"".join(streamed(encode_response(model, request, arrays, story, is_final)))
+
+
+def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> bytes:
+    """What says on a stream that a request has no more responses."""
+    answer = ModelStreamInferResponse()
+    response = answer.infer_response
+    response.model_name, response.model_version, response.id = model.name, "1", request_id
+    response.parameters[_FINAL].bool_param = True
+    if story is not None:
+        response.parameters["explain"].string_param = orjson.dumps(story).decode()
+    return answer.SerializeToString()
+
+
+def streamed_error(text: str, model_name: str, model_version: str, request_id: str) -> bytes:
+    """What says on a stream that a request failed."""
+    answer = ModelStreamInferResponse(error_message=text)
+    response = answer.infer_response
+    response.model_name, response.model_version, response.id = model_name, model_version, request_id
+    response.parameters[_FINAL].bool_param = True
+    return answer.SerializeToString()

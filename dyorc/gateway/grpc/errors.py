@@ -1,0 +1,93 @@
+# pyright: basic
+# grpcio ships no types.
+"""Errors over gRPC: one map from the error tree to status codes, and what goes with them."""
+
+import asyncio
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+
+from dyorc.errors import (
+    AuthenticationError,
+    CapacityError,
+    ClientError,
+    ClientMemoryDisabledError,
+    ConflictError,
+    DeadlineError,
+    DyOrcError,
+    InternalError,
+    NotReadyError,
+    PermissionDeniedError,
+    ReplicaLostError,
+    RequestCancelledError,
+    UnknownJobError,
+    UnknownModelError,
+    UnknownRegionError,
+    UnsupportedError,
+)
+
+_log = structlog.get_logger("dyorc.gateway")
+
+_MAX_TEXT_BYTES = 2000
+"""Of an error: it travels in a header, where a byte may take three, and clients refuse headers of more than 8 KiB."""
+
+# The first class that fits counts, so a subclass stands before its parent.
+_STATUS: tuple[tuple[type[DyOrcError], grpc.StatusCode], ...] = (
+    (UnknownModelError, grpc.StatusCode.NOT_FOUND),
+    (UnknownRegionError, grpc.StatusCode.NOT_FOUND),
+    (UnknownJobError, grpc.StatusCode.NOT_FOUND),
+    (AuthenticationError, grpc.StatusCode.UNAUTHENTICATED),
+    (PermissionDeniedError, grpc.StatusCode.PERMISSION_DENIED),
+    (ConflictError, grpc.StatusCode.ALREADY_EXISTS),
+    (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
+    (ClientMemoryDisabledError, grpc.StatusCode.UNIMPLEMENTED),
+    (ClientError, grpc.StatusCode.INVALID_ARGUMENT),
+    (NotReadyError, grpc.StatusCode.UNAVAILABLE),
+    (CapacityError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (ReplicaLostError, grpc.StatusCode.UNAVAILABLE),
+    (DeadlineError, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (RequestCancelledError, grpc.StatusCode.CANCELLED),
+    (DyOrcError, grpc.StatusCode.INTERNAL),
+)
+
+
+def status_of(error: DyOrcError) -> grpc.StatusCode:
+    """The gRPC status of an error."""
+    return next(status for kind, status in _STATUS if isinstance(error, kind))
+
+
+def known(error: Exception, call: str) -> DyOrcError:
+    """The error as a client may see it; what is none of ours is logged and says no more than that."""
+    if not isinstance(error, DyOrcError):
+        _log.error("request_crashed", call=call, exc_info=error)
+        return InternalError("internal error")
+    if status_of(error) is grpc.StatusCode.INTERNAL:
+        _log.warning("request_failed", call=call, error=str(error))
+    return error
+
+
+def text_of(error: DyOrcError) -> str:
+    """Its text, short enough for a header."""
+    text = str(error).encode(errors="replace")
+    return text[:_MAX_TEXT_BYTES].decode(errors="ignore")
+
+
+def metadata_of(error: DyOrcError) -> tuple[tuple[str, str], ...]:
+    """The trailing metadata of an error: what it is, whether the request may be sent again, and when."""
+    found = (("dyorc-code", error.code), ("dyorc-retryable", "true" if error.retryable else "false"))
+    if error.retry_after_s is None:
+        return found
+    return (*found, ("grpc-retry-pushback-ms", str(max(1, round(error.retry_after_s * 1000)))))
+
+
+async def refuse(context: Any, error: Exception, call: str) -> NoReturn:
+    """Ends a call with an error.
+
+    Args:
+        context: The call's.
+        call: Its name, for the log.
+    """
+    seen = known(error, call)
+    await context.abort(status_of(seen), text_of(seen), metadata_of(seen))
+    raise asyncio.CancelledError  # `abort` has raised already

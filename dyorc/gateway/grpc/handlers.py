@@ -1,0 +1,94 @@
+# pyright: basic
+# grpcio ships no types.
+"""Which function answers which call. Messages come and go as bytes, so that garbage becomes an error of ours and not gRPC's."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from dyorc.errors import InvalidInputError
+from dyorc.gateway.grpc import inference_pb2 as pb
+from dyorc.gateway.grpc.callers import tenant_of
+from dyorc.gateway.grpc.client_memory_calls import ClientMemoryCalls
+from dyorc.gateway.grpc.control import Control
+from dyorc.gateway.grpc.errors import refuse
+from dyorc.gateway.grpc.health import HEALTH, REFLECTION, Health, Reflection
+from dyorc.gateway.grpc.inference import ModelInfer
+from dyorc.gateway.grpc.streams import ModelStreamInfer, OpenStreams
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tenants import ANONYMOUS, Tenant
+
+SERVICE = "inference.GRPCInferenceService"
+
+_OPEN_CALLS = frozenset({"ServerLive", "ServerReady", "ModelReady"})
+"""Those that need no key."""
+
+
+class Method(NamedTuple):
+    """What answers a call.
+
+    Attributes:
+        handle: Takes a message and the call's context and gives the answer; of a stream, reads and writes by the context.
+    """
+
+    handle: Callable[[Any, Any], Awaitable[Any]]
+    is_streaming: bool
+
+
+def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Method]:
+    """What answers each call, by its path: the protocol's, and gRPC's own."""
+    unary: dict[str, Any] = {name: _unary(service, name, answer) for name, answer in _answers(service).items()}
+    unary["ModelInfer"] = ModelInfer(service).__call__  # gRPC wants to see that it is a coroutine function
+    methods = {f"/{SERVICE}/{name}": Method(handle, is_streaming=False) for name, handle in unary.items()}
+    methods[f"/{SERVICE}/ModelStreamInfer"] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
+    health = Health(service.orchestrator.status, streams, frozenset({SERVICE}))
+    methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)
+    methods[f"/{HEALTH}/Watch"] = Method(health.watch, is_streaming=True)
+    reflection = Reflection(streams, (SERVICE, HEALTH))
+    methods[f"/{REFLECTION}/ServerReflectionInfo"] = Method(reflection.info, is_streaming=True)
+    return methods
+
+
+def _answers(service: InferenceService) -> dict[str, Callable[[Any, Tenant], Any]]:
+    control = Control(service)
+    memory = ClientMemoryCalls(service.clients)
+    return {
+        "ServerLive": control.server_live,
+        "ServerReady": control.server_ready,
+        "ModelReady": control.model_ready,
+        "ServerMetadata": control.server_metadata,
+        "ModelMetadata": control.model_metadata,
+        "ModelConfig": control.model_config,
+        "ModelStatistics": control.model_statistics,
+        "RepositoryIndex": control.repository_index,
+        "RepositoryModelLoad": control.repository_model_load,
+        "RepositoryModelUnload": control.repository_model_unload,
+        "TraceSetting": control.trace_setting,
+        "LogSettings": control.log_settings,
+        "SystemSharedMemoryStatus": memory.status,
+        "SystemSharedMemoryRegister": memory.register,
+        "SystemSharedMemoryUnregister": memory.unregister,
+        "CudaSharedMemoryStatus": memory.cuda_status,
+        "CudaSharedMemoryRegister": memory.cuda_register,
+        "CudaSharedMemoryUnregister": memory.cuda_unregister,
+    }
+
+
+def _unary(
+    service: InferenceService, name: str, answer: Callable[[Any, Tenant], Any]
+) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    parse = getattr(pb, f"{name}Request").FromString
+
+    async def handle(message: bytes, context: Any) -> bytes:
+        try:
+            tenant = ANONYMOUS if name in _OPEN_CALLS else tenant_of(service.access, context)
+            try:
+                request = parse(message)
+            except DecodeError as error:
+                raise InvalidInputError(f"the request is no {name}Request: {error}") from None
+            return answer(request, tenant).SerializeToString()
+        except Exception as error:
+            await refuse(context, error, name)
+
+    return handle

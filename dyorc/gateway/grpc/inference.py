@@ -1,0 +1,49 @@
+# pyright: basic
+# grpcio ships no types.
+"""`ModelInfer`: the hot path. Reads and writes bytes; what protobuf need not touch, it does not touch."""
+
+from typing import Any
+
+from dyorc.gateway.grpc.callers import tenant_of
+from dyorc.gateway.grpc.decoding import decode_request, parse
+from dyorc.gateway.grpc.encoding import encode_response
+from dyorc.gateway.grpc.errors import refuse
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tenants import Tenant
+
+
+class ModelInfer:
+    """Answers `ModelInfer`. A client that cancels, goes away or runs out of time cancels the task that this runs in.
+
+    Args:
+        service: Runs requests.
+    """
+
+    def __init__(self, service: InferenceService) -> None:
+        self._service = service
+
+    async def __call__(self, message: bytes, context: Any) -> bytes:
+        """Answers one request."""
+        try:
+            service = self._service
+            tenant = tenant_of(service.access, context)
+            with service.admission.admit(tenant, len(message)):
+                return await self._infer(message, tenant, context.time_remaining())
+        except Exception as error:
+            await refuse(context, error, "ModelInfer")
+
+    async def _infer(self, message: bytes, tenant: Tenant, timeout_s: float | None) -> bytes:
+        found, raws = parse(message)
+        model = self._service.model(tenant, found.model_name, found.model_version or None)
+        with self._service.memory() as memory:
+            request, _ = decode_request(found, raws, model, memory)
+            story: list[dict[str, Any]] | None = [] if request.is_explained else None
+            return await self._service.infer(
+                tenant,
+                model,
+                request,
+                memory,
+                timeout_s=timeout_s,
+                story=story,
+                take=lambda arrays: b"".join(encode_response(model, request, arrays, story)),
+            )

@@ -1,0 +1,142 @@
+# pyright: basic
+# grpcio ships no types.
+"""The gRPC server: grpc.aio on the event loop of whoever enters it.
+
+A server of grpc.aio takes calls in one by one, each with a round trip through a thread of gRPC. So several of them share the port,
+and connections are spread over them: calls of many clients then come in together, and can share batches. See
+docs/decisions/0015-grpc-servers.md.
+"""
+
+import asyncio
+import socket
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from dyorc.config import GatewayConfig
+from dyorc.gateway.exposure import refuse_open_address
+from dyorc.gateway.grpc.credentials import credentials_of
+from dyorc.gateway.grpc.handlers import all_methods
+from dyorc.gateway.grpc.streams import OpenStreams
+from dyorc.gateway.service import InferenceService
+
+_MAX_STREAMS = 1024
+"""Calls at once on one connection; more wait at the client."""
+
+_NUM_SERVERS = 16
+
+
+class GrpcServer:
+    """Serves the protocol over gRPC while it is entered, with gRPC's health and reflection services.
+
+    Args:
+        service: Runs requests.
+        config: Host and port; without a port of its own it takes the one after that of HTTP, or a free one if that is 0.
+
+    Attributes:
+        address: Where it listens, e.g. ``127.0.0.1:8001``; set once it is entered.
+    """
+
+    def __init__(self, service: InferenceService, config: GatewayConfig) -> None:
+        self._service = service
+        self._config = config
+        self._streams = OpenStreams()
+        self.address = ""
+
+    async def __aenter__(self) -> Self:
+        """Listens from here on.
+
+        Raises:
+            ConfigurationError: If it may not listen there.
+            OSError: If the address cannot be had, or the certificate is none; names it.
+        """
+        refuse_open_address(self._config)
+        try:
+            credentials = credentials_of(self._config)
+            self.address = _free_address(self._config)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot serve gRPC on {_wanted(self._config)}: {error.strerror or error}") from error
+        handlers = _Handlers(self._service, self._streams)
+        self._servers = [grpc.aio.server(options=_options(self._config)) for _ in range(_NUM_SERVERS)]
+        try:
+            for server in self._servers:
+                server.add_generic_rpc_handlers((handlers,))
+                if credentials is None:
+                    server.add_insecure_port(self.address)
+                else:
+                    server.add_secure_port(self.address, credentials)
+        except RuntimeError as error:
+            await self._start()  # gRPC's own threads would outlive a server that never started
+            await self._stop(None)
+            raise OSError(f"cannot serve gRPC on {self.address}: {error}") from error
+        await self._start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Takes no more requests, and waits for those in flight."""
+        self._streams.stop()
+        await self._stop(self._config.drain_timeout_s)
+
+    async def _start(self) -> None:
+        for server in self._servers:
+            await server.start()
+
+    async def _stop(self, drain_timeout_s: float | None) -> None:
+        await asyncio.gather(*(server.stop(drain_timeout_s) for server in self._servers))
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    """Finds what answers a call. Messages come and go as bytes."""
+
+    def __init__(self, service: InferenceService, streams: OpenStreams) -> None:
+        self._by_path = {
+            path: (grpc.stream_stream_rpc_method_handler if method.is_streaming else grpc.unary_unary_rpc_method_handler)(
+                method.handle
+            )
+            for path, method in all_methods(service, streams).items()
+        }
+
+    def service(self, details: Any) -> Any:
+        """The handler of a call; None: there is no such call."""
+        return self._by_path.get(details.method)
+
+
+def grpc_port_of(config: GatewayConfig) -> int:
+    """The port to listen on; 0 takes a free one."""
+    if config.grpc_port is not None:
+        return config.grpc_port
+    return config.port + 1 if config.port else 0
+
+
+def _wanted(config: GatewayConfig, port: int | None = None) -> str:
+    host, port = config.host, grpc_port_of(config) if port is None else port
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _free_address(config: GatewayConfig) -> str:
+    """An address that nobody listens on: sockets that share a port would share it with those of another process, too.
+
+    Raises:
+        OSError: If it is taken.
+    """
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((config.host, grpc_port_of(config)))
+        return _wanted(config, probe.getsockname()[1])
+
+
+def _options(config: GatewayConfig) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", config.max_request_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.so_reuseport", 1),
+        ("grpc.max_concurrent_streams", _MAX_STREAMS),
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.max_connection_idle_ms", 600_000),  # a client dials again when it has something to say
+        ("grpc.keepalive_time_ms", 60_000),  # who does not answer a ping has gone, and its requests are cancelled
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # who pings more often is told to go away
+    ]

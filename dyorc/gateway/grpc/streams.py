@@ -1,0 +1,207 @@
+# pyright: basic, reportAttributeAccessIssue=false
+# grpcio and generated messages have no types.
+"""`ModelStreamInfer`: many requests on one stream, answered side by side.
+
+Each request is a task. Its answers carry its id, and come when they are ready, before or after those of requests that were sent
+earlier. Requests without an id cannot be told apart, so those are answered in their order: each waits with its first response
+until the ones before it have had their last.
+
+A stream whose client does not read holds its workflows up: a task that waits for its turn to write asks for no further parts, and
+when `_MAX_IN_FLIGHT` requests wait nothing more is read, so that HTTP/2 holds the client up too.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import grpc
+import structlog
+
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.grpc.callers import tenant_of
+from dyorc.gateway.grpc.decoding import decode_request, parse
+from dyorc.gateway.grpc.encoding import empty_final, encode_part, streamed_error
+from dyorc.gateway.grpc.errors import known, refuse, text_of
+from dyorc.gateway.grpc.inference_pb2 import ModelInferRequest
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.requests import InferRequest
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tenants import Tenant
+
+_log = structlog.get_logger("dyorc.gateway")
+
+_MAX_IN_FLIGHT = 256
+"""Requests of one stream."""
+
+_CALL = "ModelStreamInfer"
+EOF: Any = grpc.aio.EOF
+"""What `read` gives after the last message."""
+
+
+class OpenStreams:
+    """Tasks that wait for clients who may have nothing to say for hours; ends that waiting when the server stops."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Task[Any]] = set()
+        self.is_stopping = False
+
+    def stop(self) -> None:
+        """No task waits any longer, now and from here on."""
+        self.is_stopping = True
+        for task in self._waiting:
+            task.cancel()
+
+    async def unless_stopped(self, waiting: Any) -> Any:
+        """What a coroutine gives that waits for a client; None if the server stops first."""
+        task = asyncio.current_task()
+        if task is None or self.is_stopping:
+            waiting.close()
+            return None
+        self._waiting.add(task)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if not self.is_stopping or task.uncancel():  # somebody else has cancelled it too
+                raise
+            return None
+        finally:
+            self._waiting.discard(task)
+
+
+class ModelStreamInfer:
+    """Answers `ModelStreamInfer`.
+
+    Args:
+        service: Runs requests.
+        streams: Says when the server stops: then nothing more is read, and what has been read is answered.
+    """
+
+    def __init__(self, service: InferenceService, streams: OpenStreams) -> None:
+        self._service = service
+        self._streams = streams
+
+    async def __call__(self, messages: Any, context: Any) -> None:
+        """Answers one stream."""
+        try:
+            tenant = tenant_of(self._service.access, context)
+        except Exception as error:
+            await refuse(context, error, _CALL)
+        stream = _Stream(self._service, tenant, context)
+        try:
+            async with asyncio.TaskGroup() as requests:
+                while True:
+                    await stream.room.acquire()
+                    message = await self._streams.unless_stopped(context.read())
+                    if message is None or message is EOF:
+                        break
+                    requests.create_task(stream.answer(message))
+        except* _StreamLostError:
+            _log.debug("stream_lost", tenant=tenant.name)
+
+
+class _StreamLostError(Exception):
+    """The client went away while an answer was written. gRPC cancels the call when it knows; this may come before."""
+
+
+class _Stream:
+    """One stream, and what its requests share."""
+
+    def __init__(self, service: InferenceService, tenant: Tenant, context: Any) -> None:
+        self._service = service
+        self._tenant = tenant
+        self._context = context
+        self._writing = asyncio.Lock()  # gRPC takes one message at a time
+        self._last_turn: asyncio.Event | None = None
+        self.room = asyncio.Semaphore(_MAX_IN_FLIGHT)
+
+    async def answer(self, message: bytes) -> None:
+        """Answers one request. Is never left with an error of that request.
+
+        Raises:
+            _StreamLostError: If the client is gone.
+        """
+        turn = _NO_TURN
+        found: Any = _NAMELESS
+        try:
+            found, raws = parse(message)
+            turn = self._turn_of(found)
+            with self._service.admission.admit(self._tenant, len(message)), self._service.memory() as memory:
+                await self._run(found, raws, memory, turn)
+        except _StreamLostError:
+            raise
+        except Exception as error:
+            turn = self._turn_of(found) if found is _NAMELESS else turn
+            text = text_of(known(error, _CALL))
+            await self._write(streamed_error(text, found.model_name, found.model_version, found.id), turn)
+        finally:
+            turn.is_over.set()
+            self.room.release()
+
+    def _turn_of(self, found: Any) -> "_Turn":
+        if found.id:
+            return _NO_TURN
+        turn = _Turn(self._last_turn)
+        self._last_turn = turn.is_over
+        return turn
+
+    async def _run(self, found: Any, raws: list[memoryview], memory: RequestMemory, turn: "_Turn") -> None:
+        model = self._service.model(self._tenant, found.model_name, found.model_version or None)
+        request, has_empty_final = decode_request(found, raws, model, memory)
+        story: list[dict[str, Any]] | None = [] if request.is_explained else None
+        if not model.is_streaming:
+            part = await self._service.infer(
+                self._tenant,
+                model,
+                request,
+                memory,
+                timeout_s=self._context.time_remaining(),
+                story=story,
+                take=lambda arrays: encode_part(model, request, arrays, story, True),
+            )
+            await self._write(part, turn)
+            return
+        async with contextlib.aclosing(self._parts(model, request, memory, story)) as parts:
+            async for together in parts:
+                for part in together:
+                    await self._write(part, turn)
+        if has_empty_final:
+            await self._write(empty_final(model, request.request_id, story), turn)
+
+    def _parts(
+        self, model: Model, request: InferRequest, memory: RequestMemory, story: list[dict[str, Any]] | None
+    ) -> AsyncGenerator[list[bytes]]:
+        """The parts of a streamed answer. Which is the last is known when there are no more; only then is there a story."""
+        return self._service.stream(
+            self._tenant,
+            model,
+            request,
+            memory,
+            timeout_s=self._context.time_remaining(),
+            story=story,
+            take=lambda arrays: encode_part(model, request, arrays, None, False),
+        )
+
+    async def _write(self, part: bytes, turn: "_Turn") -> None:
+        if turn.before is not None:
+            await turn.before.wait()
+        async with self._writing:
+            try:
+                await self._context.write(part)
+            except Exception as error:
+                raise _StreamLostError from error
+
+
+class _Turn:
+    """When a request may be answered: after the one `before` is over."""
+
+    def __init__(self, before: asyncio.Event | None) -> None:
+        self.before = before
+        self.is_over = asyncio.Event()
+
+
+_NO_TURN = _Turn(None)
+"""Of requests that need not wait, and that none waits for."""
+
+_NAMELESS = ModelInferRequest()
+"""Stands for a request that cannot be read."""

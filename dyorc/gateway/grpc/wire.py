@@ -1,0 +1,118 @@
+"""Messages as bytes: what is large is cut out of requests and joined to responses without being copied by protobuf.
+
+A protobuf message is a row of fields, each a number with a kind and then its value. The tensors of a request are values of the
+field `raw_input_contents`; protobuf would copy each twice until NumPy could look at it. So they are cut out first, as views of
+the message, and protobuf reads the rest. Responses are put together in the same way: protobuf writes the head, they follow it.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from dyorc.errors import InvalidInputError
+
+Buffer: TypeAlias = bytes | memoryview
+
+_MAX_FIELDS = 10_000
+"""Far more than a request has that somebody means: each costs a turn of a loop in Python, and a message has room for millions."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+"""Kinds of fields: the lowest three bits of what each begins with."""
+
+_MAX_VARINT_BYTES = 10
+_RAW_INPUTS = 7 << 3 | _BYTES
+_RAW_OUTPUTS = bytes([6 << 3 | _BYTES])
+_STREAMED_RESPONSE = bytes([2 << 3 | _BYTES])
+
+
+def split(message: bytes) -> tuple[bytes, list[memoryview]]:
+    """Cuts a `ModelInferRequest` into all but its `raw_input_contents`, and those, as views.
+
+    Raises:
+        InvalidInputError: If it is no row of fields.
+    """
+    view = memoryview(message)
+    raws: list[memoryview] = []
+    rest: list[Buffer] = []
+    at = start = num_fields = 0  # from `start` on is what has not been put anywhere yet
+    while at < len(view):
+        num_fields += 1
+        if num_fields > _MAX_FIELDS:
+            raise InvalidInputError(f"the request has more than {_MAX_FIELDS} inputs, outputs, parameters and raw_input_contents")
+        value_at, end, tag = _field(view, at)
+        if tag == _RAW_INPUTS:
+            if start < at:
+                rest.append(view[start:at])
+            raws.append(view[value_at:end])
+            start = end
+        at = end
+    if not raws:
+        return message, raws
+    rest.append(view[start:])
+    return b"".join(rest), raws
+
+
+def _field(view: memoryview, at: int) -> tuple[int, int, int]:
+    """Of the field at byte `at`: where its value begins, where it ends, and what it begins with (number and kind)."""
+    try:
+        tag = view[at]
+        value_at = at + 1
+        if tag > 127:
+            tag, value_at = _varint(view, at)
+        kind = tag & 7
+        if kind == _BYTES:
+            size = view[value_at]
+            value_at += 1
+            if size > 127:
+                size, value_at = _varint(view, value_at - 1)
+            end = value_at + size
+        elif kind == _VARINT:
+            end = _varint(view, value_at)[1]
+        elif kind in (_FIXED32, _FIXED64):
+            end = value_at + (4 if kind == _FIXED32 else 8)
+        else:
+            raise InvalidInputError(f"the request is no ModelInferRequest: byte {at} begins a field of unknown kind {kind}")
+    except IndexError:
+        end = len(view) + 1
+        value_at = tag = 0
+    if end > len(view):
+        raise InvalidInputError(f"the request is no ModelInferRequest: the field at byte {at} of {len(view)} is cut off")
+    return value_at, end, tag
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    """A number, seven bits in each byte, the lowest first; and where it ends.
+
+    Raises:
+        IndexError: If the message ends before it does.
+    """
+    value = 0
+    for position in range(_MAX_VARINT_BYTES):
+        byte = view[at + position]
+        value |= (byte & 127) << (7 * position)
+        if byte < 128:
+            return value, at + position + 1
+    raise InvalidInputError(
+        f"the request is no ModelInferRequest: the number at byte {at} has more than {_MAX_VARINT_BYTES} bytes"
+    )
+
+
+def with_raw(head: bytes, raws: Sequence[Buffer]) -> list[Buffer]:
+    """A `ModelInferResponse` in parts: `head`, which has everything else, and its `raw_output_contents`."""
+    parts: list[Buffer] = [head]
+    for raw in raws:
+        parts += (_RAW_OUTPUTS, _length(len(raw)), raw)
+    return parts
+
+
+def streamed(parts: Sequence[Buffer]) -> list[Buffer]:
+    """A `ModelStreamInferResponse` in parts, around the parts of its `infer_response`."""
+    return [_STREAMED_RESPONSE, _length(sum(map(len, parts))), *parts]
+
+
+def _length(number: int) -> bytes:
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)

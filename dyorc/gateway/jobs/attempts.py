@@ -1,0 +1,106 @@
+"""One attempt at a job: its request is read, run and answered as if it had just come by HTTP, and what comes of it is weighed."""
+
+import random
+from typing import Any, NamedTuple, TypeAlias
+
+import structlog
+
+from dyorc.config import JobsConfig
+from dyorc.errors import ClientMemoryDisabledError, DyOrcError, EffectLostError, ExecutionError, UnsupportedError
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.http.protocol import decode_request
+from dyorc.gateway.http.protocol_outputs import encode_response
+from dyorc.gateway.jobs.records import job_error, tenant_of
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.requests import InferRequest
+from dyorc.gateway.service import InferenceService
+from dyorc.store.base import Body, Claim, Outcome
+
+_log = structlog.get_logger("dyorc.jobs")
+
+_FIRST_DELAY_S = 0.5
+_MAX_DELAY_S = 60.0
+
+
+class Later(NamedTuple):
+    """It is worth another attempt, after a while."""
+
+    delay_s: float
+
+
+Ending: TypeAlias = Outcome | Later
+
+
+class Attempts:
+    """Runs jobs, each as often as it is told to."""
+
+    def __init__(self, service: InferenceService, config: JobsConfig) -> None:
+        self._service = service
+        self._config = config
+        self._no_memory = ClientMemory(False)
+
+    def memory(self) -> RequestMemory:
+        """Where a job's tensors are. Its client's memory is not: that may be gone when it runs."""
+        return RequestMemory(self._service.orchestrator.tensors, self._no_memory, self._service.config.max_request_bytes)
+
+    def read(self, body: Body, model: Model, memory: RequestMemory) -> InferRequest:
+        """A job's request.
+
+        Raises:
+            UnsupportedError: If it names client memory.
+            DyOrcError: As `decode_request`.
+        """
+        try:
+            return decode_request(body.data, body.json_bytes, model, memory)
+        except ClientMemoryDisabledError as error:
+            raise UnsupportedError("a job cannot use shared memory of its client, which may be gone when it runs") from error
+
+    def is_repeatable(self, claim: Claim) -> bool:
+        """Whether it does no harm to run a job again that may have run: each program is pure, or idempotent."""
+        model = self._service.catalog.models[claim.job.model_name]
+        return all(program.options.is_repeatable for program in model.programs)
+
+    async def run(self, claim: Claim) -> Ending:
+        """Makes an attempt, unless there have been too many."""
+        num_attempts = claim.job.num_attempts
+        if num_attempts > 1 and not self.is_repeatable(claim):
+            return effect_lost(claim, num_attempts - 1)
+        if num_attempts > self._config.max_attempts:
+            error = ExecutionError(f"given up after {num_attempts - 1} attempts: each time the server died that ran it")
+            return Outcome(num_attempts=num_attempts - 1, error=job_error(error))
+        try:
+            return Outcome(num_attempts=num_attempts, result=await self._infer(claim))
+        except DyOrcError as error:
+            if error.retryable and num_attempts < self._config.max_attempts and self.is_repeatable(claim):
+                return Later(_delay_s(num_attempts, error.retry_after_s or 0.0))
+            return Outcome(num_attempts=num_attempts, error=job_error(error))
+        except Exception as error:
+            _log.exception("job_crashed", job=claim.job.id, model=claim.job.model_name)
+            return Outcome(num_attempts=num_attempts, error=job_error(error))
+
+    async def _infer(self, claim: Claim) -> Body:
+        job = claim.job
+        model = self._service.catalog.model(job.model_name, job.model_version)
+        with self.memory() as memory:
+            request = self.read(claim.body, model, memory)
+            story: list[Any] | None = [] if request.is_explained else None
+
+            def take(arrays: list[Any]) -> Body:
+                parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, story)
+                return Body(b"".join(parts), json_bytes)
+
+            return await self._service.infer(tenant_of(job), model, request, memory, story=story, take=take)
+
+
+def effect_lost(claim: Claim, num_attempts: int) -> Outcome:
+    """The end of a job that may have run, and may not be run again."""
+    model = claim.job.model_name
+    error = EffectLostError(f"the server that ran the job died, and model {model!r} calls a program that nobody may repeat")
+    return Outcome(num_attempts=num_attempts, error=job_error(error))
+
+
+def _delay_s(num_attempts: int, at_least_s: float) -> float:
+    """Twice as long each time, and not the same for all that failed together."""
+    delay_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** (num_attempts - 1))
+    return max(at_least_s, delay_s * random.uniform(0.5, 1.0))

@@ -1,0 +1,196 @@
+"""Durable jobs: what the routes call. It takes requests in, and tells what became of them; the runner runs them meanwhile."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Self
+
+import msgspec
+import structlog
+
+from dyorc.config import JobsConfig
+from dyorc.errors import CapacityError, InvalidInputError, UnsupportedError
+from dyorc.gateway.jobs.records import terms_of
+from dyorc.gateway.jobs.runner import Runner
+from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tenants import Tenant
+from dyorc.store.base import Body, Job, JobState, JobStore, NewJob, new_id
+
+_log = structlog.get_logger("dyorc.jobs")
+
+_POLL_S = 0.5
+"""How often one who waits for a job looks whether another server has ended it."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What a job's JSON says beside its request."""
+
+    model_name: str
+    model_version: str | None = None
+    webhook: str | None = None
+    ttl_s: float | None = None
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
+
+
+class Jobs:
+    """Takes jobs and runs them while it is entered.
+
+    A store that cannot be opened is no reason not to serve everything else: each call says then why there are no jobs.
+
+    Attributes:
+        service: Runs requests.
+    """
+
+    def __init__(self, service: InferenceService, store: JobStore, config: JobsConfig) -> None:
+        self.service = service
+        self._config = config
+        self._store = store
+        self._closed: str | None = "the server takes no jobs yet"
+        self._ends: dict[str, list[asyncio.Event]] = {}
+        self._runner = Runner(service, store, config, self._on_end)
+        self._webhooks = Webhooks(store, config)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._store)
+            except CapacityError as error:
+                self._closed = str(error)
+                _log.warning("no_jobs", error=self._closed)
+            else:
+                await stack.enter_async_context(self._webhooks)
+                await stack.enter_async_context(self._runner)
+                self._closed = None
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closed = self._closed or "the server is stopping"
+        await self._stack.aclose()
+
+    async def submit(self, tenant: Tenant, body: Body, idempotency_key: str = "") -> tuple[Job, bool]:
+        """Takes a job in. Gives it, and whether it is new.
+
+        Raises:
+            ConflictError: If the key was used for another body.
+            TenantLimitError: If too many of the tenant's jobs wait.
+            UnsupportedError: If the model streams, or the request names client memory.
+            DyOrcError: As `InferenceService.model` and `decode_request`; 503 if the store cannot be used.
+        """
+        store = self._open_store()
+        head = _read_head(body)
+        model = self.service.model(tenant, head.model_name, head.model_version)
+        if model.is_streaming:
+            raise UnsupportedError(f"model {model.name!r} answers in parts, which a job cannot keep; ask for it by infer_stream")
+        if head.webhook is not None:
+            check_webhook(head.webhook, self._config)
+        with self._runner.attempts.memory() as memory:
+            request = self._runner.attempts.read(body, model, memory)
+        new = NewJob(
+            id=new_id(),
+            tenant=tenant.name,
+            model_name=model.name,
+            model_version="1",
+            body=body,
+            ttl_s=self._ttl_s(head.ttl_s),
+            is_urgent=request.priority > 0,
+            terms=terms_of(tenant),
+            webhook=head.webhook or "",
+            idempotency_key=idempotency_key,
+        )
+        return await store.submit(new, self._config.max_queued)
+
+    def _ttl_s(self, asked: float | None) -> float:
+        ttl_s = self._config.ttl_s if asked is None else asked
+        if asked is not None and not 0 < ttl_s <= self._config.max_ttl_s:
+            raise InvalidInputError(f"ttl_s is {ttl_s}, expected more than 0 and at most {self._config.max_ttl_s} seconds")
+        return ttl_s
+
+    async def get(self, tenant: Tenant, job_id: str, wait_s: float = 0.0) -> Job:
+        """A job, once it has ended or `wait_s` seconds are over.
+
+        Raises:
+            UnknownJobError: If the tenant has none of this id.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_s
+        ended = asyncio.Event()
+        self._ends.setdefault(job_id, []).append(ended)
+        try:
+            while True:
+                job = await self._open_store().get(tenant.name, job_id)
+                left_s = until_s - loop.time()
+                if job.state.is_final or left_s <= 0:
+                    return job
+                await _wait(ended, min(left_s, _POLL_S))
+                ended.clear()
+        finally:
+            self._ends[job_id].remove(ended)
+            if not self._ends[job_id]:
+                del self._ends[job_id]
+
+    async def result(self, tenant: Tenant, job_id: str) -> tuple[Job, Body | None]:
+        """A job and what it gave, if it did.
+
+        Raises:
+            UnknownJobError: If the tenant has none of this id.
+        """
+        store = self._open_store()
+        job = await store.get(tenant.name, job_id)
+        has_result = job.state is JobState.SUCCEEDED
+        return job, await store.result(tenant.name, job_id) if has_result else None
+
+    async def page(self, tenant: Tenant, state: JobState | None, limit: int, after: str) -> list[Job]:
+        """A tenant's jobs, the newest first."""
+        return await self._open_store().page(tenant.name, state, limit, after)
+
+    async def cancel(self, tenant: Tenant, job_id: str) -> Job:
+        """Ends a job that has not ended yet.
+
+        Raises:
+            UnknownJobError: If the tenant has none of this id.
+        """
+        job = await self._open_store().cancel(tenant.name, job_id)
+        if job.state is JobState.CANCELLED:
+            self._runner.drop(job_id)
+            self._on_end(job_id)
+        return job
+
+    async def delete(self, tenant: Tenant, job_id: str) -> None:
+        """Ends and forgets a job.
+
+        Raises:
+            UnknownJobError: If the tenant has none of this id.
+        """
+        await self._open_store().delete(tenant.name, job_id)
+        self._runner.drop(job_id)
+        self._on_end(job_id)
+
+    def _open_store(self) -> JobStore:
+        if self._closed is not None:
+            raise CapacityError(f"there are no jobs now: {self._closed}")
+        return self._store
+
+    def _on_end(self, job_id: str) -> None:
+        for ended in self._ends.get(job_id, ()):
+            ended.set()
+        self._webhooks.wake()
+
+
+def _read_head(body: Body) -> _Head:
+    try:
+        return _head_decoder.decode(memoryview(body.data)[: body.json_bytes])
+    except RecursionError as error:
+        raise InvalidInputError("the job's JSON is nested too deeply") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the job's JSON is malformed: {error}") from error
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return

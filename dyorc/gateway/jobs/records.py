@@ -1,0 +1,64 @@
+"""Jobs as clients see them, and what is kept of their tenants."""
+
+from typing import Any
+
+import msgspec
+import orjson
+
+from dyorc.errors import DyOrcError, InternalError
+from dyorc.gateway.http.errors import status_of
+from dyorc.gateway.tenants import Tenant
+from dyorc.store.base import Job, JobError
+
+
+class _Terms(msgspec.Struct, frozen=True):
+    """What counts of a tenant when its jobs run. How fast it may send was looked at when it submitted them."""
+
+    weight: float = 1.0
+    max_requests: int | None = None
+    max_bytes: int | None = None
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    """A job, as every route and webhook gives it."""
+    error = job.error
+    return {
+        "id": job.id,
+        "model_name": job.model_name,
+        "model_version": job.model_version,
+        "state": job.state,
+        "created_s": job.created_s,
+        "started_s": job.started_s,
+        "finished_s": job.finished_s,
+        "expires_s": job.expires_s,
+        "num_attempts": job.num_attempts,
+        "error": None if error is None else error_json(error),
+    }
+
+
+def job_bytes(job: Job) -> bytes:
+    """The same, as it is sent."""
+    return orjson.dumps(job_json(job))
+
+
+def error_json(error: JobError) -> dict[str, Any]:
+    """A job's error, in the form of all errors."""
+    return {"error": error.text, "code": error.code, "retryable": error.retryable}
+
+
+def job_error(error: Exception) -> JobError:
+    """What is kept of an error; one that is none of ours says no more than that."""
+    if not isinstance(error, DyOrcError):
+        error = InternalError("internal error")
+    return JobError(str(error).encode(errors="replace").decode(), error.code, error.retryable, status_of(error))
+
+
+def terms_of(tenant: Tenant) -> str:
+    """What to keep of a tenant."""
+    return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes)).decode()
+
+
+def tenant_of(job: Job) -> Tenant:
+    """The tenant whose job it is, as it was when it submitted it."""
+    terms = msgspec.json.decode(job.terms or "{}", type=_Terms)
+    return Tenant(name=job.tenant, weight=terms.weight, max_requests=terms.max_requests, max_bytes=terms.max_bytes)

@@ -1,0 +1,130 @@
+"""The routes of durable jobs, ``/v1/jobs``. What they answer in case of an error is what all routes do."""
+
+import math
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from dyorc.errors import ConflictError, InvalidInputError, RequestCancelledError
+from dyorc.gateway.http.front import tenant_of
+from dyorc.gateway.jobs.bodies import read_body
+from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.jobs.records import error_json, job_json
+from dyorc.store.base import MAX_LISTED, Body, Job, JobState
+
+_MAX_WAIT_S = 60.0
+_DEFAULT_LISTED = 100
+_MAX_KEY_CHARS = 255
+
+
+def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
+    """Adds them to an application that answers errors of the tree in `dyorc.errors`."""
+
+    @app.post("/v1/jobs", status_code=202, openapi_extra=_SUBMIT, responses={200: {"description": "It was submitted before."}})
+    async def submit_job(request: Request) -> Response:
+        """Takes an inference request in, to be run when there is room."""
+        tenant = tenant_of(request.scope)
+        key = request.headers.get("idempotency-key", "")
+        if len(key) > _MAX_KEY_CHARS:
+            raise InvalidInputError(f"Idempotency-Key has {len(key)} characters, expected at most {_MAX_KEY_CHARS}")
+        body = await read_body(request, tenant, jobs.service)
+        job, is_new = await jobs.submit(tenant, body, key)
+        return JSONResponse(job_json(job), 202 if is_new else 200, {"location": f"/v1/jobs/{job.id}"})
+
+    @app.get("/v1/jobs")
+    async def list_jobs(
+        request: Request, state: str | None = None, limit: str | None = None, after: str | None = None
+    ) -> dict[str, Any]:
+        """The tenant's jobs, the newest first. `next` is where the next page goes on, if there is one."""
+        num = _DEFAULT_LISTED if limit is None else _number("limit", limit, MAX_LISTED)
+        if num < 1 or num != int(num):
+            raise InvalidInputError(f"limit is {limit!r}, expected a whole number from 1 to {MAX_LISTED}")
+        found = await jobs.page(tenant_of(request.scope), _state(state), int(num), _id(after) if after else "")
+        return {"jobs": [job_json(job) for job in found], "next": found[-1].id if len(found) == num else None}
+
+    @app.get("/v1/jobs/{job_id}")
+    async def get_job(request: Request, job_id: str, wait_s: str | None = None) -> dict[str, Any]:
+        """A job; with `wait_s`, at most 60, as soon as it has ended."""
+        wait = 0.0 if wait_s is None else _number("wait_s", wait_s, _MAX_WAIT_S)
+        return job_json(await jobs.get(tenant_of(request.scope), _id(job_id), wait))
+
+    @app.get("/v1/jobs/{job_id}/result")
+    async def get_result(request: Request, job_id: str) -> Response:
+        """What the inference route would have answered."""
+        return _result(*await jobs.result(tenant_of(request.scope), _id(job_id)))
+
+    @app.post("/v1/jobs/{job_id}/cancel")
+    async def cancel_job(request: Request, job_id: str) -> dict[str, Any]:
+        """Ends a job, if it has not ended yet."""
+        return job_json(await jobs.cancel(tenant_of(request.scope), _id(job_id)))
+
+    @app.delete("/v1/jobs/{job_id}", status_code=204)
+    async def delete_job(request: Request, job_id: str) -> Response:
+        """Ends and forgets a job."""
+        await jobs.delete(tenant_of(request.scope), _id(job_id))
+        return Response(status_code=204)
+
+
+_SUBMIT: dict[str, Any] = {
+    "parameters": [
+        {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": _MAX_KEY_CHARS}},
+        {"name": "Inference-Header-Content-Length", "in": "header", "schema": {"type": "integer", "minimum": 0}},
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["model_name", "inputs"],
+                    "properties": {
+                        "model_name": {"type": "string"},
+                        "model_version": {"type": "string"},
+                        "webhook": {"type": "string"},
+                        "ttl_s": {"type": "number"},
+                        "inputs": {"type": "array", "items": {"type": "object"}},
+                    },
+                }
+            },
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    },
+}
+
+
+def _id(text: str) -> str:
+    """An id as the client wrote it; stores get nothing that is no text."""
+    return text.encode(errors="replace").decode()
+
+
+def _number(name: str, text: str, largest: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= largest:
+        raise InvalidInputError(f"{name} is {text[:40]!r}, expected a number from 0 to {largest:g}")
+    return value
+
+
+def _state(text: str | None) -> JobState | None:
+    if text is None:
+        return None
+    try:
+        return JobState(text)
+    except ValueError:
+        raise InvalidInputError(f"state is {text[:40]!r}, expected one of {[state.value for state in JobState]}") from None
+
+
+def _result(job: Job, body: Body | None) -> Response:
+    if body is not None:
+        if body.json_bytes is None:
+            return Response(body.data, media_type="application/json")
+        headers = {"inference-header-content-length": str(body.json_bytes)}
+        return Response(body.data, headers=headers, media_type="application/octet-stream")
+    if job.error is not None:
+        return JSONResponse(error_json(job.error), job.error.status)
+    if job.state is JobState.CANCELLED:
+        raise RequestCancelledError(f"job {job.id} was cancelled")
+    raise ConflictError(f"job {job.id} is {job.state}; it has no result yet")

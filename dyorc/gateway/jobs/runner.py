@@ -1,0 +1,222 @@
+"""Claims jobs as there is room for them, runs them, and says how they ended.
+
+A claim is renewed three times in each lease; a server that dies stops renewing, and another one, or the same when it is back,
+takes its jobs over when the lease ends. Whatever the store says is lost is dropped at once.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Self
+
+import structlog
+
+from dyorc.config import JobsConfig
+from dyorc.errors import CapacityError
+from dyorc.gateway.admission import Ticket
+from dyorc.gateway.jobs.attempts import Attempts, Ending, Later, effect_lost
+from dyorc.gateway.jobs.records import tenant_of
+from dyorc.gateway.service import InferenceService
+from dyorc.store.base import Claim, JobStore
+
+_log = structlog.get_logger("dyorc.jobs")
+
+_POLL_S = 1.0
+_RETRY_S = 0.5
+"""When to ask again a store that cannot be used."""
+_EXPIRE_PERIOD_S = 5.0
+_MAX_EXPIRED = 1000
+
+
+class _Run:
+    """A claimed job that is being run. Only its attempt is ever interrupted, not the writing of its end."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.is_dropped = False
+        self._attempt: asyncio.Task[Ending] | None = None
+
+    async def attempt(self, attempts: Attempts) -> Ending | None:
+        """How the attempt ended; None if it was dropped."""
+        if self.is_dropped:
+            return None
+        self._attempt = asyncio.create_task(attempts.run(self.claim))
+        await asyncio.wait((self._attempt,))
+        return None if self._attempt.cancelled() else self._attempt.result()
+
+    def drop(self) -> bool:
+        """Stops running it. Whether it still ran."""
+        self.is_dropped = True
+        return self._attempt is not None and self._attempt.cancel()
+
+
+class Runner:
+    """Runs jobs while it is entered. The store has to be open.
+
+    Args:
+        on_end: Called with the id of each job that ended here.
+    """
+
+    def __init__(self, service: InferenceService, store: JobStore, config: JobsConfig, on_end: Callable[[str], None]) -> None:
+        self._service = service
+        self._store = store
+        self._config = config
+        self._on_end = on_end
+        self.attempts = Attempts(service, config)
+        self._models = [name for name, model in service.catalog.models.items() if not model.is_streaming]
+        self._owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._runs: dict[str, _Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._has_room = asyncio.Event()
+        self._is_stopping = asyncio.Event()
+        self._is_over = asyncio.Event()
+        self._is_down = False
+
+    async def __aenter__(self) -> Self:
+        self._claiming = asyncio.create_task(self._claim_forever())
+        self._keeping = [asyncio.create_task(self._every(self._config.lease_s / 3, self._renew))]
+        self._keeping.append(asyncio.create_task(self._every(_EXPIRE_PERIOD_S, self._expire)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Gives jobs back at once. Those that nobody may repeat are waited for, as long as requests in flight are."""
+        self._is_stopping.set()
+        await self._claiming
+        for run in self._runs.values():
+            if self.attempts.is_repeatable(run.claim):
+                run.drop()
+        await self._settle()
+        for run in self._runs.values():
+            run.drop()
+        await self._settle()
+        self._is_over.set()
+        for task in self._tasks:  # what the store does not take now is run again by whoever claims it next
+            task.cancel()
+        await asyncio.gather(*self._keeping, *self._tasks, return_exceptions=True)
+
+    async def _settle(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._service.config.drain_timeout_s)
+
+    def drop(self, job_id: str) -> None:
+        """Stops running a job that somebody else has ended."""
+        if run := self._runs.get(job_id):
+            run.drop()
+
+    # Claiming
+
+    async def _claim_forever(self) -> None:
+        while not self._is_stopping.is_set():
+            try:
+                await self._claim()
+                if self._is_down:
+                    _log.warning("job_store_back")
+                self._is_down = False
+            except CapacityError as error:
+                if not self._is_down:
+                    _log.warning("job_store_down", error=str(error))
+                self._is_down = True
+                await self._unless_stopping(asyncio.sleep(_RETRY_S))
+
+    async def _claim(self) -> None:
+        """Claims as many as there is room for, and waits for what may change that."""
+        self._has_room.clear()
+        num_free = self._config.max_running - len(self._runs)
+        if num_free == 0:
+            await self._unless_stopping(self._has_room.wait())
+            return
+        claims = await self._store.claim(self._models, self._owner, num_free, self._config.lease_s)
+        refused = [refusal for claim in claims if (refusal := self._admit(claim))]
+        for claim, delay_s in refused:
+            await self._store.release(claim, delay_s, is_counted=False)
+        if refused:
+            await self._unless_stopping(asyncio.sleep(_RETRY_S))
+        elif len(claims) < num_free:
+            await self._unless_stopping(self._store.wait_for_work(_POLL_S))
+
+    def _admit(self, claim: Claim) -> tuple[Claim, float] | None:
+        """Starts a job, or says how long it has to wait since there is too much in flight."""
+        try:
+            ticket = self._service.admission.admit(tenant_of(claim.job), len(claim.body.data))
+        except CapacityError as error:
+            return claim, error.retry_after_s or _RETRY_S
+        run = self._runs[claim.job.id] = _Run(claim)
+        task = asyncio.create_task(self._run(run, ticket))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return None
+
+    async def _unless_stopping(self, waiting: Coroutine[Any, Any, Any]) -> None:
+        """Awaits something, and gives it up when the runner stops."""
+        tasks = (asyncio.ensure_future(waiting), asyncio.create_task(self._is_stopping.wait()))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        (error, _) = await asyncio.gather(*tasks, return_exceptions=True)
+        if isinstance(error, Exception):
+            raise error
+
+    # Running
+
+    async def _run(self, run: _Run, ticket: Ticket) -> None:
+        claim = run.claim
+        with ticket:
+            ending = await run.attempt(self.attempts)
+        try:
+            if ending is not None:
+                await self._end(claim, ending, is_counted=True)
+            elif self.attempts.is_repeatable(claim):
+                await self._end(claim, Later(0.0), is_counted=False)
+            else:
+                await self._end(claim, effect_lost(claim, claim.job.num_attempts), is_counted=True)
+        finally:
+            if self._runs.get(claim.job.id) is run:
+                del self._runs[claim.job.id]
+            self._has_room.set()
+
+    async def _end(self, claim: Claim, ending: Ending, *, is_counted: bool) -> None:
+        """Writes how an attempt ended, as soon as the store takes it. If the claim is lost, it takes nothing."""
+        while not self._is_over.is_set():
+            try:
+                if isinstance(ending, Later):
+                    await self._store.release(claim, ending.delay_s, is_counted=is_counted)
+                elif await self._store.finish(claim, ending):
+                    self._on_end(claim.job.id)
+                return
+            except CapacityError as error:
+                _log.warning("job_not_written", job=claim.job.id, error=str(error))
+                await asyncio.sleep(_RETRY_S)
+
+    # Keeping
+
+    async def _every(self, period_s: float, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Repeats a step until all is over. It is told so, and not cancelled: redis-py may lose a cancellation."""
+        while not await _is_set(self._is_over, period_s):
+            try:
+                await step()
+            except CapacityError:
+                continue  # the claiming task says so
+
+    async def _renew(self) -> None:
+        claims = [run.claim for run in self._runs.values()]
+        lost = await self._store.renew(claims, self._config.lease_s) if claims else set[str]()
+        self._drop_all(claim for claim in claims if claim.job.id in lost)
+
+    def _drop_all(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            run = self._runs.get(claim.job.id)
+            if run is not None and run.claim is claim and run.drop():
+                _log.warning("job_lost", job=claim.job.id)
+
+    async def _expire(self) -> None:
+        while await self._store.expire(_MAX_EXPIRED) == _MAX_EXPIRED:
+            pass
+
+
+async def _is_set(event: asyncio.Event, within_s: float) -> bool:
+    try:
+        async with asyncio.timeout(within_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,285 @@
+"""What is kept of a job, and what a store of jobs does.
+
+A job moves ``QUEUED -> RUNNING -> SUCCEEDED | FAILED | CANCELLED``, and back to ``QUEUED`` when it is released or its server
+dies. Whoever runs it holds a *lease* that he renews, and a *token* that is larger with every claim: a server that was believed
+dead and comes back has an old token, and nothing it says counts. So a job may run more than once, but ends exactly once.
+
+Times are Unix times in seconds, by the clock of the machine that the store is on.
+"""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from dyorc.errors import TenantLimitError
+
+MAX_LISTED = 1000
+"""Jobs in one page of a list."""
+
+UNLIMITED = 2**31
+"""More than anybody counts."""
+
+
+class JobState(StrEnum):
+    """Where a job is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it stays like that."""
+        return self not in (JobState.QUEUED, JobState.RUNNING)
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A request or a response: bytes that stores do not look into.
+
+    Attributes:
+        json_bytes: Length of the JSON if raw tensors follow it; None if all of it is JSON.
+    """
+
+    data: bytes
+    json_bytes: int | None = None
+
+    @property
+    def digest(self) -> str:
+        """The same for the same bytes, cut at the same place."""
+        return hashlib.sha256(f"{self.json_bytes} ".encode() + self.data).hexdigest()
+
+
+class JobError(msgspec.Struct, frozen=True):
+    """Why a job failed.
+
+    Attributes:
+        text: For people.
+        code: As in `dyorc.errors`.
+        status: The HTTP status that the request would have got.
+    """
+
+    text: str
+    code: str
+    retryable: bool
+    status: int
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is submitted.
+
+    Attributes:
+        id: From `new_id`.
+        is_urgent: Goes before all that are not.
+        terms: What the one who runs it has to know of the tenant; stores do not look into it.
+        ttl_s: How long it is kept once it has ended.
+        webhook: Who is told when it has ended; empty: nobody.
+        idempotency_key: Submitted again with the same one, it is the same job; empty: it never is.
+    """
+
+    id: str
+    tenant: str
+    model_name: str
+    model_version: str
+    body: Body
+    ttl_s: float
+    is_urgent: bool = False
+    terms: str = ""
+    webhook: str = ""
+    idempotency_key: str = ""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a job, but for its request and its result.
+
+    Attributes:
+        started_s: When it was claimed first.
+        expires_s: When it will be forgotten; None until it has ended.
+        num_attempts: How often somebody began to run it.
+    """
+
+    id: str
+    tenant: str
+    model_name: str
+    model_version: str
+    state: JobState
+    created_s: float
+    ttl_s: float
+    num_attempts: int
+    terms: str = ""
+    webhook: str = ""
+    started_s: float | None = None
+    finished_s: float | None = None
+    expires_s: float | None = None
+    error: JobError | None = None
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A job in the hands of who claimed it, until the lease ends."""
+
+    job: Job
+    token: int
+    body: Body
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job ended: with a result, or with an error.
+
+    Attributes:
+        num_attempts: How often it was tried.
+    """
+
+    num_attempts: int
+    result: Body | None = None
+    error: JobError | None = None
+
+    @property
+    def state(self) -> JobState:
+        return JobState.SUCCEEDED if self.error is None else JobState.FAILED
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """An ended job whose webhook is due.
+
+    Attributes:
+        num_attempts: How often it was tried before.
+    """
+
+    job: Job
+    num_attempts: int
+
+
+class JobStore(Protocol):
+    """Keeps jobs. Entered, it is open. What returns has happened for good: it survives this process.
+
+    Every call raises `CapacityError` while the store cannot be reached or written; then nothing of it has happened, or all of it
+    (a connection may break behind a command). Each may be repeated.
+    """
+
+    async def __aenter__(self) -> "JobStore": ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def submit(self, job: NewJob, max_queued: int = UNLIMITED) -> tuple[Job, bool]:
+        """Takes a job in. Gives it, or the one that its idempotency key stands for, and whether it is the new one.
+
+        Args:
+            max_queued: Jobs of its tenant that may wait.
+
+        Raises:
+            ConflictError: If the tenant has used the idempotency key for another body.
+            TenantLimitError: If too many of its jobs wait.
+        """
+        ...
+
+    async def claim(self, models: Collection[str], owner: str, max_jobs: int, lease_s: float) -> list[Claim]:
+        """Takes jobs of these models to run them: first those whose lease has ended, then urgent ones, then others.
+
+        Tenants take turns.
+
+        Args:
+            owner: Who claims, for people.
+            lease_s: How long each is safe from others. The same for all who share the store.
+        """
+        ...
+
+    async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
+        """Holds on to claims. Gives the ids of those that are lost: cancelled, deleted, or claimed by somebody else."""
+        ...
+
+    async def finish(self, claim: Claim, outcome: Outcome) -> bool:
+        """Ends a job. False if the claim is lost: then nothing has changed."""
+        ...
+
+    async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
+        """Puts a job back for others, after a while. False if the claim is lost.
+
+        Args:
+            is_counted: Whether it was an attempt.
+        """
+        ...
+
+    async def cancel(self, tenant: str, job_id: str) -> Job:
+        """Ends a job at once, whoever runs it; one that has ended stays as it is.
+
+        Raises:
+            UnknownJobError: If the tenant has none of this id.
+        """
+        ...
+
+    async def get(self, tenant: str, job_id: str) -> Job:
+        """A job.
+
+        Raises:
+            UnknownJobError: If the tenant has none of this id.
+        """
+        ...
+
+    async def result(self, tenant: str, job_id: str) -> Body | None:
+        """What a job gave; None if it gave nothing.
+
+        Raises:
+            UnknownJobError: If the tenant has none of this id.
+        """
+        ...
+
+    async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[Job]:
+        """A tenant's jobs, the newest first.
+
+        Args:
+            state: Only those in it; None: all.
+            after: Only those that come behind this id; empty: from the first.
+        """
+        ...
+
+    async def delete(self, tenant: str, job_id: str) -> None:
+        """Forgets a job, ended or not.
+
+        Raises:
+            UnknownJobError: If the tenant has none of this id.
+        """
+        ...
+
+    async def expire(self, limit: int) -> int:
+        """Forgets jobs whose time is up. Gives their number."""
+        ...
+
+    async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
+        """Webhooks to send now. They are due again after `lease_s`, unless something is said of them before."""
+        ...
+
+    async def webhook_done(self, job_id: str) -> None:
+        """The webhook was delivered, or given up."""
+        ...
+
+    async def webhook_failed(self, job_id: str, delay_s: float) -> None:
+        """It was not delivered; it is due again after a while."""
+        ...
+
+    async def wait_for_work(self, timeout_s: float) -> None:
+        """Returns when there may be something to claim, at the latest after `timeout_s`, or earlier for no reason."""
+        ...
+
+
+def too_many(max_queued: int) -> TenantLimitError:
+    """What a tenant is told who has too many jobs waiting."""
+    return TenantLimitError(f"{max_queued} jobs wait already, which is as many as may; submit again when some have run")
+
+
+def new_id() -> str:
+    """An id for a job, that nobody guesses and that sorts by the time it was made."""
+    return f"{time.time_ns():016x}{secrets.token_hex(8)}"
+
+
+def job_of(fields: Mapping[str, Any]) -> Job:
+    """A job from what a store has: numbers may be texts, and what is unknown None or empty."""
+    found = {name: value for name, value in fields.items() if value not in (None, "")}
+    if "error" in found:
+        found["error"] = msgspec.json.decode(found["error"])
+    return msgspec.convert({"tenant": "", **found}, Job, strict=False)

@@ -1,0 +1,31 @@
+"""The store that the setting `STORE` names."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from dyorc.errors import DefinitionError
+from dyorc.store.base import JobStore
+from dyorc.store.redis import RedisStore
+from dyorc.store.sqlite import SqliteStore, default_path
+
+
+def store_of(setting: str) -> JobStore:
+    """A store that is not open yet.
+
+    Args:
+        setting: ``sqlite:///path``, or ``redis://``, ``rediss://`` or ``unix://`` as Redis clients know them; empty: the default
+            file.
+
+    Raises:
+        DefinitionError: If it is something else; shows no more of it than its scheme.
+    """
+    if not setting:
+        return SqliteStore(default_path())
+    parts = urlsplit(setting)
+    match parts.scheme:
+        case "sqlite" if not parts.netloc and parts.path:
+            return SqliteStore(Path(parts.path))
+        case "redis" | "rediss" | "unix":
+            return RedisStore(setting)
+        case scheme:
+            raise DefinitionError(f"the setting STORE begins with {scheme + '://'!r}, expected sqlite:///path or redis://host/0")

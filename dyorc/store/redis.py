@@ -1,0 +1,209 @@
+"""Jobs in Redis, for servers on several machines. Each step is one atomic script, `redis_jobs.lua`, which draws the keys.
+
+Redis keeps what it was told as well as it is set up to: for jobs that survive a power cut set ``appendonly yes`` and
+``appendfsync always``; with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` has to be ``noeviction``.
+"""
+# pyright: basic
+# redis-py's replies are typed as anything.
+
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from dyorc.errors import CapacityError, ConflictError, UnknownJobError
+from dyorc.store.base import MAX_LISTED, UNLIMITED, Body, Claim, Delivery, Job, JobState, NewJob, Outcome, job_of, too_many
+
+_SCRIPT = Path(__file__).with_name("redis_jobs.lua").read_text()
+
+_TIMEOUT_S = 5.0
+_MAX_CONNECTIONS = 16
+_POOL_TIMEOUT_S = 30.0
+"""How long a command may wait for one of the connections; many commands come at once, and each waits for the disk."""
+_MAX_BLOCK_S = 1.0
+"""How long to wait for a signal that there is work. Leases that end, and delays, give none."""
+_NUM_RETRIES = 2
+_MAX_BACKOFF_S = 0.5
+
+
+class RedisStore:
+    """A `JobStore` in Redis. Servers with the same URL and prefix share their jobs.
+
+    Connections are made when they are needed, and again when they break, so entering it does not fail.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``; its password is shown nowhere.
+        prefix: Begins all keys. The part in braces has a Redis cluster keep them on one node.
+    """
+
+    def __init__(self, url: str, prefix: str = "dyorc:{jobs}:") -> None:
+        self._prefix = prefix
+        parts = urlsplit(url)
+        self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=_MAX_CONNECTIONS,
+            timeout=_POOL_TIMEOUT_S,
+            retry=Retry(ExponentialBackoff(cap=_MAX_BACKOFF_S, base=0.05), _NUM_RETRIES),
+            retry_on_error=[RedisConnectionError, RedisTimeoutError],
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_TIMEOUT_S,
+            health_check_interval=15,
+        )
+        self._redis = Redis.from_pool(pool)
+        self._sha = ""
+        self._woken = "0-0"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._redis.aclose()
+
+    async def _call(self, step: str, *values: Any) -> Any:
+        try:
+            try:
+                return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
+            except NoScriptError:  # the first call, or Redis has been restarted
+                self._sha = await self._redis.script_load(_SCRIPT)
+                return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise self._down(error) from error
+
+    def _down(self, error: Exception) -> CapacityError:
+        return CapacityError(f"the job store {self._place} cannot be used now: {type(error).__name__}: {error}")
+
+    async def submit(self, job: NewJob, max_queued: int = UNLIMITED) -> tuple[Job, bool]:
+        """As `JobStore.submit`."""
+        tenant = _key(job.tenant)
+        key = f"{tenant}:{sha256(job.idempotency_key.encode()).hexdigest()}" if job.idempotency_key else ""
+        fields = {
+            "tenant": job.tenant, "model_name": job.model_name, "model_version": job.model_version, "band": int(job.is_urgent),
+            "ttl_s": job.ttl_s, "terms": job.terms, "webhook": job.webhook,
+        }  # fmt: skip
+        flat = [part for field in fields.items() for part in field]
+        kind, found = await self._call("submit", job.id, tenant, key, job.body.digest, max_queued, *_parts(job.body), *flat)
+        if kind == b"conflict":
+            raise ConflictError(f"idempotency key {job.idempotency_key!r} was used for another body, by job {found.decode()!r}")
+        if kind == b"full":
+            raise too_many(max_queued)
+        taken = _job(found)
+        return taken, taken.id == job.id
+
+    async def claim(self, models: Collection[str], owner: str, max_jobs: int, lease_s: float) -> list[Claim]:
+        """As `JobStore.claim`."""
+        woken, found = await self._call("claim", owner, max_jobs, max(1, round(lease_s * 1e3)), *models)
+        self._woken = woken
+        return [Claim(_job(job), int(_fields(job)["token"]), _body(body)) for job, body in found]
+
+    async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
+        """As `JobStore.renew`. A lease is as long as who looks for ended ones says, so all have to say the same."""
+        if not claims:
+            return set()
+        held = [part for claim in claims for part in (claim.job.id, claim.token)]
+        return {job_id.decode() for job_id in await self._call("renew", *held)}
+
+    async def finish(self, claim: Claim, outcome: Outcome) -> bool:
+        """As `JobStore.finish`."""
+        error = "" if outcome.error is None else msgspec.json.encode(outcome.error)
+        has_result = outcome.result is not None
+        body = _parts(outcome.result) if outcome.result is not None else ("", "")
+        ended = await self._call(
+            "finish", claim.job.id, claim.token, outcome.state, outcome.num_attempts, error, int(has_result), *body
+        )
+        return bool(ended)
+
+    async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
+        """As `JobStore.release`."""
+        return bool(await self._call("release", claim.job.id, claim.token, delay_s, int(is_counted)))
+
+    async def cancel(self, tenant: str, job_id: str) -> Job:
+        """As `JobStore.cancel`."""
+        return _known(await self._call("cancel", _key(tenant), job_id), job_id)
+
+    async def get(self, tenant: str, job_id: str) -> Job:
+        """As `JobStore.get`."""
+        return _known(await self._call("get", _key(tenant), job_id), job_id)
+
+    async def result(self, tenant: str, job_id: str) -> Body | None:
+        """As `JobStore.result`."""
+        is_known, *found = await self._call("result", _key(tenant), job_id)
+        if not is_known:
+            raise _unknown(job_id)
+        return None if found[0][0] is None else _body(found[0])
+
+    async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[Job]:
+        """As `JobStore.page`."""
+        found = await self._call("page", _key(tenant), state or "", min(limit, MAX_LISTED), after)
+        return [_job(one) for one in found]
+
+    async def delete(self, tenant: str, job_id: str) -> None:
+        """As `JobStore.delete`."""
+        if not await self._call("delete", _key(tenant), job_id):
+            raise _unknown(job_id)
+
+    async def expire(self, limit: int) -> int:
+        """As `JobStore.expire`."""
+        return int(await self._call("expire", limit))
+
+    async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
+        """As `JobStore.due_webhooks`."""
+        found = await self._call("due_webhooks", limit, lease_s)
+        return [Delivery(_job(one), int(_fields(one).get("num_webhook_attempts", 0))) for one in found]
+
+    async def webhook_done(self, job_id: str) -> None:
+        """As `JobStore.webhook_done`."""
+        await self._call("webhook_done", job_id)
+
+    async def webhook_failed(self, job_id: str, delay_s: float) -> None:
+        """As `JobStore.webhook_failed`."""
+        await self._call("webhook_failed", job_id, delay_s)
+
+    async def wait_for_work(self, timeout_s: float) -> None:
+        """As `JobStore.wait_for_work`."""
+        block_ms = max(1, round(min(timeout_s, _MAX_BLOCK_S) * 1e3))
+        try:
+            await self._redis.xread({f"{self._prefix}wake": self._woken}, count=1, block=block_ms)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise self._down(error) from error
+
+
+def _key(tenant: str) -> str:
+    """A tenant's name as a part of keys."""
+    return quote(tenant, safe="")
+
+
+def _parts(body: Body) -> tuple[bytes, str]:
+    return body.data, "" if body.json_bytes is None else str(body.json_bytes)
+
+
+def _body(found: Sequence[bytes]) -> Body:
+    data, json_bytes = found
+    return Body(data, int(json_bytes) if json_bytes else None)
+
+
+def _fields(flat: Sequence[bytes]) -> Mapping[str, str]:
+    return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _job(flat: Sequence[bytes]) -> Job:
+    return job_of(_fields(flat))
+
+
+def _known(flat: Sequence[bytes], job_id: str) -> Job:
+    if not flat:
+        raise _unknown(job_id)
+    return _job(flat)
+
+
+def _unknown(job_id: str) -> UnknownJobError:
+    return UnknownJobError(f"there is no job {job_id!r}, or not any more")

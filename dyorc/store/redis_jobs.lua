@@ -1,0 +1,351 @@
+-- What a Redis store does. One script, so that each step is atomic: called with KEYS[1] = the prefix of all keys and
+-- ARGV[1] = the step's name. The prefix holds a hash tag, so that in a cluster all keys are on one node.
+--
+--   job:ID                    hash    all that is known of a job; `queue` and `entry` say where it waits
+--   request:ID, result:ID     hash    `data`, `json_bytes`
+--   key:TENANT:HASH           string  the job that an idempotency key stands for
+--   jobs:TENANT[:STATE]       zset    a tenant's jobs, by id
+--   queue:BAND:TENANT:MODEL   stream  what waits and what runs, read by the group `servers`; band 1 is urgent
+--   models:BAND:TENANT        set     models that the tenant has such a stream of
+--   turns:BAND                zset    tenants with jobs, by when they had their last turn, which `turn` counts
+--   delayed                   zset    released jobs, by when they may wait in a queue again
+--   ended                     zset    ended jobs, by when they are forgotten
+--   webhooks                  zset    ended jobs whose webhook is not delivered, by when it is due
+--   wake                      stream  gets an entry when there is something to claim
+--
+-- An entry stays in its stream until the job has ended, or waits elsewhere. A lease is the time that an entry is idle in the group:
+-- renewing claims it again, and who finds one that was idle for too long takes it over.
+
+local p = KEYS[1]
+local call = redis.call
+local GROUP = 'servers'
+local time = call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
+
+local function text(seconds)
+  return string.format('%.6f', seconds)
+end
+
+local function job_key(id)
+  return p .. 'job:' .. id
+end
+
+local function wake()
+  call('XADD', p .. 'wake', 'MAXLEN', 1, '*', 'w', '1')
+end
+
+local function set_state(id, new)
+  local found = call('HMGET', job_key(id), 'tenant_key', 'state')
+  local list = p .. 'jobs:' .. found[1]
+  if found[2] then
+    call('ZREM', list .. ':' .. found[2], id)
+  end
+  call('ZADD', list .. ':' .. new, 0, id)
+  call('HSET', job_key(id), 'state', new)
+end
+
+local function enqueue(id)
+  local found = call('HMGET', job_key(id), 'band', 'tenant_key', 'model_name')
+  local stream = p .. 'queue:' .. table.concat(found, ':')
+  if call('EXISTS', stream) == 0 then
+    call('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
+  end
+  local entry = call('XADD', stream, '*', 'id', id)
+  call('HSET', job_key(id), 'queue', stream, 'entry', entry)
+  call('SADD', p .. 'models:' .. found[1] .. ':' .. found[2], found[3])
+  call('ZADD', p .. 'turns:' .. found[1], 'NX', call('GET', p .. 'turn') or 0, found[2])
+  wake()
+end
+
+local function dequeue(id)
+  call('ZREM', p .. 'delayed', id)
+  local found = call('HMGET', job_key(id), 'queue', 'entry', 'band', 'tenant_key', 'model_name')
+  local stream, entry, band, tenant, model = unpack(found)
+  if not stream or stream == '' then
+    return
+  end
+  call('XACK', stream, GROUP, entry)
+  call('XDEL', stream, entry)
+  call('HDEL', job_key(id), 'queue', 'entry')
+  if call('XLEN', stream) == 0 then
+    local models = p .. 'models:' .. band .. ':' .. tenant
+    call('DEL', stream)
+    call('SREM', models, model)
+    if call('EXISTS', models) == 0 then
+      call('ZREM', p .. 'turns:' .. band, tenant)
+    end
+  end
+end
+
+local function finish(id, state)
+  dequeue(id)
+  set_state(id, state)
+  local found = call('HMGET', job_key(id), 'ttl_s', 'webhook')
+  local expires = text(now + tonumber(found[1]))
+  call('HSET', job_key(id), 'finished_s', text(now), 'expires_s', expires)
+  call('ZADD', p .. 'ended', expires, id)
+  call('DEL', p .. 'request:' .. id)
+  if found[2] ~= '' then
+    call('ZADD', p .. 'webhooks', text(now), id)
+  end
+end
+
+local function forget(id)
+  dequeue(id)
+  local found = call('HMGET', job_key(id), 'tenant_key', 'state', 'key_key')
+  if found[1] then
+    call('ZREM', p .. 'jobs:' .. found[1], id)
+    call('ZREM', p .. 'jobs:' .. found[1] .. ':' .. found[2], id)
+    if found[3] ~= '' and call('GET', p .. 'key:' .. found[3]) == id then
+      call('DEL', p .. 'key:' .. found[3])
+    end
+  end
+  call('ZREM', p .. 'ended', id)
+  call('ZREM', p .. 'webhooks', id)
+  call('DEL', job_key(id), p .. 'request:' .. id, p .. 'result:' .. id)
+end
+
+local function is_there(tenant, id)
+  local found = call('HMGET', job_key(id), 'tenant_key', 'expires_s')
+  return found[1] == tenant and not (found[2] and tonumber(found[2]) <= now)
+end
+
+local function is_held(id, token)
+  local found = call('HMGET', job_key(id), 'state', 'token')
+  return found[1] == 'running' and found[2] == token
+end
+
+local steps = {}
+
+-- id, tenant, idempotency key or '', digest, how many may wait, request, its json_bytes or '', then names and values of the job's fields
+function steps.submit(id, tenant, key, digest, max_queued, data, json_bytes, ...)
+  local known = id
+  if key ~= '' then
+    known = call('GET', p .. 'key:' .. key) or id
+  end
+  if call('EXISTS', job_key(known)) == 1 and is_there(tenant, known) then
+    if call('HGET', job_key(known), 'digest') ~= digest then
+      return {'conflict', known}
+    end
+    return {'taken', call('HGETALL', job_key(known))}
+  end
+  if call('ZCARD', p .. 'jobs:' .. tenant .. ':queued') >= tonumber(max_queued) then
+    return {'full', ''}
+  end
+  if known ~= id then
+    forget(known)
+  end
+  call('HSET', p .. 'request:' .. id, 'data', data, 'json_bytes', json_bytes)
+  call('HSET', job_key(id), 'id', id, 'tenant_key', tenant, 'key_key', key, 'digest', digest, 'created_s', text(now),
+    'num_attempts', 0, 'token', 0, ...)
+  if key ~= '' then
+    call('SET', p .. 'key:' .. key, id)
+  end
+  call('ZADD', p .. 'jobs:' .. tenant, 0, id)
+  set_state(id, 'queued')
+  enqueue(id)
+  return {'taken', call('HGETALL', job_key(id))}
+end
+
+local function take(entry, owner)
+  local id = entry[2][2]
+  call('HINCRBY', job_key(id), 'token', 1)
+  call('HINCRBY', job_key(id), 'num_attempts', 1)
+  call('HSETNX', job_key(id), 'started_s', text(now))
+  call('HSET', job_key(id), 'owner', owner)
+  set_state(id, 'running')
+  return {call('HGETALL', job_key(id)), call('HMGET', p .. 'request:' .. id, 'data', 'json_bytes')}
+end
+
+-- Streams of a tenant that hold served models.
+local function streams_of(band, tenant, served)
+  local found = {}
+  for _, model in ipairs(call('SMEMBERS', p .. 'models:' .. band .. ':' .. tenant)) do
+    if served[model] then
+      found[#found + 1] = p .. 'queue:' .. band .. ':' .. tenant .. ':' .. model
+    end
+  end
+  return found
+end
+
+local function take_lapsed(claims, stream, owner, max, lease_ms)
+  local cursor = '0-0'
+  repeat
+    if #claims >= max then
+      return
+    end
+    local found = call('XAUTOCLAIM', stream, GROUP, owner, lease_ms, cursor, 'COUNT', max - #claims)
+    cursor = found[1]
+    for _, entry in ipairs(found[2]) do
+      claims[#claims + 1] = take(entry, owner)
+    end
+  until cursor == '0-0'
+end
+
+local function take_next(claims, tenant, band, served, owner)
+  for _, stream in ipairs(streams_of(band, tenant, served)) do
+    local found = call('XREADGROUP', 'GROUP', GROUP, owner, 'COUNT', 1, 'STREAMS', stream, '>')
+    if found then
+      claims[#claims + 1] = take(found[1][2][1], owner)
+      call('ZADD', p .. 'turns:' .. band, call('INCR', p .. 'turn'), tenant)
+      return true
+    end
+  end
+  return false
+end
+
+-- owner, how many at most, lease in ms, then the models
+function steps.claim(owner, max, lease_ms, ...)
+  max = tonumber(max)
+  local served = {}
+  for _, model in ipairs({...}) do
+    served[model] = true
+  end
+  for _, id in ipairs(call('ZRANGEBYSCORE', p .. 'delayed', '-inf', text(now), 'LIMIT', 0, 1000)) do
+    call('ZREM', p .. 'delayed', id)
+    enqueue(id)
+  end
+  local claims = {}
+  for _, band in ipairs({'1', '0'}) do
+    for _, tenant in ipairs(call('ZRANGE', p .. 'turns:' .. band, 0, -1)) do
+      for _, stream in ipairs(streams_of(band, tenant, served)) do
+        take_lapsed(claims, stream, owner, max, lease_ms)
+      end
+    end
+  end
+  for _, band in ipairs({'1', '0'}) do
+    local tenants = call('ZRANGE', p .. 'turns:' .. band, 0, -1)
+    while #tenants > 0 and #claims < max do
+      local tenant = table.remove(tenants, 1)
+      if take_next(claims, tenant, band, served, owner) then
+        tenants[#tenants + 1] = tenant
+      end
+    end
+  end
+  local last = call('XREVRANGE', p .. 'wake', '+', '-', 'COUNT', 1)
+  return {last[1] and last[1][1] or '0-0', claims}
+end
+
+-- pairs of ids and tokens; gives the ids that are lost
+function steps.renew(...)
+  local held, lost = {...}, {}
+  for at = 1, #held, 2 do
+    local id = held[at]
+    if is_held(id, held[at + 1]) then
+      local place = call('HMGET', job_key(id), 'queue', 'owner', 'entry')
+      call('XCLAIM', place[1], GROUP, place[2], 0, place[3], 'JUSTID')
+    else
+      lost[#lost + 1] = id
+    end
+  end
+  return lost
+end
+
+function steps.finish(id, token, state, num_attempts, fault, has_result, data, json_bytes)
+  if not is_held(id, token) then
+    return 0
+  end
+  call('HSET', job_key(id), 'num_attempts', num_attempts, 'error', fault)
+  if has_result == '1' then
+    call('HSET', p .. 'result:' .. id, 'data', data, 'json_bytes', json_bytes)
+  end
+  finish(id, state)
+  return 1
+end
+
+function steps.release(id, token, delay_s, is_counted)
+  if not is_held(id, token) then
+    return 0
+  end
+  if is_counted ~= '1' then
+    call('HINCRBY', job_key(id), 'num_attempts', -1)
+  end
+  dequeue(id)
+  set_state(id, 'queued')
+  if tonumber(delay_s) > 0 then
+    call('ZADD', p .. 'delayed', text(now + tonumber(delay_s)), id)
+  else
+    enqueue(id)
+  end
+  return 1
+end
+
+function steps.cancel(tenant, id)
+  if not is_there(tenant, id) then
+    return {}
+  end
+  local state = call('HGET', job_key(id), 'state')
+  if state == 'queued' or state == 'running' then
+    finish(id, 'cancelled')
+  end
+  return call('HGETALL', job_key(id))
+end
+
+function steps.get(tenant, id)
+  return is_there(tenant, id) and call('HGETALL', job_key(id)) or {}
+end
+
+function steps.result(tenant, id)
+  if not is_there(tenant, id) then
+    return {0}
+  end
+  return {1, call('HMGET', p .. 'result:' .. id, 'data', 'json_bytes')}
+end
+
+function steps.page(tenant, state, limit, after)
+  local list = p .. 'jobs:' .. tenant .. (state ~= '' and ':' .. state or '')
+  local found, last = {}, after ~= '' and '(' .. after or '+'
+  limit = tonumber(limit)
+  while #found < limit do
+    local ids = call('ZREVRANGEBYLEX', list, last, '-', 'LIMIT', 0, limit)
+    for _, id in ipairs(ids) do
+      if #found < limit and is_there(tenant, id) then
+        found[#found + 1] = call('HGETALL', job_key(id))
+      end
+    end
+    if #ids < limit then
+      break
+    end
+    last = '(' .. ids[#ids]
+  end
+  return found
+end
+
+function steps.delete(tenant, id)
+  if not is_there(tenant, id) then
+    return 0
+  end
+  forget(id)
+  return 1
+end
+
+function steps.expire(limit)
+  local ids = call('ZRANGEBYSCORE', p .. 'ended', '-inf', text(now), 'LIMIT', 0, limit)
+  for _, id in ipairs(ids) do
+    forget(id)
+  end
+  return #ids
+end
+
+function steps.due_webhooks(limit, lease_s)
+  local found = {}
+  for _, id in ipairs(call('ZRANGEBYSCORE', p .. 'webhooks', '-inf', text(now), 'LIMIT', 0, limit)) do
+    call('ZADD', p .. 'webhooks', text(now + tonumber(lease_s)), id)
+    found[#found + 1] = call('HGETALL', job_key(id))
+  end
+  return found
+end
+
+function steps.webhook_done(id)
+  call('ZREM', p .. 'webhooks', id)
+  return 1
+end
+
+function steps.webhook_failed(id, delay_s)
+  if call('ZADD', p .. 'webhooks', 'XX', 'CH', text(now + tonumber(delay_s)), id) == 1 then
+    call('HINCRBY', job_key(id), 'num_webhook_attempts', 1)
+  end
+  return 1
+end
+
+return steps[ARGV[1]](unpack(ARGV, 2))

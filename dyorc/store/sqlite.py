@@ -1,0 +1,194 @@
+"""Jobs in one SQLite file, for the processes of one machine.
+
+The file is in WAL mode with ``synchronous=FULL``: a commit is on the disk before anybody is told of it, so it survives the loss
+of power, not only of the process (for that ``NORMAL`` would do). What that costs is shared: all that comes while the disk is busy
+is written in one transaction (`Batches`). Several processes may use the file; who finds it locked waits.
+"""
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from dyorc.errors import CapacityError
+from dyorc.store import sqlite_jobs as jobs
+from dyorc.store.base import UNLIMITED, Body, Claim, Delivery, Job, JobState, NewJob, Outcome
+from dyorc.store.batches import Batches
+from dyorc.store.batches import Outcome as StepOutcome
+from dyorc.store.sqlite_schema import NewerSchemaError, migrate
+
+T = TypeVar("T")
+
+_BUSY_TIMEOUT_S = 10.0
+_POLL_S = 0.25
+"""How often to look for jobs that another process has submitted, or whose lease has ended."""
+
+
+def default_path() -> Path:
+    """``jobs.sqlite`` in the user's state folder, as the XDG base directory specification has it."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "dyorc" / "jobs.sqlite"
+
+
+class SqliteStore:
+    """A `JobStore` in a file, which is made if it is not there, for this user alone.
+
+    Args:
+        path: The file.
+        clock_s: Unix time in seconds.
+    """
+
+    def __init__(self, path: Path, clock_s: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock_s = clock_s
+        self._batches = Batches[sqlite3.Connection](self._run_all)
+        self._is_new = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        """Opens the file.
+
+        Raises:
+            CapacityError: If it cannot be opened, or is of a newer version; names it.
+        """
+        try:
+            self._connection = await self._batches.on_thread(self._open)
+        except (sqlite3.Error, OSError, NewerSchemaError) as error:
+            await self._batches.close()
+            raise CapacityError(f"the job store {self._path} cannot be opened: {error}") from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._batches.on_thread(self._connection.close)
+        await self._batches.close()
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            migrate(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # On the thread
+
+    def _run_all(self, steps: list[Callable[[sqlite3.Connection], Any]]) -> list[StepOutcome]:
+        """All steps in one transaction, each undone alone if it fails."""
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                outcomes = [self._run(connection, step) for step in steps]
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise CapacityError(f"the job store {self._path} cannot be used now: {error}") from error
+        return outcomes
+
+    @staticmethod
+    def _run(connection: sqlite3.Connection, step: Callable[[sqlite3.Connection], Any]) -> StepOutcome:
+        connection.execute("SAVEPOINT step")
+        try:
+            found = step(connection)
+        except sqlite3.Error:
+            raise  # of the disk or the file: all steps share it
+        except Exception as error:
+            connection.execute("ROLLBACK TO step")
+            return _raising(error)
+        finally:
+            if connection.in_transaction:
+                connection.execute("RELEASE step")
+        return lambda: found
+
+    async def _call(self, step: Callable[..., T], *values: Any) -> T:
+        return await self._batches.call(lambda connection: step(connection, *values, self._clock_s()))
+
+    # The store
+
+    async def submit(self, job: NewJob, max_queued: int = UNLIMITED) -> tuple[Job, bool]:
+        """As `JobStore.submit`."""
+        found = await self._call(jobs.submit, job, max_queued)
+        self._is_new.set()
+        return found
+
+    async def claim(self, models: Collection[str], owner: str, max_jobs: int, lease_s: float) -> list[Claim]:
+        """As `JobStore.claim`."""
+        self._is_new.clear()
+        return await self._call(jobs.claim, models, owner, max_jobs, lease_s)
+
+    async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
+        """As `JobStore.renew`."""
+        return await self._call(jobs.renew, claims, lease_s)
+
+    async def finish(self, claim: Claim, outcome: Outcome) -> bool:
+        """As `JobStore.finish`."""
+        return await self._call(jobs.finish, claim, outcome)
+
+    async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
+        """As `JobStore.release`."""
+        is_released = await self._call(jobs.release, claim, delay_s, is_counted)
+        self._is_new.set()
+        return is_released
+
+    async def cancel(self, tenant: str, job_id: str) -> Job:
+        """As `JobStore.cancel`."""
+        return await self._call(jobs.cancel, tenant, job_id)
+
+    async def get(self, tenant: str, job_id: str) -> Job:
+        """As `JobStore.get`."""
+        return await self._call(jobs.read, tenant, job_id)
+
+    async def result(self, tenant: str, job_id: str) -> Body | None:
+        """As `JobStore.result`."""
+        return await self._call(jobs.result, tenant, job_id)
+
+    async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[Job]:
+        """As `JobStore.page`."""
+        return await self._call(jobs.page, tenant, state, limit, after)
+
+    async def delete(self, tenant: str, job_id: str) -> None:
+        """As `JobStore.delete`."""
+        await self._call(jobs.delete, tenant, job_id)
+
+    async def expire(self, limit: int) -> int:
+        """As `JobStore.expire`."""
+        return await self._call(jobs.expire, limit)
+
+    async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
+        """As `JobStore.due_webhooks`."""
+        return await self._call(jobs.due_webhooks, limit, lease_s)
+
+    async def webhook_done(self, job_id: str) -> None:
+        """As `JobStore.webhook_done`."""
+        await self._batches.call(lambda connection: jobs.forget_webhook(connection, job_id))
+
+    async def webhook_failed(self, job_id: str, delay_s: float) -> None:
+        """As `JobStore.webhook_failed`."""
+        await self._call(jobs.count_webhook_failure, job_id, delay_s)
+
+    async def wait_for_work(self, timeout_s: float) -> None:
+        """As `JobStore.wait_for_work`."""
+        try:
+            async with asyncio.timeout(min(timeout_s, _POLL_S)):
+                await self._is_new.wait()
+        except TimeoutError:
+            return
+
+
+def _raising(error: Exception) -> StepOutcome:
+    def fail() -> Any:
+        raise error
+
+    return fail

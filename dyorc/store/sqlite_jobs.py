@@ -1,0 +1,248 @@
+"""What a SQLite store does, as functions of a connection inside a transaction. Each raises before it writes, or writes all."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from dyorc.errors import ConflictError, UnknownJobError
+from dyorc.store.base import MAX_LISTED, Body, Claim, Delivery, Job, JobState, NewJob, Outcome, job_of, too_many
+from dyorc.store.sqlite_schema import REQUEST, RESULT, Connection
+
+_FIELDS = (
+    "id, tenant, model_name, model_version, state, created_s, ttl_s, num_attempts, terms, webhook, started_s, finished_s, "
+    "expires_s, error"
+)
+_NAMES = _FIELDS.split(", ")
+_FINAL = "('succeeded', 'failed', 'cancelled')"
+_HELD = "id = ? AND token = ? AND state = 'running'"
+
+
+def submit(connection: Connection, job: NewJob, max_queued: int, now_s: float) -> tuple[Job, bool]:
+    """As `JobStore.submit`."""
+    digest = job.body.digest
+    found = connection.execute(
+        "SELECT id, digest, expires_s FROM jobs WHERE tenant = ? AND (id = ? OR idempotency_key = ?)",
+        (job.tenant, job.id, job.idempotency_key or None),
+    ).fetchone()
+    if found is not None and found[2] is not None and found[2] <= now_s:
+        _forget(connection, found[0])  # it has expired, and would be swept soon
+        found = None
+    if found is not None:
+        if found[1] != digest:
+            raise ConflictError(f"idempotency key {job.idempotency_key!r} was used for another body, by job {found[0]!r}")
+        return read(connection, job.tenant, found[0], now_s), found[0] == job.id
+    waiting = "SELECT 1 FROM jobs WHERE tenant = ? AND state = 'queued' LIMIT ?"
+    if connection.execute(f"SELECT COUNT(*) FROM ({waiting})", (job.tenant, max_queued)).fetchone()[0] >= max_queued:
+        raise too_many(max_queued)
+    row = {
+        "id": job.id, "tenant": job.tenant, "model_name": job.model_name, "model_version": job.model_version, "state": "queued",
+        "is_urgent": job.is_urgent, "terms": job.terms, "ttl_s": job.ttl_s, "webhook": job.webhook,
+        "idempotency_key": job.idempotency_key or None, "digest": digest, "num_attempts": 0, "token": 0, "created_s": now_s,
+        "ready_s": now_s,
+    }  # fmt: skip
+    connection.execute(f"INSERT INTO jobs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
+    _put_body(connection, job.id, REQUEST, job.body)
+    return read(connection, job.tenant, job.id, now_s), True
+
+
+def claim(
+    connection: Connection, models: Collection[str], owner: str, max_jobs: int, lease_s: float, now_s: float
+) -> list[Claim]:
+    """As `JobStore.claim`."""
+    marks = f"({', '.join('?' * len(models))})"
+    rows = connection.execute(
+        f"SELECT id FROM jobs WHERE state = 'running' AND lease_until_s <= ? AND model_name IN {marks} LIMIT ?",
+        (now_s, *models, max_jobs),
+    ).fetchall()
+    ids: list[str] = [row[0] for row in rows]
+    claims = [_take(connection, job_id, owner, lease_s, now_s) for job_id in ids]
+    for is_urgent in (True, False):
+        tenants = _tenants_in_turn(connection, is_urgent)
+        while tenants and len(claims) < max_jobs:
+            tenant = tenants.pop(0)
+            row = connection.execute(
+                "SELECT id FROM jobs WHERE state = 'queued' AND is_urgent = ? AND tenant = ? AND ready_s <= ? "
+                f"AND model_name IN {marks} ORDER BY id LIMIT 1",
+                (is_urgent, tenant, now_s, *models),
+            ).fetchone()
+            if row is not None:
+                claims.append(_take(connection, row[0], owner, lease_s, now_s))
+                connection.execute(
+                    "INSERT INTO turns VALUES (?1, (SELECT COALESCE(MAX(turn), 0) + 1 FROM turns)) "
+                    "ON CONFLICT DO UPDATE SET turn = excluded.turn",
+                    (tenant,),
+                )
+                tenants.append(tenant)
+    return claims
+
+
+def _tenants_in_turn(connection: Connection, is_urgent: bool) -> list[str]:
+    """Tenants with queued jobs; first who has waited longest. Steps over the index from tenant to tenant, not from job to job."""
+    queued = f"state = 'queued' AND is_urgent = {int(is_urgent)}"
+    rows = connection.execute(
+        f"""WITH RECURSIVE waiting (tenant) AS (
+            SELECT MIN(tenant) FROM jobs WHERE {queued}
+            UNION ALL
+            SELECT (SELECT MIN(tenant) FROM jobs WHERE {queued} AND tenant > waiting.tenant) FROM waiting WHERE tenant IS NOT NULL
+        )
+        SELECT waiting.tenant FROM waiting LEFT JOIN turns USING (tenant) WHERE waiting.tenant IS NOT NULL
+        ORDER BY COALESCE(turn, 0), waiting.tenant"""
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def _take(connection: Connection, job_id: str, owner: str, lease_s: float, now_s: float) -> Claim:
+    connection.execute(
+        "UPDATE jobs SET state = 'running', token = token + 1, num_attempts = num_attempts + 1, owner = ?, lease_until_s = ?, "
+        "started_s = COALESCE(started_s, ?) WHERE id = ?",
+        (owner, now_s + lease_s, now_s, job_id),
+    )
+    row = connection.execute(f"SELECT {_FIELDS}, token FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    body = _body(connection, job_id, REQUEST)
+    assert body is not None
+    return Claim(job_of(dict(zip(_NAMES, row[:-1], strict=True))), row[-1], body)
+
+
+def renew(connection: Connection, claims: Sequence[Claim], lease_s: float, now_s: float) -> set[str]:
+    """As `JobStore.renew`."""
+    lost: set[str] = set()
+    for one in claims:
+        held = connection.execute(f"UPDATE jobs SET lease_until_s = ? WHERE {_HELD}", (now_s + lease_s, one.job.id, one.token))
+        if not held.rowcount:
+            lost.add(one.job.id)
+    return lost
+
+
+def finish(connection: Connection, held: Claim, outcome: Outcome, now_s: float) -> bool:
+    """As `JobStore.finish`."""
+    error = None if outcome.error is None else msgspec.json.encode(outcome.error).decode()
+    ended = connection.execute(
+        "UPDATE jobs SET state = ?, error = ?, num_attempts = ?, finished_s = ?, expires_s = ? + ttl_s, lease_until_s = NULL "
+        f"WHERE {_HELD}",
+        (outcome.state, error, outcome.num_attempts, now_s, now_s, held.job.id, held.token),
+    )
+    if not ended.rowcount:
+        return False
+    if outcome.result is not None:
+        _put_body(connection, held.job.id, RESULT, outcome.result)
+    _after_end(connection, held.job.id, held.job.webhook, now_s)
+    return True
+
+
+def release(connection: Connection, held: Claim, delay_s: float, is_counted: bool, now_s: float) -> bool:
+    """As `JobStore.release`."""
+    released = connection.execute(
+        "UPDATE jobs SET state = 'queued', num_attempts = num_attempts - ?, ready_s = ?, lease_until_s = NULL, owner = NULL "
+        f"WHERE {_HELD}",
+        (0 if is_counted else 1, now_s + delay_s, held.job.id, held.token),
+    )
+    return bool(released.rowcount)
+
+
+def cancel(connection: Connection, tenant: str, job_id: str, now_s: float) -> Job:
+    """As `JobStore.cancel`."""
+    job = read(connection, tenant, job_id, now_s)
+    if job.state.is_final:
+        return job
+    connection.execute(
+        "UPDATE jobs SET state = 'cancelled', finished_s = ?1, expires_s = ?1 + ttl_s, lease_until_s = NULL WHERE id = ?2",
+        (now_s, job_id),
+    )
+    _after_end(connection, job_id, job.webhook, now_s)
+    return read(connection, tenant, job_id, now_s)
+
+
+def _after_end(connection: Connection, job_id: str, webhook: str, now_s: float) -> None:
+    connection.execute("DELETE FROM bodies WHERE job_id = ? AND kind = ?", (job_id, REQUEST))
+    if webhook:
+        connection.execute("INSERT INTO webhooks VALUES (?, ?, 0)", (job_id, now_s))
+
+
+def read(connection: Connection, tenant: str, job_id: str, now_s: float) -> Job:
+    """As `JobStore.get`."""
+    row = connection.execute(
+        f"SELECT {_FIELDS} FROM jobs WHERE id = ? AND tenant = ? AND (expires_s IS NULL OR expires_s > ?)",
+        (job_id, tenant, now_s),
+    ).fetchone()
+    if row is None:
+        raise UnknownJobError(f"there is no job {job_id!r}, or not any more")
+    return job_of(dict(zip(_NAMES, row, strict=True)))
+
+
+def result(connection: Connection, tenant: str, job_id: str, now_s: float) -> Body | None:
+    """As `JobStore.result`."""
+    read(connection, tenant, job_id, now_s)
+    return _body(connection, job_id, RESULT)
+
+
+def page(connection: Connection, tenant: str, state: JobState | None, limit: int, after: str, now_s: float) -> list[Job]:
+    """As `JobStore.page`."""
+    where, values = "tenant = ? AND (expires_s IS NULL OR expires_s > ?)", [tenant, now_s]
+    for condition, value in (("state = ?", state), ("id < ?", after)):
+        if value:
+            where += f" AND {condition}"
+            values.append(value)
+    rows = connection.execute(
+        f"SELECT {_FIELDS} FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?", (*values, min(limit, MAX_LISTED))
+    )
+    return [job_of(dict(zip(_NAMES, row, strict=True))) for row in rows.fetchall()]
+
+
+def delete(connection: Connection, tenant: str, job_id: str, now_s: float) -> None:
+    """As `JobStore.delete`."""
+    read(connection, tenant, job_id, now_s)
+    _forget(connection, job_id)
+
+
+def expire(connection: Connection, limit: int, now_s: float) -> int:
+    """As `JobStore.expire`."""
+    rows = connection.execute("SELECT id FROM jobs WHERE expires_s <= ? LIMIT ?", (now_s, limit)).fetchall()
+    for row in rows:
+        _forget(connection, row[0])
+    return len(rows)
+
+
+def _forget(connection: Connection, job_id: str) -> None:
+    connection.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
+    connection.execute("DELETE FROM bodies WHERE job_id = ?", (job_id,))
+    connection.execute("DELETE FROM webhooks WHERE job_id = ?", (job_id,))
+
+
+def due_webhooks(connection: Connection, limit: int, lease_s: float, now_s: float) -> list[Delivery]:
+    """As `JobStore.due_webhooks`."""
+    fields = ", ".join(f"jobs.{name}" for name in _NAMES)
+    rows = connection.execute(
+        f"SELECT {fields}, webhooks.num_attempts FROM webhooks JOIN jobs ON jobs.id = job_id "
+        "WHERE due_s <= ? ORDER BY due_s LIMIT ?",
+        (now_s, limit),
+    ).fetchall()
+    found = [Delivery(job_of(dict(zip(_NAMES, row[:-1], strict=True))), row[-1]) for row in rows]
+    for one in found:
+        postpone(connection, one.job.id, lease_s, now_s)
+    return found
+
+
+def postpone(connection: Connection, job_id: str, delay_s: float, now_s: float) -> None:
+    """Makes a webhook due later."""
+    connection.execute("UPDATE webhooks SET due_s = ? WHERE job_id = ?", (now_s + delay_s, job_id))
+
+
+def count_webhook_failure(connection: Connection, job_id: str, delay_s: float, now_s: float) -> None:
+    """As `JobStore.webhook_failed`."""
+    postpone(connection, job_id, delay_s, now_s)
+    connection.execute("UPDATE webhooks SET num_attempts = num_attempts + 1 WHERE job_id = ?", (job_id,))
+
+
+def forget_webhook(connection: Connection, job_id: str) -> None:
+    """As `JobStore.webhook_done`."""
+    connection.execute("DELETE FROM webhooks WHERE job_id = ?", (job_id,))
+
+
+def _put_body(connection: Connection, job_id: str, kind: int, body: Body) -> None:
+    connection.execute("INSERT INTO bodies VALUES (?, ?, ?, ?)", (job_id, kind, body.json_bytes, body.data))
+
+
+def _body(connection: Connection, job_id: str, kind: int) -> Body | None:
+    row: Any = connection.execute("SELECT data, json_bytes FROM bodies WHERE job_id = ? AND kind = ?", (job_id, kind)).fetchone()
+    return None if row is None else Body(*row)

@@ -1,0 +1,68 @@
+"""The tables of a SQLite store, and the way from older versions to this one.
+
+    jobs      one row per job; `state` and the three times say who may claim it
+    bodies    requests (kind 0) until their jobs end, results (kind 1) after that: apart, so that searching jobs reads no tensors
+    turns     when each tenant had a job claimed last
+    webhooks  ended jobs whose webhook has not been delivered yet
+
+`PRAGMA user_version` is the version of the tables. A file of a newer one is refused: what it means is not known here.
+"""
+
+from typing import Any, Protocol
+
+
+class Connection(Protocol):
+    """As much of a connection as statements need."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Any: ...
+
+
+VERSION = 1
+
+REQUEST, RESULT = 0, 1
+"""Kinds of bodies."""
+
+_STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE jobs (
+            id TEXT PRIMARY KEY, tenant TEXT NOT NULL, model_name TEXT NOT NULL, model_version TEXT NOT NULL,
+            state TEXT NOT NULL, is_urgent INTEGER NOT NULL, terms TEXT NOT NULL, ttl_s REAL NOT NULL, webhook TEXT NOT NULL,
+            idempotency_key TEXT, digest TEXT NOT NULL, num_attempts INTEGER NOT NULL, token INTEGER NOT NULL, owner TEXT,
+            created_s REAL NOT NULL, ready_s REAL NOT NULL, started_s REAL, lease_until_s REAL, finished_s REAL, expires_s REAL,
+            error TEXT
+        ) WITHOUT ROWID""",
+        "CREATE UNIQUE INDEX jobs_by_key ON jobs (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL",
+        "CREATE INDEX jobs_by_tenant ON jobs (tenant, id)",
+        "CREATE INDEX jobs_by_tenant_and_state ON jobs (tenant, state, id)",
+        "CREATE INDEX jobs_queued ON jobs (is_urgent, tenant, id) WHERE state = 'queued'",
+        "CREATE INDEX jobs_leased ON jobs (lease_until_s) WHERE state = 'running'",
+        "CREATE INDEX jobs_ended ON jobs (expires_s) WHERE expires_s IS NOT NULL",
+        """CREATE TABLE bodies (
+            job_id TEXT NOT NULL, kind INTEGER NOT NULL, json_bytes INTEGER, data BLOB NOT NULL, PRIMARY KEY (job_id, kind)
+        )""",
+        "CREATE TABLE turns (tenant TEXT PRIMARY KEY, turn INTEGER NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE webhooks (job_id TEXT PRIMARY KEY, due_s REAL NOT NULL, num_attempts INTEGER NOT NULL) WITHOUT ROWID",
+        "CREATE INDEX webhooks_due ON webhooks (due_s)",
+    ),
+)
+"""The statements that lead from each version to the next."""
+
+
+class NewerSchemaError(Exception):
+    """The file was written by a newer DyOrc."""
+
+
+def migrate(connection: Connection) -> None:
+    """Brings a file to this version, within the transaction that is open.
+
+    Raises:
+        NewerSchemaError: If it is beyond it.
+    """
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found > VERSION:
+        raise NewerSchemaError(f"its tables have version {found}, expected at most {VERSION}: a newer DyOrc wrote it")
+    for statements in _STEPS[found:]:
+        for statement in statements:
+            connection.execute(statement)
+    if found < VERSION:
+        connection.execute(f"PRAGMA user_version = {VERSION}")

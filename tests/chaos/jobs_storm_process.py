@@ -1,0 +1,67 @@
+"""A server of the jobs' storm: gateway and orchestrator in one process. Imports everything, then waits for its part.
+
+``python -m tests.chaos.jobs_storm_process``, with one line of JSON (`Part`) on its input. It ends when its input does.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+
+import msgspec
+import uvloop
+
+from dyorc.config import EngineConfig, GatewayConfig, JobsConfig
+from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.service import InferenceService
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.store.opening import store_of
+from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
+from tests.workflows import effects
+
+MODULE = "tests.chaos.jobs_storm_process"
+
+_JOBS = JobsConfig(lease_s=1.0, max_attempts=100, max_running=32)
+"""An innocent job may be there each time that its server is killed."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Where it listens, where its replicas dial in, and what its jobs are kept in."""
+
+    port: int
+    address: str
+    store: str
+
+
+async def _serve(part: Part) -> None:
+    catalog = Catalog.of([effects.noted])
+    config = GatewayConfig(port=part.port, drain_timeout_s=1)
+    orchestrator = Orchestrator(catalog.programs, part.address, EngineConfig(), FAST_LINK, FAST_TRANSPORT, "here")
+    async with orchestrator:
+        service = InferenceService(catalog, orchestrator, config)
+        async with Jobs(service, store_of(part.store), _JOBS) as jobs, HttpServer(Gateway(service, jobs), config):
+            await asyncio.Event().wait()
+
+
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+def main() -> None:
+    """Runs until the process is ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started it
+    line = sys.stdin.readline()
+    if not line:
+        return
+    part = msgspec.json.decode(line, type=Part)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    uvloop.run(_serve(part))
+
+
+if __name__ == "__main__":
+    main()

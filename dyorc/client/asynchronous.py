@@ -1,0 +1,217 @@
+"""The client for asyncio. To be used on one event loop."""
+
+import random
+from collections.abc import AsyncGenerator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from dyorc.client.answers import Answer
+from dyorc.client.effects import Flow
+from dyorc.client.exchanges import clock_s
+from dyorc.client.http import Cert, Connection, Verify, limits, ssl_context
+from dyorc.client.job_operations import JobOperations, JobOptions
+from dyorc.client.job_records import JobRecord, JobState
+from dyorc.client.metadata import ModelMetadata
+from dyorc.client.operations import Operations, health_path, statistics_path
+from dyorc.client.requests import Inputs, Options, merged, model_path
+from dyorc.client.retries import DEFAULT_RETRIES, Delivery, Retries
+from dyorc.client.runners import AsyncRunner
+
+
+class AsyncClient:
+    """Asks a DyOrc server over HTTP, on an event loop. NumPy in, NumPy out.
+
+    Arguments, results and errors are those of `dyorc.client.Client`. Many requests may be under way at once; a task that is
+    cancelled cancels its request.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        retries: Retries = DEFAULT_RETRIES,
+        verify: Verify = True,
+        cert: Cert | None = None,
+        proxy: str | None = None,
+        max_connections: int = 100,
+        max_answer_bytes: int = 2**30,
+    ) -> None:
+        connection = Connection.to(url, api_key, max_answer_bytes)
+        transport = httpx.AsyncHTTPTransport(verify=ssl_context(url, verify, cert), proxy=proxy, limits=limits(max_connections))
+        self._runner = AsyncRunner(transport, connection)
+        self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
+        self._jobs = JobOperations(self._operations)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._runner.aclose()
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Inputs | None = None,
+        /,
+        *,
+        version: str | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        request_id: str = "",
+        outputs: Sequence[str] | None = None,
+        retries: Retries | None = None,
+        **named: Any,
+    ) -> Any:
+        """Runs a model, as `Client.infer`."""
+        options = Options(version, timeout_s, priority, False, request_id, outputs)
+        return (await self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries))).value
+
+    async def answer(
+        self,
+        model: str,
+        inputs: Inputs | None = None,
+        /,
+        *,
+        version: str | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        explain: bool = False,
+        request_id: str = "",
+        outputs: Sequence[str] | None = None,
+        retries: Retries | None = None,
+        **named: Any,
+    ) -> Answer:
+        """Runs a model, and gives all that the server says, as `Client.answer`."""
+        options = Options(version, timeout_s, priority, explain, request_id, outputs)
+        return await self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries))
+
+    def stream(
+        self,
+        model: str,
+        inputs: Inputs | None = None,
+        /,
+        *,
+        version: str | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        request_id: str = "",
+        outputs: Sequence[str] | None = None,
+        retries: Retries | None = None,
+        **named: Any,
+    ) -> AsyncGenerator[Any]:
+        """Runs a model that answers in parts, as `Client.stream`. Who stops early closes the generator."""
+        options = Options(version, timeout_s, priority, False, request_id, outputs)
+        return self._runner.parts(self._operations.stream(model, merged(inputs, named), options, retries))
+
+    async def submit(
+        self,
+        model: str,
+        inputs: Inputs | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        webhook: str | None = None,
+        ttl_s: float | None = None,
+        run_timeout_s: float | None = None,
+        version: str | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        request_id: str = "",
+        outputs: Sequence[str] | None = None,
+        **named: Any,
+    ) -> "AsyncJob":
+        """Hands a request in as a durable job, as `Client.submit`."""
+        options = Options(version, timeout_s, priority, False, request_id, outputs)
+        job = JobOptions(idempotency_key, webhook, ttl_s, run_timeout_s)
+        return AsyncJob(
+            self._runner, self._jobs, await self._runner.run(self._jobs.submit(model, merged(inputs, named), options, job))
+        )
+
+    async def job(self, job_id: str) -> "AsyncJob":
+        """A job by its id."""
+        return AsyncJob(self._runner, self._jobs, await self._runner.run(self._jobs.get(job_id)))
+
+    async def jobs(self, *, state: JobState | None = None, max_jobs: int = 1000) -> list["AsyncJob"]:
+        """Our jobs; of one state, if it is given."""
+        return [AsyncJob(self._runner, self._jobs, record) for record in await self._runner.run(self._jobs.jobs(state, max_jobs))]
+
+    async def models(self) -> list[str]:
+        """Names of all models."""
+        return await self._runner.run(self._operations.models())
+
+    async def metadata(self, model: str, *, version: str | None = None) -> ModelMetadata:
+        """A model's inputs and outputs, as they are now."""
+        return await self._runner.run(self._operations.metadata(model, version))
+
+    async def config(self, model: str, *, version: str | None = None) -> dict[str, Any]:
+        """A model's configuration, as Triton spells it."""
+        return await self._runner.run(self._operations.get_object(model_path(model, version, "config")))
+
+    async def statistics(self, model: str | None = None, *, version: str | None = None) -> dict[str, Any]:
+        """How often and how long a model, or each of them, has run; as Triton spells it."""
+        return await self._runner.run(self._operations.get_object(statistics_path(model, version)))
+
+    async def is_live(self) -> bool:
+        """Whether the server answers at all."""
+        return await self._runner.run(self._operations.is_healthy("/v2/health/live"))
+
+    async def is_ready(self, model: str | None = None) -> bool:
+        """Whether a model, or each of them, can run now."""
+        return await self._runner.run(self._operations.is_healthy(health_path(model)))
+
+    async def wait_until_ready(self, timeout_s: float | None = None, *, model: str | None = None) -> None:
+        """Returns once a model, or each of them, can run. `DeadlineError`, with the reason, if that takes too long."""
+        await self._runner.run(self._operations.wait_until_ready(health_path(model), timeout_s))
+
+
+class AsyncJob:
+    """A durable job, as it was when it was last asked for."""
+
+    def __init__(self, runner: AsyncRunner, jobs: JobOperations, record: JobRecord) -> None:
+        self._runner = runner
+        self._jobs = jobs
+        self.record = record
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def state(self) -> JobState:
+        return self.record.state
+
+    async def refresh(self) -> Self:
+        """Asks for its state."""
+        return await self._now(self._jobs.get(self.id))
+
+    async def wait(self, timeout_s: float | None = None) -> Self:
+        """Returns once it has ended, whatever its end. `DeadlineError` if that takes longer; it goes on then."""
+        return await self._now(self._jobs.wait(self.id, timeout_s))
+
+    async def result(self, timeout_s: float | None = None) -> Any:
+        """Waits for its end, and gives what `infer` would have given. Raises what it failed with."""
+        return (await self.answer(timeout_s)).value
+
+    async def answer(self, timeout_s: float | None = None) -> Answer:
+        """`result`, with all that the server says."""
+        return await self._runner.run(self._jobs.result(self.id, timeout_s))
+
+    async def cancel(self) -> Self:
+        """Ends it."""
+        return await self._now(self._jobs.cancel(self.id))
+
+    async def delete(self) -> None:
+        """Ends it if need be, and has the server forget it."""
+        await self._runner.run(self._jobs.delete(self.id))
+
+    async def _now(self, flow: Flow[JobRecord]) -> Self:
+        self.record = await self._runner.run(flow)
+        return self

@@ -1,0 +1,256 @@
+"""The client for code that waits. May be used by several threads at once."""
+
+import random
+from collections.abc import Generator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from dyorc.client.answers import Answer
+from dyorc.client.effects import Flow
+from dyorc.client.exchanges import clock_s
+from dyorc.client.http import Cert, Connection, Verify, limits, ssl_context
+from dyorc.client.job_operations import JobOperations, JobOptions
+from dyorc.client.job_records import JobRecord, JobState
+from dyorc.client.metadata import ModelMetadata
+from dyorc.client.operations import Operations, health_path, statistics_path
+from dyorc.client.requests import Inputs, Options, merged, model_path
+from dyorc.client.retries import DEFAULT_RETRIES, Delivery, Retries
+from dyorc.client.runners import Runner
+
+
+class Client:
+    """Asks a DyOrc server over HTTP. NumPy in, NumPy out.
+
+    Args:
+        url: ``http://host:port`` or ``https://...``, with a path in front of the server's if it has one.
+        api_key: Whose requests these are.
+        timeout_s: For each operation with everything that is tried again, in seconds, unless it says otherwise; infinity for no
+            limit. The server is told how much is left.
+        retries: When requests are sent again.
+        verify: For https: True, a file or folder of authorities, an `ssl.SSLContext`, or False for no check.
+        cert: For https: a file with our own certificate and key, or one of each.
+        proxy: URL of a proxy. The environment's are not looked at.
+        max_connections: At once; who needs one more waits.
+        max_answer_bytes: The longest answer, or part of a stream, that is taken.
+
+    Raises:
+        ValueError: If the address, the key or a file cannot be used.
+
+    Every operation raises `DyOrcError`, of the class that the server raised; `DeadlineError` when its time is up,
+    `TransportError` if the server cannot be reached or its answer not be read, `InvalidInputError` if a value cannot be sent.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        retries: Retries = DEFAULT_RETRIES,
+        verify: Verify = True,
+        cert: Cert | None = None,
+        proxy: str | None = None,
+        max_connections: int = 100,
+        max_answer_bytes: int = 2**30,
+    ) -> None:
+        connection = Connection.to(url, api_key, max_answer_bytes)
+        transport = httpx.HTTPTransport(verify=ssl_context(url, verify, cert), proxy=proxy, limits=limits(max_connections))
+        self._runner = Runner(transport, connection)
+        self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
+        self._jobs = JobOperations(self._operations)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._runner.close()
+
+    def infer(
+        self,
+        model: str,
+        inputs: Inputs | None = None,
+        /,
+        *,
+        version: str | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        request_id: str = "",
+        outputs: Sequence[str] | None = None,
+        retries: Retries | None = None,
+        **named: Any,
+    ) -> Any:
+        """Runs a model.
+
+        Args:
+            inputs: Inputs by name, for names that are options here.
+            timeout_s: None for the client's.
+            priority: 1 is the highest; 0, the default, comes last.
+            request_id: Comes back in the answer.
+            outputs: Names of those to send; None for all.
+            retries: None for the client's.
+            named: Inputs by name. What the model calls an input becomes a tensor: arrays and torch tensors of their own type,
+                numbers, lists and texts of the declared one. All else is a parameter: bool, int, float or str.
+
+        Returns:
+            An array, if the model gives one output or one was asked for; else a dict of arrays by name.
+        """
+        options = Options(version, timeout_s, priority, False, request_id, outputs)
+        return self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries)).value
+
+    def answer(
+        self,
+        model: str,
+        inputs: Inputs | None = None,
+        /,
+        *,
+        version: str | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        explain: bool = False,
+        request_id: str = "",
+        outputs: Sequence[str] | None = None,
+        retries: Retries | None = None,
+        **named: Any,
+    ) -> Answer:
+        """Runs a model as `infer` does, and gives all that the server says; with `explain`, also what was done and why."""
+        options = Options(version, timeout_s, priority, explain, request_id, outputs)
+        return self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries))
+
+    def stream(
+        self,
+        model: str,
+        inputs: Inputs | None = None,
+        /,
+        *,
+        version: str | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        request_id: str = "",
+        outputs: Sequence[str] | None = None,
+        retries: Retries | None = None,
+        **named: Any,
+    ) -> Generator[Any]:
+        """Runs a model that answers in parts, and gives each as it comes. Arguments and parts are those of `infer`.
+
+        The request is sent when the first part is asked for; `timeout_s` is for all of them. Who stops early closes the
+        generator, which cancels the request. Once the server has begun to answer, nothing is tried again.
+        """
+        options = Options(version, timeout_s, priority, False, request_id, outputs)
+        return self._runner.parts(self._operations.stream(model, merged(inputs, named), options, retries))
+
+    def submit(
+        self,
+        model: str,
+        inputs: Inputs | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        webhook: str | None = None,
+        ttl_s: float | None = None,
+        run_timeout_s: float | None = None,
+        version: str | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        request_id: str = "",
+        outputs: Sequence[str] | None = None,
+        **named: Any,
+    ) -> "Job":
+        """Hands a request in as a durable job, which survives both sides.
+
+        Args:
+            idempotency_key: Who submits twice under one key gets one job. None: a new key, so that only what the client itself
+                sends again is the same job.
+            webhook: URL that is told when the job ends.
+            ttl_s: How long the server remembers the job, in seconds.
+            run_timeout_s: How long it may run, in seconds; `timeout_s` is for handing it in.
+        """
+        options = Options(version, timeout_s, priority, False, request_id, outputs)
+        job = JobOptions(idempotency_key, webhook, ttl_s, run_timeout_s)
+        return Job(self._runner, self._jobs, self._runner.run(self._jobs.submit(model, merged(inputs, named), options, job)))
+
+    def job(self, job_id: str) -> "Job":
+        """A job by its id."""
+        return Job(self._runner, self._jobs, self._runner.run(self._jobs.get(job_id)))
+
+    def jobs(self, *, state: JobState | None = None, max_jobs: int = 1000) -> list["Job"]:
+        """Our jobs; of one state, if it is given."""
+        return [Job(self._runner, self._jobs, record) for record in self._runner.run(self._jobs.jobs(state, max_jobs))]
+
+    def models(self) -> list[str]:
+        """Names of all models."""
+        return self._runner.run(self._operations.models())
+
+    def metadata(self, model: str, *, version: str | None = None) -> ModelMetadata:
+        """A model's inputs and outputs, as they are now."""
+        return self._runner.run(self._operations.metadata(model, version))
+
+    def config(self, model: str, *, version: str | None = None) -> dict[str, Any]:
+        """A model's configuration, as Triton spells it."""
+        return self._runner.run(self._operations.get_object(model_path(model, version, "config")))
+
+    def statistics(self, model: str | None = None, *, version: str | None = None) -> dict[str, Any]:
+        """How often and how long a model, or each of them, has run; as Triton spells it."""
+        return self._runner.run(self._operations.get_object(statistics_path(model, version)))
+
+    def is_live(self) -> bool:
+        """Whether the server answers at all."""
+        return self._runner.run(self._operations.is_healthy("/v2/health/live"))
+
+    def is_ready(self, model: str | None = None) -> bool:
+        """Whether a model, or each of them, can run now."""
+        return self._runner.run(self._operations.is_healthy(health_path(model)))
+
+    def wait_until_ready(self, timeout_s: float | None = None, *, model: str | None = None) -> None:
+        """Returns once a model, or each of them, can run. `DeadlineError`, with the reason, if that takes too long."""
+        self._runner.run(self._operations.wait_until_ready(health_path(model), timeout_s))
+
+
+class Job:
+    """A durable job, as it was when it was last asked for."""
+
+    def __init__(self, runner: Runner, jobs: JobOperations, record: JobRecord) -> None:
+        self._runner = runner
+        self._jobs = jobs
+        self.record = record
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def state(self) -> JobState:
+        return self.record.state
+
+    def refresh(self) -> Self:
+        """Asks for its state."""
+        return self._now(self._jobs.get(self.id))
+
+    def wait(self, timeout_s: float | None = None) -> Self:
+        """Returns once it has ended, whatever its end. `DeadlineError` if that takes longer; it goes on then."""
+        return self._now(self._jobs.wait(self.id, timeout_s))
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """Waits for its end, and gives what `infer` would have given. Raises what it failed with."""
+        return self.answer(timeout_s).value
+
+    def answer(self, timeout_s: float | None = None) -> Answer:
+        """`result`, with all that the server says."""
+        return self._runner.run(self._jobs.result(self.id, timeout_s))
+
+    def cancel(self) -> Self:
+        """Ends it."""
+        return self._now(self._jobs.cancel(self.id))
+
+    def delete(self) -> None:
+        """Ends it if need be, and has the server forget it."""
+        self._runner.run(self._jobs.delete(self.id))
+
+    def _now(self, flow: Flow[JobRecord]) -> Self:
+        self.record = self._runner.run(flow)
+        return self

@@ -1,0 +1,93 @@
+"""What an operation of the client asks its shell to do, and what it is told.
+
+Operations are generators that do no I/O: they yield effects, are sent their outcomes, and return what the caller gets. The shells
+in `blocking` and `asynchronous` carry effects out. So there is one copy of everything that decides.
+"""
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from dyorc.client.requests import Request
+from dyorc.errors import DyOrcError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a request and read its answer: `Reply` or `Broken`.
+
+    Attributes:
+        deadline_s: When to give up, on the operation's clock; infinity for never.
+        is_streamed: Whether the body of an answer with status 200 is left for `Read`.
+    """
+
+    request: Request
+    deadline_s: float
+    is_streamed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read more of a streamed answer: `bytes`, empty at its end, or `Broken`."""
+
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Wait, in seconds; the outcome is None."""
+
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Hand a part to the caller; the outcome is None."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, whatever its status.
+
+    Attributes:
+        headers: By their names in lower case.
+        body: Empty if it is streamed.
+        start: Where in `body` the answer begins; what stands before makes its tensors lie at even addresses.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytearray = field(default_factory=bytearray)
+    start: int = 0
+
+    @property
+    def content(self) -> memoryview:
+        """The body as it was sent."""
+        return memoryview(self.body)[self.start :]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """There is no answer, or not all of it.
+
+    Attributes:
+        error: What the caller gets if nobody tries again.
+        was_sent: Whether the server may have got the request, and may have run it.
+        is_final: Whether trying again is pointless.
+    """
+
+    error: DyOrcError
+    was_sent: bool
+    is_final: bool = False
+
+
+Effect: TypeAlias = Send | Read | Sleep
+Flow: TypeAlias = Generator[Effect, Any, T]
+"""An operation that returns a `T`."""
+
+Parts: TypeAlias = Generator[Effect | Emit, Any, None]
+"""An operation that hands out parts."""

@@ -1,0 +1,145 @@
+"""Carrying out effects over httpx: one exchange with the server at a time, for both shells."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any, cast
+
+import httpx
+
+from dyorc.client.effects import Broken, Read, Reply, Send, Sleep
+from dyorc.client.http import AnswerBody, Connection, broken, headers_of, timeouts
+from dyorc.errors import DeadlineError, TransportError
+
+clock_s = time.monotonic
+_FAILURES = (httpx.HTTPError, TimeoutError, DeadlineError, TransportError)
+
+
+class Exchange:
+    """Carries out the effects of one operation, blocking. To be closed, also in the middle of a streamed answer.
+
+    httpx limits only each single wait. So the limits shrink whenever a phase of the exchange begins, and the clock is looked at
+    after each part of an answer: a server that sends its answer drop by drop is given up at the deadline; one that
+    falls silent in the middle of it, when it has been silent for as long as was left when the answer began.
+    """
+
+    def __init__(self, transport: httpx.HTTPTransport, connection: Connection) -> None:
+        self._transport = transport
+        self._connection = connection
+        self._response: httpx.Response | None = None
+        self._chunks: Iterator[bytes] | None = None
+
+    def perform(self, effect: Send | Read | Sleep) -> Any:
+        """The outcome of an effect."""
+        match effect:
+            case Sleep():
+                return time.sleep(effect.duration_s)
+            case Send():
+                return self._send(effect)
+            case Read():
+                return self._read(effect)
+
+    def _send(self, effect: Send) -> Reply | Broken:
+        left_s = effect.deadline_s - clock_s()
+        if left_s <= 0:
+            return Broken(DeadlineError("the time was up before the request was sent"), was_sent=False, is_final=True)
+        limits = timeouts(left_s)
+        extensions: dict[str, Any] = {"timeout": limits}
+        if left_s < math.inf:
+            extensions["trace"] = _shrinking(limits, effect.deadline_s)
+        try:
+            response = self._response = self._transport.handle_request(self._connection.request(effect.request, extensions))
+            if effect.is_streamed and response.status_code == 200:
+                self._chunks = response.iter_bytes()
+                return Reply(200, headers_of(response))
+            body = AnswerBody(response, self._connection.max_answer_bytes, effect.deadline_s, clock_s)
+            for chunk in response.iter_bytes():
+                body.feed(chunk)
+            return body.reply()
+        except _FAILURES as error:
+            return broken(error, self._connection.base_url)
+        finally:
+            if self._chunks is None:
+                self.close()
+
+    def _read(self, effect: Read) -> bytes | Broken:
+        assert self._chunks is not None
+        try:
+            chunk = next(self._chunks, b"")
+        except _FAILURES as error:
+            return broken(error, self._connection.base_url)
+        if clock_s() >= effect.deadline_s:
+            return broken(DeadlineError("the time was up before the stream ended"), self._connection.base_url)
+        return chunk
+
+    def close(self) -> None:
+        """Gives up what is not read."""
+        if self._response is not None:
+            self._response.close()
+
+
+class AsyncExchange:
+    """Carries out the effects of one operation on an event loop. To be closed, also in the middle of a streamed answer."""
+
+    def __init__(self, transport: httpx.AsyncHTTPTransport, connection: Connection) -> None:
+        self._transport = transport
+        self._connection = connection
+        self._response: httpx.Response | None = None
+        self._chunks: AsyncGenerator[bytes] | None = None
+
+    async def perform(self, effect: Send | Read | Sleep) -> Any:
+        """The outcome of an effect."""
+        match effect:
+            case Sleep():
+                return await asyncio.sleep(effect.duration_s)
+            case Send():
+                return await self._send(effect)
+            case Read():
+                return await self._read(effect)
+
+    async def _send(self, effect: Send) -> Reply | Broken:
+        request = self._connection.request(effect.request, {})
+        try:
+            async with asyncio.timeout(_left_s(effect.deadline_s)):
+                response = self._response = await self._transport.handle_async_request(request)
+                if effect.is_streamed and response.status_code == 200:
+                    self._chunks = cast(AsyncGenerator[bytes], response.aiter_bytes())
+                    return Reply(200, headers_of(response))
+                body = AnswerBody(response, self._connection.max_answer_bytes, effect.deadline_s, clock_s)
+                async for chunk in response.aiter_bytes():
+                    body.feed(chunk)
+                return body.reply()
+        except _FAILURES as error:
+            return broken(error, self._connection.base_url)
+        finally:
+            if self._chunks is None:
+                await self.aclose()
+
+    async def _read(self, effect: Read) -> bytes | Broken:
+        assert self._chunks is not None
+        try:
+            async with asyncio.timeout(_left_s(effect.deadline_s)):
+                return await anext(self._chunks, b"")
+        except _FAILURES as error:
+            return broken(error, self._connection.base_url)
+
+    async def aclose(self) -> None:
+        """Gives up what is not read."""
+        if self._chunks is not None:
+            await self._chunks.aclose()
+        if self._response is not None:
+            await self._response.aclose()
+
+
+def _shrinking(limits: dict[str, float | None], deadline_s: float) -> Callable[[str, object], None]:
+    """What httpx calls when a phase begins or ends, before it looks at the limits."""
+
+    def shrink(event: str, info: object) -> None:
+        limits.update(timeouts(deadline_s - clock_s()))
+
+    return shrink
+
+
+def _left_s(deadline_s: float) -> float | None:
+    return None if deadline_s == math.inf else deadline_s - clock_s()

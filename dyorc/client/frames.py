@@ -1,0 +1,95 @@
+"""Streamed answers: frames of ``application/vnd.dyorc.stream``, read as their bytes come.
+
+    u32 LE json_bytes | u32 LE rest_bytes | JSON, as of a binary answer, or of an error | raw tensors
+
+No more than one frame is kept, and none that is longer than allowed is begun.
+"""
+
+import struct
+from collections.abc import Iterator
+
+import msgspec
+
+from dyorc.client.answers import Answer, padding, parse_answer
+from dyorc.client.refusals import ErrorBody, malformed, refusal
+from dyorc.errors import TransportError
+
+MEDIA_TYPE = "application/vnd.dyorc.stream"
+_LENGTHS = struct.Struct("<II")
+
+
+class FrameReader:
+    """Puts frames together.
+
+    Args:
+        max_part_bytes: The longest frame that is taken.
+    """
+
+    def __init__(self, max_part_bytes: int) -> None:
+        self._max_part_bytes = max_part_bytes
+        self._lengths = bytearray()
+        self._frame: bytearray | None = None
+        self._start = self._json_bytes = self._end = 0
+
+    def feed(self, chunk: bytes) -> Iterator[Answer]:
+        """The parts that are complete with these bytes; to be used up before the next.
+
+        Raises:
+            DyOrcError: What a frame says that went wrong, once the parts before it have been given.
+            TransportError: If a frame is malformed, or too long.
+        """
+        rest = memoryview(chunk)
+        while rest or self._is_complete():
+            if self._frame is None:
+                rest = self._take_lengths(rest)
+                continue
+            missing = self._end - len(self._frame)
+            self._frame += rest[:missing]
+            rest = rest[missing:]
+            if self._is_complete():
+                frame, self._frame = memoryview(self._frame)[self._start :], None
+                yield _part(frame, self._json_bytes)
+
+    def finish(self) -> None:
+        """There are no more bytes.
+
+        Raises:
+            TransportError: If a frame is not complete.
+        """
+        if self._lengths or self._frame is not None:
+            raise TransportError("the stream ended within a part")
+
+    def _is_complete(self) -> bool:
+        return self._frame is not None and len(self._frame) == self._end
+
+    def _take_lengths(self, rest: memoryview) -> memoryview:
+        missing = _LENGTHS.size - len(self._lengths)
+        self._lengths += rest[:missing]
+        if len(self._lengths) == _LENGTHS.size:
+            self._json_bytes, rest_bytes = _LENGTHS.unpack(self._lengths)
+            self._lengths = bytearray()
+            num_bytes = self._json_bytes + rest_bytes
+            if num_bytes > self._max_part_bytes:
+                raise malformed(f"a part of the stream has {num_bytes} bytes, the client takes {self._max_part_bytes}")
+            self._start = padding(self._json_bytes)
+            self._end = self._start + num_bytes
+            self._frame = bytearray(self._start)
+        return rest[missing:]
+
+
+def _part(frame: memoryview, json_bytes: int) -> Answer:
+    try:
+        return parse_answer(frame, json_bytes)
+    except TransportError:
+        error = _error_in(frame[:json_bytes])
+        if error is None:
+            raise
+    raise refusal(error)
+
+
+def _error_in(head: memoryview) -> ErrorBody | None:
+    """What went wrong, if that is what a frame tells. Looked for last, so that parts are not read twice."""
+    try:
+        return msgspec.json.decode(head, type=ErrorBody)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,203 @@
+"""The client's side of httpx, as far as it is the same for both shells. Foreign exceptions enter through `broken`."""
+
+import functools
+import math
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import httpx
+
+from dyorc.client.answers import padding
+from dyorc.client.effects import Broken, Reply
+from dyorc.client.operations import json_bytes_of
+from dyorc.client.refusals import malformed
+from dyorc.client.requests import Request
+from dyorc.errors import DeadlineError, InvalidInputError, TransportError
+
+Verify: TypeAlias = bool | str | Path | ssl.SSLContext
+Cert: TypeAlias = str | Path | tuple[str | Path, str | Path]
+
+_KEEP_ALIVE_S = 4.0
+"""Less than after which servers close idle connections, or requests would be lost on them."""
+
+_NOT_SENT = (httpx.ConnectError, httpx.ProxyError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Where the server is, and how to get there.
+
+    Attributes:
+        base_url: Without a slash at its end.
+        headers: Of every request.
+        max_answer_bytes: The longest answer that is taken.
+    """
+
+    base_url: str
+    headers: tuple[tuple[str, str], ...]
+    max_answer_bytes: int
+
+    @classmethod
+    def to(cls, url: str, api_key: str | None, max_answer_bytes: int) -> "Connection":
+        """Checks an address.
+
+        Raises:
+            ValueError: If it is none, or the key cannot stand in a header.
+        """
+        try:
+            parsed = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"url is {url!r}: {error}") from error
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise ValueError(f"url is {url!r}, expected http://host:port or https://host:port")
+        # No compression: tensors hardly shrink, and could not be viewed where they are.
+        headers = [("host", parsed.netloc.decode()), ("user-agent", "dyorc"), ("accept-encoding", "identity")]
+        if api_key is not None:
+            if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
+                raise ValueError("api_key holds other characters than visible ASCII, or none")
+            headers.append(("authorization", f"Bearer {api_key}"))
+        return cls(base_url=url.rstrip("/"), headers=tuple(headers), max_answer_bytes=max_answer_bytes)
+
+    def request(self, request: Request, extensions: Mapping[str, Any]) -> httpx.Request:
+        """A request as httpx wants it."""
+        headers = [*self.headers, *request.headers]
+        if request.method == "POST":
+            headers.append(("content-length", str(request.num_bytes)))
+        return httpx.Request(
+            request.method, _parsed(self.base_url + request.path), headers=headers, stream=_Body(request), extensions=extensions
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(url: str) -> httpx.URL:
+    """Parsing costs more than the rest of making a request."""
+    return httpx.URL(url)
+
+
+class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A request's body, once more for each time that it is sent."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._request.chunks()  # pyright: ignore[reportReturnType]  # views are as good to who writes them
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._request.chunks():
+            yield chunk  # pyright: ignore[reportReturnType]
+
+
+class AnswerBody:
+    """Collects an answer, so that its tensors can be used where they lie.
+
+    Args:
+        deadline_s: When it has to be there.
+
+    Raises:
+        TransportError: If its headers are malformed.
+    """
+
+    def __init__(self, response: httpx.Response, max_bytes: int, deadline_s: float, clock_s: Callable[[], float]) -> None:
+        self.status = response.status_code
+        self.headers = headers_of(response)
+        self._start = padding(json_bytes_of(self.headers) or 0)
+        self._body = bytearray(self._start)
+        self._end = self._start + max_bytes
+        self._deadline_s = deadline_s
+        self._clock_s = clock_s
+
+    def feed(self, chunk: bytes) -> None:
+        """Takes more of it.
+
+        Raises:
+            DeadlineError: If the time is up.
+            TransportError: If it is too long.
+        """
+        self._body += chunk
+        if len(self._body) > self._end:
+            raise malformed(f"the answer is longer than the {self._end - self._start} bytes that the client takes")
+        if self._clock_s() >= self._deadline_s:
+            raise DeadlineError("the time was up before all of the answer was there")
+
+    def reply(self) -> Reply:
+        """The whole answer."""
+        return Reply(self.status, self.headers, self._body, self._start)
+
+
+def headers_of(response: httpx.Response) -> dict[str, str]:
+    """Headers by their names in lower case."""
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+def broken(error: Exception, base_url: str) -> Broken:
+    """What an exception of httpx, or one that was raised while reading, means."""
+    if isinstance(error, DeadlineError | TransportError):
+        return Broken(error, was_sent=True, is_final=True)
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
+        return Broken(_caused(DeadlineError(f"{base_url} did not answer in time"), error), was_sent=True, is_final=True)
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, httpx.DecodingError):
+        return Broken(
+            _caused(malformed(f"the answer of {base_url} cannot be decoded: {text}"), error), was_sent=True, is_final=True
+        )
+    if isinstance(error, httpx.LocalProtocolError | httpx.UnsupportedProtocol):
+        return Broken(_caused(InvalidInputError(f"the request cannot be sent: {text}"), error), was_sent=False, is_final=True)
+    if isinstance(error, _NOT_SENT):
+        cause = _caused(TransportError(f"cannot connect to {base_url}: {text}"), error)
+        return Broken(cause, was_sent=False, is_final=_is_distrust(error))
+    return Broken(_caused(TransportError(f"the connection to {base_url} broke: {text}"), error), was_sent=True)
+
+
+def _is_distrust(error: BaseException | None) -> bool:
+    """Whether a certificate of the server was refused; trying again would not change that."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _caused(error: Any, cause: Exception) -> Any:
+    error.__cause__ = cause
+    return error
+
+
+def ssl_context(base_url: str, verify: Verify, cert: Cert | None) -> ssl.SSLContext | bool:
+    """How to check the server, and who we are.
+
+    Args:
+        verify: True for the system's authorities; a file or folder of others; False for no check.
+        cert: File with our certificate and key, or one of each.
+    """
+    if not base_url.startswith("https:"):
+        return False  # making a context takes longer than a hundred requests
+    if isinstance(verify, ssl.SSLContext):
+        context = verify
+    elif verify is False:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    elif verify is True:
+        context = ssl.create_default_context()
+    else:
+        is_folder = Path(verify).is_dir()
+        context = ssl.create_default_context(cafile=None if is_folder else str(verify), capath=str(verify) if is_folder else None)
+    if cert is not None:
+        context.load_cert_chain(*(str(path) for path in (cert if isinstance(cert, tuple) else (cert,))))
+    return context
+
+
+def limits(max_connections: int) -> httpx.Limits:
+    """How many connections there may be."""
+    return httpx.Limits(
+        max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=_KEEP_ALIVE_S
+    )
+
+
+def timeouts(left_s: float) -> dict[str, float | None]:
+    """Limits of each phase of an exchange that has `left_s` seconds left. None stands for no limit."""
+    limit_s = None if left_s == math.inf else max(left_s, 1e-3)
+    return {"connect": limit_s, "read": limit_s, "write": limit_s, "pool": limit_s}

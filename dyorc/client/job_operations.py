@@ -1,0 +1,152 @@
+"""Everything that can be asked of durable jobs, without I/O."""
+
+import math
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from dyorc.client.answers import Answer
+from dyorc.client.effects import Flow, Sleep
+from dyorc.client.job_records import JobPage, JobRecord, JobState
+from dyorc.client.operations import Operations, answer_of, read_json
+from dyorc.client.requests import Options, Request, infer_request
+from dyorc.errors import DeadlineError, InvalidInputError, UnknownJobError
+
+_ROUTE = "/v1/jobs"
+_MAX_WAIT_S = 30.0
+"""How long one answer may be waited for; proxies may close connections that are silent for longer."""
+
+_GRACE_S = 1.0
+"""For an answer to a wait that the server ends by itself."""
+
+_MAX_PAUSE_S = 1.0
+_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What a caller may say of a job.
+
+    Attributes:
+        idempotency_key: Who submits twice under one key gets one job; None: a new key, so that only what the client itself sends
+            again is the same job.
+        webhook: URL that is told when the job ends.
+        ttl_s: How long the server remembers it, in seconds; None: as long as the server likes.
+        run_timeout_s: How long it may run, in seconds; None: no limit of the caller's.
+    """
+
+    idempotency_key: str | None = None
+    webhook: str | None = None
+    ttl_s: float | None = None
+    run_timeout_s: float | None = None
+
+
+class JobOperations:
+    """Operations on jobs, on top of those on models."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def submit(self, model: str, given: Mapping[str, Any], options: Options, job: JobOptions) -> Flow[JobRecord]:
+        """Hands a request in. Sending it again is harmless, because its key goes with it."""
+        operations = self._operations
+        deadline_s = operations.deadline_s(options.timeout_s)
+        key = secrets.token_hex(16) if job.idempotency_key is None else job.idempotency_key
+        if not key.isascii() or not key.isprintable() or not key.strip():
+            raise InvalidInputError(f"idempotency_key is {key!r}, expected printable ASCII")
+        fields: dict[str, Any] = {
+            "model_name": model,
+            "model_version": options.version,
+            "webhook": job.webhook,
+            "ttl_s": job.ttl_s,
+        }
+        if job.run_timeout_s is not None:
+            given = {**given, "timeout": round(job.run_timeout_s * 1e6)}
+        metadata = yield from operations.metadata_by(model, options.version, deadline_s)
+        request = infer_request(
+            _ROUTE, metadata, given, options, **{name: value for name, value in fields.items() if value is not None}
+        ).with_header("idempotency-key", key)
+        reply = yield from operations.delivery.send(request, deadline_s, operations.retries)
+        return read_json(reply, JobRecord)
+
+    def get(self, job_id: str) -> Flow[JobRecord]:
+        """A job as it is now."""
+        return (yield from self._operations.get(_path(job_id), JobRecord))
+
+    def wait(self, job_id: str, timeout_s: float | None) -> Flow[JobRecord]:
+        """A job, once it has ended.
+
+        Args:
+            timeout_s: None for no limit.
+
+        Raises:
+            DeadlineError: If it has not ended by then. The job goes on.
+        """
+        operations = self._operations
+        clock_s = operations.delivery.clock_s
+        deadline_s = clock_s() + (math.inf if timeout_s is None else timeout_s)
+        pause_s = 0.0
+        while True:
+            asked_s = clock_s()
+            wait_s = min(_MAX_WAIT_S, max(0.0, deadline_s - asked_s))
+            limit_s = min(deadline_s + _GRACE_S, asked_s + wait_s + operations.deadline_s(None) - clock_s())
+            record = yield from operations.get(f"{_path(job_id)}?wait_s={wait_s:.3f}", JobRecord, limit_s)
+            if record.state.is_final:
+                return record
+            now_s = clock_s()
+            if now_s >= deadline_s:
+                raise DeadlineError(f"job {job_id!r} is {record.state} after {timeout_s} s; it goes on")
+            # A server that does not wait for so long would be asked without end.
+            pause_s = 0.0 if now_s - asked_s > wait_s / 2 else min(_MAX_PAUSE_S, max(0.05, pause_s * 2))
+            if pause_s:
+                yield Sleep(min(pause_s, deadline_s - now_s))
+
+    def result(self, job_id: str, timeout_s: float | None) -> Flow[Answer]:
+        """What a job gave, once it has ended.
+
+        Raises:
+            DyOrcError: What it failed with; `RequestCancelledError` if it was cancelled; as `wait`.
+        """
+        operations = self._operations
+        failure = (yield from self.wait(job_id, timeout_s)).failure()
+        if failure is not None:
+            raise failure
+        request = Request("GET", _path(job_id, "/result"))
+        return answer_of((yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)))
+
+    def cancel(self, job_id: str) -> Flow[JobRecord]:
+        """Ends a job; one that has ended stays as it is."""
+        operations = self._operations
+        request = Request("POST", _path(job_id, "/cancel"))
+        return read_json(
+            (yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)), JobRecord
+        )
+
+    def delete(self, job_id: str) -> Flow[None]:
+        """Ends a job if need be, and has the server forget it. One that is forgotten already is no error: perhaps that was us."""
+        operations = self._operations
+        with suppress(UnknownJobError):
+            yield from operations.delivery.send(Request("DELETE", _path(job_id)), operations.deadline_s(None), operations.retries)
+
+    def jobs(self, state: JobState | None, max_jobs: int) -> Flow[list[JobRecord]]:
+        """Jobs, in the server's order."""
+        operations = self._operations
+        deadline_s = operations.deadline_s(None)
+        found: list[JobRecord] = []
+        after: str | None = None
+        while len(found) < max_jobs:
+            query = {"state": state, "limit": min(_PAGE, max_jobs - len(found)), "after": after}
+            path = f"{_ROUTE}?{urlencode({name: value for name, value in query.items() if value is not None})}"
+            page = yield from operations.get(path, JobPage, deadline_s)
+            found += page.jobs
+            if page.next is None or page.next == after:
+                break
+            after = page.next
+        return found[:max_jobs]
+
+
+def _path(job_id: str, action: str = "") -> str:
+    return f"{_ROUTE}/{quote(job_id, safe='')}{action}"

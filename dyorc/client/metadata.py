@@ -1,0 +1,39 @@
+"""What a server says of a model."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dyorc.tensor import DType, Shape
+
+
+class TensorMetadata(msgspec.Struct, frozen=True):
+    """An input or output.
+
+    Attributes:
+        shape: Of one item; -1 stands for any size.
+    """
+
+    name: str
+    datatype: DType
+    shape: Shape
+
+
+class ModelMetadata(msgspec.Struct, frozen=True):
+    """A model's inputs and outputs.
+
+    Attributes:
+        properties: Anything else that the server tells, as texts.
+    """
+
+    name: str
+    inputs: tuple[TensorMetadata, ...]
+    outputs: tuple[TensorMetadata, ...]
+    versions: tuple[str, ...] = ()
+    platform: str = ""
+    properties: Mapping[str, str] = {}
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the server says that running a request twice is as good as once."""
+        return self.properties.get("repeatable") == "true"

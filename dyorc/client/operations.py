@@ -1,0 +1,208 @@
+"""Everything that can be asked of a server's models, without I/O: each operation is a generator of effects."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from dyorc.client.answers import Answer, parse_answer
+from dyorc.client.effects import Broken, Emit, Flow, Parts, Read, Reply, Sleep
+from dyorc.client.frames import MEDIA_TYPE, FrameReader
+from dyorc.client.metadata import ModelMetadata
+from dyorc.client.refusals import malformed
+from dyorc.client.requests import LENGTH_HEADER, Options, Request, infer_request, model_path
+from dyorc.client.retries import Delivery, Retries
+from dyorc.errors import CapacityError, ClientError, DeadlineError, DyOrcError, TransportError
+
+T = TypeVar("T")
+
+_POLL_S = 0.05
+_MAX_POLL_S = 1.0
+_MAX_LENGTH_DIGITS = 18
+
+
+class Operations:
+    """Operations on models.
+
+    Args:
+        delivery: Gets requests through.
+        timeout_s: For operations that name none; infinity for no limit.
+        retries: For operations that name none.
+        max_part_bytes: The longest part of a stream that is taken.
+    """
+
+    def __init__(self, delivery: Delivery, timeout_s: float, retries: Retries, max_part_bytes: int) -> None:
+        self.delivery = delivery
+        self.retries = retries
+        self._timeout_s = timeout_s
+        self._max_part_bytes = max_part_bytes
+        self._metadata: dict[tuple[str, str | None], ModelMetadata] = {}
+
+    def deadline_s(self, timeout_s: float | None) -> float:
+        """When an operation that begins now has to end."""
+        return self.delivery.clock_s() + (self._timeout_s if timeout_s is None else timeout_s)
+
+    def infer(self, model: str, given: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Answer]:
+        """Runs a model."""
+        deadline_s = self.deadline_s(options.timeout_s)
+        try:
+            metadata = yield from self.metadata_by(model, options.version, deadline_s)
+            request = infer_request(model_path(model, options.version, "infer"), metadata, given, options)
+            reply = yield from self._run(request, metadata, deadline_s, retries)
+        except ClientError:
+            self._forget(model, options.version)
+            raise
+        return answer_of(reply)
+
+    def stream(self, model: str, given: Mapping[str, Any], options: Options, retries: Retries | None) -> Parts:
+        """Runs a model that answers in parts. Once it has begun to answer, nothing is tried again."""
+        deadline_s = self.deadline_s(options.timeout_s)
+        try:
+            metadata = yield from self.metadata_by(model, options.version, deadline_s)
+            request = infer_request(model_path(model, options.version, "infer_stream"), metadata, given, options)
+            request = request.with_header("accept", MEDIA_TYPE)
+            reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
+        except ClientError:
+            self._forget(model, options.version)
+            raise
+        if (kind := reply.headers.get("content-type", "").partition(";")[0].strip()) != MEDIA_TYPE:
+            raise malformed(f"the server answered a stream with {kind!r}, expected {MEDIA_TYPE!r}")
+        reader = FrameReader(self._max_part_bytes)
+        while True:
+            chunk: bytes | Broken = yield Read(deadline_s)
+            if isinstance(chunk, Broken):
+                raise chunk.error
+            for part in reader.feed(chunk):
+                yield Emit(part.value)
+            if not chunk:
+                return reader.finish()
+
+    def _run(
+        self,
+        request: Request,
+        metadata: ModelMetadata,
+        deadline_s: float,
+        retries: Retries | None,
+        *,
+        is_streamed: bool = False,
+    ) -> Flow[Reply]:
+        return (
+            yield from self.delivery.send(
+                request,
+                deadline_s,
+                retries or self.retries,
+                is_repeatable=metadata.is_repeatable,
+                is_timed=True,
+                is_streamed=is_streamed,
+            )
+        )
+
+    def metadata(self, model: str, version: str | None) -> Flow[ModelMetadata]:
+        """A model's metadata as it is now."""
+        self._forget(model, version)
+        return (yield from self.metadata_by(model, version, self.deadline_s(None)))
+
+    def metadata_by(self, model: str, version: str | None, deadline_s: float) -> Flow[ModelMetadata]:
+        """A model's metadata, which is asked for once."""
+        found = self._metadata.get((model, version))
+        if found is None:
+            found = yield from self.get(model_path(model, version), ModelMetadata, deadline_s)
+            self._metadata[model, version] = found
+        return found
+
+    def _forget(self, model: str, version: str | None) -> None:
+        """The model may be another one by now. So the next request asks again."""
+        self._metadata.pop((model, version), None)
+
+    def models(self) -> Flow[list[str]]:
+        """Names of all models."""
+        return (yield from self.get("/v2/models", _Models)).models
+
+    def get_object(self, path: str) -> Flow[dict[str, Any]]:
+        """A JSON object."""
+        return (yield from self.get(path, dict[str, Any]))
+
+    def get(self, path: str, kind: type[T], deadline_s: float | None = None) -> Flow[T]:
+        """JSON of a known form; None: within the client's time."""
+        deadline_s = self.deadline_s(None) if deadline_s is None else deadline_s
+        reply = yield from self.delivery.send(Request("GET", path), deadline_s, self.retries)
+        return read_json(reply, kind)
+
+    def is_healthy(self, path: str) -> Flow[bool]:
+        """Whether a health route says yes. A server that cannot be reached says no.
+
+        Raises:
+            ClientError: If the question is wrong.
+        """
+        return (yield from self._complaint(path, self.deadline_s(None))) is None
+
+    def wait_until_ready(self, path: str, timeout_s: float | None) -> Flow[None]:
+        """Returns once a health route says yes.
+
+        Raises:
+            DeadlineError: If it does not in time; says why not.
+        """
+        deadline_s = self.deadline_s(timeout_s)
+        pause_s = _POLL_S
+        while (complaint := (yield from self._complaint(path, deadline_s))) is not None:
+            if self.delivery.clock_s() + pause_s >= deadline_s:
+                raise DeadlineError(f"not ready in time: {complaint}") from complaint
+            yield Sleep(pause_s)
+            pause_s = min(_MAX_POLL_S, pause_s * 2)
+
+    def _complaint(self, path: str, deadline_s: float) -> Flow[DyOrcError | None]:
+        try:
+            yield from self.delivery.send(Request("GET", path), deadline_s, Retries(max_attempts=1))
+        except (CapacityError, TransportError, DeadlineError) as error:
+            return error
+        return None
+
+
+class _Models(msgspec.Struct):
+    models: list[str]
+
+
+def health_path(model: str | None) -> str:
+    """Where to ask whether a model, or the whole server, is ready."""
+    return "/v2/health/ready" if model is None else model_path(model, None, "ready")
+
+
+def statistics_path(model: str | None, version: str | None) -> str:
+    """Where to ask how often and how long a model, or each of them, has run."""
+    return "/v2/models/stats" if model is None else model_path(model, version, "stats")
+
+
+def read_json(reply: Reply, kind: type[T]) -> T:
+    """JSON of a known form.
+
+    Raises:
+        TransportError: If it has another.
+    """
+    try:
+        return msgspec.json.decode(reply.content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(f"the answer's JSON is malformed: {error}") from error
+
+
+def answer_of(reply: Reply) -> Answer:
+    """An inference's answer.
+
+    Raises:
+        TransportError: If it is malformed.
+    """
+    json_bytes = json_bytes_of(reply.headers)
+    return parse_answer(reply.content, len(reply.content) if json_bytes is None else json_bytes)
+
+
+def json_bytes_of(headers: Mapping[str, str]) -> int | None:
+    """How many bytes of an answer are JSON; None if all are.
+
+    Raises:
+        TransportError: If the header says no number.
+    """
+    length = headers.get(LENGTH_HEADER)
+    if length is None:
+        return None
+    if not (length.isascii() and length.isdigit()) or len(length) > _MAX_LENGTH_DIGITS:
+        raise malformed(f"Inference-Header-Content-Length is {length[:_MAX_LENGTH_DIGITS]!r}, expected a number of bytes")
+    return int(length)

@@ -1,0 +1,86 @@
+"""Errors off the wire: a server's JSON becomes an error of the one tree, by its code."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from dyorc.errors import DyOrcError, ProgramError, TransportError
+
+E = TypeVar("E", bound=DyOrcError)
+
+_MAX_SHOWN_CHARS = 200
+_BUSY = frozenset({429, 503})
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What every error of every route looks like. Servers that are not ours send the text alone."""
+
+    error: str
+    code: str = ""
+    retryable: bool | None = None
+
+
+def _tree() -> dict[str, type[DyOrcError]]:
+    """Every class by its code. A parent stands before its children, so that one that adds no code of its own hides nobody."""
+    found: dict[str, type[DyOrcError]] = {}
+    waiting: list[type[DyOrcError]] = [DyOrcError]
+    for kind in waiting:
+        found.setdefault(kind.code, kind)
+        waiting += kind.__subclasses__()
+    return found
+
+
+_CLASSES = _tree()
+
+
+def refusal(body: ErrorBody, status: int = 0, retry_after_s: float | None = None) -> DyOrcError:
+    """The error that a server raised.
+
+    Args:
+        status: Of the answer; 0 if it came by another way.
+        retry_after_s: When to come back, if the answer said so.
+    """
+    kind = _CLASSES.get(body.code, DyOrcError)
+    # The text is complete as it is; the constructors of some classes would write it anew.
+    error = kind.__new__(kind, body.error)
+    if isinstance(error, ProgramError):
+        error.program, error.error_type, error.remote_traceback = *_program_of(body.error), ""
+    is_retryable = status in _BUSY if body.retryable is None else body.retryable
+    return as_told(error, retryable=is_retryable, retry_after_s=retry_after_s, **({"code": body.code} if body.code else {}))
+
+
+def refusal_of(status: int, headers: Mapping[str, str], content: memoryview) -> tuple[DyOrcError, bool]:
+    """The error in an answer whose status is not 200, and whether it comes from a server of the protocol."""
+    try:
+        body = msgspec.json.decode(content, type=ErrorBody)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        shown = bytes(content[:_MAX_SHOWN_CHARS]).decode("utf-8", "replace")
+        error = TransportError(f"the server answered {status} with {shown!r}, expected JSON with an 'error'")
+        return as_told(error, retryable=status >= 500, retry_after_s=_retry_after_s(headers)), False
+    return refusal(body, status, _retry_after_s(headers)), True
+
+
+def as_told(error: E, **attributes: Any) -> E:
+    """The error with attributes of its own instead of its class's: what a server says of it goes before."""
+    vars(error).update(attributes)
+    return error
+
+
+def malformed(text: str) -> TransportError:
+    """An answer that cannot be read. The same would come again."""
+    return as_told(TransportError(text), retryable=False)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    value = headers.get("retry-after", "").strip()
+    # A date is possible, too; DyOrc sends none, and clocks differ.
+    return float(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+
+
+def _program_of(text: str) -> tuple[str, str]:
+    """Program and exception in the text of a `ProgramError`, as far as they can be told."""
+    before, found, rest = text.partition("' failed: ")
+    if not found or not before.startswith("program '"):
+        return "", ""
+    return before.removeprefix("program '"), rest.partition(": ")[0]

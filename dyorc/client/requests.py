@@ -1,0 +1,190 @@
+"""Requests as bytes: values from user code become the binary form of the Open Inference Protocol."""
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+
+from dyorc.arrays import Array, as_array, dtype_of
+from dyorc.client.metadata import ModelMetadata
+from dyorc.errors import InvalidInputError
+from dyorc.tensor import DType
+from dyorc.transport.codec import encode_bytes
+
+Piece: TypeAlias = bytes | memoryview
+
+_CHUNK_BYTES = 256 * 1024
+"""What is given to the socket at once. What is shorter is joined: a copy costs less than a system call; and of a longer piece the
+rest would be copied for each part that a socket takes."""
+
+LENGTH_HEADER = "inference-header-content-length"
+_STATIC_TYPES = (bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that can be sent any number of times.
+
+    Attributes:
+        path: With its query, quoted.
+        pieces: The body; large tensors are views of the caller's arrays.
+    """
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...] = ()
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Length of the body."""
+        return sum(len(piece) for piece in self.pieces)
+
+    def with_header(self, name: str, value: str) -> Self:
+        """The same request with one more header."""
+        return replace(self, headers=(*self.headers, (name, value)))
+
+    def chunks(self) -> Iterator[Piece]:
+        """The body in pieces of a size that suits sockets."""
+        small: list[Piece] = []
+        num_bytes = 0
+        for piece in self.pieces:
+            if num_bytes + len(piece) <= _CHUNK_BYTES:
+                small.append(piece)
+                num_bytes += len(piece)
+                continue
+            if small:
+                yield b"".join(small)
+            small, num_bytes = [], 0
+            view = memoryview(piece)
+            for at in range(0, len(view), _CHUNK_BYTES):
+                yield view[at : at + _CHUNK_BYTES]
+        if small:
+            yield b"".join(small)
+
+
+Inputs: TypeAlias = Mapping[str, Any]
+"""Inputs and parameters by name."""
+
+
+def merged(inputs: Inputs | None, named: Inputs) -> Inputs:
+    """Inputs that were given in both ways.
+
+    Raises:
+        InvalidInputError: If one was given twice.
+    """
+    if inputs is None:
+        return named
+    if twice := sorted(inputs.keys() & named.keys()):
+        raise InvalidInputError(f"input {twice[0]!r} was given twice")
+    return {**inputs, **named}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may say of one inference, besides its inputs.
+
+    Attributes:
+        timeout_s: For the whole operation with everything that is tried again; None: the client's.
+        priority: 1 is the highest; 0, the default, comes last.
+        explain: Whether the answer comes with the request's story.
+        request_id: Comes back in the answer.
+        outputs: Names of those to send; None for all.
+    """
+
+    version: str | None = None
+    timeout_s: float | None = None
+    priority: int = 0
+    explain: bool = False
+    request_id: str = ""
+    outputs: Sequence[str] | None = None
+
+
+def model_path(model: str, version: str | None, action: str = "") -> str:
+    """The path of a model's route, such as its ``infer``."""
+    path = f"/v2/models/{quote(model, safe='')}"
+    if version is not None:
+        path += f"/versions/{quote(version, safe='')}"
+    return f"{path}/{action}" if action else path
+
+
+def infer_request(path: str, metadata: ModelMetadata, given: Mapping[str, Any], options: Options, **fields: Any) -> Request:
+    """A request for inference, whose answer's tensors shall be raw bytes.
+
+    Args:
+        given: Inputs and parameters by name.
+        fields: More for the top level of the JSON.
+
+    Raises:
+        InvalidInputError: If a value cannot be what its name stands for.
+    """
+    heads, pieces, parameters = _encode(metadata, given)
+    parameters["binary_data_output"] = True
+    if options.priority:
+        parameters["priority"] = options.priority
+    if options.explain:
+        parameters["explain"] = True
+    content: dict[str, Any] = {**fields, "inputs": heads, "parameters": parameters}
+    if options.request_id:
+        content["id"] = options.request_id
+    if options.outputs is not None:
+        content["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in options.outputs]
+    try:
+        head = msgspec.json.encode(content)
+    except UnicodeEncodeError as error:  # half of a surrogate pair
+        raise InvalidInputError(f"the request to {metadata.name!r} cannot be written as JSON: {error}") from error
+    headers = (("content-type", "application/octet-stream"), (LENGTH_HEADER, str(len(head))))
+    return Request("POST", path, headers, (head, *pieces))
+
+
+def _encode(metadata: ModelMetadata, given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Piece], dict[str, Any]]:
+    """Heads and bytes of what the model's metadata calls inputs, and all else as parameters."""
+    inputs = {tensor.name: tensor for tensor in metadata.inputs}
+    heads: list[dict[str, Any]] = []
+    pieces: list[Piece] = []
+    parameters: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in inputs:
+            parameters[name] = _parameter(metadata, name, value)
+            continue
+        array = _little_endian(as_array(_native(value), inputs[name].datatype, f"input {name!r} of {metadata.name!r}"))
+        dtype = dtype_of(array)
+        raw = encode_bytes(array) if dtype is DType.BYTES else _raw(array)
+        heads.append({"name": name, "datatype": dtype, "shape": array.shape, "parameters": {"binary_data_size": len(raw)}})
+        pieces.append(raw)
+    return heads, pieces, parameters
+
+
+def _native(value: Any) -> Any:
+    """An array of another byte order in ours; anything else as it is."""
+    return _little_endian(value) if isinstance(value, np.ndarray) else value
+
+
+def _little_endian(array: Array) -> Array:
+    if array.dtype.kind in "OSU" or array.dtype.byteorder in "|<" or (array.dtype.byteorder == "=" and sys.byteorder == "little"):
+        return array
+    return array.astype(array.dtype.newbyteorder("<"))
+
+
+def _raw(array: Array) -> Piece:
+    if array.size == 0:
+        return b""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _parameter(metadata: ModelMetadata, name: str, value: Any) -> Any:
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        value = value.item()
+    if not isinstance(value, _STATIC_TYPES):
+        raise InvalidInputError(
+            f"model {metadata.name!r} has no input {name!r}, its inputs are {[tensor.name for tensor in metadata.inputs]}; and "
+            f"{type(value).__name__} cannot be a parameter, expected bool, int, float or str"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInputError(f"parameter {name!r} of model {metadata.name!r} is {value}, expected a finite number")
+    return value

@@ -1,0 +1,119 @@
+"""When to send a request again, and when to give up."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dyorc.client.effects import Broken, Flow, Reply, Send, Sleep
+from dyorc.client.refusals import refusal_of
+from dyorc.client.requests import Request
+from dyorc.errors import DeadlineError, DyOrcError
+
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """When a request is sent again: if the server says so (503, 429), if it never left, or if it broke off and may be repeated.
+
+    Between attempts a random time passes, the bound of which doubles; after ``Retry-After``, if the server sends one.
+
+    Attributes:
+        max_attempts: The first one included; 1 for no retries.
+        first_backoff_s: Bound of the first random time.
+        max_backoff_s: Bound of all of them.
+        repeats: Whether a request may be sent again although the first one may have run: the connection broke before the
+            answer was there. None: where that is harmless, that is for all but inferences, and for inferences of models of which
+            the server's metadata says that they are repeatable.
+    """
+
+    max_attempts: int = 4
+    first_backoff_s: float = 0.1
+    max_backoff_s: float = 5.0
+    repeats: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts is {self.max_attempts}, expected at least 1")
+        if not (self.first_backoff_s >= 0 and 0 <= self.max_backoff_s < math.inf):
+            raise ValueError(
+                f"backoff bounds are {self.first_backoff_s} and {self.max_backoff_s} s, expected finite times from 0 on"
+            )
+
+    def backoff_s(self, num_failed: int, error: DyOrcError, draw: Callable[[], float]) -> float:
+        """How long to wait after so many attempts. Random, so that clients that failed together do not come back together."""
+        bound_s = min(self.max_backoff_s, self.first_backoff_s * 2.0 ** min(num_failed - 1, 64))
+        return (error.retry_after_s or 0.0) + draw() * bound_s
+
+
+DEFAULT_RETRIES = Retries()
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Gets requests through.
+
+    Args:
+        clock_s: The clock that deadlines are on, in seconds.
+        draw: Random numbers from 0 to 1.
+    """
+
+    clock_s: Callable[[], float]
+    draw: Callable[[], float]
+
+    def send(
+        self,
+        request: Request,
+        deadline_s: float,
+        retries: Retries,
+        *,
+        is_repeatable: bool = True,
+        is_timed: bool = False,
+        is_streamed: bool = False,
+    ) -> Flow[Reply]:
+        """Sends a request until it is answered, or it is no use.
+
+        Args:
+            deadline_s: For all attempts together.
+            is_repeatable: Whether it may be run twice, if `retries` leaves that open.
+            is_timed: Whether the server is told how much time is left.
+            is_streamed: Whether the body of the answer is left to be read.
+
+        Returns:
+            The answer, whose status is below 300.
+
+        Raises:
+            DyOrcError: What the server refused it with; `DeadlineError` if the time is up; `TransportError` if it did not arrive.
+        """
+        may_repeat = is_repeatable if retries.repeats is None else retries.repeats
+        num_failed = 0
+        while True:
+            timed = self._timed(request, deadline_s) if is_timed else request
+            outcome: Reply | Broken = yield Send(timed, deadline_s, is_streamed)
+            if isinstance(outcome, Reply) and outcome.status < 300:
+                return outcome
+            error, may_retry = _judged(outcome, may_repeat)
+            num_failed += 1
+            if not may_retry or num_failed >= retries.max_attempts:
+                raise error
+            pause_s = retries.backoff_s(num_failed, error, self.draw)
+            if self.clock_s() + pause_s >= deadline_s:
+                raise error  # it says more than that the time was up
+            yield Sleep(pause_s)
+
+    def _timed(self, request: Request, deadline_s: float) -> Request:
+        left_s = deadline_s - self.clock_s()
+        if left_s <= 0:
+            raise DeadlineError("the time was up before the request was sent")
+        return request if left_s == math.inf else request.with_header("request-timeout", f"{left_s:.6f}")
+
+
+def _judged(outcome: Reply | Broken, may_repeat: bool) -> tuple[DyOrcError, bool]:
+    """What went wrong, and whether to try again."""
+    if isinstance(outcome, Broken):
+        return outcome.error, not outcome.is_final and (may_repeat or not outcome.was_sent)
+    error, is_ours = refusal_of(outcome.status, outcome.headers, outcome.content)
+    is_worth_it = error.retryable and (outcome.status >= _SERVER_ERROR or outcome.status == _TOO_MANY_REQUESTS)
+    # Somebody in between may not know how far the request came.
+    return error, is_worth_it and (is_ours or may_repeat)

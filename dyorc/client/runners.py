@@ -1,0 +1,81 @@
+"""The two shells: they run operations by carrying out what these ask for, one blocking, one on an event loop."""
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, closing
+from typing import Any, TypeVar
+
+import httpx
+
+from dyorc.client.effects import Emit, Flow, Parts
+from dyorc.client.exchanges import AsyncExchange, Exchange
+from dyorc.client.http import Connection
+
+T = TypeVar("T")
+
+
+class Runner:
+    """Runs operations, blocking. Any number of threads may use it at once."""
+
+    def __init__(self, transport: httpx.HTTPTransport, connection: Connection) -> None:
+        self._transport = transport
+        self._connection = connection
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._transport.close()
+
+    def run(self, flow: Flow[T]) -> T:
+        """What an operation returns."""
+        with closing(Exchange(self._transport, self._connection)) as exchange:
+            outcome: Any = None
+            while True:
+                try:
+                    effect = flow.send(outcome)
+                except StopIteration as end:
+                    return end.value
+                outcome = exchange.perform(effect)
+
+    def parts(self, flow: Parts) -> Generator[Any]:
+        """What an operation hands out."""
+        with closing(Exchange(self._transport, self._connection)) as exchange:
+            outcome: Any = None
+            while True:
+                try:
+                    effect = flow.send(outcome)
+                except StopIteration:
+                    return
+                outcome = (yield effect.value) if isinstance(effect, Emit) else exchange.perform(effect)
+
+
+class AsyncRunner:
+    """Runs operations on an event loop."""
+
+    def __init__(self, transport: httpx.AsyncHTTPTransport, connection: Connection) -> None:
+        self._transport = transport
+        self._connection = connection
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._transport.aclose()
+
+    async def run(self, flow: Flow[T]) -> T:
+        """What an operation returns."""
+        async with aclosing(AsyncExchange(self._transport, self._connection)) as exchange:
+            outcome: Any = None
+            while True:
+                try:
+                    effect = flow.send(outcome)
+                except StopIteration as end:
+                    return end.value
+                outcome = await exchange.perform(effect)
+
+    async def parts(self, flow: Parts) -> AsyncGenerator[Any]:
+        """What an operation hands out."""
+        async with aclosing(AsyncExchange(self._transport, self._connection)) as exchange:
+            outcome: Any = None
+            while True:
+                try:
+                    effect = flow.send(outcome)
+                except StopIteration:
+                    return
+                outcome = (yield effect.value) if isinstance(effect, Emit) else await exchange.perform(effect)

@@ -1,0 +1,99 @@
+"""The client over https, and through a proxy."""
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dyorc.client import Retries
+from dyorc.errors import TransportError
+from tests.client_shells import SHELLS, shell
+from tests.scripted_server import ScriptedServer, json_answer, scripted_server
+
+MODELS = json_answer({"models": ["m"]})
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate for 127.0.0.1 that is its own authority, and its key."""
+
+    chain: Path
+    key: Path
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """One that nobody trusts by himself."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate, and is not there")
+    folder = tmp_path_factory.mktemp("certificate")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test -keyout key -out chain"
+    subprocess.run([*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], cwd=folder, check=True, capture_output=True)
+    return Certificate(folder / "chain", folder / "key")
+
+
+@pytest.fixture
+def tls(certificate: Certificate) -> ssl.SSLContext:
+    """The server's side."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.chain, certificate.key)
+    return context
+
+
+@pytest.fixture
+def server(tls: ssl.SSLContext) -> Iterator[ScriptedServer]:
+    """One that speaks TLS."""
+    with scripted_server(tls) as found:
+        found.on("/v2/models", MODELS)
+        yield found
+
+
+@pytest.mark.parametrize("kind", SHELLS)
+def test_a_server_is_trusted_by_its_authority_or_blindly(kind: str, server: ScriptedServer, certificate: Certificate) -> None:
+    trusting = ssl.create_default_context(cafile=str(certificate.chain))
+    for verify in (certificate.chain, str(certificate.chain), trusting, False):
+        with shell(kind, server.url, verify=verify) as client:
+            assert client.models() == ["m"]
+
+
+@pytest.mark.parametrize("kind", SHELLS)
+def test_a_server_that_is_not_trusted_gets_nothing_and_is_not_asked_twice(kind: str, server: ScriptedServer) -> None:
+    unhurried = Retries(max_attempts=2, first_backoff_s=100, max_backoff_s=100)
+    with (
+        shell(kind, server.url, api_key="secret", timeout_s=1000, retries=unhurried) as client,
+        pytest.raises(TransportError, match=f"cannot connect to {server.url}.*certificate verify failed"),
+    ):
+        client.models()
+    assert server.received == []
+
+
+@pytest.mark.parametrize("kind", SHELLS)
+def test_a_server_may_want_our_certificate(kind: str, tls: ssl.SSLContext, certificate: Certificate) -> None:
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_verify_locations(certificate.chain)
+    with scripted_server(tls) as server:
+        server.on("/v2/models", MODELS)
+        with shell(kind, server.url, verify=certificate.chain, cert=(certificate.chain, certificate.key)) as client:
+            assert client.models() == ["m"]
+        with (
+            shell(kind, server.url, verify=certificate.chain, retries=Retries(max_attempts=1)) as client,
+            pytest.raises(TransportError),
+        ):
+            client.models()
+
+
+@pytest.mark.parametrize("kind", SHELLS)
+def test_a_proxy_is_used_only_if_it_is_named(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_server() as proxy, scripted_server() as server:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("NO_PROXY", "")
+        server.on("/v2/models", MODELS)
+        proxy.on(f"{server.url}/v2/models", json_answer({"models": ["by proxy"]}))
+        with shell(kind, server.url) as client:
+            assert client.models() == ["m"]
+        with shell(kind, server.url, proxy=proxy.url) as client:
+            assert client.models() == ["by proxy"]

@@ -1,0 +1,63 @@
+"""What is not read is given up."""
+
+import math
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from dyorc.client.effects import Read, Reply, Send
+from dyorc.client.exchanges import Exchange
+from dyorc.client.http import Connection
+from dyorc.client.requests import Request
+from dyorc.errors import DeadlineError
+
+
+class _Stream(httpx.SyncByteStream):
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"one"
+        yield b"two"
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class _Transport(httpx.HTTPTransport):
+    """Answers without a network."""
+
+    def __init__(self, stream: _Stream, status: int = 200) -> None:
+        self._answer = httpx.Response(status, stream=stream)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._answer
+
+
+CONNECTION = Connection.to("http://server", None, 1000)
+STREAMED = Send(Request("GET", "/x"), math.inf, is_streamed=True)
+
+
+@pytest.mark.parametrize("num_read", [0, 1, 3])
+def test_closing_in_the_middle_of_a_streamed_answer_closes_it(num_read: int) -> None:
+    stream = _Stream()
+    exchange = Exchange(_Transport(stream), CONNECTION)
+    assert isinstance(exchange.perform(STREAMED), Reply)
+    assert [exchange.perform(Read(math.inf)) for _ in range(num_read)] == [b"one", b"two", b""][:num_read]
+    assert stream.is_closed == (num_read == 3)
+    exchange.close()
+    assert stream.is_closed
+
+
+def test_an_error_is_read_whole_although_a_stream_was_asked_for() -> None:
+    stream = _Stream()
+    reply = Exchange(_Transport(stream, 500), CONNECTION).perform(STREAMED)
+    assert (reply.status, bytes(reply.content)) == (500, b"onetwo")
+    assert stream.is_closed
+
+
+def test_what_has_no_time_left_is_not_sent() -> None:
+    outcome = Exchange(_Transport(_Stream()), CONNECTION).perform(Send(Request("GET", "/x"), 0.0))
+    assert isinstance(outcome.error, DeadlineError)
+    assert not outcome.was_sent

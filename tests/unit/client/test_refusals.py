@@ -1,0 +1,73 @@
+"""A server's errors become errors of the same classes."""
+
+import json
+
+import pytest
+
+from dyorc.client.refusals import ErrorBody, refusal, refusal_of
+from dyorc.errors import CapacityError, DyOrcError, InternalError, ProgramError, TransportError
+from dyorc.gateway.http.errors import error_body, retry_headers, status_of
+
+
+def _every_class() -> list[type[DyOrcError]]:
+    found = [DyOrcError]
+    for kind in found:
+        found += [child for child in kind.__subclasses__() if child.__module__ == "dyorc.errors"]
+    return found
+
+
+def _made(kind: type[DyOrcError]) -> DyOrcError:
+    return kind("crop", "ValueError", "too small: 3") if issubclass(kind, ProgramError) else kind("what went wrong")
+
+
+@pytest.mark.parametrize("kind", _every_class())
+def test_every_error_of_the_tree_survives_the_wire(kind: type[DyOrcError]) -> None:
+    error = _made(kind)
+    headers = {name.decode(): value.decode() for name, value in retry_headers(error)}
+    found, is_ours = refusal_of(status_of(error), headers, memoryview(error_body(error)))
+    assert type(found) is kind
+    assert is_ours
+    assert (str(found), found.code, found.retryable) == (str(error), error.code, error.retryable)
+    assert found.retry_after_s == error.retry_after_s
+    if isinstance(found, ProgramError):
+        assert (found.program, found.error_type, found.remote_traceback) == ("crop", "ValueError", "")
+
+
+def test_codes_are_unique() -> None:
+    codes = [kind.code for kind in _every_class()]
+    assert len(set(codes)) == len(codes)
+
+
+def test_an_unknown_code_keeps_what_the_server_says() -> None:
+    error = refusal(ErrorBody("something new", "brand_new", retryable=True))
+    assert type(error) is DyOrcError
+    assert (str(error), error.code, error.retryable) == ("something new", "brand_new", True)
+    assert (DyOrcError.code, DyOrcError.retryable) == ("error", False), "the class is as it was"
+
+
+def test_the_server_knows_better_than_the_class() -> None:
+    assert not refusal(ErrorBody("full for good", "capacity", retryable=False)).retryable
+    assert refusal(ErrorBody("try again", "internal", retryable=True)).retryable
+    assert not InternalError.retryable
+    assert CapacityError.retryable
+
+
+@pytest.mark.parametrize(("status", "is_retryable"), [(503, True), (429, True), (400, False), (500, False)])
+def test_other_servers_send_the_text_alone(status: int, is_retryable: bool) -> None:
+    error, is_ours = refusal_of(status, {}, memoryview(json.dumps({"error": "no"}).encode()))
+    assert is_ours
+    assert (type(error), str(error), error.retryable) == (DyOrcError, "no", is_retryable)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'"text"', b"[1]", b"{}", b'{"error": 3}', b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_error_body_is_a_transport_error_that_shows_it(body: bytes) -> None:
+    error, is_ours = refusal_of(502, {}, memoryview(body))
+    assert not is_ours
+    assert isinstance(error, TransportError)
+    assert str(error).startswith("the server answered 502 with ")
+    assert len(str(error)) < 1000
+
+
+@pytest.mark.parametrize("value", ["-1", "soon", "1e9", "9" * 30, "Wed, 21 Oct 2026 07:28:00 GMT", "\u0663"])
+def test_a_retry_after_that_is_no_number_of_seconds_counts_for_nothing(value: str) -> None:
+    assert refusal_of(503, {"retry-after": value}, memoryview(b'{"error": "busy"}'))[0].retry_after_s is None

@@ -1,37 +1,47 @@
-"""`tritonclient.http` against a real `dyorc serve`, from an environment of its own."""
+"""Every promise of the protocol, by `tritonclient` and by hand, against a real `dyorc serve`; see `tests/conformance`."""
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.conformance.servers import ROOT, SERVERS, TRITONCLIENT, check
 from tests.leaks import no_leaks
 from tests.server_process import ServerProcess, serving
 
-_ROOT = Path(__file__).parents[2]
-_FOLDER = _ROOT / "tests" / "tritonclient"
-_PYTHON = _ROOT / ".venv-tritonclient" / "bin" / "python"
 _TIMEOUT_S = 120
 
-pytestmark = pytest.mark.skipif(not _PYTHON.exists(), reason="tritonclient has no environment; `make test` makes it")
+pytestmark = pytest.mark.skipif(not TRITONCLIENT.exists(), reason="tritonclient has no environment; `make test` makes it")
 
 
-@pytest.fixture(scope="module")
-def sharing() -> Iterator[ServerProcess]:
-    """A server that lets clients share memory."""
-    with no_leaks(), serving([f"{_FOLDER / 'workflow.py'}:mirror", "--allow-client-shm"]) as found:
-        yield found
-        if found.process.poll() is None:
-            found.stop()
-        assert found.leftovers() == []
+@pytest.mark.parametrize("name", SERVERS)
+def test_every_promise_is_kept(name: str) -> None:
+    with no_leaks():
+        rows = list(check(name))
+    failures = [f"{row.section}, {row.transport}, {row.name}: {row.detail}" for row in rows if not row.is_passed]
+    assert rows
+    assert not failures, "\n".join(failures)
 
 
-def _client(server: ServerProcess, check: str) -> "subprocess.Popen[str]":
-    command = [str(_PYTHON), "-W", "error", str(_FOLDER / "client.py"), server.url.removeprefix("http://"), check]
+def test_a_clients_segment_outlives_the_server() -> None:
+    models = ROOT / "tests" / "conformance" / "models.py"
+    with no_leaks(), serving([f"{models}:reverse_text", "--allow-client-shm"]) as server:
+        client = _client(server)
+        assert client.stdout is not None
+        try:
+            assert client.stdout.readline() == "held\n"
+            server.stop()
+        finally:
+            _finish(client)
+        assert server.process.returncode == 0, server.output
+        assert server.leftovers() == []
+
+
+def _client(server: ServerProcess) -> "subprocess.Popen[str]":
+    command = [str(TRITONCLIENT), "-W", "error", str(ROOT / "tests" / "conformance" / "outlive.py")]
     return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=server.folder
-    )
+        [*command, server.url.removeprefix("http://")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=server.folder,
+    )  # fmt: skip
 
 
 def _finish(client: "subprocess.Popen[str]") -> None:
@@ -42,19 +52,3 @@ def _finish(client: "subprocess.Popen[str]") -> None:
         finally:
             client.kill()
     assert (client.returncode, output) == (0, ""), output
-
-
-@pytest.mark.parametrize("check", ["binary-small", "binary-large", "json-small", "json-large", "shared-small", "shared-large"])
-def test_the_client_gets_what_it_asks_for(sharing: ServerProcess, check: str) -> None:
-    _finish(_client(sharing, check))
-
-
-def test_a_clients_segment_outlives_the_server(sharing: ServerProcess) -> None:
-    client = _client(sharing, "outlive")
-    assert client.stdout is not None
-    try:
-        assert client.stdout.readline() == "held\n"
-        sharing.stop()
-    finally:
-        _finish(client)
-    assert sharing.process.returncode == 0, sharing.output

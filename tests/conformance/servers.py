@@ -1,0 +1,143 @@
+"""The servers that are checked, and the scripts that check them. Used by the command line and by the tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tests.conformance.rows import Row, complain
+from tests.server_process import ServerProcess
+
+_HERE = Path(__file__).resolve().parent
+ROOT = _HERE.parents[1]
+TRITONCLIENT = ROOT / ".venv-tritonclient" / "bin" / "python"
+_SCRIPT_TIMEOUT_S = 600.0
+_GRPC = r"(?i)\bgrpc\b[^\d]*([\d.]+:\d+)"
+_OF_LIBRARIES = "/.ses"
+"""A file that the libraries of the OCR example leave in the folder for temporary files."""
+_NO_GRPC = "127.0.0.1:1"
+"""Where nobody listens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """How one of them is started.
+
+    Attributes:
+        loads_all: Whether all its models can be loaded, so that it says when it is ready.
+        is_tried_by_hand: Whether the checks that `tritonclient` cannot make run as well.
+    """
+
+    targets: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    loads_all: bool = True
+    is_tried_by_hand: bool = False
+
+
+def _models(*names: str) -> list[str]:
+    return [f"{_HERE / 'models.py'}:{name}" for name in names]
+
+
+SERVERS: dict[str, Server] = {
+    "main": Server(
+        targets=[
+            f"{ROOT / 'examples' / 'digits' / 'workflow.py'}:classify",
+            *_models("mirror", "every_type", "behave", "reverse_text"),
+            f"{_HERE / 'streaming_models.py'}:count",
+            "--allow-client-shm",
+        ],
+        is_tried_by_hand=True,
+    ),
+    "closed": Server(
+        targets=_models("behave", "broken"),
+        environment={"DYORC_GATEWAY__MAX_REQUESTS": "4"},
+        loads_all=False,
+    ),
+    "ocr": Server(targets=[f"{ROOT / 'examples' / 'ocr' / 'workflow.py'}:ocr"]),
+}
+
+
+def check(name: str, only: str = "") -> Iterator[Row]:
+    """Starts a server and runs its checks; gives each row as soon as it is known.
+
+    Raises:
+        AssertionError: If the server does not start, or leaves something behind.
+        RuntimeError: If a script of checks ends with an error.
+    """
+    server = SERVERS[name]
+    with ServerProcess(server.targets, **server.environment) as process, tempfile.TemporaryDirectory(prefix="page-") as folder:
+        url = process.url
+        if server.loads_all:
+            process.wait_until_ready()
+        else:
+            process.wait_for(r"broken: failing")
+            process.wait_for(r"behave_program: ready")
+        grpc_address = _grpc_address(process)
+        if name == "ocr":
+            _draw_page(Path(folder))
+        command = [str(TRITONCLIENT), str(_HERE / "checks.py"), name, url, grpc_address, "--folder", folder, "--only", only]
+        yield from _rows(command)
+        if server.is_tried_by_hand:
+            yield from _rows([sys.executable, "-m", "tests.conformance.checks_raw", url, "--only", only])
+        process.stop()
+        left = [one for one in process.leftovers() if not one.endswith(_OF_LIBRARIES)]
+        yield Row(
+            "the server itself",
+            name,
+            "ends well and leaves nothing",
+            process.process.returncode == 0 and not left,
+            str(left or ""),
+        )
+
+
+def _grpc_address(process: ServerProcess) -> str:
+    try:
+        return process.wait_for(_GRPC, 5.0)[1]
+    except AssertionError:
+        complain("the server says no gRPC address")
+        return _NO_GRPC
+
+
+def _draw_page(folder: Path) -> None:
+    """A page for the OCR example, and what is written on it."""
+    file = ROOT / "examples" / "ocr" / "sample_page.py"
+    spec = importlib.util.spec_from_file_location("sample_page", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page, texts = module.draw_page(seed=1, num_lines=4)
+    np.save(folder / "page.npy", page)
+    (folder / "page.txt").write_text("\n".join(texts))
+
+
+def _rows(command: Sequence[str]) -> Iterator[Row]:
+    with _running(command) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield Row.of_line(line)
+    if process.returncode != 0:
+        raise RuntimeError(f"{command} ended with {process.returncode}")
+
+
+@contextmanager
+def _running(command: Sequence[str]) -> Generator[subprocess.Popen[str]]:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        timer = threading.Timer(_SCRIPT_TIMEOUT_S, process.kill)
+        timer.start()
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()

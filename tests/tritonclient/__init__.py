@@ -1,1 +1,0 @@
-"""NVIDIA's own client against the server: what is served, and a script for an environment that has the client."""

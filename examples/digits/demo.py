@@ -3,19 +3,16 @@
 python examples/digits/demo.py
 """
 
-import http.client
-import json
-import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 from digits_nets import digits
 
+import dyorc
 from dyorc.testing import serving
 
 NUM_CLIENTS = 16
@@ -32,43 +29,30 @@ class Reply:
     latency_s: float
 
 
-class Client:
-    """One kept-alive connection for each thread."""
-
-    def __init__(self, url: str) -> None:
-        self._address = urlsplit(url)
-        self._local = threading.local()
-
-    def classify(self, image: np.ndarray) -> Reply:
-        """Sends one picture, shape [1, 8, 8] of FP32, by the Open Inference Protocol."""
-        if not hasattr(self._local, "connection"):
-            self._local.connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=60)
-        tensor = {"name": "image", "shape": image.shape, "datatype": "FP32", "data": image.ravel().tolist()}
-        started_s = time.perf_counter()
-        self._local.connection.request("POST", "/v2/models/classify/infer", json.dumps({"inputs": [tensor]}))
-        response = self._local.connection.getresponse()
-        body = json.loads(response.read())
-        if response.status != 200:
-            sys.exit(f"the server answered {response.status}: {body['error']}")
-        outputs = {output["name"]: output["data"] for output in body["outputs"]}
-        probabilities = np.array(outputs["probabilities"])
-        return Reply(
-            int(probabilities.argmax()), float(probabilities.max()), outputs["took_large"][0], time.perf_counter() - started_s
-        )
+def classify(client: dyorc.Client, image: np.ndarray) -> Reply:
+    """Sends one picture, shape [1, 8, 8] of FP32."""
+    started_s = time.perf_counter()
+    outputs = client.infer("classify", image=image)
+    latency_s = time.perf_counter() - started_s
+    probabilities = outputs["probabilities"]
+    return Reply(int(probabilities.argmax()), float(probabilities.max()), bool(outputs["took_large"]), latency_s)
 
 
 def main() -> None:
     """Runs the demonstration."""
     images, labels = (tensor.numpy() for tensor in digits(is_held_out=True))
     workflow = Path(__file__).with_name("workflow.py")
-    with serving(f"{workflow}:classify", show=lambda line: print(f"  server | {line}", flush=True)) as url:
-        client = Client(url)
-        with ThreadPoolExecutor(NUM_CLIENTS) as pool:
-            list(pool.map(client.classify, images[:64]))  # warm-up
-            started_s = time.perf_counter()
-            replies = list(pool.map(client.classify, images))
-            elapsed_s = time.perf_counter() - started_s
-        alone = [client.classify(image) for image in images[:200]]
+    with (
+        serving(f"{workflow}:classify", show=lambda line: print(f"  server | {line}", flush=True)) as url,
+        dyorc.Client(url) as client,
+        ThreadPoolExecutor(NUM_CLIENTS) as pool,
+    ):
+        read = partial(classify, client)
+        list(pool.map(read, images[:64]))  # warm-up
+        started_s = time.perf_counter()
+        replies = list(pool.map(read, images))
+        elapsed_s = time.perf_counter() - started_s
+        alone = [read(image) for image in images[:200]]
     _show_digits(images, labels, replies)
     _show_figures(labels, replies, alone, elapsed_s)
 

@@ -3,26 +3,23 @@
 python examples/guarded/demo.py
 """
 
-import http.client
-import json
-import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from guarded_texts import HARMFUL_RATIO, REFUSAL, Message, decode, draw_messages, encode
 
-from dyorc.engine.story import Step, as_text
+import dyorc
+from dyorc.engine.story import as_text
 from dyorc.testing import serving
 
 NUM_MESSAGES = 600
 NUM_ALONE = 150
 NUM_CLIENTS = 16
+NUM_PIECES = 4
 
 
 @dataclass(frozen=True)
@@ -37,54 +34,34 @@ class Reply:
         return self.continuation == REFUSAL
 
 
-class Client:
-    """One kept-alive connection for each thread."""
-
-    def __init__(self, url: str) -> None:
-        self._address = urlsplit(url)
-        self._local = threading.local()
-
-    def send(self, message: Message) -> Reply:
-        """Sends one message, shape [64] of UINT8, by the Open Inference Protocol."""
-        started_s = time.perf_counter()
-        body = self._infer(message, {})
-        return Reply(bytes(body["outputs"][0]["data"]), time.perf_counter() - started_s)
-
-    def explain(self, message: Message) -> list[Step]:
-        """Sends one message; gives what the server did about it, step by step."""
-        return self._infer(message, {"explain": True})["parameters"]["explain"]
-
-    def _infer(self, message: Message, parameters: dict[str, bool]) -> dict[str, Any]:
-        if not hasattr(self._local, "connection"):
-            self._local.connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=60)
-        codes = encode(message.text)
-        tensor = {"name": "text", "shape": list(codes.shape), "datatype": "UINT8", "data": codes.tolist()}
-        self._local.connection.request(
-            "POST", "/v2/models/guarded/infer", json.dumps({"inputs": [tensor], "parameters": parameters})
-        )
-        response = self._local.connection.getresponse()
-        body = json.loads(response.read())
-        if response.status != 200:
-            sys.exit(f"the server answered {response.status}: {body['error']}")
-        return body
+def send(client: dyorc.Client, message: Message) -> Reply:
+    """Sends one message, shape [64] of UINT8."""
+    started_s = time.perf_counter()
+    continuation = client.infer("guarded", text=encode(message.text))
+    return Reply(continuation.tobytes(), time.perf_counter() - started_s)
 
 
 def main() -> None:
     """Runs the demonstration."""
     messages = draw_messages(NUM_MESSAGES, HARMFUL_RATIO, seed=4, is_held_out=True)
     workflow = Path(__file__).with_name("workflow.py")
-    with serving(f"{workflow}:guarded", show=lambda line: print(f"  server | {line}", flush=True)) as url:
-        client = Client(url)
-        with ThreadPoolExecutor(NUM_CLIENTS) as pool:
-            list(pool.map(client.send, messages[:64]))  # warm-up
-            started_s = time.perf_counter()
-            replies = list(pool.map(client.send, messages))
-            elapsed_s = time.perf_counter() - started_s
-        alone = [client.send(message) for message in messages[:NUM_ALONE]]
-        story = client.explain(messages[0])
+    targets = (f"{workflow}:guarded", f"{workflow}:guarded_story")
+    with (
+        serving(*targets, show=lambda line: print(f"  server | {line}", flush=True)) as url,
+        dyorc.Client(url) as client,
+        ThreadPoolExecutor(NUM_CLIENTS) as pool,
+    ):
+        ask = partial(send, client)
+        list(pool.map(ask, messages[:64]))  # warm-up
+        started_s = time.perf_counter()
+        replies = list(pool.map(ask, messages))
+        elapsed_s = time.perf_counter() - started_s
+        alone = [ask(message) for message in messages[:NUM_ALONE]]
+        explained = client.answer("guarded", text=encode(messages[0].text), explain=True)
+        _show_story(client, messages[0])
     _show_messages(messages, replies)
     _show_figures(messages, replies, alone, elapsed_s)
-    print(f"\nwhat became of one more request:\n{as_text(story)}")
+    print(f"\nwhat became of one more request:\n{as_text(explained.explain)}")
 
 
 def _show_messages(messages: list[Message], replies: list[Reply]) -> None:
@@ -106,6 +83,14 @@ def _show_figures(messages: list[Message], replies: list[Reply], alone: list[Rep
     print(f"latency with one client: {_quantiles([reply.latency_s for reply in alone])}")
     print(f"latency with {NUM_CLIENTS} clients: {_quantiles([reply.latency_s for reply in replies])}")
     print(f"throughput with {NUM_CLIENTS} clients: {len(replies) / elapsed_s:,.0f} requests/s")
+
+
+def _show_story(client: dyorc.Client, message: Message) -> None:
+    """What a message goes on with, in pieces that are shown as they come."""
+    print(f"\na story, piece by piece:\n{message.text}", end="", flush=True)
+    for piece in client.stream("guarded_story", text=encode(message.text), num_pieces=NUM_PIECES):
+        print(f"|{decode(piece.tobytes())}", end="", flush=True)
+    print()
 
 
 def _quantiles(latencies_s: list[float]) -> str:

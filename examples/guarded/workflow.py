@@ -1,7 +1,9 @@
 """A guard beside a generator: a message is continued only if a guard finds nothing in it that should not be there.
 
-dyorc serve examples/guarded/workflow.py:guarded
+dyorc serve examples/guarded/workflow.py:guarded examples/guarded/workflow.py:guarded_story
 """
+
+from collections.abc import AsyncIterator
 
 import numpy as np
 import torch
@@ -50,3 +52,15 @@ async def guarded(text: UInt8[Tensor, "64"]) -> UInt8[Tensor, "32"]:
     if await dyorc.when(guard(text), is_harmless, likely=True):
         return generate(text)
     return np.frombuffer(REFUSAL, np.uint8)
+
+
+@dyorc.workflow
+async def guarded_story(text: UInt8[Tensor, "64"], num_pieces: int = 4) -> AsyncIterator[UInt8[Tensor, "32"]]:
+    if not await dyorc.when(guard(text), is_harmless, likely=True):
+        yield np.frombuffer(REFUSAL, np.uint8)
+        return
+    written = await text
+    for _ in range(num_pieces):
+        piece = generate(written)
+        yield piece
+        written = np.concatenate([written[32:], await piece])

@@ -3,20 +3,17 @@
 python examples/router/demo.py
 """
 
-import http.client
-import json
-import sys
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 from router_texts import TOPICS, Question, draw_questions
 
+import dyorc
 from dyorc.testing import serving
 
 NUM_CLIENTS = 16
@@ -33,40 +30,30 @@ class Reply:
     latency_s: float
 
 
-class Client:
-    """One kept-alive connection for each thread."""
-
-    def __init__(self, url: str) -> None:
-        self._address = urlsplit(url)
-        self._local = threading.local()
-
-    def ask(self, question: Question) -> Reply:
-        """Sends one text, of BYTES without dimensions, by the Open Inference Protocol."""
-        if not hasattr(self._local, "connection"):
-            self._local.connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=60)
-        tensor = {"name": "text", "shape": [], "datatype": "BYTES", "data": [question.text]}
-        started_s = time.perf_counter()
-        self._local.connection.request("POST", "/v2/models/answer/infer", json.dumps({"inputs": [tensor]}))
-        response = self._local.connection.getresponse()
-        body = json.loads(response.read())
-        if response.status != 200:
-            sys.exit(f"the server answered {response.status}: {body['error']}")
-        outputs = {output["name"]: output["data"][0] for output in body["outputs"]}
-        return Reply(outputs["topic"], outputs["intent"], outputs["probability"], time.perf_counter() - started_s)
+def ask(client: dyorc.Client, question: Question) -> Reply:
+    """Sends one text, of BYTES without dimensions."""
+    started_s = time.perf_counter()
+    outputs = client.infer("answer", text=question.text)
+    latency_s = time.perf_counter() - started_s
+    topic, intent = (outputs[name].item().decode() for name in ("topic", "intent"))
+    return Reply(topic, intent, float(outputs["probability"]), latency_s)
 
 
 def main() -> None:
     """Runs the demonstration."""
     questions = draw_questions(8, seed=2, is_held_out=True)
     workflow = Path(__file__).with_name("workflow.py")
-    with serving(f"{workflow}:answer", show=lambda line: print(f"  server | {line}", flush=True)) as url:
-        client = Client(url)
-        with ThreadPoolExecutor(NUM_CLIENTS) as pool:
-            list(pool.map(client.ask, questions[:48]))  # warm-up
-            started_s = time.perf_counter()
-            replies = list(pool.map(client.ask, questions))
-            elapsed_s = time.perf_counter() - started_s
-        alone = [client.ask(question) for question in questions[:NUM_ALONE]]
+    with (
+        serving(f"{workflow}:answer", show=lambda line: print(f"  server | {line}", flush=True)) as url,
+        dyorc.Client(url) as client,
+        ThreadPoolExecutor(NUM_CLIENTS) as pool,
+    ):
+        send = partial(ask, client)
+        list(pool.map(send, questions[:48]))  # warm-up
+        started_s = time.perf_counter()
+        replies = list(pool.map(send, questions))
+        elapsed_s = time.perf_counter() - started_s
+        alone = [send(question) for question in questions[:NUM_ALONE]]
     _show_questions(questions, replies)
     _show_figures(questions, replies, alone, elapsed_s)
 

@@ -39,6 +39,7 @@ def test_guarded_demo_continues_what_is_harmless_and_refuses_the_rest() -> None:
     num_stopped, num_harmful, num_disturbed, num_harmless = map(int, found.groups())
     assert num_stopped > 0.9 * num_harmful > 0, shown
     assert num_disturbed < 0.03 * num_harmless, shown
+    assert re.search(r"piece by piece:\n[^|\n]+(\|[^|\n]{32}){4}\n", shown), shown
     assert "server | Stopped." in shown
 
 

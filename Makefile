@@ -4,14 +4,17 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
+TRITON := .venv-triton
+PROTOC := .venv-protoc
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-guarded demo-ocr demo-router test test-quick lint format
-.PHONY: bench-overhead bench-engine bench-guarded bench-transport bench-chain bench-soak chaos clean
+.PHONY: help demo demo-guarded demo-ocr demo-router test test-quick lint format protos
+.PHONY: bench-overhead bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: bench-tenants chaos chaos-jobs clean conformance
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -29,10 +32,14 @@ demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questio
 	$(BIN)/python examples/router/demo.py
 
 test: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) $(GUARDED) $(ROUTER) ## Run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto tests/unit tests/property
+	$(BIN)/python -m pytest tests/integration tests/e2e tests/chaos
 
 test-quick: $(VENV)/.dev ## Run the tests that need no server
-	$(BIN)/python -m pytest tests/unit tests/property
+	$(BIN)/python -m pytest -n auto tests/unit tests/property
+
+conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise of the protocol with Triton's client; writes docs/conformance.md; the last line is JSON
+	$(BIN)/python -m tests.conformance --write docs/conformance.md
 
 lint: $(VENV)/.dev ## Check style, types and the doors between folders
 	$(BIN)/ruff check
@@ -43,6 +50,12 @@ lint: $(VENV)/.dev ## Check style, types and the doors between folders
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+protos: ## Generate the gRPC gateway's code from its .proto, with the oldest protoc that we support
+	$(PYTHON) -m venv $(PROTOC)
+	$(PROTOC)/bin/pip install --quiet --disable-pip-version-check 'grpcio-tools==1.72.*'
+	$(PROTOC)/bin/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. dyorc/gateway/grpc/inference.proto
+	sed -i 's/_descriptor_pool.Default()/_descriptor_pool.DescriptorPool()/' dyorc/gateway/grpc/inference_pb2.py
 
 bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; the last line is JSON
 	$(BIN)/python tests/bench/overhead/main.py
@@ -59,14 +72,26 @@ bench-transport: $(VENV)/.dev ## Each way of moving a tensor beside its peers, w
 bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, beside Ray Serve; the last line is JSON
 	$(BIN)/python tests/bench/chain/main.py
 
+bench-gateway: $(VENV)/.demo $(TRITON)/.made ## One small program over HTTP and gRPC, beside a real Triton server; the last line is JSON
+	$(BIN)/python tests/bench/gateway/main.py
+
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
 	$(BIN)/python -m tests.bench.soak
+
+bench-hostile: $(VENV)/.dev ## What others notice of idle, slow and deaf clients; the last line is JSON
+	$(BIN)/python -m tests.bench.hostile.main
+
+bench-tenants: $(VENV)/.dev ## What a tenant notices of another that floods; the last line is JSON
+	$(BIN)/python -m tests.bench.hostile.tenants
 
 chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.storm
 
+chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
+	$(BIN)/python -m tests.chaos.jobs_storm
+
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) examples/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) $(TRITON) $(PROTOC) examples/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -79,10 +104,16 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(PIP_INSTALL) --editable '.[demo,ocr,dev]'
 	@touch $@
 
-# Apart, because its versions of libraries are not ours.
-$(TRITONCLIENT)/.made:
+# Apart, because their versions of libraries are not ours. Without tritonclient's extra `all`, which brings CUDA along.
+$(TRITONCLIENT)/.made: Makefile
 	$(PYTHON) -m venv $(TRITONCLIENT)
-	$(TRITONCLIENT)/bin/pip install --quiet --disable-pip-version-check 'tritonclient[http]==2.*'
+	$(TRITONCLIENT)/bin/pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.*'
+	@touch $@
+
+# A real Triton server, as a Python package.
+$(TRITON)/.made:
+	$(PYTHON) -m venv $(TRITON)
+	$(TRITON)/bin/pip install --quiet --disable-pip-version-check 'nvidia-pytriton==0.7.*'
 	@touch $@
 
 # Only the package's files are needed, not the libraries that its code would use.

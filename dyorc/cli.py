@@ -20,10 +20,12 @@ from rich.table import Table
 
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError
+from dyorc.gateway.keys_cli import app as keys
 from dyorc.simulation.cli import app as simulation
 
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _app.add_typer(simulation, name="simulate")
+_app.add_typer(keys, name="keys")
 _console = Console(soft_wrap=True)
 
 Targets = Annotated[
@@ -45,17 +47,26 @@ def serve(
     targets: Targets,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
+    grpc_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port for gRPC; by default the one after --port. 0 takes a free one.")
+    ] = None,
     allow_client_shm: Annotated[
         bool, typer.Option("--allow-client-shm", help="Let clients of this machine pass tensors in shared memory of theirs.")
     ] = False,
+    keys_file: Annotated[
+        Path | None, typer.Option(help="File with tenants and the hashes of their API keys (`dyorc keys`).")
+    ] = None,
+    allow_open: Annotated[
+        bool, typer.Option("--allow-open", help="Listen beyond loopback though nobody needs a key or a certificate.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what replicas do.")] = False,
 ) -> None:
-    """Serves workflows over HTTP, with a local Ray for their programs. Stops on Ctrl-C."""
+    """Serves workflows over HTTP and gRPC, with a local Ray for their programs. Stops on Ctrl-C."""
     _set_up_logging(logging.INFO if verbose else logging.WARNING)
     settings = Settings()
-    changes = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    if allow_client_shm:
-        changes["allow_client_shm"] = True
+    given = {"host": host, "port": port, "grpc_port": grpc_port, "keys_file": None if keys_file is None else str(keys_file)}
+    switches = {"allow_client_shm": allow_client_shm or None, "allow_open": allow_open or None}
+    changes = {name: value for name, value in (given | switches).items() if value is not None}
     settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
     uvloop.run(_serve(targets, settings))
 
@@ -70,6 +81,8 @@ async def _serve(targets: list[str], settings: Settings) -> None:
     async with serve_embedded(targets, settings) as server:
         _set_on_signals(stop)  # again, because Ray installs handlers of its own
         _console.print(f"Listening on {server.url}", highlight=False)
+        if server.grpc_address:
+            _console.print(f"gRPC on {server.grpc_address}", highlight=False)
         stopping = asyncio.create_task(stop.wait())
         watching = asyncio.create_task(_show_progress(server))
         await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -140,18 +153,23 @@ def run(
 ) -> None:
     """Runs a workflow on one input in this process, without a server."""
     from dyorc.authoring.loading import load
+    from dyorc.authoring.workflow import Workflow
     from dyorc.files import print_outputs, read_inputs, write_outputs
     from dyorc.orchestrator.local import run as run_local
 
     started_s = time.perf_counter()
     found = load(target)
     result = run_local(found, **read_inputs(inputs, found.signature))
-    names = found.signature.outputs.names
-    arrays = dict(zip(names, found.signature.outputs.flatten(result, target), strict=True))
+    is_streaming = isinstance(found, Workflow) and found.is_streaming
+    arrays: dict[str, Any] = {}
+    for number, part in enumerate(result if is_streaming else [result]):
+        names = [f"{name}.{number}" if is_streaming else name for name in found.signature.outputs.names]
+        named = dict(zip(names, found.signature.outputs.flatten(part, target), strict=True))
+        arrays |= named
+        if output is None:
+            print_outputs(_console, named)
     if output is not None:
         write_outputs(output, arrays)
-    else:
-        print_outputs(_console, arrays)
     _console.print(f"{time.perf_counter() - started_s:.2f} s, loading included", style="dim")
 
 

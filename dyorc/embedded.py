@@ -9,14 +9,18 @@ from dyorc.authoring.loading import absolute, load
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.exposure import refuse_open_address
+from dyorc.gateway.grpc.server import GrpcServer
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 from dyorc.launcher.local_ray import LocalRay
 from dyorc.launcher.ray_cluster import RayCluster
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.status import StatusBoard
+from dyorc.store.opening import store_of
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Embedded:
     """A running server."""
 
     url: str
+    grpc_address: str
+    """Empty without gRPC."""
     catalog: Catalog
     status: StatusBoard
     replicas: ServeReplicas
@@ -48,15 +54,18 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
         targets: What to serve, e.g. ``app.py:classify``.
 
     Raises:
-        DefinitionError: If a target cannot be served.
+        DefinitionError: If a target cannot be served, or the setting of the store means nothing.
+        ConfigurationError: If a file that the settings name cannot be used, or the server may not listen where they say.
         OSError: If the address cannot be had.
     """
+    refuse_open_address(settings.gateway)  # before anything is started
     places: dict[Program, str] = {}
     found = [load(target) for target in targets]
     catalog = Catalog.of(found)
     for target, one in zip(targets, found, strict=True):
         for program in (one,) if isinstance(one, Program) else one.programs:
             places.setdefault(program, absolute(target))
+    store = store_of(settings.store)
     async with contextlib.AsyncExitStack() as stack:
         launcher = RayCluster if settings.deployment.ray_address else LocalRay
         ray = await stack.enter_async_context(launcher(places, settings.deployment, settings.link, settings.transport))
@@ -73,10 +82,12 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
             )
         )
         service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, settings.gateway)))
-        server = await stack.enter_async_context(HttpServer(Gateway(service), settings.gateway))
+        jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
+        server = await stack.enter_async_context(HttpServer(Gateway(service, jobs), settings.gateway))
+        grpc = await stack.enter_async_context(GrpcServer(service, settings.gateway)) if settings.gateway.grpc else None
         await ray.replicas.deploy(orchestrator.address)
         _settle_garbage_collector()
-        yield Embedded(server.url, catalog, orchestrator.status, ray.replicas)
+        yield Embedded(server.url, grpc.address if grpc else "", catalog, orchestrator.status, ray.replicas)
 
 
 def _settle_garbage_collector() -> None:

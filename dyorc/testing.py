@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 @contextmanager
 def serving(*targets: str, show: Callable[[str], None] | None = None, timeout_s: float = 120.0) -> Generator[str]:
     """Runs ``dyorc serve`` in a process of its own; gives its URL once every program is ready, and stops it at the end.
+
+    Its jobs are kept in a temporary folder, apart from the user's own.
 
     Args:
         targets: What to serve, e.g. ``app.py:classify``.
@@ -23,6 +26,8 @@ def serving(*targets: str, show: Callable[[str], None] | None = None, timeout_s:
     """
     command = [sys.executable, "-m", "dyorc.cli", "serve", *targets, "--port", "0"]
     environment = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
+    state = tempfile.TemporaryDirectory(prefix="dyorc-state-")
+    environment["XDG_STATE_HOME"] = state.name
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     give_up = threading.Timer(timeout_s, process.terminate)
     give_up.start()
@@ -55,3 +60,4 @@ def serving(*targets: str, show: Callable[[str], None] | None = None, timeout_s:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+        state.cleanup()

@@ -16,7 +16,8 @@ Array: TypeAlias = NDArray[Any]
 LENGTH_HEADER = "Inference-Header-Content-Length"
 
 NUMPY: dict[str, Any] = {
-    "BOOL": np.bool_, "UINT8": np.uint8, "INT32": np.int32, "INT64": np.int64,
+    "BOOL": np.bool_, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
+    "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
     "FP16": np.float16, "BF16": ml_dtypes.bfloat16, "FP32": np.float32, "FP64": np.float64,
 }  # fmt: skip
 _NAMES = {np.dtype(kind): name for name, kind in NUMPY.items()}
@@ -107,7 +108,7 @@ def read(response: httpx.Response) -> Answer:
         if size is None:
             outputs[output["name"]] = _from_json(output)
             continue
-        outputs[output["name"]] = _from_bytes(output, body[at : at + size])
+        outputs[output["name"]] = array_of(output["datatype"], output["shape"], body[at : at + size])
         binary.add(output["name"])
         at += size
     assert at == len(body), f"{len(body) - at} bytes are left over"
@@ -132,9 +133,10 @@ def _from_json(output: dict[str, Any]) -> Array:
     return np.array(output["data"], NUMPY[output["datatype"]]).reshape(output["shape"])
 
 
-def _from_bytes(output: dict[str, Any], raw: bytes) -> Array:
-    if output["datatype"] != "BYTES":
-        return np.frombuffer(raw, NUMPY[output["datatype"]]).reshape(output["shape"])
+def array_of(datatype: str, shape: Sequence[int], raw: bytes) -> Array:
+    """A tensor that came as raw bytes."""
+    if datatype != "BYTES":
+        return np.frombuffer(raw, NUMPY[datatype]).reshape(shape)
     items: list[bytes] = []
     at = 0
     while at < len(raw):
@@ -143,4 +145,4 @@ def _from_bytes(output: dict[str, Any], raw: bytes) -> Array:
         at += 4 + length
     array = np.empty(len(items), dtype=object)
     array[:] = items
-    return array.reshape(output["shape"])
+    return array.reshape(shape)

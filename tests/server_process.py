@@ -47,8 +47,10 @@ class ServerProcess:
     def __enter__(self) -> "ServerProcess":
         # Short: the path of a Unix socket has at most 107 characters, and Ray makes long ones.
         self.folder = Path(tempfile.mkdtemp(prefix="t-"))
+        self._state_folder = tempfile.mkdtemp(prefix="s-")  # apart: what is in it is meant to stay
         self._shared_memory = _shared_memory()
-        environment = {**os.environ, "TMPDIR": str(self.folder), "COLUMNS": "1000", _MARK: self._id, **self._environment}
+        environment = {**os.environ, "TMPDIR": str(self.folder), "XDG_STATE_HOME": self._state_folder, "COLUMNS": "1000"}
+        environment |= {_MARK: self._id, **self._environment}
         self.process = subprocess.Popen(
             [COMMAND, "serve", *self._targets, "--port", "0", "--verbose"],
             env=environment,
@@ -74,6 +76,7 @@ class ServerProcess:
         assert self.process.stdout is not None
         self.process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self._state_folder, ignore_errors=True)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -107,7 +110,7 @@ class ServerProcess:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return self.wait_for(r"Listening on (http://\S+)")[1]
+        return self.wait_for(r"Listening on (https?://\S+)")[1]
 
     def client(self, timeout_s: float = 60.0) -> httpx.Client:
         """A client of this server."""

@@ -1,8 +1,10 @@
 """How a server ends: cleanly on SIGINT and SIGTERM, at any time; and what is left when it could not."""
 
+import os
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,11 +64,12 @@ def test_a_wrong_target_is_one_line() -> None:
             assert server.leftovers() == []
 
 
-def test_a_port_that_is_taken_is_one_line() -> None:
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [COMMAND, "serve", target("arithmetic", "quadruple"), "--port", str(port)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert result.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in result.stderr
     assert "Traceback" not in result.stderr

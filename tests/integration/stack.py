@@ -16,15 +16,18 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, TransportConfig
+from dyorc.config import EngineConfig, GatewayConfig, JobsConfig, LinkConfig, TransportConfig
 from dyorc.errors import ProgramLoadError
 from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.grpc.server import GrpcServer
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.status import ProgramStatus
 from dyorc.replica.worker import Worker
+from dyorc.store.base import JobStore
 from dyorc.transport.network import Network
 from tests.deadlines import wait_until_async
 from tests.two_hosts import Host
@@ -63,7 +66,9 @@ class Stack:
     link: LinkConfig
     transport: TransportConfig
     client: httpx.AsyncClient
+    service: InferenceService
     network: Network | None = None
+    grpc_address: str = ""
     workers: dict[str, Worker] = field(default_factory=dict[str, Worker])
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
 
@@ -135,8 +140,15 @@ async def running(
     transport: TransportConfig = FAST_TRANSPORT,
     num_replicas: int = 1,
     network: Network | None = None,
+    service_type: type[InferenceService] = InferenceService,
+    store: JobStore | None = None,
+    jobs: JobsConfig | None = None,
+    grpc: bool = False,
 ) -> AsyncGenerator[Stack]:
-    """Serves `targets`, with `num_replicas` workers on threads for each program; with a `network`, to all of its hosts."""
+    """Serves `targets`, with `num_replicas` workers on threads for each program; with a `network`, to all of its hosts.
+
+    Over HTTP, and if asked for over gRPC; with a `store` it takes jobs, too.
+    """
     catalog = Catalog.of(targets)
     gateway = gateway or GatewayConfig(port=0, drain_timeout_s=1)
     async with contextlib.AsyncExitStack() as stack:
@@ -145,10 +157,13 @@ async def running(
         engine = engine or EngineConfig()
         orchestrator = Orchestrator(catalog.programs, address, engine, link, transport, "here", network=network)
         await stack.enter_async_context(orchestrator)
-        service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, gateway)))
-        server = await stack.enter_async_context(HttpServer(Gateway(service), gateway))
+        service = stack.enter_context(contextlib.closing(service_type(catalog, orchestrator, gateway)))
+        kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
+        server = await stack.enter_async_context(HttpServer(Gateway(service, kept), gateway))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False))
-        found = Stack(catalog, orchestrator, orchestrator.address, link, transport, client, network)
+        found = Stack(catalog, orchestrator, orchestrator.address, link, transport, client, service, network)
+        if grpc:
+            found.grpc_address = (await stack.enter_async_context(GrpcServer(service, gateway))).address
         stack.push_async_callback(found.close)
         for program in catalog.programs:
             for _ in range(num_replicas):

@@ -2,8 +2,8 @@
 # grpcio ships no types.
 """The gRPC server: grpc.aio on the event loop of whoever enters it.
 
-A server of grpc.aio takes calls in one by one, each with a round trip through a thread of gRPC. So several of them share the port,
-and connections are spread over them: calls of many clients then come in together, and can share batches. See
+A server of grpc.aio takes calls in one by one, each with a round trip through a thread of gRPC. So several of them share the
+port, and connections are spread over them: calls of many clients then come in together, and can share batches. See
 docs/decisions/0015-grpc-servers.md.
 """
 
@@ -53,19 +53,19 @@ class GrpcServer:
         """
         refuse_open_address(self._config)
         try:
-            credentials = credentials_of(self._config)
+            credentials = [credentials_of(self._config) for _ in range(_NUM_SERVERS)]  # each looks out for new files by itself
             self.address = _free_address(self._config)
         except OSError as error:
             raise OSError(error.errno, f"cannot serve gRPC on {_wanted(self._config)}: {error.strerror or error}") from error
         handlers = _Handlers(self._service, self._streams)
         self._servers = [grpc.aio.server(options=_options(self._config)) for _ in range(_NUM_SERVERS)]
         try:
-            for server in self._servers:
+            for server, own in zip(self._servers, credentials, strict=True):
                 server.add_generic_rpc_handlers((handlers,))
-                if credentials is None:
+                if own is None:
                     server.add_insecure_port(self.address)
                 else:
-                    server.add_secure_port(self.address, credentials)
+                    server.add_secure_port(self.address, own)
         except RuntimeError as error:
             await self._start()  # gRPC's own threads would outlive a server that never started
             await self._stop(None)

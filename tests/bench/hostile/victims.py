@@ -1,5 +1,8 @@
 """What the server of these benchmarks serves: small answers for those who are measured, large ones for those who do not read."""
 
+import os
+import time
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -8,10 +11,14 @@ import dyorc
 
 LARGE = 1_000_000
 
+DEVICE_S = float(os.environ.get("VICTIM_DEVICE_S", "0"))
+"""Time of a batch that takes none of the CPU's, as on a GPU."""
+
 
 @dyorc.program(max_batch_size=32)
 def small(x: Float[Tensor, "batch 16"]) -> Float[Tensor, "batch 16"]:
-    """Next to nothing."""
+    """Next to nothing, on a device that takes its time."""
+    time.sleep(DEVICE_S)
     return x * 2
 
 

@@ -164,6 +164,7 @@ async def test_metadata_says_what_goes_in_and_out(stack: Stack) -> None:
         "name": "affine",
         "versions": ["1"],
         "platform": "dyorc_workflow",
+        "properties": {"repeatable": "true"},
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [4]}, {"name": "index", "datatype": "INT64", "shape": [2]}],
         "outputs": [{"name": "output", "datatype": "FP32", "shape": [2]}],
     }

@@ -25,13 +25,8 @@ def is_ready(status: StatusBoard, model: Model) -> bool:
 
 def repository_index(catalog: Catalog, status: StatusBoard, tenant: Tenant, *, only_ready: bool) -> list[dict[str, Any]]:
     """The models that a tenant may use, as the protocol's repository index: name, version, state, reason."""
-    entries = [_entry_of(status, model) for name, model in sorted(catalog.models.items()) if may_use(tenant, name)]
+    entries = [_entry_of(status, model) for name, model in sorted(catalog.models.items()) if tenant.may_use(name)]
     return [entry for entry in entries if entry["state"] == "READY" or not only_ready]
-
-
-def may_use(tenant: Tenant, model_name: str) -> bool:
-    """Whether a model is one of a tenant's."""
-    return tenant.models is None or model_name in tenant.models
 
 
 def _entry_of(status: StatusBoard, model: Model) -> dict[str, Any]:

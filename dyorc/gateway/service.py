@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
 from dyorc.engine.story import Step
-from dyorc.errors import PermissionDeniedError, UnsupportedError
+from dyorc.errors import UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission
 from dyorc.gateway.catalog import Catalog, Model
@@ -55,8 +55,7 @@ class InferenceService:
             UnknownModelError: If there is none, or no such version.
             PermissionDeniedError: If the tenant may not.
         """
-        if tenant.models is not None and name not in tenant.models:
-            raise PermissionDeniedError(f"tenant {tenant.name!r} may not use model {name!r}; it may use {sorted(tenant.models)}")
+        tenant.check_model(name)
         return self.catalog.model(name, version)
 
     def memory(self) -> RequestMemory:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from dyorc.errors import PermissionDeniedError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
@@ -22,6 +24,28 @@ class Tenant:
     max_bytes: int | None = None
     max_requests_per_s: float | None = None
     models: frozenset[str] | None = None
+
+    def may_use(self, model: str) -> bool:
+        """Whether a model is one of its own."""
+        return self.models is None or model in self.models
+
+    def check_model(self, model: str) -> None:
+        """Does nothing if it may use a model.
+
+        Raises:
+            PermissionDeniedError: If not.
+        """
+        if self.models is not None and model not in self.models:
+            raise PermissionDeniedError(f"tenant {self.name!r} may not use model {model!r}; it may use {sorted(self.models)}")
+
+    def check_common(self, what: str) -> None:
+        """Does nothing if it may use what belongs to no model, and may tell of all of them.
+
+        Raises:
+            PermissionDeniedError: If it may use some models only.
+        """
+        if self.models is not None:
+            raise PermissionDeniedError(f"tenant {self.name!r} may use some models only, and {what!r} tells of all")
 
 
 ANONYMOUS = Tenant(name="")

@@ -186,11 +186,7 @@ class Orchestrator:
         """
         tensors = self.tensors.keep_all(inputs, body)
         request_id, future = self._open(started, story)
-        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
-        is_explained = story is not None
-        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority, is_explained, tenant, weight))
-        if len(self._futures) == 1:
-            self._flush_now()  # there is nothing to share a batch with, so it need not wait for the turn's end
+        self._arrive(request_id, workflow, tensors, statics, timeout_s, priority, story is not None, tenant, weight)
         try:
             while True:
                 taken = take(await future)
@@ -245,11 +241,7 @@ class Orchestrator:
         tensors = self.tensors.keep_all(inputs, body)
         request_id, future = self._open(started, story)
         stream = self._streams[request_id] = PartStream(future)
-        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
-        is_explained = story is not None
-        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority, is_explained, tenant, weight))
-        if len(self._futures) == 1:
-            self._flush_now()
+        self._arrive(request_id, workflow, tensors, statics, timeout_s, priority, story is not None, tenant, weight)
         try:
             while parts := await stream.next_parts():
                 taken = self._take_parts(request_id, stream, parts, take)
@@ -292,6 +284,23 @@ class Orchestrator:
         return request_id, future
 
     # Events in
+
+    def _arrive(
+        self,
+        request_id: int,
+        workflow: Workflow,
+        tensors: tuple[TensorRef, ...],
+        statics: tuple[StaticValue, ...],
+        timeout_s: float | None,
+        priority: int,
+        is_explained: bool,
+        tenant: str,
+        weight: float,
+    ) -> None:
+        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
+        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority, is_explained, tenant, weight))
+        if len(self._futures) == 1:
+            self._flush_now()  # there is nothing to share a batch with, so it need not wait for the turn's end
 
     def _post(self, event: Event) -> None:
         self._events.append(event)

@@ -275,7 +275,7 @@ async def test_every_call_but_health_needs_a_key(stub: Any, method: str) -> None
 async def test_a_tenant_sees_only_its_models(stub: Any, metadata: Any) -> None:
     answer = await stub.ModelInfer(oip_grpc.request("sums", {"x": X}), metadata=metadata)
     assert float(oip_grpc.outputs_of(answer)["total"]) == X.sum()
-    for method in ("ModelInfer", "ModelMetadata", "ModelConfig", "ModelStatistics"):
+    for method in ("ModelInfer", "ModelMetadata", "ModelConfig", "ModelStatistics", "SystemSharedMemoryStatus"):
         error = await oip_grpc.refused(getattr(stub, method)(request_of(method), metadata=metadata))
         assert (error.status, error.code) == ("PERMISSION_DENIED", "permission_denied")
     index = await stub.RepositoryIndex(pb.RepositoryIndexRequest(), metadata=metadata)

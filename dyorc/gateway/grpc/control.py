@@ -15,7 +15,7 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.grpc import inference_pb2 as pb
 from dyorc.gateway.model_config import model_config
 from dyorc.gateway.model_statistics import model_statistics
-from dyorc.gateway.readiness import is_ready, may_use, repository_index
+from dyorc.gateway.readiness import is_ready, repository_index
 from dyorc.gateway.server_metadata import server_metadata
 from dyorc.gateway.server_settings import LOG_SETTINGS, TRACE_SETTINGS, refuse_changes
 from dyorc.gateway.service import InferenceService
@@ -98,7 +98,7 @@ class Control:
 
     def _models(self, tenant: Tenant) -> Iterable[Model]:
         models = self._service.catalog.models
-        return [models[name] for name in sorted(models) if may_use(tenant, name)]
+        return [models[name] for name in sorted(models) if tenant.may_use(name)]
 
 
 def _value_of(setting: Any) -> Any:

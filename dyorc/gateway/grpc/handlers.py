@@ -83,6 +83,8 @@ def _unary(
     async def handle(message: bytes, context: Any) -> bytes:
         try:
             tenant = ANONYMOUS if name in _OPEN_CALLS else tenant_of(service.access, context)
+            if "SharedMemory" in name:  # it has one name space for all
+                tenant.check_common(name)
             try:
                 request = parse(message)
             except DecodeError as error:

@@ -6,11 +6,10 @@ belong to no model, it may use those that list what it may see. A route that is 
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from starlette.types import Scope, Send
 
-from dyorc.errors import AuthenticationError, DyOrcError, PermissionDeniedError
+from dyorc.errors import AuthenticationError, DyOrcError
 from dyorc.gateway.access import Access
 from dyorc.gateway.http.answers import write_error
 from dyorc.gateway.http.errors import Header
@@ -37,7 +36,7 @@ def authenticate(access: Access, scope: Scope) -> Tenant:
     path: str = scope["path"]
     tenant = ANONYMOUS if access.is_open or path.startswith(_HEALTH) else access.tenant_of(key_in(scope["headers"]))
     if tenant.models is not None:
-        _check_path(tenant, tenant.models, path)
+        _check_path(tenant, path)
     scope[TENANT] = tenant
     return tenant
 
@@ -59,11 +58,10 @@ async def refuse(send: Send, error: DyOrcError) -> None:
     await write_error(send, error, [_CHALLENGE] if isinstance(error, AuthenticationError) else ())
 
 
-def _check_path(tenant: Tenant, models: frozenset[str], path: str) -> None:
+def _check_path(tenant: Tenant, path: str) -> None:
     if path in _LISTS or path.startswith(_JOBS):  # a job is looked up among its tenant's own
         return
-    name: Any = path[len(_MODELS) :].partition("/")[0] if path.startswith(_MODELS) else None
-    if name is None:
-        raise PermissionDeniedError(f"tenant {tenant.name!r} may use some models only, and {path!r} tells of all")
-    if name not in models:
-        raise PermissionDeniedError(f"tenant {tenant.name!r} may not use model {name!r}; it may use {sorted(models)}")
+    if path.startswith(_MODELS):
+        tenant.check_model(path[len(_MODELS) :].partition("/")[0])
+    else:
+        tenant.check_common(path)

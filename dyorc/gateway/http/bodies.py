@@ -42,15 +42,16 @@ class BodyReader:
         """
         announced_bytes, json_bytes = head.announced_bytes, head.json_bytes
         if head.encoding is not None:
-            body = await self._read_all(receive, announced_bytes, ticket)
+            body = await self.read_all(receive, announced_bytes, ticket)
             return await decompress(body, head.encoding, self._max_bytes, ticket.grow)
         if announced_bytes is not None and json_bytes is not None and announced_bytes <= self._max_bytes:
             room = memory.room(announced_bytes, json_bytes)
             if room is not None:
                 return await _read_into(room, receive)
-        return await self._read_all(receive, announced_bytes, ticket)
+        return await self.read_all(receive, announced_bytes, ticket)
 
-    async def _read_all(self, receive: Receive, announced_bytes: int | None, ticket: Ticket) -> bytes:
+    async def read_all(self, receive: Receive, announced_bytes: int | None, ticket: Ticket) -> bytes:
+        """The body as it is sent, in ordinary memory. Arguments and errors are those of `read`."""
         limit = self._max_bytes
         parts: list[bytes] = []
         num_bytes = 0

@@ -9,7 +9,7 @@ from dyorc.gateway.http.control_models import AllStatistics, ModelMetadata, Mode
 from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.model_config import model_config
 from dyorc.gateway.model_statistics import model_statistics
-from dyorc.gateway.readiness import may_use, require_ready
+from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.service import InferenceService
 
 _MODEL = "/v2/models/{name}"
@@ -29,7 +29,7 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     async def all_statistics(request: Request) -> dict[str, Any]:
         """Counts and times of all models."""
         tenant = tenant_of(request.scope)
-        return {"model_stats": [statistics_of(name) for name in sorted(service.catalog.models) if may_use(tenant, name)]}
+        return {"model_stats": [statistics_of(name) for name in sorted(service.catalog.models) if tenant.may_use(name)]}
 
     @app.get(_MODEL, response_model=ModelMetadata, tags=["models"])
     @app.get(_VERSION, response_model=ModelMetadata, tags=["models"])

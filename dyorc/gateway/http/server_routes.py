@@ -6,7 +6,7 @@ from fastapi import FastAPI, Request
 
 from dyorc.gateway.http.control_models import Live, ModelNames, Ready, ServerMetadata
 from dyorc.gateway.http.front import tenant_of
-from dyorc.gateway.readiness import may_use, require_ready
+from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.server_metadata import server_metadata
 from dyorc.gateway.service import InferenceService
 
@@ -34,7 +34,7 @@ def add_server_routes(app: FastAPI, service: InferenceService) -> None:
     async def models(request: Request) -> dict[str, list[str]]:
         """Names of all models. Not part of the protocol."""
         tenant = tenant_of(request.scope)
-        return {"models": sorted(name for name in service.catalog.models if may_use(tenant, name))}
+        return {"models": sorted(name for name in service.catalog.models if tenant.may_use(name))}
 
     @app.get("/status", tags=["server"])
     async def status() -> dict[str, Any]:

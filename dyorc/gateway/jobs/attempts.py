@@ -58,8 +58,7 @@ class Attempts:
 
     def is_repeatable(self, claim: Claim) -> bool:
         """Whether it does no harm to run a job again that may have run: each program is pure, or idempotent."""
-        model = self._service.catalog.models[claim.job.model_name]
-        return all(program.options.is_repeatable for program in model.programs)
+        return self._service.catalog.models[claim.job.model_name].is_repeatable
 
     async def run(self, claim: Claim) -> Ending:
         """Makes an attempt, unless there have been too many."""

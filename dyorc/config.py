@@ -57,7 +57,7 @@ class EngineConfig(_Section):
 
 
 class LinkConfig(_Section):
-    """The ZeroMQ link between the orchestrator and its replicas."""
+    """The link between the orchestrator and its replicas: a Unix socket, or ZeroMQ if there are other nodes."""
 
     host: str = ""
     """Address of this machine for replicas on other nodes; empty if there are none. What goes there is encrypted (CURVE)."""
@@ -65,8 +65,9 @@ class LinkConfig(_Section):
     """Where replicas of other nodes dial in; 0 takes a free one."""
 
     heartbeat_interval_s: float = Field(default=0.2, gt=0)
+    """How often it is looked whether a peer is well: on this machine at its process, elsewhere by a message."""
     heartbeat_timeout_s: float = Field(default=0.7, gt=0)
-    """Silence after which a peer counts as lost. A peer whose connection closes is noticed at once."""
+    """Silence, or standstill, after which a peer counts as lost. One whose connection closes is noticed at once."""
     kill_after_s: float = Field(default=3.0, ge=0)
     """How long a replica may be lost before its process, if it is still there, has to make room for another."""
     announce_interval_s: float = Field(default=1.0, gt=0)

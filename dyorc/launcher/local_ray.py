@@ -64,7 +64,7 @@ class LocalRay:
     @property
     def link_address(self) -> str:
         """Where the orchestrator should listen: a socket in a folder that only this user can enter."""
-        return f"ipc://{self._folder}/link"
+        return f"unix://{self._folder}/link"
 
     @property
     def node(self) -> str:

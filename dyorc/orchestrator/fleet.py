@@ -28,6 +28,7 @@ from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.codec import Frame
 from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.link import listen
 from dyorc.transport.messages import (
     BatchFailure,
     BatchReply,
@@ -47,7 +48,6 @@ from dyorc.transport.messages import (
     encode,
 )
 from dyorc.transport.tiers import Span
-from dyorc.transport.zmq_link import RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
 
 _log = structlog.get_logger("dyorc.orchestrator")
@@ -82,7 +82,7 @@ class Fleet:
         end: Callable[[int], None],
         keys: ClusterKeys | None = None,
     ) -> None:
-        self._link = RouterLink(address, link, self._received, drained, self._connection_lost, keys=keys)
+        self._link = listen(address, link, self._received, drained, self._connection_lost, keys=keys)
         self._node = node
         self._folder = transport.arena_folder
         self._kill_after_s = link.kill_after_s
@@ -125,13 +125,14 @@ class Fleet:
         try:
             headers, frames, holders = self._tensors.pack(action.operands)
             message = encode(BatchRequest(action.batch_id, tuple(headers), action.statics, holders))
+            is_sent = self._send(action.replica_id, [message, *frames])
         except InputsLostError as error:
             self._post(TensorsLost(action.replica_id, action.batch_id, error.blocks))
             return
         except Exception as error:  # for example a parameter that is no 64-bit number; the replica has no part in it
             self._post(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
             return
-        if not self._send(action.replica_id, [message, *frames]):
+        if not is_sent:
             self._post(ReplicaLeft(action.replica_id, "not reachable"))
         elif action.replica_id in self._stagers:
             self._note_kept(action)

@@ -8,9 +8,9 @@ import structlog
 
 from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
+from dyorc.transport.link import dial
 from dyorc.transport.messages import Forget, Stage, StagingHello, Unstage, decode, encode
 from dyorc.transport.staging import Staging
-from dyorc.transport.zmq_link import DealerLink
 from dyorc.transport.zmq_security import ClusterKeys
 
 _log = structlog.get_logger("dyorc.replica")
@@ -46,7 +46,7 @@ class Stager:
         self._thread.join()
 
     def _main(self) -> None:
-        link = DealerLink(self._address, self._config, _IDLE_S, keys=self._keys)
+        link = dial(self._address, self._config, _IDLE_S, keys=self._keys)
         try:
             num_idle = 0
             link.send([encode(StagingHello(self._replica_id))])

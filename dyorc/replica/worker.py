@@ -1,6 +1,7 @@
 """The replica's worker: dials in, announces its program, and runs batch after batch.
 
-One thread does all of it. The next batch arrives meanwhile in ZeroMQ's own thread, so transfer hides behind compute.
+One thread does all of it. The next batch arrives meanwhile, in the kernel's buffer or in ZeroMQ's own thread, so transfer hides
+behind compute.
 """
 
 import os
@@ -20,6 +21,7 @@ from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Frame
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import Inbox
+from dyorc.transport.link import ReplicaEnd, dial
 from dyorc.transport.messages import (
     BatchRequest,
     Forget,
@@ -35,7 +37,6 @@ from dyorc.transport.messages import (
 from dyorc.transport.network import Network
 from dyorc.transport.routes import Routes
 from dyorc.transport.staging import Staging
-from dyorc.transport.zmq_link import DealerLink
 
 
 class Worker:
@@ -106,7 +107,7 @@ class Worker:
     def _main(self) -> None:
         keys = None if self._network is None else self._network.secrets.keys
         try:
-            with closing(DealerLink(self._address, self._config, self._config.announce_interval_s, keys=keys)) as link:
+            with closing(dial(self._address, self._config, self._config.announce_interval_s, keys=keys)) as link:
                 link.send([encode(Loading(self._replica_id, self._name))])
                 with self.exchange as exchange:
                     executor = self._load(link)
@@ -117,7 +118,7 @@ class Worker:
         finally:
             self._loaded.set()
 
-    def _work(self, link: DealerLink, exchange: Exchange, executor: Executor) -> None:
+    def _work(self, link: ReplicaEnd, exchange: Exchange, executor: Executor) -> None:
         """Runs batches; fetches ahead what other nodes have, if there are any."""
         with ExitStack() as stack:
             staging = None
@@ -137,7 +138,7 @@ class Worker:
     def _busy(self, is_busy: bool) -> None:
         self._busy_since_s = time.monotonic() if is_busy else None
 
-    def _load(self, link: DealerLink) -> Executor:
+    def _load(self, link: ReplicaEnd) -> Executor:
         try:
             program = self._find()
             self._timeout_s = program.options.execution_timeout_s
@@ -156,7 +157,7 @@ class _Session:
     def __init__(
         self,
         replica_id: str,
-        link: DealerLink,
+        link: ReplicaEnd,
         exchange: Exchange,
         routes: Routes,
         executor: Executor,
@@ -170,13 +171,15 @@ class _Session:
         inbox = Inbox(routes, Buffers().take, staging.take) if staging else Inbox(routes, Buffers().take)
         self._runner = BatchRunner(replica_id, executor, inbox, exchange.outbox, self._wait_for_room, transport.arena_wait_s)
         self._batches: deque[tuple[BatchRequest, list[Frame]]] = deque()
+        self._is_announcing = False
 
     def run(self, hello: Hello, stopping: threading.Event, busy: Callable[[bool], None]) -> None:
         """Runs batches until it is told to stop."""
         announcement: list[Frame] = [encode(hello)]
         self._link.send(announcement)
         while not stopping.is_set():
-            if not self._batches and not self._receive():
+            if not self._batches and (self._is_announcing or not self._receive()):
+                self._is_announcing = False
                 self._link.send(announcement)
                 continue
             while self._batches:
@@ -211,5 +214,10 @@ class _Session:
                 raise TransportError(f"a replica got {type(message).__name__}, which is not for it")
 
     def _wait_for_room(self) -> None:
-        """Listens for what is released. Batches that come meanwhile wait."""
-        self._receive()
+        """Listens for what is released. Batches that come meanwhile wait.
+
+        If the link has nothing, the orchestrator may be another one by now. It is told who we are once no batch is left: what
+        these give was not asked for by it, and it takes results only from replicas that it knows.
+        """
+        if not self._receive():
+            self._is_announcing = True

@@ -59,7 +59,7 @@ class Servers:
         reserved = stack.enter_context(socket.socket())
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
-        return Part(reserved.getsockname()[1], f"ipc://{self.folder}/link-{at}", self._store)
+        return Part(reserved.getsockname()[1], f"unix://{self.folder}/link-{at}", self._store)
 
     def _spawn(self, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self.folder / "log").open("ab") as log:

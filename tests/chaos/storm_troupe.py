@@ -124,7 +124,7 @@ class Troupe:
         actor = self._spares.pop(0) if self._spares else self._spawn()
         actor.role = role
         part = Part(
-            role, f"{role}-{actor.log.name}", f"ipc://{self.folder}/link", self._port, self.arena_folder, self._arena_bytes
+            role, f"{role}-{actor.log.name}", f"unix://{self.folder}/link", self._port, self.arena_folder, self._arena_bytes
         )
         assert actor.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it died as a spare; the watcher will see

@@ -1,4 +1,4 @@
-"""Everything of a server but Ray, in this process: gateway on a real socket, orchestrator, and workers over real ZeroMQ."""
+"""Everything of a server but Ray, in this process: gateway on a real socket, orchestrator, and workers over real links."""
 
 import asyncio
 import contextlib
@@ -153,7 +153,7 @@ async def running(
     gateway = gateway or GatewayConfig(port=0, drain_timeout_s=1)
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dyorc-"))
-        address = f"ipc://{folder}/link" if network is None else f"tcp://{network.host}:*"
+        address = f"unix://{folder}/link" if network is None else f"tcp://{network.host}:*"
         engine = engine or EngineConfig()
         orchestrator = Orchestrator(catalog.programs, address, engine, link, transport, "here", network=network)
         await stack.enter_async_context(orchestrator)

@@ -124,7 +124,7 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
     """Replicas outlive the orchestrator: they announce themselves again and are used, without a restart of theirs."""
     programs = (arithmetic.double, slow.resting_program)
     with tempfile.TemporaryDirectory(prefix="dyorc-") as folder:
-        address = f"ipc://{folder}/link"
+        address = f"unix://{folder}/link"
         workers: list[Worker] = []
         pids: dict[str, int] = {}
         try:

@@ -1,0 +1,90 @@
+"""The link between the orchestrator and its replicas, whatever carries it.
+
+The address says which: ``unix:///path`` stays on this machine and is a Unix socket (`unix_link`); ``tcp:``, and ZeroMQ's other
+addresses, reach other nodes (`zmq_link`).
+"""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from dyorc.config import LinkConfig
+from dyorc.transport.codec import Frame
+from dyorc.transport.unix_link import SCHEME, UnixDealerLink, UnixRouterLink
+from dyorc.transport.zmq_link import DealerLink, RouterLink
+from dyorc.transport.zmq_security import ClusterKeys
+
+
+class OrchestratorEnd(Protocol):
+    """Listens while it is entered. Everything happens on the event loop.
+
+    Attributes:
+        num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
+    """
+
+    num_bytes_sent: int
+    num_bytes_received: int
+
+    @property
+    def address(self) -> str:
+        """Where replicas dial in, once it is entered."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
+        """Sends a message, without waiting; False if the peer is not connected."""
+        ...
+
+
+class ReplicaEnd(Protocol):
+    """Blocking; one thread. Dials again by itself whenever the orchestrator is gone."""
+
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Sends a message. Its buffers may be used again afterwards."""
+        ...
+
+    def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
+        """The next message; None if none came in time, or is there. Its buffers belong to the caller.
+
+        After None, a replica that has nothing to do says again who it is.
+        """
+        ...
+
+    def close(self, linger_s: float = 1.0) -> None:
+        """Closes it, once what was sent has left or `linger_s` seconds have passed."""
+        ...
+
+
+def listen(
+    address: str,
+    config: LinkConfig,
+    received: Callable[[bytes, Sequence[Frame]], None],
+    drained: Callable[[], None],
+    lost: Callable[[bytes], None],
+    *,
+    keys: ClusterKeys | None = None,
+) -> OrchestratorEnd:
+    """The orchestrator's end, to be entered.
+
+    Args:
+        address: Where to listen.
+        received: Called with the peer's key and the frames of each message.
+        drained: Called when no more messages are there, after some were.
+        lost: Called with the peer's key when its connection is gone.
+        keys: The cluster's; None only if no other machine can reach the address.
+    """
+    if address.startswith(SCHEME):
+        return UnixRouterLink(address, config, received, drained, lost)
+    return RouterLink(address, config, received, drained, lost, keys=keys)
+
+
+def dial(address: str, config: LinkConfig, receive_timeout_s: float, *, keys: ClusterKeys | None = None) -> ReplicaEnd:
+    """A replica's end. The orchestrator need not be there yet."""
+    if address.startswith(SCHEME):
+        return UnixDealerLink(address, receive_timeout_s)
+    return DealerLink(address, config, receive_timeout_s, keys=keys)

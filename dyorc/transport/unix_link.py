@@ -1,0 +1,422 @@
+"""The link over a Unix socket: replicas of the orchestrator's own machine dial in.
+
+`UnixRouterLink` lives on the orchestrator's event loop, `UnixDealerLink` on a replica's worker thread; `unix_framing` draws how
+messages lie in the stream. No thread stands between the two: what one writes, the other is woken by.
+
+Peers are known by their connection. One that dies is noticed by its end, at once; one that is stopped by its state, at which the
+orchestrator looks every `LinkConfig.heartbeat_interval_s` (`peer_process`).
+"""
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import os
+import socket
+import stat
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from dyorc.config import LinkConfig
+from dyorc.errors import TransportError
+from dyorc.transport.codec import Frame
+from dyorc.transport.peer_process import PeerProcess
+from dyorc.transport.unix_framing import MessageReader, drop, pack
+
+SCHEME = "unix://"
+
+_log = structlog.get_logger("dyorc.transport")
+
+_MAX_PATH_BYTES = 107
+"""Linux's limit. Other systems have a lower one, and say so themselves."""
+_BUFFER_BYTES = 2**20
+"""What may be on its way without anybody waiting, so that a batch of small tensors leaves at once. Kernels may allow less."""
+_MAX_PIECES = 1024
+"""Linux takes no more in one `sendmsg`."""
+_MAX_READS = 32
+"""After so many in a row, the other peers have their turn."""
+_BACKLOG = 1024
+_ACCEPT_PAUSE_S = 1.0
+"""After a connection could not be accepted, for example for want of descriptors."""
+_REDIAL_S, _MAX_REDIAL_S = 0.05, 1.0
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+_LINGER_S = 1.0
+
+
+class _Peer:
+    """One connection of the router's."""
+
+    def __init__(self, key: bytes, connection: socket.socket) -> None:
+        self.key = key
+        self.connection = connection
+        self.process = PeerProcess(connection)
+        self.reader = MessageReader()
+        self.waiting: deque[Frame] = deque()
+        self.has_spoken = False
+        self.is_deaf = False
+        self.stopped_since_s: float | None = None
+
+
+class UnixRouterLink:
+    """The orchestrator's end.
+
+    Args:
+        address: Where to listen: ``unix:///path``. The file is made, and removed at the end. That of a dead orchestrator is
+            replaced.
+        received: Called with the peer's key and the frames of each message.
+        drained: Called when no more messages are there, after some were.
+        lost: Called with the peer's key when its connection is gone, if it has said anything.
+
+    Attributes:
+        num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        config: LinkConfig,
+        received: Callable[[bytes, Sequence[Frame]], None],
+        drained: Callable[[], None],
+        lost: Callable[[bytes], None],
+    ) -> None:
+        self.address = address
+        self._config = config
+        self._received = received
+        self._drained = drained
+        self._lost = lost
+        self._peers: dict[bytes, _Peer] = {}
+        self._keys = itertools.count(1)
+        self._is_drained_due = False
+        self._is_open = False
+        self.num_bytes_sent = 0
+        self.num_bytes_received = 0
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._path = path_of(self.address)
+        self._listener = _listen(self._path)
+        self._file = _identity(self._path)
+        self._is_open = True
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+        self._pause: asyncio.TimerHandle | None = None
+        self._timer = self._loop.call_later(self._config.heartbeat_interval_s, self._look)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_open = False
+        self._timer.cancel()
+        if self._pause is not None:
+            self._pause.cancel()
+        if _identity(self._path) == self._file:  # else somebody has put another one there
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+        self._loop.remove_reader(self._listener.fileno())
+        self._listener.close()
+        for peer in list(self._peers.values()):
+            self._close(peer)
+
+    def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
+        """Sends a message; False if the peer is not connected. What the peer is too slow for is copied and waits."""
+        there = self._peers.get(peer)
+        if there is None:
+            return False
+        pieces: deque[Frame] = deque(pack(frames))
+        for frame in frames:
+            self.num_bytes_sent += len(frame)
+        if there.is_deaf:  # its end is about to be noticed; what it said before has yet to be read
+            return True
+        is_first = not there.waiting
+        if is_first:
+            self._write(there, pieces)
+        if pieces and not there.is_deaf:
+            there.waiting.extend(piece if isinstance(piece, bytes) else bytes(piece) for piece in pieces)
+            if is_first:
+                self._loop.add_writer(there.connection.fileno(), self._write_waiting, there)
+        return True
+
+    def _write(self, peer: _Peer, pieces: deque[Frame]) -> None:
+        """Writes as much as the connection takes."""
+        try:
+            _write_all(peer.connection, pieces)
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody reads any more; the connection's end is yet to come, behind what it said last
+            peer.is_deaf = True
+            pieces.clear()
+
+    def _write_waiting(self, peer: _Peer) -> None:
+        self._write(peer, peer.waiting)
+        if not peer.waiting:
+            self._loop.remove_writer(peer.connection.fileno())
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.ECONNABORTED:
+                    continue
+                _log.warning("replica_not_accepted", error=str(error))
+                self._loop.remove_reader(self._listener.fileno())
+                self._pause = self._loop.call_later(_ACCEPT_PAUSE_S, self._accept_again)
+                return
+            connection.setblocking(False)
+            _set_buffers(connection)
+            peer = _Peer(next(self._keys).to_bytes(8, "big"), connection)
+            self._peers[peer.key] = peer
+            self._loop.add_reader(connection.fileno(), self._read, peer)
+
+    def _accept_again(self) -> None:
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _read(self, peer: _Peer) -> None:
+        """Takes in what a peer has said, and its end if it has come."""
+        for _ in range(_MAX_READS):
+            space = peer.reader.space()
+            try:
+                num_bytes = peer.connection.recv_into(space)
+            except BlockingIOError:
+                return
+            except OSError:  # it went without having read all
+                num_bytes = 0
+            if not num_bytes:
+                self._leave(peer)
+                return
+            peer.stopped_since_s = None  # it may have run for a moment between two looks
+            for frames in peer.reader.take(num_bytes):
+                self._deliver(peer, frames)
+            if peer.reader.error is not None:
+                _log.warning("peer_refused", error=str(peer.reader.error))
+                self._leave(peer)
+                return
+            if num_bytes < len(space):
+                return
+
+    def _deliver(self, peer: _Peer, frames: list[Frame]) -> None:
+        peer.has_spoken = True
+        for frame in frames:
+            self.num_bytes_received += len(frame)
+        if not self._is_drained_due:
+            self._is_drained_due = True
+            self._loop.call_soon(self._report_drained)  # once all peers that are readable in this turn have been read
+        self._received(peer.key, frames)
+
+    def _report_drained(self) -> None:
+        self._is_drained_due = False
+        if self._is_open:
+            self._drained()
+
+    def _leave(self, peer: _Peer) -> None:
+        self._close(peer)
+        if peer.has_spoken:
+            self._lost(peer.key)
+
+    def _close(self, peer: _Peer) -> None:
+        del self._peers[peer.key]
+        descriptor = peer.connection.fileno()
+        self._loop.remove_reader(descriptor)
+        self._loop.remove_writer(descriptor)
+        peer.connection.close()
+        peer.process.close()
+
+    def _look(self) -> None:
+        """Gives up peers whose process is stopped."""
+        next_s = self._config.heartbeat_interval_s
+        for peer in list(self._peers.values()):
+            if peer.process.is_running():
+                peer.stopped_since_s = None
+                continue
+            now_s = self._loop.time()
+            if peer.stopped_since_s is None:
+                peer.stopped_since_s = now_s
+            left_s = peer.stopped_since_s + self._config.heartbeat_timeout_s - now_s
+            if left_s > 0:
+                next_s = min(next_s, left_s)
+                continue
+            self._read(peer)
+            if peer.key in self._peers and peer.stopped_since_s is not None:
+                self._leave(peer)
+        self._timer = self._loop.call_later(next_s, self._look)
+
+
+class UnixDealerLink:
+    """A replica's end. Blocking; one thread.
+
+    While nobody is there it dials again and again: after 50 ms, then less and less often, once a second at last. What is sent
+    meanwhile is dropped: whoever comes knows nothing of what was asked for before.
+    """
+
+    def __init__(self, address: str, receive_timeout_s: float) -> None:
+        self._path = path_of(address)
+        self._timeout_s = receive_timeout_s
+        self._connection: socket.socket | None = None
+        self._messages: deque[list[Frame]] = deque()
+        self._redial_s = _REDIAL_S
+        self._has_heard = False
+        self._dial()
+
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Sends a message; waits until the kernel has all of it, so that its buffers may be used again."""
+        pieces: deque[Frame] = deque(pack(frames))
+        if self._connection is not None:
+            try:
+                _write_all(self._connection, pieces)
+            except OSError:
+                self._hang_up()
+
+    def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
+        """The next message; None if none came in time, or is there. Its buffers belong to the caller.
+
+        Also None at once when it has dialled again: who is there now does not know who we are.
+        """
+        deadline_s = time.monotonic() + (self._timeout_s if is_waiting else 0.0)
+        while not self._messages:
+            if self._connection is None:
+                self._redial(deadline_s)
+                return None
+            if not self._read(self._connection, is_waiting) or (not self._messages and time.monotonic() > deadline_s):
+                break
+        return self._messages.popleft() if self._messages else None
+
+    def close(self, linger_s: float = _LINGER_S) -> None:
+        """Closes it. What was sent is with the kernel, which keeps it for the orchestrator; nothing has to linger."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _read(self, connection: socket.socket, is_waiting: bool) -> bool:
+        """Takes in what is there; False if nothing came in time."""
+        try:
+            num_bytes = connection.recv_into(self._reader.space(), 0, 0 if is_waiting else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            num_bytes = 0
+        if not num_bytes:
+            self._hang_up()
+            return True
+        self._has_heard = True
+        self._messages.extend(self._reader.take(num_bytes))
+        if self._reader.error is not None:
+            _log.warning("orchestrator_refused", error=str(self._reader.error))
+            self._hang_up()
+        return True
+
+    def _dial(self) -> bool:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)  # if too many dial at once, come back later
+        try:
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            self._wait_longer()
+            return False
+        connection.setblocking(True)
+        # The kernel's own limit: with Python's, every receive would ask whether it may, too.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(self._timeout_s))
+        _set_buffers(connection)
+        self._connection = connection
+        self._reader = MessageReader()
+        self._has_heard = False
+        return True
+
+    def _redial(self, deadline_s: float) -> None:
+        """Dials until somebody is there or the time is over."""
+        while True:
+            left_s = deadline_s - time.monotonic()
+            wait_s = self._next_dial_s - time.monotonic()
+            if wait_s > left_s:
+                time.sleep(max(0.0, left_s))
+                return
+            time.sleep(max(0.0, wait_s))
+            if self._dial():
+                return
+
+    def _hang_up(self) -> None:
+        self.close()
+        if self._has_heard:
+            self._redial_s = _REDIAL_S
+        self._wait_longer()
+
+    def _wait_longer(self) -> None:
+        self._next_dial_s = time.monotonic() + self._redial_s
+        self._redial_s = min(2 * self._redial_s, _MAX_REDIAL_S)
+
+
+def path_of(address: str) -> str:
+    """The path that an address names.
+
+    Raises:
+        TransportError: If it names none, or one that is too long for the kernel.
+    """
+    path = address.removeprefix(SCHEME)
+    if not address.startswith(f"{SCHEME}/") or "\0" in path:
+        raise TransportError(f"{address!r} is not an address like unix:///path")
+    length = len(os.fsencode(path))
+    if length > _MAX_PATH_BYTES:
+        raise TransportError(
+            f"the path of the socket {path!r} has {length} bytes, the kernel takes {_MAX_PATH_BYTES}: "
+            "choose a shorter folder, for temporary ones by TMPDIR"
+        )
+    return path
+
+
+def _listen(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        os.fchmod(listener.fileno(), 0o600)  # of the file that is made, on Linux; elsewhere its folder protects it
+        try:
+            listener.bind(path)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_stale(path):
+                raise
+            os.unlink(path)
+            listener.bind(path)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise TransportError(f"cannot listen on {SCHEME}{path}: {error.strerror or error}") from error
+    return listener
+
+
+def _is_stale(path: str) -> bool:
+    """Whether a file is the socket of somebody who does not listen any more."""
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.setblocking(False)
+        return caller.connect_ex(path) == errno.ECONNREFUSED
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _set_buffers(connection: socket.socket) -> None:
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        connection.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+
+
+def _write_all(connection: socket.socket, pieces: deque[Frame]) -> None:
+    """Writes pieces, and takes off what has been written; raises BlockingIOError if the connection takes no more now."""
+    while pieces:
+        some = pieces if len(pieces) <= _MAX_PIECES else list(itertools.islice(pieces, _MAX_PIECES))
+        drop(pieces, connection.sendmsg(some, (), _NO_SIGNAL))
+
+
+def _timeval(seconds: float) -> bytes:
+    whole = int(seconds)
+    return struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), 0 if whole else 1))  # nothing at all would be for ever

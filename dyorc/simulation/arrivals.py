@@ -55,6 +55,33 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class Ramp:
+    """Requests that know nothing of each other, at a rate that grows evenly.
+
+    Attributes:
+        start_ratio: The rate at the start, as a fraction of the average; from 0 to 1. At the end it is ``2 - start_ratio``.
+    """
+
+    start_ratio: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_ratio <= 1:
+            raise InvalidInputError(f"a ramp starts at {self.start_ratio} of its average rate, expected 0 to 1")
+
+    def times_ns(self, num_requests: int, rate_rps: float, rng: np.random.Generator) -> Times:
+        duration_s = num_requests / rate_rps
+        even = np.cumsum(rng.standard_exponential(num_requests)) / num_requests
+        return np.rint(self.warped(even) * (duration_s * _NS_PER_S)).astype(np.int64)
+
+    def warped(self, even: NDArray[np.float64]) -> NDArray[np.float64]:
+        """When a ramp has had as many arrivals as a constant rate by the times `even`; both in parts of the whole duration."""
+        rest = 1 - self.start_ratio
+        # What has come by u is start_ratio u + rest u^2; solved for u in the form that loses no digits.
+        root = self.start_ratio + np.sqrt(self.start_ratio**2 + 4 * rest * even)
+        return 2 * even / np.where(root == 0, 1, root)
+
+
+@dataclass(frozen=True)
 class Trace:
     """Recorded times, stretched so that they come at the rate that is asked for.
 

@@ -19,6 +19,7 @@ class ArrivalsKind(StrEnum):
     POISSON = "poisson"
     GAMMA = "gamma"
     CONSTANT = "constant"
+    RAMP = "ramp"
     TRACE = "trace"
 
 
@@ -112,7 +113,7 @@ def compare_all(
 
 
 def _setting(kind: ArrivalsKind, cv: float, trace: Path | None) -> "Setting":
-    from dyorc.simulation.arrivals import Constant, Gamma, Poisson, Trace
+    from dyorc.simulation.arrivals import Constant, Gamma, Poisson, Ramp, Trace
     from dyorc.simulation.simulate import Setting
 
     match kind:
@@ -122,6 +123,8 @@ def _setting(kind: ArrivalsKind, cv: float, trace: Path | None) -> "Setting":
             return Setting(arrivals=Gamma(cv))
         case ArrivalsKind.CONSTANT:
             return Setting(arrivals=Constant())
+        case ArrivalsKind.RAMP:
+            return Setting(arrivals=Ramp())
         case ArrivalsKind.TRACE:
             if trace is None:
                 raise typer.BadParameter("--arrivals trace needs --trace FILE")

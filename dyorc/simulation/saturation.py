@@ -24,11 +24,11 @@ def visits_per_request(workload: Workload) -> dict[str, float]:
 def saturation_rps(workload: Workload, replicas: Mapping[str, int]) -> float:
     """The rate at which the busiest program has no time left though all its batches are full.
 
-    It is the smallest of ``replicas / (visits * (a + b / max_batch_size))`` over all programs.
+    It is the smallest of ``replicas / (visits * T(max_batch_size) / max_batch_size)`` over all programs.
     """
     visits = visits_per_request(workload)
     return min(
-        replicas[name] / (visits[name] * (deployment.item_s + deployment.base_s / deployment.program.options.max_batch_size))
+        replicas[name] / (visits[name] * deployment.full_batch_item_s)
         for deployment in workload.deployments
         if visits[name := deployment.program.name]
     )

@@ -1,8 +1,10 @@
 """A workload: a workflow, and what its programs cost on simulated replicas."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -18,16 +20,55 @@ Numbers: TypeAlias = Float64[np.ndarray, "batch"]
 """The same for a batch."""
 MAX_QUEUED_CALLS = 2**31
 """For every simulated program: a queue that is too long shall be seen, not refused."""
+NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """A program with its cost and its replicas. A batch of n calls takes ``base_s + item_s * n`` seconds."""
+    """A program with its cost and its replicas.
+
+    A batch of n calls takes ``base_s + item_s * n`` seconds, or, if times were measured, what they say.
+
+    Attributes:
+        measured: Sizes of batches and their seconds, by size; linear between them. From 1 up to at least `max_batch_size`;
+            then there is no `base_s` and no `item_s`.
+
+    Raises:
+        InvalidInputError: If the measured times leave sizes out, are not positive, or come beside a line.
+    """
 
     program: Program
-    base_s: float
-    item_s: float
+    base_s: float = 0.0
+    item_s: float = 0.0
     num_replicas: int = 1
+    measured: Sequence[tuple[int, float]] = ()
+
+    def __post_init__(self) -> None:
+        if not self.measured:
+            return
+        name, max_size = self.program.name, self.program.options.max_batch_size
+        sizes = [size for size, _ in self.measured]
+        if sizes[0] != 1 or sizes[-1] < max_size or any(after <= size for size, after in pairwise(sizes)):
+            raise InvalidInputError(
+                f"program {name!r} was measured at sizes {sizes}, expected ascending ones from 1 to {max_size}"
+            )
+        if not all(0 < seconds < math.inf for _, seconds in self.measured):
+            raise InvalidInputError(f"program {name!r} was measured as {list(self.measured)}, expected times above 0")
+        if self.base_s or self.item_s:
+            raise InvalidInputError(f"program {name!r} has a line and measured times, expected one of them")
+
+    def batch_ns(self, size: int) -> int:
+        """What a batch of `size` calls takes, in nanoseconds."""
+        if not self.measured:
+            return round(self.base_s * NS_PER_S) + round(self.item_s * NS_PER_S) * size
+        sizes, seconds = zip(*self.measured, strict=True)
+        return round(float(np.interp(size, sizes, seconds)) * NS_PER_S)
+
+    @property
+    def full_batch_item_s(self) -> float:
+        """A call's share of a full batch, in seconds."""
+        max_size = self.program.options.max_batch_size
+        return self.batch_ns(max_size) / NS_PER_S / max_size if self.measured else self.item_s + self.base_s / max_size
 
 
 @dataclass(frozen=True, eq=False)

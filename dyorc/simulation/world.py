@@ -1,11 +1,13 @@
 """The world around an engine: a clock that jumps from event to event, and replicas that only take time.
 
-A replica runs its batches one after the other, in the order in which they reach it. So the end of a batch is known when it is
-sent, and a batch is one event, however many replicas there are. The world reads no clock, draws no random number and iterates
+A replica runs its batches one after the other, in the order in which they reach it; if there are fewer cores than replicas,
+batches wait for those, too, in the order in which they were sent. So the end of a batch is known when it is sent, and a batch is
+one event, however many replicas there are. The world reads no clock, draws no random number and iterates
 over no set: the same requests give the same run. One thread.
 """
 
 import heapq
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias, assert_never
 
@@ -24,13 +26,11 @@ from dyorc.engine.actions import (
 )
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone, Event, PartTaken, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
-from dyorc.errors import DeadlineError, InternalError
+from dyorc.errors import DeadlineError, InternalError, InvalidInputError
 from dyorc.simulation.draws import Value, value_of
 from dyorc.simulation.plain import operand_of, tensor_of
-from dyorc.simulation.workload import Deployment
+from dyorc.simulation.workload import NS_PER_S, Deployment
 from dyorc.tensor import TensorRef
-
-NS_PER_S = 1_000_000_000
 
 _Scheduled: TypeAlias = "BatchDone | ValueFetched | PartTaken | int"
 """What the heap holds; a number stands for a timer of the engine, which counts only if it is the last one set."""
@@ -62,6 +62,8 @@ class World:
         observer: Told of what happens.
         link_ns: One way between engine and replica.
         missed: Told of each request that is failed for its deadline, and when; by default that is an error, too.
+        num_cores: How many batches can run at the same time, whatever their replicas; None if that is not limited. A batch starts
+            when its replica and a core are free, and runs to its end.
 
     Cost: per batch one push and one pop of a heap; the heap holds what is in flight, and one arrival.
     """
@@ -74,16 +76,23 @@ class World:
         observer: Observer,
         link_ns: int = 100_000,
         missed: Callable[[int, int], None] | None = None,
+        num_cores: int | None = None,
     ) -> None:
+        if num_cores is not None and num_cores < 1:
+            raise InvalidInputError(f"the world gets {num_cores} cores, expected at least 1")
         self.now_ns = 0
         self._engine = engine
         self._observer = observer
         self._link_ns = link_ns
         self._missed = missed
-        self._costs_ns = {d.program.name: (round(d.base_s * NS_PER_S), round(d.item_s * NS_PER_S)) for d in deployments}
+        self._costs_ns = {
+            d.program.name: [d.batch_ns(size) for size in range(d.program.options.max_batch_size + 1)] for d in deployments
+        }
         self._replicas = replicas
         self._parts: dict[int, list[TensorRef]] = {}
         self._free_ns: dict[str, int] = {}
+        self._cores_ns = None if num_cores is None else [0] * num_cores
+        """When each core has run what was given to it, ascending."""
         self._heap: list[tuple[int, int, _Scheduled]] = []
         self._num_pushed = 0
         self._num_timers = 0
@@ -156,15 +165,25 @@ class World:
 
     def _dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch to its replica, which comes to it when it has run those before; its result needs the same way back."""
-        base_ns, item_ns = self._costs_ns[action.program.name]
-        execute_ns = base_ns + item_ns * len(action.operands)
-        start_ns = max(self.now_ns + self._link_ns, self._free_ns[action.replica_id])
-        end_ns = self._free_ns[action.replica_id] = start_ns + execute_ns
+        execute_ns = self._costs_ns[action.program.name][len(action.operands)]
+        ready_ns = max(self.now_ns + self._link_ns, self._free_ns[action.replica_id])
+        end_ns = self._free_ns[action.replica_id] = self._occupy(ready_ns, execute_ns)
         values = [value_of(action.program, [operand_of(tensor) for tensor in operands]) for operands in action.operands]
         self._observer.dispatched(action.program.name, values, execute_ns)
         outputs = [(tensor_of(value),) for value in values]
         done = BatchDone(action.replica_id, action.batch_id, outputs, execute_ns / NS_PER_S)
         self._schedule(end_ns + self._link_ns, done)
+
+    def _occupy(self, ready_ns: int, execute_ns: int) -> int:
+        """When a batch ends that is ready at `ready_ns`. It takes the core that has been free for the shortest time: others need
+        the rest earlier."""
+        cores_ns = self._cores_ns
+        if cores_ns is None:
+            return ready_ns + execute_ns
+        free_ns = cores_ns.pop(max(0, bisect_right(cores_ns, ready_ns) - 1))
+        end_ns = max(ready_ns, free_ns) + execute_ns
+        insort(cores_ns, end_ns)
+        return end_ns
 
     def _schedule(self, at_ns: int, what: _Scheduled) -> None:
         self._num_pushed += 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dyorc.errors import InvalidInputError
-from dyorc.simulation.arrivals import Arrivals, Constant, Gamma, Poisson, Trace
+from dyorc.simulation.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Trace
 
 
 def gaps_s(arrivals: Arrivals, num_requests: int = 20_000, rate_rps: float = 50.0) -> np.ndarray:
@@ -44,3 +44,20 @@ def test_a_bad_trace_is_named(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(InvalidInputError, match=r"trace\.txt"):
         Trace.read(path)
+
+
+@pytest.mark.parametrize("start_ratio", [0.0, 0.5, 1.0])
+def test_a_ramp_grows_evenly(start_ratio: float) -> None:
+    times_s = Ramp(start_ratio).times_ns(40_000, 100.0, np.random.default_rng(3)) / 1e9
+    counts, _ = np.histogram(times_s, np.linspace(0, 400, 5))
+    first, slope = start_ratio, 2 * (1 - start_ratio)
+    expected = [10_000 * (first + slope * (quarter + 0.5) / 4) for quarter in range(4)]
+
+    assert np.all(np.diff(times_s) >= 0)
+    assert counts == pytest.approx(expected, rel=0.06)
+
+
+@pytest.mark.parametrize("start_ratio", [-0.1, 1.1, float("nan")])
+def test_a_ramp_that_falls_is_refused(start_ratio: float) -> None:
+    with pytest.raises(InvalidInputError, match="expected 0 to 1"):
+        Ramp(start_ratio)

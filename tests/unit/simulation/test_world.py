@@ -1,7 +1,9 @@
 """Virtual time is exact, and a world that goes wrong says so."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 
 import dyorc
@@ -9,12 +11,15 @@ from dyorc.config import EngineConfig
 from dyorc.engine.actions import FetchValue
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import Event, RequestArrived, ValueFetched
-from dyorc.errors import InternalError
+from dyorc.errors import InternalError, InvalidInputError
+from dyorc.simulation.draws import draw
 from dyorc.simulation.plain import tensor_of
+from dyorc.simulation.policies import policy
+from dyorc.simulation.saturation import saturation_rps
 from dyorc.simulation.simulate import simulate
-from dyorc.simulation.workload import Deployment, Number, Workload
+from dyorc.simulation.workload import Deployment, Number, Numbers, Workload
 from dyorc.simulation.world import World
-from tests.unit.simulation.tiny import Diary, net, run_world, tiny
+from tests.unit.simulation.tiny import NS_PER_MS, Diary, flow, net, run_world, tiny
 
 
 def test_hand_computed_times() -> None:
@@ -112,3 +117,80 @@ def test_a_stream_is_answered_by_all_its_parts(policy: str) -> None:
     workload = Workload("stream", stream, (Deployment(program=net, base_s=0.010, item_s=0.001),))
     result = simulate(workload, policy, load=0.4, num_requests=100)
     assert result.p50_ms > 11
+
+
+@dyorc.program(max_batch_size=32)
+def other(x: Numbers) -> Numbers:
+    """Another program, with a replica of its own."""
+    return draw("other", x)
+
+
+@dyorc.workflow
+async def both(x: Number) -> Number:
+    """Two calls that need nothing of each other."""
+    first, second = await dyorc.gather(net(x), other(x))
+    return np.asarray((first + second) / 2)
+
+
+def run_on_cores(num_cores: int | None, arrivals_ms: Sequence[int] = (0, 1)) -> Diary:
+    """Batches of 11 ms for one call and 12 ms for two; no way."""
+    diary = Diary()
+    engine = policy("greedy")([net, other], 0)
+    deployments = [Deployment(program=program, base_s=0.010, item_s=0.001) for program in (net, other)]
+    world = World(engine, deployments, {"net": 1, "other": 1}, diary, link_ns=0, num_cores=num_cores)
+    world.run(
+        (at_ms * NS_PER_MS, RequestArrived(request_id, both, (tensor_of(request_id / 1000),)))
+        for request_id, at_ms in enumerate(arrivals_ms, 1)
+    )
+    return diary
+
+
+@pytest.mark.parametrize(("num_cores", "latency_ms"), [(None, 11), (3, 11), (2, 11), (1, 22)])
+def test_replicas_share_the_cores(num_cores: int | None, latency_ms: float) -> None:
+    assert run_on_cores(num_cores, [0]).latencies_ms == {1: latency_ms}
+
+
+def test_a_core_takes_batches_in_the_order_in_which_they_were_sent() -> None:
+    """On one core: 1 runs from 0 to 22. 2 comes at 1 and its two calls are sent as their replicas are free, at 11 and at 22."""
+    diary = run_on_cores(1, [0, 1])
+
+    assert diary.sizes == [1, 1, 1, 1]
+    assert diary.latencies_ms == {1: 22, 2: 43}
+
+
+def test_a_batch_that_waits_for_its_replica_keeps_no_core_from_others() -> None:
+    """Two cores: one has been free since 0, the other since 5. What is ready at 7 takes the latter, so that the first stays."""
+    world = World(Engine(EngineConfig(), [net]), tiny().deployments, {"net": 1}, Diary(), num_cores=2)
+
+    assert [world._occupy(ready_ns, 5) for ready_ns in (0, 7, 1)] == [5, 12, 6]
+
+
+def test_a_world_has_a_core() -> None:
+    with pytest.raises(InvalidInputError, match="0 cores"):
+        run_on_cores(0)
+
+
+def test_measured_times_take_the_place_of_the_line() -> None:
+    """1 runs from 0.1 to 5.1. 2, 3 and 4 came meanwhile and take 8 ms, half-way between those of 2 and 4: until 13.3 + 0.1."""
+    measured = Deployment(program=net, measured=[(1, 0.005), (2, 0.006), (4, 0.010), (32, 0.010)])
+    diary = run_world(Workload("measured", flow, (measured,)), "greedy", [0, 1, 2, 3])
+
+    assert diary.sizes == [1, 3]
+    assert diary.latencies_ms == {1: 5.2, 2: 12.4, 3: 11.4, 4: 10.4}
+    assert saturation_rps(Workload("measured", flow, (measured,)), {"net": 1}) == pytest.approx(32 / 0.010)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"measured": [(2, 0.1), (32, 0.2)]}, "expected ascending ones from 1 to 32"),
+        ({"measured": [(1, 0.1), (16, 0.2)]}, "expected ascending ones from 1 to 32"),
+        ({"measured": [(1, 0.1), (32, 0.2), (16, 0.2)]}, "expected ascending ones from 1 to 32"),
+        ({"measured": [(1, 0.0), (32, 0.2)]}, "expected times above 0"),
+        ({"measured": [(1, 0.1), (32, float("nan"))]}, "expected times above 0"),
+        ({"measured": [(1, 0.1), (32, 0.2)], "base_s": 0.1}, "expected one of them"),
+    ],
+)
+def test_bad_measurements_are_named(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidInputError, match=reason):
+        Deployment(program=net, **options)

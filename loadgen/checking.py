@@ -1,0 +1,64 @@
+"""Whether an answer is the one that was to come."""
+
+from typing import Any
+
+import numpy as np
+
+from loadgen.pool import Pool, Tensors
+from loadgen.targets.base import RawAnswer, Target
+
+_MAX_SHOWN = 200
+
+
+class Checker:
+    """Says what is wrong with answers, in words.
+
+    Args:
+        pool: With answers.
+        target: Decodes.
+    """
+
+    def __init__(self, pool: Pool, target: Target) -> None:
+        self._pool = pool
+        self._target = target
+
+    def complaint(self, index: int, answer: RawAnswer) -> str:
+        """What is wrong with an answer to the pool's request `index`; empty if nothing is."""
+        try:
+            found = self._target.decode(answer)
+        except Exception as error:  # a decoder of somebody else's, too
+            return f"request {index}: the answer is malformed: {error}"[: 2 * _MAX_SHOWN]
+        text = difference(found, self._pool.answers[index], self._pool.tolerance)
+        return f"request {index}: {text}" if text else ""
+
+
+def difference(found: Tensors, expected: Tensors, tolerance: float) -> str:
+    """How tensors differ from those expected; empty if they do not. NaN equals NaN."""
+    if found.keys() != expected.keys():
+        return f"outputs {sorted(found)} came, expected {sorted(expected)}"
+    for name, right in expected.items():
+        array = np.asarray(found[name])
+        if array.shape != right.shape:
+            return f"output {name!r} has the shape {list(array.shape)}, expected {list(right.shape)}"
+        if not _is_equal(array, right, tolerance):
+            return f"output {name!r} is {_shown(array)}, expected {_shown(right)}"
+    return ""
+
+
+def _is_equal(array: np.ndarray[Any, Any], right: np.ndarray[Any, Any], tolerance: float) -> bool:
+    if right.dtype.kind in "OSU" or array.dtype.kind in "OSU":
+        return _texts(array) == _texts(right)
+    # bfloat16 is of kind "V" to NumPy
+    is_exact = right.dtype.kind in "iub" and array.dtype.kind in "iub"
+    if is_exact:
+        return bool(np.array_equal(array, right))
+    return bool(np.allclose(array.astype(np.float64), right.astype(np.float64), rtol=0, atol=tolerance, equal_nan=True))
+
+
+def _texts(array: np.ndarray[Any, Any]) -> list[Any]:
+    return [text.encode() if isinstance(text, str) else text for text in array.ravel().tolist()]
+
+
+def _shown(array: np.ndarray[Any, Any]) -> str:
+    text = np.array2string(array, threshold=8, precision=6, separator=",").replace("\n", "")
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

@@ -1,0 +1,123 @@
+"""Measures several targets in turns, so that what changes on the machine meets all of them, and sets them side by side."""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+import msgspec
+
+from loadgen.results import RunResult
+from loadgen.tables import aligned, milliseconds, percent
+
+MeasureRound = Callable[[int], RunResult]
+"""Measures one target, in the round of this number; the load and its seed are the same in all."""
+
+_FIGURES: Mapping[str, Callable[[RunResult], float]] = {
+    "p50_ms": lambda result: result.latency_ms.p50,
+    "p90_ms": lambda result: result.latency_ms.p90,
+    "p99_ms": lambda result: result.latency_ms.p99,
+    "throughput_rps": lambda result: result.throughput_rps,
+    "goodput_ratio": lambda result: result.goodput_ratio,
+    "goodput_rps": lambda result: result.goodput_rps,
+}
+_HEAD = ("", "p50 ms", "spread", "x", "p99 ms", "spread", "x", "req/s", "spread", "x", "goodput %", "spread", "errors", "wrong")
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure of one target over all rounds.
+
+    Attributes:
+        spread: Largest over smallest, minus 1; None if the smallest is 0 and the largest is not.
+        ratio: Of the median to that of the first target; None if that is 0.
+    """
+
+    median: float
+    spread: float | None
+    ratio: float | None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Several targets side by side.
+
+    Attributes:
+        figures: By target, then by figure.
+        runs: All measurements, in their order.
+    """
+
+    schema: int = 1
+    kind: str = "comparison"
+    num_rounds: int
+    figures: dict[str, dict[str, Figure]]
+    runs: list[RunResult]
+
+
+def compare(
+    targets: Mapping[str, MeasureRound], *, num_rounds: int = 3, show: Callable[[RunResult], None] | None = None
+) -> Comparison:
+    """Measures each target once in each round: A B A B A B.
+
+    Args:
+        targets: By label; the first is what the others are compared with.
+
+    Raises:
+        ValueError: If there are fewer than two targets, or no rounds.
+    """
+    if len(targets) < 2 or num_rounds < 1:
+        raise ValueError(f"{len(targets)} targets in {num_rounds} rounds: expected at least two targets and one round")
+    runs: dict[str, list[RunResult]] = {label: [] for label in targets}
+    in_order: list[RunResult] = []
+    for number in range(num_rounds):
+        for label, measure in targets.items():
+            result = measure(number)
+            runs[label].append(result)
+            in_order.append(result)
+            if show is not None:
+                show(result)
+    return Comparison(num_rounds=num_rounds, figures=side_by_side(runs), runs=in_order)
+
+
+def side_by_side(runs: Mapping[str, Sequence[RunResult]]) -> dict[str, dict[str, Figure]]:
+    """Medians, spreads, and ratios to the first."""
+    first = next(iter(runs))
+    bases = {name: median(map(value, runs[first])) for name, value in _FIGURES.items()}
+    return {
+        label: {name: _figure(list(map(value, results)), bases[name]) for name, value in _FIGURES.items()}
+        for label, results in runs.items()
+    }
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """Largest over smallest, minus 1; None if that has no bounds."""
+    low, high = min(values), max(values)
+    if low == high:
+        return 0.0
+    return high / low - 1 if low > 0 else None
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """A row for each target: medians, spreads over the rounds, ratios to the first; warnings below."""
+    rows: list[Sequence[str]] = [_HEAD]
+    for label, figures in comparison.figures.items():
+        counts = [run.counts for run in comparison.runs if run.label == label]
+        rows.append(
+            (
+                label,
+                *_shown(figures["p50_ms"], milliseconds),
+                *_shown(figures["p99_ms"], milliseconds),
+                *_shown(figures["throughput_rps"], "{:,.1f}".format),
+                *_shown(figures["goodput_ratio"], percent)[:2],
+                str(sum(each.failed + each.unanswered for each in counts)),
+                str(sum(each.wrong for each in counts)),
+            )
+        )
+    warned = dict.fromkeys(f"warning: {run.label}: {run.client_warning}" for run in comparison.runs if run.client_warning)
+    return "\n".join([aligned(rows), *warned])
+
+
+def _figure(values: Sequence[float], base: float) -> Figure:
+    middle = median(values)
+    return Figure(median=middle, spread=spread(values), ratio=middle / base if base else None)
+
+
+def _shown(figure: Figure, form: Callable[[float], str]) -> tuple[str, str, str]:
+    varied = "-" if figure.spread is None else f"{100 * figure.spread:.0f} %"
+    return form(figure.median), varied, "-" if figure.ratio is None else f"{figure.ratio:.2f}"

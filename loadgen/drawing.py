@@ -1,0 +1,150 @@
+"""Requests from a file, or drawn: of the kind that the model's metadata asks for."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import httpx
+import msgspec
+import numpy as np
+
+from dyorc.arrays import numpy_dtype
+from dyorc.client.metadata import ModelMetadata, TensorMetadata
+from dyorc.tensor import FLOATS, DType
+from loadgen.pool import Pool, Tensors
+from loadgen.targets.base import TargetSpec
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+_TIMEOUT_S = 30.0
+_MAX_INT = 10
+_SHAPE = re.compile(r"\d+(,\d+)*")
+
+
+def shapes_of(lines: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes by the input's name, from texts such as ``image:1,8,8``.
+
+    Raises:
+        ValueError: If one has another form.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for line in lines:
+        name, colon, sizes = line.rpartition(":")
+        if not colon or not _SHAPE.fullmatch(sizes):
+            raise ValueError(f"--shape is {line!r}, expected NAME:1,2,3")
+        shapes[name] = tuple(int(size) for size in sizes.split(","))
+    return shapes
+
+
+def read_pool(path: Path) -> Pool:
+    """A pool from a file that `Pool.save` wrote; or one request from an .npz with an array for each input.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    with np.load(path, allow_pickle=False) as stored:
+        if not hasattr(stored, "files"):
+            raise ValueError(f"{path} holds one array, expected an .npz with one for each input, or a pool")
+        if "about" in stored.files:
+            return Pool.load(path)
+        inputs = {name: _as_texts(stored[name]) for name in stored.files}
+    if not inputs:
+        raise ValueError(f"{path} is empty, expected an .npz with one array for each input, or a pool")
+    return Pool(inputs=[inputs])
+
+
+def _as_texts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype.kind not in "SU":
+        return array
+    texts = np.empty(array.shape, object)
+    for at, text in np.ndenumerate(array):
+        texts[at] = text.encode() if isinstance(text, str) else bytes(text)
+    return texts
+
+
+def draw_pool(spec: TargetSpec, shapes: Shapes, *, seed: int, num_requests: int) -> Pool:
+    """Requests of random numbers and texts, without answers.
+
+    Args:
+        shapes: Of inputs, without a batch dimension; for those that the model leaves open.
+
+    Raises:
+        ValueError: If the server does not tell about the model, or leaves a shape open that is not given.
+    """
+    inputs = metadata_of(spec).inputs
+    if unknown := sorted(shapes.keys() - {tensor.name for tensor in inputs}):
+        raise ValueError(f"model {spec.model!r} has no input {unknown[0]!r}, its inputs are {[tensor.name for tensor in inputs]}")
+    chosen = {tensor.name: _shape(spec, tensor, shapes) for tensor in inputs}
+    rng = np.random.default_rng(seed)
+    return Pool(inputs=[draw(inputs, chosen, rng) for _ in range(num_requests)])
+
+
+def draw(inputs: Sequence[TensorMetadata], shapes: Shapes, rng: np.random.Generator) -> Tensors:
+    """One request: floats are normal, integers small and not negative, texts short."""
+    return {tensor.name: _draw_one(tensor.datatype, shapes[tensor.name], rng) for tensor in inputs}
+
+
+def _draw_one(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    if dtype is DType.BYTES:
+        texts = np.empty(shape, object)
+        for at in np.ndindex(shape):
+            texts[at] = bytes(rng.integers(ord("a"), ord("z") + 1, rng.integers(4, 24), np.uint8))
+        return texts
+    if dtype in FLOATS:
+        return np.asarray(rng.standard_normal(shape), dtype=numpy_dtype(dtype))
+    return np.asarray(rng.integers(0, 2 if dtype is DType.BOOL else _MAX_INT, shape), dtype=numpy_dtype(dtype))
+
+
+def _shape(spec: TargetSpec, tensor: TensorMetadata, shapes: Shapes) -> tuple[int, ...]:
+    told = tuple(tensor.shape[1:] if spec.has_batch_dim else tensor.shape)
+    shape = shapes.get(tensor.name, told)
+    if len(shape) != len(told) or any(is_open not in (-1, size) for is_open, size in zip(told, shape, strict=False)):
+        raise ValueError(f"--shape gives input {tensor.name!r} the shape {list(shape)}, the model wants {list(told)}")
+    if -1 in shape:
+        example = ",".join(str(4 if size == -1 else size) for size in shape)
+        raise ValueError(
+            f"input {tensor.name!r} of {spec.model!r} has the shape {list(told)}: expected e.g. --shape {tensor.name}:{example}"
+        )
+    return shape
+
+
+def metadata_of(spec: TargetSpec) -> ModelMetadata:
+    """What the server says of the model.
+
+    Raises:
+        ValueError: If it says nothing.
+    """
+    if spec.protocol == "http":
+        return _over_http(spec)
+    if spec.protocol == "grpc":
+        return _over_grpc(spec)
+    raise ValueError(f"a server of protocol {spec.protocol!r} has no metadata to draw requests from: expected --pool FILE")
+
+
+def _over_http(spec: TargetSpec) -> ModelMetadata:
+    url = f"{spec.url.rstrip('/')}/v2/models/{quote(spec.model, safe='')}"
+    try:
+        answer = httpx.get(url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False)
+        if answer.status_code != 200:
+            raise ValueError(f"{url} answered {answer.status_code}, expected the model's metadata: {answer.text[:200]}")
+        return msgspec.json.decode(answer.content, type=ModelMetadata)
+    except (httpx.HTTPError, msgspec.DecodeError) as error:
+        raise ValueError(f"{url} gives no metadata: {type(error).__name__}: {error}") from error
+
+
+def _over_grpc(spec: TargetSpec) -> ModelMetadata:
+    import grpc
+
+    from loadgen.targets.grpc import pb
+
+    headers = tuple((name.lower(), value) for name, value in spec.headers.items())
+    with grpc.insecure_channel(spec.url) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelMetadata")
+        try:
+            told = call(pb.ModelMetadataRequest(name=spec.model).SerializeToString(), timeout=_TIMEOUT_S, metadata=headers)
+        except grpc.RpcError as error:
+            raise ValueError(f"{spec.url} gives no metadata of {spec.model!r}: {error}") from error
+    answer: Any = pb.ModelMetadataResponse.FromString(told)
+    inputs = tuple(TensorMetadata(one.name, DType(one.datatype), tuple(one.shape)) for one in answer.inputs)
+    return ModelMetadata(spec.model, inputs, ())

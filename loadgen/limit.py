@@ -1,0 +1,90 @@
+"""What one worker can send before it is the limit itself, to a server on the same machine that answers at once."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from loadgen.load import Load
+from loadgen.pool import Pool
+from loadgen.results import RunResult
+from loadgen.run import run
+from loadgen.targets.base import TargetSpec
+
+_GROWTH = 1.25
+_MAX_RPS = 200_000.0
+_TRIES = 2
+"""A step that fails is tried again: others use the machine, too."""
+
+
+@contextlib.contextmanager
+def echoing(protocol: str) -> Generator[str]:
+    """A server of `loadgen.echo` in a process of its own; gives its address."""
+    command = [sys.executable, "-m", "loadgen.echo", protocol]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            if not line.startswith("Listening on "):
+                raise RuntimeError(f"the echo server over {protocol} did not start; it said {line!r}")
+            yield line.removeprefix("Listening on ").strip()
+        finally:
+            process.stdin.close()  # tells it to stop
+
+
+def probe(protocol: str, address: str, rate_rps: float, duration_s: float) -> RunResult:
+    """One step: a constant rate on one worker."""
+    spec = TargetSpec(protocol=protocol, url=address, model="echo", max_connections=256)
+    pool = Pool(
+        inputs=[{"x": np.full((1, 8, 8), number, np.float32)} for number in range(16)],
+        answers=[{"y": np.arange(10, dtype=np.float32)}] * 16,
+    )
+    load = Load(arrivals="constant", rate_rps=rate_rps, warm_up_s=0.5, duration_s=duration_s, drain_s=2)
+    return run(f"echo over {protocol}", spec, pool, load)
+
+
+def is_fine(result: RunResult) -> bool:
+    """Whether everything was answered, and nothing speaks for the generator as the limit (`measures.client_warning`)."""
+    return not result.client_warning and result.counts.correct == result.counts.planned
+
+
+def highest(measure: Callable[[float], RunResult], start_rps: float, show: Callable[[str], None]) -> tuple[float, dict[str, Any]]:
+    """The highest rate of those tried, growing by a quarter each, that is fine; and what was seen there."""
+    best, seen, rate_rps = 0.0, {}, start_rps
+    while rate_rps <= _MAX_RPS:
+        for _ in range(_TRIES):
+            result = measure(rate_rps)
+            delay_ms, cpu, p50_ms = result.send_delay_ms.p90, result.client_cpu_ratio, result.latency_ms.p50
+            fine = is_fine(result)
+            show(
+                f"{rate_rps:9,.0f}/s  sent {delay_ms:7.3f} ms late (p90)  cpu {cpu:4.0%}  p50 {p50_ms:7.3f} ms"
+                f"  p99 {result.latency_ms.p99:8.3f} ms  {'fine' if fine else 'too much'}"
+            )
+            if fine:
+                break
+        else:
+            break
+        best, seen = (
+            rate_rps,
+            {"cpu_ratio": cpu, "send_delay_p90_ms": delay_ms, "p50_ms": p50_ms, "p99_ms": result.latency_ms.p99},
+        )
+        rate_rps *= _GROWTH
+    return best, seen
+
+
+def find_limits(duration_s: float, show: Callable[[str], None]) -> dict[str, Any]:
+    """The limits over HTTP and gRPC."""
+    found: dict[str, Any] = {}
+    for protocol, start_rps in (("http", 4000.0), ("grpc", 1000.0)):
+        show(f"{protocol}, one worker:")
+        with echoing(protocol) as address:
+
+            def measure(rate_rps: float, protocol: str = protocol, address: str = address) -> RunResult:
+                return probe(protocol, address, rate_rps, duration_s)
+
+            found[f"{protocol}_rps"], found[protocol] = highest(measure, start_rps, show)
+    return found

@@ -1,0 +1,39 @@
+"""What load is put on a target."""
+
+import msgspec
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan for one measurement. Travels to the workers as JSON.
+
+    Attributes:
+        arrivals: "poisson", "gamma", "constant", "ramp" or "trace" (open loop: requests are sent when they are due, whatever
+            became of those before), or "closed" (each of `num_clients` sends its next request when it has its answer).
+        rate_rps: Open loop: requests a second, on average; for a ramp, at its end.
+        start_rps: For a ramp: at its start. The rate grows evenly.
+        cv: For gamma: the gaps' coefficient of variation.
+        trace: For trace: a file of timestamps in seconds, one per line; stretched to `rate_rps` unless that is 0.
+        num_clients: Closed loop.
+        warm_up_s: Sent under the same load before, but not measured.
+        duration_s: The measured time.
+        drain_s: How long the last answers are waited for.
+        slo_s: An answer that takes longer is no goodput.
+        num_workers: Processes that share the load.
+        niceness: Of the workers, beside ours. Below 0 they go before a server on the same cores, which needs a privilege: ignored
+            where it is not given.
+        seed: The same seed plans the same times.
+    """
+
+    arrivals: str = "poisson"
+    rate_rps: float = 0.0
+    start_rps: float = 0.0
+    cv: float = 4.0
+    trace: str = ""
+    num_clients: int = 1
+    warm_up_s: float = 1.0
+    duration_s: float = 5.0
+    drain_s: float = 5.0
+    slo_s: float | None = None
+    num_workers: int = 1
+    niceness: int = 0
+    seed: int = 0

@@ -1,0 +1,185 @@
+"""What became of each request, written down as it happens; and the answers, for when the clock has stopped."""
+
+import json
+from array import array
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from loadgen.targets.base import RawAnswer
+
+UNANSWERED, CORRECT, WRONG, FIRST_ERROR = 0, 1, 2, 16
+"""Outcomes; from `FIRST_ERROR` on the errors' texts, in the order in which they were first seen."""
+_MAX_ERRORS = 200
+MAX_KEPT_BYTES = 256 * 2**20
+"""Of answers that wait to be checked; beyond, they are checked at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """All requests of one worker, as arrays of one length; times on the monotonic clock.
+
+    Attributes:
+        index: In the pool.
+        sent_ns: 0 if it never was.
+        done_ns: 0 if there was no answer.
+        outcome: See above.
+        errors: Texts of the outcomes from `FIRST_ERROR` on.
+        ended_ns: Until when answers were waited for.
+        wrong: The first answer that was not right, in words.
+        start_ns: When the load began.
+        cpu_ratio: Of one core, while the load was on.
+    """
+
+    index: np.ndarray[Any, np.dtype[np.int64]]
+    planned_ns: np.ndarray[Any, np.dtype[np.int64]]
+    sent_ns: np.ndarray[Any, np.dtype[np.int64]]
+    done_ns: np.ndarray[Any, np.dtype[np.int64]]
+    outcome: np.ndarray[Any, np.dtype[np.int64]]
+    errors: list[str]
+    ended_ns: int
+    wrong: str
+    start_ns: int = 0
+    cpu_ratio: float = 0.0
+
+    def save(self, path: Path) -> None:
+        """Writes an .npz file without pickled objects."""
+        fields = asdict(self)
+        arrays = {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
+        about = {name: value for name, value in fields.items() if name not in arrays}
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays, about=np.frombuffer(json.dumps(about).encode(), np.uint8))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads what `save` wrote."""
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files if name != "about"}
+            return cls(**arrays, **json.loads(stored["about"].tobytes()))
+
+
+class Recorder:
+    """Written to by the requests themselves, so it does as little as it can.
+
+    An answer is kept once for each pool index, whatever the number of requests that it answered, and judged at the end.
+
+    Args:
+        complaint: What is wrong with an answer to a request of the pool; empty if nothing is. None if no answers are checked.
+        num_pool: Requests in the pool.
+        max_kept_bytes: Of answers.
+    """
+
+    def __init__(
+        self, complaint: Callable[[int, RawAnswer], str] | None, num_pool: int, max_kept_bytes: int = MAX_KEPT_BYTES
+    ) -> None:
+        self._complaint = complaint
+        self._room_bytes = max_kept_bytes
+        self.index, self.planned_ns, self.sent_ns, self.done_ns = array("q"), array("q"), array("q"), array("q")
+        self._outcome = array("B")
+        self._answer = array("q")  # number of its answer, -1 if there is none
+        self._errors: dict[str, int] = {}
+        self._bodies: list[tuple[int, RawAnswer] | None] = []  # by number; None once it is judged
+        self._verdicts: list[bool] = []
+        self._known: list[dict[bytes, int]] = [{} for _ in range(num_pool)]
+        self._last: list[tuple[bytes, int]] = [(b"", -1)] * num_pool
+        self._wrong = ""
+        self.num_sent = self.num_done = self.num_failed = 0
+        self.recent: list[int] = []
+        """Requests that ended since whoever shows the progress last looked."""
+
+    def plan(self, index: np.ndarray[Any, Any], planned_ns: np.ndarray[Any, Any]) -> None:
+        """Makes room for requests that will be sent."""
+        num = len(index)
+        self.index.frombytes(index.astype(np.int64).tobytes())
+        self.planned_ns.frombytes(planned_ns.astype(np.int64).tobytes())
+        for times in (self.sent_ns, self.done_ns):
+            times.frombytes(bytes(8 * num))
+        self._answer.frombytes(np.full(num, -1, np.int64).tobytes())
+        self._outcome.frombytes(bytes(num))
+
+    def add(self, index: int, planned_ns: int) -> int:
+        """Makes room for one request; gives its number."""
+        number = len(self.index)
+        self.index.append(index)
+        self.planned_ns.append(planned_ns)
+        self.sent_ns.append(0)
+        self.done_ns.append(0)
+        self._answer.append(-1)
+        self._outcome.append(UNANSWERED)
+        return number
+
+    def sent(self, number: int, now_ns: int) -> None:
+        """A request goes out."""
+        self.sent_ns[number] = now_ns
+        self.num_sent += 1
+
+    def answered(self, number: int, now_ns: int, answer: RawAnswer) -> None:
+        """An answer is there."""
+        self.done_ns[number] = now_ns
+        self._outcome[number] = CORRECT  # until it is judged
+        self.num_done += 1
+        self.recent.append(number)
+        if self._complaint is not None:
+            index = self.index[number]
+            body, known = self._last[index]  # comparing is faster than hashing
+            self._answer[number] = known if answer == body and known >= 0 else self._keep(index, answer)
+
+    def failed(self, number: int, now_ns: int, text: str) -> None:
+        """An error is there."""
+        self.done_ns[number] = now_ns
+        self.num_done += 1
+        self.num_failed += 1
+        self.recent.append(number)
+        if len(self._errors) >= _MAX_ERRORS and text not in self._errors:
+            text = "other errors"
+        self._outcome[number] = self._errors.setdefault(text, FIRST_ERROR + len(self._errors))
+
+    def _keep(self, index: int, answer: RawAnswer) -> int:
+        is_bytes = isinstance(answer, bytes)
+        if is_bytes and (known := self._known[index].get(answer)) is not None:
+            self._last[index] = (answer, known)
+            return known
+        number = len(self._bodies)
+        size = len(answer) if is_bytes else sum(array.nbytes for array in answer.values())
+        if size > self._room_bytes:
+            self._bodies.append(None)
+            self._verdicts.append(self._judge(index, answer))
+            return number
+        self._room_bytes -= size
+        self._bodies.append((index, answer))
+        self._verdicts.append(True)
+        if is_bytes:
+            self._known[index][answer] = number
+            self._last[index] = (answer, number)
+        return number
+
+    def _judge(self, index: int, answer: RawAnswer) -> bool:
+        assert self._complaint is not None
+        complaint = self._complaint(index, answer)
+        if complaint and not self._wrong:
+            self._wrong = complaint
+        return not complaint
+
+    def finish(self, ended_ns: int) -> Records:
+        """Judges what was kept. To be called when nothing is measured any more."""
+        for number, kept in enumerate(self._bodies):
+            if kept is not None:
+                self._verdicts[number] = self._judge(*kept)
+                self._bodies[number] = None
+        outcome = np.frombuffer(self._outcome, np.uint8).astype(np.int64)
+        answers = np.frombuffer(self._answer, np.int64)
+        verdicts = np.array([*self._verdicts, True])  # the last is that of -1
+        outcome[~verdicts[answers]] = WRONG
+        return Records(
+            index=np.frombuffer(self.index, np.int64),
+            planned_ns=np.frombuffer(self.planned_ns, np.int64),
+            sent_ns=np.frombuffer(self.sent_ns, np.int64),
+            done_ns=np.frombuffer(self.done_ns, np.int64),
+            outcome=outcome,
+            errors=list(self._errors),
+            ended_ns=ended_ns,
+            wrong=self._wrong,
+        )

@@ -1,0 +1,207 @@
+"""The page of some measurements: what came of them, drawn and in figures."""
+
+from collections.abc import Sequence
+
+from loadgen.report.bars import batch_chart, speculation_charts
+from loadgen.report.charts import Curve, LoadLine, cdf_chart, load_chart
+from loadgen.report.naming import Named, named
+from loadgen.report.parts import details, document, paragraph, section, table, tiles, warning
+from loadgen.results import BranchResult, RunResult
+from loadgen.tables import milliseconds, percent, rate_text
+
+_MAX_BARS = 8
+"""More series of bars than this cannot be told apart."""
+_CHOSEN = "Of each label, the measurement with the highest rate."
+
+
+def page(results: Sequence[RunResult], *, heading: str = "Load test") -> str:
+    """One HTML document, complete in itself: no script, nothing from elsewhere.
+
+    Raises:
+        ValueError: If there is no result.
+    """
+    if not results:
+        raise ValueError("a report needs at least one result")
+    entries = named(results)
+    return document(
+        heading,
+        [
+            paragraph(_subtitle(results), is_soft=True),
+            _head_figures(results),
+            _warnings(entries),
+            _results(entries),
+            section("Latency", cdf_chart([_curve(entry) for entry in entries], name="Latency", slo_ms=_slo_ms(results))),
+            _against_load(entries),
+            _branches(entries),
+            _batches(entries),
+            _speculation(entries),
+            _errors(entries),
+            _what_was_run(entries),
+        ],
+    )
+
+
+def _subtitle(results: Sequence[RunResult]) -> str:
+    first, last = min(result.started_at for result in results), max(result.started_at for result in results)
+    number = f"{len(results)} measurements, " if len(results) > 1 else ""
+    return f"{number}{first}" if first == last else f"{number}{first} to {last}"
+
+
+def _head_figures(results: Sequence[RunResult]) -> str:
+    if len(results) > 1:
+        return ""
+    (result,) = results
+    in_time = "right" if result.slo_s is None else f"right within {1e3 * result.slo_s:g} ms"
+    figures = [
+        ("p50", f"{milliseconds(result.latency_ms.p50)} ms"),
+        ("p99", f"{milliseconds(result.latency_ms.p99)} ms"),
+        (in_time, f"{percent(result.goodput_ratio)} %"),
+        ("answers a second", f"{result.throughput_rps:,.1f}"),
+    ]
+    return tiles(figures)
+
+
+def _warnings(entries: Sequence[Named]) -> str:
+    lines = [f"{entry.name}: {entry.result.client_warning}" for entry in entries if entry.result.client_warning]
+    return warning("The load generator may have been the limit, not the server", lines)
+
+
+_COLUMNS = (
+    ("", "rate", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"),
+    ("goodput %", "req/s", "requests", "errors", "wrong", "no answer"),
+)
+
+
+def _results(entries: Sequence[Named]) -> str:
+    rows: list[list[str]] = []
+    for entry in entries:
+        latency, counts = entry.result.latency_ms, entry.result.counts
+        values = (latency.p50, latency.p90, latency.p99, latency.p999, latency.max)
+        outcomes = (counts.planned, counts.failed, counts.wrong, counts.unanswered)
+        goodput = [percent(entry.result.goodput_ratio), f"{entry.result.throughput_rps:,.1f}"]
+        rows.append(
+            [entry.result.label, rate_text(entry.result), *map(milliseconds, values), *goodput, *map("{:,}".format, outcomes)]
+        )
+    head = [*_COLUMNS[0], *_COLUMNS[1]]
+    told = "Latency counts from the time at which a request was due, whether or not it could be sent then."
+    return section("Results", table(head, rows, bad=("errors", "wrong", "no answer")), paragraph(told, is_soft=True))
+
+
+def _curve(entry: Named) -> Curve:
+    return Curve(name=entry.name, style=entry.style, histogram=entry.result.histogram)
+
+
+def _slo_ms(results: Sequence[RunResult]) -> float | None:
+    """The objective, if all have the same."""
+    found = {result.slo_s for result in results}
+    slo_s = found.pop()
+    return None if found or slo_s is None else 1e3 * slo_s
+
+
+def _against_load(entries: Sequence[Named]) -> str:
+    lines: dict[str, list[Named]] = {}
+    for entry in entries:
+        if entry.result.load.get("rate_rps") and entry.result.load.get("arrivals") != "ramp":
+            lines.setdefault(entry.result.label, []).append(entry)
+    if all(len({entry.result.load["rate_rps"] for entry in found}) < 2 for found in lines.values()):
+        return ""
+    drawn = [
+        LoadLine(
+            name=label,
+            style=style,
+            points=[
+                (found.result.load["rate_rps"], found.result.latency_ms.p50, found.result.latency_ms.p99) for found in of_label
+            ],
+        )
+        for style, (label, of_label) in enumerate(lines.items())
+    ]
+    chart = load_chart(drawn, name="Latency against load", slo_ms=_slo_ms([entry.result for entry in entries]))
+    return section("Latency against load", chart)
+
+
+def _branches(entries: Sequence[Named]) -> str:
+    rows = [_branch_row(entry, name, branch) for entry in entries for name, branch in sorted(entry.result.branches.items())]
+    head = ["", "rate", "branch", "requests", "p50 ms", "p90 ms", "p99 ms", "max ms"]
+    return section("By branch", table(head, rows))
+
+
+def _branch_row(entry: Named, name: str, branch: BranchResult) -> list[str]:
+    latency = branch.latency_ms
+    values = map(milliseconds, (latency.p50, latency.p90, latency.p99, latency.max))
+    return [entry.result.label, rate_text(entry.result), name, f"{branch.num_requests:,}", *values]
+
+
+def _batches(entries: Sequence[Named]) -> str:
+    shown = _one_of_each(entries)
+    programs = dict.fromkeys(program for entry in shown for program in entry.result.server.batch_sizes)
+    charts: list[str] = []
+    for program in programs:
+        series = {entry.name: (entry.style, entry.result.server.batch_sizes.get(program, {})) for entry in shown}
+        charts.append(section(program, batch_chart(program, series), level=3))
+    devices = [
+        [entry.name, *(_device(entry.result.server.device_ms_per_request.get(program)) for program in programs)]
+        for entry in entries
+        if entry.result.server.device_ms_per_request
+    ]
+    said = paragraph(_CHOSEN, is_soft=True) if len(shown) < len(entries) and any(charts) else ""
+    return section("Batches", said, *charts, _device_times(devices, list(programs)))
+
+
+def _device(value: float | None) -> str:
+    return "" if value is None else milliseconds(value)
+
+
+def _device_times(rows: Sequence[Sequence[str]], programs: Sequence[str]) -> str:
+    return section("Time on the device for each request, ms", table(["", *programs], rows), level=3) if rows else ""
+
+
+def _one_of_each(entries: Sequence[Named]) -> Sequence[Named]:
+    """As many as bars can tell apart: of each label the measurement with the highest rate."""
+    highest: dict[str, Named] = {}
+    for entry in sorted(entries, key=lambda entry: entry.result.load.get("rate_rps", 0.0)):
+        highest[entry.result.label] = entry
+    return list(highest.values())[:_MAX_BARS]
+
+
+def _speculation(entries: Sequence[Named]) -> str:
+    guessing = [entry for entry in entries if entry.result.server.speculation]
+    shown = _one_of_each(guessing)
+    charts = speculation_charts({entry.name: (entry.style, entry.result.server.speculation) for entry in shown})
+    return section("Speculation", paragraph(_CHOSEN, is_soft=True) if len(shown) < len(guessing) else "", *charts)
+
+
+def _errors(entries: Sequence[Named]) -> str:
+    rows = [
+        [entry.name, error, f"{number:,}"]
+        for entry in entries
+        for error, number in sorted(entry.result.errors.items(), key=lambda found: -found[1])
+    ]
+    return section("Errors", table(["", "error", "requests"], rows, is_text=True))
+
+
+def _what_was_run(entries: Sequence[Named]) -> str:
+    parts: list[str] = []
+    for entry in entries:
+        result = entry.result
+        facts = {
+            "target": _told(result.target),
+            "load": _told(result.load),
+            "started": result.started_at,
+            "measured": f"{result.duration_s:g} s",
+            "workers": f"{result.num_workers}, the busiest with {result.client_cpu_ratio:.0%} of a core",
+            "sent late by": f"p50 {milliseconds(result.send_delay_ms.p50)} ms, p99 {milliseconds(result.send_delay_ms.p99)} ms",
+            "machine": _told(result.machine),
+            "versions": _told(result.versions),
+            "commit": result.commit,
+        }
+        rows = [[name, value] for name, value in facts.items() if value]
+        parts.append(section(entry.name, table(["", ""], rows, is_text=True), level=3))
+    return details("What was run", *parts)
+
+
+def _told(facts: object) -> str:
+    return (
+        ", ".join(f"{name}: {value}" for name, value in facts.items() if value not in ("", None, {}, []))
+        if isinstance(facts, dict)
+        else str(facts)
+    )

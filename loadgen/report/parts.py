@@ -1,0 +1,85 @@
+"""Pieces of a page. Whatever is given as text is escaped here; only what is called `html` or `svg` is taken as it is."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from loadgen.report.style import PAGE
+from loadgen.report.svg import element, printable
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""The page may load nothing and run nothing, even if something had slipped through unescaped."""
+
+_MAX_WARNINGS = 8
+
+
+def written(text: object) -> str:
+    """Text as HTML."""
+    return escape(printable(str(text)), quote=True)
+
+
+def document(heading: str, body: Iterable[str]) -> str:
+    """A whole page, complete in itself."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{written(_POLICY)}">'
+        f"<title>{written(heading)}</title><style>{PAGE}</style></head>\n<body>"
+        f"<h1>{written(heading)}</h1>\n" + "\n".join(part for part in body if part) + "\n</body></html>\n"
+    )
+
+
+def paragraph(text: str, *, is_soft: bool = False) -> str:
+    """A paragraph."""
+    return element("p", written(text), class_="soft" if is_soft else None)
+
+
+def section(heading: str, *html: str, level: int = 2) -> str:
+    """A heading and what stands below it; nothing if nothing does."""
+    body = "\n".join(part for part in html if part)
+    return f"<section><h{level}>{written(heading)}</h{level}>\n{body}</section>" if body else ""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, is_text: bool = False, bad: Iterable[str] = ()) -> str:
+    """A table that scrolls sideways where it is too wide; nothing without rows.
+
+    Args:
+        is_text: Whether it holds words rather than numbers.
+        bad: Columns in which anything but 0 is bad.
+    """
+    marked = {head.index(name) for name in bad}
+    lines = ["".join(_cell(text, at in marked and text not in ("", "0")) for at, text in enumerate(row)) for row in rows]
+    if not lines:
+        return ""
+    names = "".join(f"<th>{written(name)}</th>" for name in head)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    class_ = ' class="text"' if is_text else ""
+    return f'<div class="scroll"><table{class_}><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def tiles(figures: Iterable[tuple[str, str]]) -> str:
+    """Figures that are seen first: each a name and a value."""
+    return (
+        '<div class="tiles">'
+        + "".join(f'<div class="tile">{written(name)}<b>{written(value)}</b></div>' for name, value in figures)
+        + "</div>"
+    )
+
+
+def warning(heading: str, lines: Sequence[str]) -> str:
+    """A box that nobody overlooks; nothing without lines."""
+    if not lines:
+        return ""
+    shown = list(lines[:_MAX_WARNINGS])
+    if len(lines) > len(shown):
+        shown.append(f"and {len(lines) - len(shown)} more")
+    entries = "".join(f"<li>{written(line)}</li>" for line in shown)
+    return f'<div class="warning" role="note"><strong>{written(heading)}</strong><ul>{entries}</ul></div>'
+
+
+def details(summary: str, *html: str) -> str:
+    """What opens when one asks for it."""
+    return f"<details><summary>{written(summary)}</summary>{''.join(html)}</details>"
+
+
+def _cell(text: str, is_bad: bool) -> str:
+    return element("td", written(text), class_="bad" if is_bad else None) if text else "<td></td>"

@@ -1,0 +1,23 @@
+"""``python -m loadgen report``: a page of results, on the command line."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loadgen import options
+
+
+def report_command(
+    results: Annotated[list[Path], typer.Argument(help="Files that run, sweep or compare wrote with --out.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    name: Annotated[str, typer.Option("--title", help="The page's heading.")] = "Load test",
+) -> None:
+    """Makes one HTML file, complete in itself, of results."""
+    from loadgen.report.page import page
+    from loadgen.report.reading import read_results
+
+    with options.told_plainly():
+        found = [result for path in results for result in read_results(path)]
+        out.write_text(page(found, heading=name), encoding="utf-8")
+    typer.echo(f"{len(found)} results in {out}")

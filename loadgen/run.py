@@ -1,0 +1,128 @@
+"""One measurement, from a pool and a load to a result."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from loadgen import measures
+from loadgen.load import Load
+from loadgen.machine import commit, machine, versions
+from loadgen.pool import Pool
+from loadgen.progress import Progress
+from loadgen.recording import Records
+from loadgen.results import RunResult, ServerFigures
+from loadgen.schedule import plan, span_of
+from loadgen.targets.base import TargetSpec
+from loadgen.worker import WorkerPlan
+from loadgen.workers import Moment, Workers
+
+
+class ServerWatch(Protocol):
+    """Asks the server, or whoever knows, what it did in the measured time."""
+
+    def start(self) -> None:
+        """Called at its beginning."""
+        ...
+
+    def stop(self) -> ServerFigures:
+        """Called at its end."""
+        ...
+
+
+def run(
+    label: str,
+    spec: TargetSpec,
+    pool: Pool,
+    load: Load,
+    *,
+    show: Callable[[Progress], None] | None = None,
+    server: ServerWatch | None = None,
+) -> RunResult:
+    """Measures a target under a load, with workers of its own that are gone when it returns.
+
+    Args:
+        label: Who is measured.
+        show: Called twice a second with what is known so far.
+        server: Asked at the beginning and at the end of the measured time.
+
+    Raises:
+        ValueError: If the load is none that can be had, or nothing is due in the measured time.
+        WorkerFailedError: If a worker fails, e.g. because the server cannot be reached; carries what it said.
+    """
+    load = _checked(load)
+    warm_up_ns, end_ns = _span(load)
+    figures: list[ServerFigures] = []
+
+    def moments(start_ns: int) -> Sequence[Moment]:
+        if (watch := server) is None:
+            return ()
+        return (start_ns + warm_up_ns, watch.start), (start_ns + end_ns, lambda: figures.append(watch.stop()))
+
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    with tempfile.TemporaryDirectory(prefix="loadgen-") as folder:
+        path = Path(folder) / "pool.npz"
+        pool.save(path)
+        plans = [WorkerPlan(spec=spec, load=load, pool=str(path), number=number) for number in range(load.num_workers)]
+        with Workers(plans, Path(folder)) as workers:
+            records = workers.run(moments, end_ns / 1e9 + load.drain_s, show)
+    result = _result(label, spec, pool, load, records, (warm_up_ns, end_ns))
+    return msgspec.structs.replace(result, started_at=started_at, server=figures[0] if figures else ServerFigures())
+
+
+def _checked(load: Load) -> Load:
+    if load.num_workers < 1:
+        raise ValueError(f"num_workers is {load.num_workers}, expected at least 1")
+    if load.arrivals != "closed":
+        return load
+    if load.num_clients < 1:
+        raise ValueError(f"num_clients is {load.num_clients}, expected at least 1")
+    return msgspec.structs.replace(load, num_workers=min(load.num_workers, load.num_clients))
+
+
+def _span(load: Load) -> tuple[int, int]:
+    """End of the warm-up and of the load, in nanoseconds from the start; a trace may end early."""
+    if load.arrivals == "closed":
+        return span_of(load)
+    schedule = plan(load)
+    return schedule.warm_up_ns, schedule.end_ns
+
+
+def _result(
+    label: str, spec: TargetSpec, pool: Pool, load: Load, records: Sequence[Records], span_ns: tuple[int, int]
+) -> RunResult:
+    found = measures.measured(records, *span_ns)
+    counts = measures.counts(found, load.slo_s)
+    latency_ms, send_delay_ms = measures.quantiles(found.latency_ns), measures.quantiles(found.send_delay_ns)
+    cpu_ratio = max(one.cpu_ratio for one in records)
+    duration_s = (span_ns[1] - span_ns[0]) / 1e9
+    target: dict[str, Any] = msgspec.to_builtins(spec)
+    del target["headers"]  # keys and passwords
+    return RunResult(
+        label=label,
+        target=target,
+        load=msgspec.to_builtins(load),
+        started_at="",
+        duration_s=duration_s,
+        num_workers=len(records),
+        counts=counts,
+        errors=found.errors,
+        first_wrong=found.wrong,
+        slo_s=load.slo_s,
+        latency_ms=latency_ms,
+        throughput_rps=counts.correct / duration_s,
+        goodput_rps=counts.within_slo / duration_s,
+        goodput_ratio=counts.within_slo / counts.planned,
+        branches=measures.by_branch(found, pool.branches),
+        send_delay_ms=send_delay_ms,
+        client_cpu_ratio=cpu_ratio,
+        client_warning=measures.client_warning(send_delay_ms.p90, latency_ms.p50, cpu_ratio),
+        histogram=measures.histogram(found.latency_ns),
+        send_delay_histogram=measures.histogram(found.send_delay_ns),
+        machine=machine(),
+        versions=versions(),
+        commit=commit(),
+    )

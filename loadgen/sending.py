@@ -1,0 +1,129 @@
+"""Sends requests when they are due: at planned times, or as clients become free."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from loadgen.alarm import Alarm
+from loadgen.recording import Recorder
+from loadgen.schedule import MAX_REQUESTS
+from loadgen.targets.base import RequestFailedError, Target
+
+_PAUSE_S = 0.01
+"""A client of a closed loop that got an error comes back after this; else a server that is gone is asked without a pause."""
+
+
+class Sender(Protocol):
+    """A way of sending."""
+
+    @property
+    def num_in_flight(self) -> int:
+        """Requests without an answer so far."""
+        ...
+
+    async def send_all(self) -> None:
+        """Sends everything; returns when everything is answered. When cancelled, what is in flight stays unanswered."""
+        ...
+
+
+async def _exchange(target: Target, recorder: Recorder, number: int) -> bool:
+    """One request; says whether an answer came."""
+    recorder.sent(number, time.monotonic_ns())
+    try:
+        answer = await target.infer(recorder.index[number])
+    except RequestFailedError as error:
+        recorder.failed(number, time.monotonic_ns(), str(error))
+        return False
+    except Exception as error:  # a target of somebody else's: counted, so that the others go on
+        recorder.failed(number, time.monotonic_ns(), f"{type(error).__name__}: {error}"[:200])
+        return False
+    recorder.answered(number, time.monotonic_ns(), answer)
+    return True
+
+
+class OpenLoop:
+    """Sends what the recorder has planned when it is due, whatever became of those before."""
+
+    def __init__(self, target: Target, recorder: Recorder) -> None:
+        self._target = target
+        self._recorder = recorder
+        self._next = 0
+        self._tasks: set[asyncio.Task[bool]] = set()
+        self._is_done = asyncio.Event()
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._tasks)
+
+    async def send_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.closing(Alarm(loop, self._send_due)) as self._alarm:
+            self._loop = loop
+            self._send_due()
+            try:
+                await self._is_done.wait()
+            finally:
+                tasks = list(self._tasks)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _send_due(self) -> None:
+        planned_ns = self._recorder.planned_ns
+        create_task, tasks, finished = self._loop.create_task, self._tasks, self._finished
+        number, now_ns = self._next, time.monotonic_ns()
+        while number < len(planned_ns) and planned_ns[number] <= now_ns:
+            task = create_task(_exchange(self._target, self._recorder, number))
+            tasks.add(task)
+            task.add_done_callback(finished)
+            number += 1
+        self._next = number
+        if number < len(planned_ns):
+            self._alarm.set(planned_ns[number])
+        elif not tasks:
+            self._is_done.set()
+
+    def _finished(self, task: "asyncio.Task[bool]") -> None:
+        self._tasks.discard(task)
+        if not self._tasks and self._next == len(self._recorder.planned_ns):
+            self._is_done.set()
+
+
+class ClosedLoop:
+    """Clients that send their next request when they have their answer. A request is planned for when its client became free.
+
+    Args:
+        turns: In which order the pool's requests are sent.
+        start_ns, end_ns: None is sent before and after.
+    """
+
+    def __init__(
+        self, target: Target, recorder: Recorder, num_clients: int, turns: Sequence[int], start_ns: int, end_ns: int
+    ) -> None:
+        self._target = target
+        self._recorder = recorder
+        self._num_clients = num_clients
+        self._turns = turns
+        self._start_ns = start_ns
+        self._end_ns = end_ns
+        self.num_in_flight = 0
+
+    async def send_all(self) -> None:
+        await asyncio.sleep((self._start_ns - time.monotonic_ns()) / 1e9)
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(self._num_clients):
+                clients.create_task(self._client())
+
+    async def _client(self) -> None:
+        recorder = self._recorder
+        while (now_ns := time.monotonic_ns()) < self._end_ns and len(recorder.index) < MAX_REQUESTS:
+            number = recorder.add(self._turns[len(recorder.index) % len(self._turns)], now_ns)
+            self.num_in_flight += 1
+            try:
+                is_answered = await _exchange(self._target, recorder, number)
+            finally:
+                self.num_in_flight -= 1
+            if not is_answered:
+                await asyncio.sleep(_PAUSE_S)

@@ -1,0 +1,106 @@
+"""What a server of the Open Inference Protocol did, by the statistics extension; and how guessing went, where it guesses."""
+
+from collections import defaultdict
+from typing import Any
+
+import httpx
+import msgspec
+
+from loadgen.results import ServerFigures
+from loadgen.targets.base import TargetSpec
+
+_TIMEOUT_S = 5.0
+_NS_PER_MS = 1e6
+_SPECULATION = ("num_speculations", "num_commits", "num_squashes", "useful_s", "wasted_s")
+
+
+class _Tally(msgspec.Struct):
+    count: int = 0
+    ns: int = 0
+
+
+class _Batch(msgspec.Struct):
+    batch_size: int
+    compute_infer: _Tally = msgspec.field(default_factory=_Tally)
+
+
+class _Model(msgspec.Struct):
+    name: str
+    inference_stats: dict[str, _Tally] = {}
+    batch_stats: list[_Batch] = []
+
+
+class _Statistics(msgspec.Struct):
+    model_stats: list[_Model]
+
+
+Counted = tuple[dict[tuple[str, int], tuple[int, int]], int, dict[str, float]]
+"""Batches and their nanoseconds by program and size; requests of the model; speculation."""
+
+
+class StatisticsWatch:
+    """Asks at the beginning and at the end of the measured time; stays silent where the server has no statistics.
+
+    Args:
+        spec: Over HTTP; the model whose requests are counted.
+    """
+
+    def __init__(self, spec: TargetSpec) -> None:
+        self._spec = spec
+        self._before: Counted | None = None
+
+    def start(self) -> None:
+        """Remembers what has been counted so far."""
+        self._before = self._ask()
+
+    def stop(self) -> ServerFigures:
+        """What has been counted since: batches, and time in programs for each request that the server answered meanwhile."""
+        after = self._ask()
+        if self._before is None or after is None:
+            return ServerFigures()
+        batches, requests, speculation = after
+        sizes: dict[str, dict[str, int]] = defaultdict(dict)
+        device_ns: dict[str, int] = defaultdict(int)
+        for (program, size), (count, ns) in sorted(batches.items()):
+            count_before, ns_before = self._before[0].get((program, size), (0, 0))
+            if count > count_before:
+                sizes[program][str(size)] = count - count_before
+                device_ns[program] += ns - ns_before
+        num_requests = max(1, requests - self._before[1])
+        return ServerFigures(
+            batch_sizes=dict(sizes),
+            device_ms_per_request={program: ns / _NS_PER_MS / num_requests for program, ns in device_ns.items()},
+            speculation={name: value - self._before[2].get(name, 0) for name, value in speculation.items()},
+        )
+
+    def _ask(self) -> Counted | None:
+        with httpx.Client(base_url=self._spec.url, headers=self._spec.headers, timeout=_TIMEOUT_S, trust_env=False) as client:
+            try:
+                for path in ("/v2/models/stats", f"/v2/models/{self._spec.model}/stats"):
+                    answer = client.get(path)
+                    if answer.status_code == 200:
+                        break
+                else:
+                    return None
+                models = msgspec.json.decode(answer.content, type=_Statistics).model_stats
+            except (httpx.HTTPError, msgspec.DecodeError):
+                return None
+            batches = {
+                (model.name, batch.batch_size): (batch.compute_infer.count, batch.compute_infer.ns)
+                for model in models
+                for batch in model.batch_stats
+            }
+            ours = [model.inference_stats.get("success", _Tally()).count for model in models if model.name == self._spec.model]
+            return batches, sum(ours), _speculation(client)
+
+
+def _speculation(client: httpx.Client) -> dict[str, float]:
+    try:
+        answer = client.get("/status")
+        found: Any = msgspec.json.decode(answer.content) if answer.status_code == 200 else {}
+    except (httpx.HTTPError, msgspec.DecodeError):
+        return {}
+    counts = found.get("speculation", {}) if isinstance(found, dict) else {}
+    if not isinstance(counts, dict):
+        return {}
+    return {name: counts[name] for name in _SPECULATION if isinstance(counts.get(name), int | float)}

@@ -1,0 +1,189 @@
+"""Searches the highest rate at which a target keeps its objective. Knows no server: it asks for measurements and decides."""
+
+from collections.abc import Callable
+from math import sqrt
+
+import msgspec
+
+from loadgen.results import RunResult
+
+Measure = Callable[[float], RunResult]
+"""Measures the target under a rate, in requests a second; the load has an SLO."""
+_MAX_HALVINGS = 10
+"""How often the rate is halved, if already the first is too much."""
+_FAR_RATIO = 0.8
+"""With less goodput than that, a second try would not help either."""
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement of a sweep.
+
+    Attributes:
+        is_met: Whether the objective was kept.
+        is_client_limited: Whether the generator itself may have been too slow.
+        is_repeated: Whether it is the second try at this rate, which counts instead of the first.
+    """
+
+    rate_rps: float
+    is_met: bool
+    is_client_limited: bool
+    is_repeated: bool
+    result: RunResult
+
+
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep found.
+
+    Attributes:
+        highest_rps: The highest rate at which the objective was kept; 0 if at none.
+        reason: Why it is not higher, in words.
+        limited_by_client: Whether the rate above was out of the generator's own reach, so that the target may do more.
+        reached_max: Whether the objective was kept at the highest rate that was allowed.
+    """
+
+    schema: int = 1
+    kind: str = "sweep"
+    label: str
+    highest_rps: float
+    reason: str
+    limited_by_client: bool
+    reached_max: bool
+    min_goodput_ratio: float
+    precision: float
+    probes: list[Probe]
+
+
+def is_met(result: RunResult, min_goodput_ratio: float) -> bool:
+    """Whether enough of all planned requests were answered rightly and in time, and none wrongly."""
+    return result.counts.wrong == 0 and result.goodput_ratio >= min_goodput_ratio
+
+
+def sweep(
+    measure: Measure,
+    *,
+    start_rps: float,
+    max_rps: float,
+    precision: float = 0.1,
+    min_goodput_ratio: float = 0.99,
+    label: str = "",
+    stop_at_client_limit: bool = True,
+    show: Callable[[Probe], None] | None = None,
+) -> SweepResult:
+    """Doubles the rate until the objective is missed, then bisects between the last rate that kept it and the first that did not.
+
+    A rate that misses it is tried a second time, since machines are noisy; not so if it misses by far, or by a wrong answer.
+    A rate that the generator itself could not reach cleanly, in the second try either, is never exceeded: nobody could tell
+    who was slow.
+
+    Args:
+        start_rps: Tried first; halved as long as the objective is missed.
+        max_rps: Never exceeded.
+        precision: The search ends when the two rates differ by no more than this part.
+        stop_at_client_limit: If not, a rate at which the generator may have been too slow, but which kept the objective all the
+            same, counts like any other: right where server and generator share cores. Its lateness counts as latency anyway.
+
+    Raises:
+        ValueError: If an argument makes no sense.
+    """
+    if not 0 < start_rps <= max_rps or precision <= 0 or not 0 < min_goodput_ratio <= 1:
+        raise ValueError(
+            f"a sweep from {start_rps} to {max_rps} requests/s to {precision} with a goodput of {min_goodput_ratio}: expected"
+            " 0 < start <= max, a precision above 0 and a goodput between 0 and 1"
+        )
+    prober = _Prober(measure, min_goodput_ratio, stop_at_client_limit, show)
+    low, high = _bracket(prober, start_rps, max_rps)
+    while low and high and high.rate_rps / low.rate_rps > 1 + precision:
+        probe = prober.probe(sqrt(low.rate_rps * high.rate_rps))
+        low, high = (probe, high) if probe.is_met else (low, probe)
+        if probe.is_met and prober.is_doubtful(probe):
+            high = probe
+    return SweepResult(
+        label=label,
+        highest_rps=low.rate_rps if low else 0.0,
+        reason=_reason(low, high, min_goodput_ratio),
+        limited_by_client=high is not None and high.is_client_limited,
+        reached_max=high is None,
+        min_goodput_ratio=min_goodput_ratio,
+        precision=precision,
+        probes=prober.probes,
+    )
+
+
+class _Prober:
+    """Measures rates, the doubtful ones twice, and keeps all."""
+
+    def __init__(
+        self, measure: Measure, min_goodput_ratio: float, stop_at_client_limit: bool, show: Callable[[Probe], None] | None
+    ) -> None:
+        self._stop_at_client_limit = stop_at_client_limit
+        self._measure = measure
+        self._min_goodput_ratio = min_goodput_ratio
+        self._show = show
+        self.probes: list[Probe] = []
+
+    def probe(self, rate_rps: float) -> Probe:
+        first = self._once(rate_rps, is_repeated=False)
+        is_clear = first.is_met and not self.is_doubtful(first)
+        is_hopeless = first.result.counts.wrong > 0 or first.result.goodput_ratio < _FAR_RATIO
+        return first if is_clear or is_hopeless else self._once(rate_rps, is_repeated=True)
+
+    def is_doubtful(self, probe: Probe) -> bool:
+        """Whether the search must not go beyond this rate, even if it kept the objective."""
+        return self._stop_at_client_limit and probe.is_client_limited
+
+    def _once(self, rate_rps: float, *, is_repeated: bool) -> Probe:
+        result = self._measure(rate_rps)
+        probe = Probe(
+            rate_rps=rate_rps,
+            is_met=is_met(result, self._min_goodput_ratio),
+            is_client_limited=bool(result.client_warning),
+            is_repeated=is_repeated,
+            result=result,
+        )
+        self.probes.append(probe)
+        if self._show is not None:
+            self._show(probe)
+        return probe
+
+
+def _bracket(prober: _Prober, start_rps: float, max_rps: float) -> tuple[Probe | None, Probe | None]:
+    """The last rate that kept the objective, and the first that did not or that the generator could not reach."""
+    low: Probe | None = None
+    probe = prober.probe(start_rps)
+    if not probe.is_met:
+        return _bracket_below(prober, probe)
+    while probe.is_met:
+        low = probe
+        if prober.is_doubtful(probe):
+            return low, low
+        if probe.rate_rps >= max_rps:
+            return low, None
+        probe = prober.probe(min(2 * probe.rate_rps, max_rps))
+    return low, probe
+
+
+def _bracket_below(prober: _Prober, high: Probe) -> tuple[Probe | None, Probe]:
+    for _ in range(_MAX_HALVINGS):
+        probe = prober.probe(high.rate_rps / 2)
+        if probe.is_met:
+            return (probe, probe) if prober.is_doubtful(probe) else (probe, high)
+        high = probe
+        if probe.result.counts.wrong:
+            break  # less load does not make answers right
+    return None, high
+
+
+def _reason(low: Probe | None, high: Probe | None, min_goodput_ratio: float) -> str:
+    if high is None:
+        return "the highest rate allowed; the target may do more"
+    if high is low:
+        return f"at {high.rate_rps:,.1f}/s the generator itself was the limit: {high.result.client_warning}"
+    counts = high.result.counts
+    if counts.wrong:
+        return f"at {high.rate_rps:,.1f}/s {counts.wrong} of {counts.planned} answers were wrong"
+    seen = f"at {high.rate_rps:,.1f}/s {high.result.goodput_ratio:.2%} were right and in time, expected {min_goodput_ratio:.2%}"
+    return (
+        f"{seen}; but there the generator may have been the limit: {high.result.client_warning}"
+        if high.is_client_limited
+        else seen
+    )

@@ -1,0 +1,110 @@
+"""``python -m loadgen sweep``: the highest rate at which a target keeps its objective, on the command line."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from loadgen import options
+from loadgen.results import RunResult
+from loadgen.sweep import Probe, SweepResult, sweep
+from loadgen.tables import milliseconds, percent
+
+
+def sweep_command(
+    url: options.Url,
+    model: options.Model,
+    slo_ms: Annotated[float, typer.Option("--slo-ms", min=0.001, help="By when an answer is wanted, in milliseconds.")],
+    start: Annotated[float, typer.Option("--start", min=0.001, help="Requests a second to begin with.")] = 50.0,
+    max_rate: Annotated[
+        float, typer.Option("--max-rate", min=0.001, help="Requests a second that are never exceeded.")
+    ] = 100_000.0,
+    precision: Annotated[float, typer.Option("--precision", min=0.001, help="How near the answer has to be, e.g. 0.1.")] = 0.1,
+    min_goodput: Annotated[
+        float, typer.Option("--min-goodput", min=0.001, max=1.0, help="Part of all requests to be answered rightly and in time.")
+    ] = 0.99,
+    past_client_limit: Annotated[
+        bool,
+        typer.Option("--past-client-limit", help="Go on where the generator may have been too slow, but the objective was kept."),
+    ] = False,
+    label: Annotated[str, typer.Option("--label", help="How to call the target; its model by default.")] = "",
+    protocol: options.ProtocolName = "http",
+    codec: options.Codec = "",
+    batch_dim: options.BatchDim = False,
+    header: options.Headers = None,
+    max_connections: options.MaxConnections = 1024,
+    pool: options.PoolFile = None,
+    shape: options.Shapes = None,
+    seed: options.Seed = 0,
+    arrivals: options.ArrivalsName = options.ArrivalsKind.POISSON,
+    cv: options.Cv = 4.0,
+    duration: options.Duration = 5.0,
+    warm_up: options.WarmUp = 1.0,
+    drain: options.Drain = 5.0,
+    workers: options.Workers = 1,
+    out: options.Out = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Finds the highest rate at which nearly all requests are answered rightly and in time."""
+    from loadgen.run import run
+    from loadgen.server_figures import StatisticsWatch
+
+    with options.told_plainly():
+        if arrivals not in (options.ArrivalsKind.POISSON, options.ArrivalsKind.GAMMA, options.ArrivalsKind.CONSTANT):
+            raise ValueError(
+                f"--arrivals is {arrivals}, expected poisson, gamma or constant: a sweep measures one rate at a time"
+            )
+        target = options.target_of(
+            url, model, protocol=protocol, codec=codec, batch_dim=batch_dim, header=header, max_connections=max_connections
+        )
+        sent = options.pool_of(target, pool=pool, shape=shape, seed=seed)
+        load = options.load_of(
+            rate=start,
+            arrivals=arrivals,
+            cv=cv,
+            duration=duration,
+            warm_up=warm_up,
+            drain=drain,
+            slo_ms=slo_ms,
+            workers=workers,
+            seed=seed,
+        )
+        server = StatisticsWatch(target) if target.protocol == "http" else None
+
+        def measure(rate_rps: float) -> RunResult:
+            return run(label or model, target, sent, msgspec.structs.replace(load, rate_rps=rate_rps), server=server)
+
+        found = sweep(
+            measure,
+            start_rps=start,
+            max_rps=max_rate,
+            precision=precision,
+            min_goodput_ratio=min_goodput,
+            label=label or model,
+            stop_at_client_limit=not past_client_limit,
+            show=None if as_json else lambda probe: typer.echo(probe_line(probe)),
+        )
+        written = msgspec.json.encode(found)
+        if out is not None:
+            out.write_bytes(written + b"\n")
+        typer.echo(written.decode() if as_json else summary(found, slo_ms))
+
+
+def probe_line(probe: Probe) -> str:
+    """One measurement in a line, when it is done."""
+    result = probe.result
+    said = "met" if probe.is_met else "missed"
+    more = [" (second try)"] if probe.is_repeated else []
+    more += [f", {result.counts.wrong} wrong"] if result.counts.wrong else []
+    more += ["; the generator may have been the limit"] if probe.is_client_limited else []
+    latency = f"p50 {milliseconds(result.latency_ms.p50)} ms, p99 {milliseconds(result.latency_ms.p99)} ms"
+    return (
+        f"{probe.rate_rps:>10,.1f}/s  {said:<6}  {percent(result.goodput_ratio):>5} % right and in time, {latency}{''.join(more)}"
+    )
+
+
+def summary(found: SweepResult, slo_ms: float) -> str:
+    """What a sweep found, in words."""
+    if not found.highest_rps:
+        return f"{found.label}: no rate keeps the objective of {slo_ms:g} ms ({found.reason})"
+    return f"{found.label}: {found.highest_rps:,.1f} requests/s within {slo_ms:g} ms ({found.reason})"

@@ -1,0 +1,86 @@
+"""Results as aligned text, for a terminal."""
+
+from collections.abc import Sequence
+
+from loadgen.results import Quantiles, RunResult
+
+_HEAD = ("", "rate", "p50 ms", "p90 ms", "p99 ms", "max ms", "goodput %", "req/s", "errors", "wrong", "unanswered")
+
+
+def run_table(results: Sequence[RunResult]) -> str:
+    """A row for each result, one for each of its branches below it, and below all whatever has to be said about them."""
+    rows: list[Sequence[str]] = [_HEAD]
+    for result in results:
+        rows.append(_row(result))
+        rows += [_branch_row(name, branch.num_requests, branch.latency_ms) for name, branch in sorted(result.branches.items())]
+    return "\n".join([aligned(rows), *_remarks(results)])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they need, the first to the left, the others to the right. What is piped on shall not be cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def milliseconds(value: float) -> str:
+    """With three digits that count, or whole: 0.34, 12.5, 1,204."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def percent(ratio: float) -> str:
+    """A ratio in per cent, never rounded up to all: 99.97 is not 100."""
+    rounded = f"{100 * ratio:.1f}"
+    return "99.9" if rounded == "100.0" and ratio < 1 else rounded
+
+
+def rate_text(result: RunResult) -> str:
+    """What load was put on: "200/s", from and to for a ramp, "8 clients" in a closed loop, "trace" as it was."""
+    load = result.load
+    match load.get("arrivals"):
+        case "closed":
+            return f"{load.get('num_clients', 1)} clients"
+        case "ramp":
+            return f"{load.get('start_rps', 0):g}–{load.get('rate_rps', 0):g}/s"
+        case "trace" if not load.get("rate_rps"):
+            return "trace"
+        case _:
+            rate_rps = float(load.get("rate_rps", 0.0))
+            return f"{rate_rps:,.1f}/s".replace(".0/", "/") if rate_rps >= 100 else f"{rate_rps:.3g}/s"
+
+
+def _row(result: RunResult) -> Sequence[str]:
+    counts = result.counts
+    return (
+        result.label,
+        rate_text(result),
+        *_latencies(result.latency_ms),
+        percent(result.goodput_ratio),
+        f"{result.throughput_rps:,.1f}",
+        str(counts.failed),
+        str(counts.wrong),
+        str(counts.unanswered),
+    )
+
+
+def _branch_row(name: str, num_requests: int, latency_ms: Quantiles) -> Sequence[str]:
+    return (f"  {name} ({num_requests:,})", "", *_latencies(latency_ms), "", "", "", "", "")
+
+
+def _latencies(found: Quantiles) -> list[str]:
+    return [milliseconds(value) for value in (found.p50, found.p90, found.p99, found.max)]
+
+
+def _remarks(results: Sequence[RunResult]) -> list[str]:
+    remarks: list[str] = []
+    for result in results:
+        most = sorted(result.errors.items(), key=lambda entry: -entry[1])[:5]
+        remarks += [f"{result.label}: {number} x {error}" for error, number in most]
+        if result.client_warning:
+            remarks.append(f"warning: {result.label}: {result.client_warning}")
+    return remarks

@@ -1,0 +1,1 @@
+"""How requests are written and answers are read: one file for each protocol."""

@@ -1,0 +1,76 @@
+"""Requests and answers of the Open Inference Protocol as bytes. Requests are laid out before the clock runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from dyorc.arrays import dtype_of
+from dyorc.client.answers import parse_answer
+from dyorc.client.metadata import ModelMetadata, TensorMetadata
+from dyorc.client.requests import Options, infer_request, model_path
+from dyorc.errors import DyOrcError
+from loadgen.pool import Tensors
+
+JSON_BYTES = 8
+"""An HTTP answer is kept with the length of its JSON in front, which came in a header; little-endian."""
+
+
+def with_batch_dim(tensors: Tensors) -> Tensors:
+    """Tensors with a batch dimension of 1 in front."""
+    return {name: array[np.newaxis] for name, array in tensors.items()}
+
+
+def without_batch_dim(tensors: Tensors) -> Tensors:
+    """The opposite.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    for name, array in tensors.items():
+        if array.shape[:1] != (1,):
+            raise ValueError(f"output {name!r} has the shape {list(array.shape)}, expected a batch dimension of 1 in front")
+    return {name: array[0] for name, array in tensors.items()}
+
+
+def oip_request(model: str, tensors: Tensors) -> tuple[str, tuple[tuple[str, str], ...], bytes]:
+    """Path, headers and body of a request over HTTP, its tensors as raw bytes.
+
+    Raises:
+        ValueError: If a tensor has a type that the protocol has not.
+    """
+    try:
+        inputs = tuple(TensorMetadata(name, dtype_of(array), array.shape) for name, array in tensors.items())
+        request = infer_request(model_path(model, None, "infer"), ModelMetadata(model, inputs, ()), tensors, Options())
+    except DyOrcError as error:
+        raise ValueError(f"a request to {model!r} cannot be written: {error}") from error
+    return request.path, request.headers, b"".join(request.pieces)
+
+
+def oip_answer(answer: bytes) -> dict[str, np.ndarray[Any, Any]]:
+    """Tensors of an answer over HTTP, with the length of its JSON in front.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
+    json_bytes = int.from_bytes(answer[:JSON_BYTES], "little")
+    try:
+        return parse_answer(memoryview(answer)[JSON_BYTES:], json_bytes).outputs
+    except DyOrcError as error:
+        raise ValueError(str(error)) from error
+
+
+def http_post(url: str, path: str, headers: Sequence[tuple[str, str]], more: Mapping[str, str], body: bytes) -> bytes:
+    """A whole HTTP/1.1 request; `more` headers replace those of the same name.
+
+    Args:
+        url: Where the server is; a path in it goes before `path`.
+    """
+    parts = urlsplit(url)
+    lines = {"host": parts.netloc.rpartition("@")[2], "content-type": "application/octet-stream"}
+    lines.update((name.lower(), value) for name, value in headers)
+    lines.update((name.lower(), value) for name, value in more.items())
+    lines["content-length"] = str(len(body))
+    head = [f"POST {parts.path.rstrip('/')}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items()), "", ""]
+    return "\r\n".join(head).encode("latin-1") + body

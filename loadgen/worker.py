@@ -1,0 +1,181 @@
+"""One process that sends: ``python -m loadgen.worker PLAN.json RESULT.npz``.
+
+It says ``ready`` on its standard output, waits for a line with the start (nanoseconds of the monotonic clock, which all processes
+of a machine share) on its standard input, sends, tells its progress as lines of JSON, and writes the result. It ends by itself
+when its time is over, and at once when its input is closed, or on SIGINT or SIGTERM.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import uvloop
+
+from loadgen.checking import Checker
+from loadgen.load import Load
+from loadgen.pool import Pool
+from loadgen.progress import Progress, progress_of
+from loadgen.recording import Recorder, Records
+from loadgen.schedule import Schedule, plan, span_of
+from loadgen.sending import ClosedLoop, OpenLoop, Sender
+from loadgen.targets.base import RequestFailedError, Target, TargetSpec
+from loadgen.targets.opening import open_target
+
+_TICK_S = 0.5
+_NS_PER_S = 1_000_000_000
+_GC_THRESHOLD = 200_000
+"""Collecting rubbish makes requests late; what fails with an error leaves some all the same, so it is not turned off."""
+STOPPED = 130
+"""Exit status of a worker that was told to stop."""
+
+
+class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is told.
+
+    Attributes:
+        pool: The file.
+        number: Of this worker, from 0.
+    """
+
+    spec: TargetSpec
+    load: Load
+    pool: str
+    number: int
+
+
+class Orders:
+    """What the parent says on the standard input, until it closes it or goes away; and signals."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.start: asyncio.Future[int] = loop.create_future()
+        self.stop = asyncio.Event()
+        self._loop = loop
+        self._line = b""
+        loop.add_reader(sys.stdin.fileno(), self._read)
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, self.stop.set)
+
+    def _read(self) -> None:
+        data = os.read(sys.stdin.fileno(), 4096)
+        self._line += data
+        if not data:
+            self._loop.remove_reader(sys.stdin.fileno())
+            self.stop.set()
+        elif self._line.endswith(b"\n") and not self.start.done():
+            self.start.set_result(int(self._line))
+
+
+def tell(line: bytes) -> None:
+    """Writes a line to the parent, if it reads: nothing waits for it."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), line + b"\n")
+
+
+class Worker:
+    """Sends one share of a load.
+
+    Raises:
+        ValueError: If the plan cannot be carried out.
+    """
+
+    def __init__(self, told: WorkerPlan) -> None:
+        self._told = told
+        self._pool = Pool.load(Path(told.pool))
+        self._schedule: Schedule | None = None if told.load.arrivals == "closed" else plan(told.load)
+        self._end_ns = span_of(told.load)[1] if self._schedule is None else self._schedule.end_ns
+        self._target: Target = open_target(told.spec, self._pool)
+        complaint = Checker(self._pool, self._target).complaint if self._pool.answers else None
+        self._recorder = Recorder(complaint, len(self._pool.inputs))
+        self._cpu_s = 0.0
+
+    async def measure(self) -> Records | None:
+        """Sends when told to; None if told to stop before the end."""
+        orders = Orders(asyncio.get_running_loop())
+        stopping = asyncio.create_task(orders.stop.wait())
+        try:
+            async with self._target as target:
+                tell(b"ready")
+                await asyncio.wait({orders.start, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if stopping.done():
+                    return None
+                start_ns = orders.start.result()
+                ended_ns = await self._send(self._sender(target, start_ns), start_ns, stopping)
+        finally:
+            stopping.cancel()
+        if orders.stop.is_set():
+            return None
+        records = self._recorder.finish(ended_ns)
+        return dataclasses.replace(records, start_ns=start_ns, cpu_ratio=self._cpu_s / (self._end_ns / _NS_PER_S))
+
+    def _sender(self, target: Target, start_ns: int) -> Sender:
+        load, number, num_requests = self._told.load, self._told.number, len(self._pool.inputs)
+        if self._schedule is not None:
+            numbers, times_ns = self._schedule.share(number, load.num_workers)
+            self._recorder.plan(numbers % num_requests, times_ns + start_ns)
+            return OpenLoop(target, self._recorder)
+        num_clients = len(range(number, load.num_clients, load.num_workers))
+        turns = (np.arange(num_requests * load.num_workers)[number :: load.num_workers] % num_requests).tolist()
+        return ClosedLoop(target, self._recorder, num_clients, turns, start_ns, start_ns + self._end_ns)
+
+    async def _send(self, sender: Sender, start_ns: int, stopping: "asyncio.Task[bool]") -> int:
+        """Sends; returns when everything is answered, or the wait is over, or it is told to stop; gives the time then."""
+        loop = asyncio.get_running_loop()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(_GC_THRESHOLD, 50, 1000)
+        cpu_s = time.process_time()
+
+        def stop_watch() -> None:
+            self._cpu_s = time.process_time() - cpu_s
+
+        over = loop.call_later((start_ns + self._end_ns - time.monotonic_ns()) / _NS_PER_S, stop_watch)
+        deadline_s = (start_ns + self._end_ns - time.monotonic_ns()) / _NS_PER_S + self._told.load.drain_s
+        sending, telling = asyncio.create_task(sender.send_all()), asyncio.create_task(self._tell(sender))
+        await asyncio.wait({sending, stopping}, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        ended_ns = time.monotonic_ns()
+        if not self._cpu_s:
+            stop_watch()
+        over.cancel()
+        telling.cancel()
+        if not sending.done():
+            sending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sending
+        return ended_ns
+
+    async def _tell(self, sender: Sender) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            tell(msgspec.json.encode(self._progress(sender)))
+
+    def _progress(self, sender: Sender) -> Progress:
+        return progress_of(self._recorder, sender.num_in_flight)
+
+
+def main() -> int:
+    """Runs one worker; gives the exit status."""
+    told = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=WorkerPlan)
+    try:
+        os.set_blocking(sys.stdout.fileno(), False)
+        with contextlib.suppress(PermissionError):
+            os.nice(told.load.niceness)
+        records = uvloop.run(Worker(told).measure())
+    except (ValueError, RequestFailedError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if records is None:
+        return STOPPED
+    records.save(Path(sys.argv[2]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

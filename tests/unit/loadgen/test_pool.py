@@ -1,0 +1,63 @@
+"""Pools survive the way to the workers, and requests are drawn as asked."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dyorc.client.metadata import TensorMetadata
+from dyorc.tensor import DType
+from loadgen.drawing import draw, read_pool, shapes_of
+from loadgen.options import load_of, target_of
+from loadgen.pool import Pool
+
+
+def test_every_type_is_kept(tmp_path: Path) -> None:
+    texts = np.empty((2, 1), object)
+    texts[:, 0] = [b"", bytes(range(256))]
+    inputs = {"t/x": texts, "b": np.arange(4).astype(ml_dtypes.bfloat16), "f": np.float16([[1, 2]]), "s": np.asarray(np.int64(3))}
+    Pool(inputs=[inputs, {"f": np.float16([3])}], branches=["a", "b"], tolerance=0.5).save(tmp_path / "pool.npz")
+    found = read_pool(tmp_path / "pool.npz")
+
+    assert (found.branches, found.tolerance, found.answers) == (["a", "b"], 0.5, ())
+    assert found.inputs[0].keys() == inputs.keys()
+    for name, array in inputs.items():
+        assert found.inputs[0][name].dtype == array.dtype
+        assert found.inputs[0][name].tolist() == array.tolist()
+
+
+def test_a_plain_file_is_one_request(tmp_path: Path) -> None:
+    np.savez(tmp_path / "plain.npz", x=np.ones(3), words=np.array(["one", "two"]))
+    found = read_pool(tmp_path / "plain.npz")
+
+    assert len(found.inputs) == 1
+    assert found.inputs[0]["words"].tolist() == [b"one", b"two"]
+
+
+def test_requests_have_the_types_that_were_asked_for() -> None:
+    metadata = [TensorMetadata(dtype.value, dtype, (2, 3)) for dtype in DType]
+    tensors = draw(metadata, {one.name: one.shape for one in metadata}, np.random.default_rng(0))
+
+    assert {name: array.shape for name, array in tensors.items()} == dict.fromkeys(tensors, (2, 3))
+    assert tensors["BF16"].dtype == ml_dtypes.bfloat16
+    assert all(isinstance(text, bytes) and 4 <= len(text) < 24 for text in tensors["BYTES"].ravel())
+    assert tensors["UINT8"].max() < 10
+
+
+def test_shapes_are_read() -> None:
+    assert shapes_of(["image:1,8,8", "a:b:2"]) == {"image": (1, 8, 8), "a:b": (2,)}
+    for line in ("image", "image:", "image:1,x", "image:-1"):
+        with pytest.raises(ValueError, match="expected NAME:1,2,3"):
+            shapes_of([line])
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected one of them"):
+        load_of(rate=1, clients=1)
+    with pytest.raises(ValueError, match="needs --trace"):
+        load_of(arrivals="trace")
+    with pytest.raises(ValueError, match="expected http, grpc, raw"):
+        target_of("http://x", "m", protocol="smoke")
+    assert load_of(clients=3).arrivals == "closed"
+    assert target_of("http://x", "m", header=["X-Key:  a:b "]).headers == {"X-Key": "a:b"}

@@ -1,6 +1,6 @@
 """A chain of three programs with 8 MB between them: DyOrc against Ray Serve's own composition.
 
-    python tests/bench/chain/main.py [--systems dyorc,dyorc_empty,ray_serve,ray_serve_throughput] [--rounds 3] [--duration-s 4]
+    python -m tests.bench.chain.main [--systems dyorc,dyorc_empty,ray_serve,ray_serve_throughput] [--rounds 3] [--duration-s 4]
 
 A request is a seed, the answer four floats; between the programs go float32 tensors of 2,000,000 values (`chain_work.py`).
 The programs do little more than read and write them, so that the hops count. The systems take turns, only one server runs at a
@@ -34,16 +34,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from chain_work import draw_pool, make, ramp, shift, total
+
+from benchmarks.processes import adopt_orphans
+from benchmarks.serving import BenchmarkError, serving
+from tests.bench.chain.chain_work import draw_pool, make, ramp, shift, total
+from tests.bench.overhead.main import System
 
 _HERE = Path(__file__).resolve().parent
 _OVERHEAD = _HERE.parent / "overhead"
-
-sys.path.append(str(_OVERHEAD))
-sys.path.insert(1, str(_HERE.parents[2]))
-
-from tests.bench.overhead.main import BenchmarkError, System, serving  # noqa: E402  its folder has to be known first
-from tests.bench.overhead.overhead_processes import adopt_orphans  # noqa: E402
 
 _NUM_CLIENTS = (1, 4)
 _FIGURES = ("p50_ms_1", "p99_ms_1", "rps_4")
@@ -85,7 +83,8 @@ def measure(name: str, round_: int, load: Load) -> dict[str, float]:
     system = SYSTEMS[name]
     started_s = time.monotonic()
     figures: dict[str, float] = {}
-    with serving(system) as (host, port):
+    with serving(system.command) as (address, _):
+        host, port = address.host, address.http_port
         _log(f"round {round_}  {name:<21} ready after {time.monotonic() - started_s:4.1f} s")
         for num_clients in _NUM_CLIENTS:
             found = _run_client(system, host, port, num_clients, load)

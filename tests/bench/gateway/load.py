@@ -1,6 +1,6 @@
 """One measurement of a server: closed-loop clients over HTTP or gRPC, in a process of its own. Prints its figures as JSON.
 
-    python tests/bench/gateway/load.py --transport grpc --port 8001 --model plus_one --pool pool.npz --num-clients 32
+    python -m tests.bench.gateway.load --transport grpc --port 8001 --model plus_one --pool pool.npz --num-clients 32
 
 Every client has a connection of its own; the requests are laid out beforehand, and one thread waits for all of them on one epoll.
 Every answer is kept, and checked after the clock has stopped: a wrong or missing one ends the process with an error.
@@ -21,8 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(1, str(Path(__file__).resolve().parents[3]))
 
 from tests.bench.gateway.grpc_connection import Call, Connection, GrpcError, message
 from tests.bench.overhead.client import Load, LoadError, Record, build_requests, check_answers, run_load, summarize

@@ -1,6 +1,6 @@
 """The gateway beside a real Triton server: one small program, the same requests, the same client.
 
-    python tests/bench/gateway/main.py [--systems dyorc,pytriton,native,native_plain,native_two] [--rounds 3] [--duration-s 3]
+    python -m tests.bench.gateway.main [--systems dyorc,pytriton,native,native_plain,native_two] [--rounds 3] [--duration-s 3]
 
 float32[1024] plus one, at most 32 in a batch, 4 KiB requests as binary tensors; over HTTP and gRPC, with 1 and with 32
 closed-loop clients, each with a connection of its own (`load.py`; every answer is checked). Triton runs the program in its Python
@@ -38,14 +38,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.processes import adopt_orphans
+from benchmarks.serving import ROOT, Address, BenchmarkError, serving
+
 _HERE = Path(__file__).resolve().parent
-_ROOT = _HERE.parents[2]
-sys.path.insert(1, str(_ROOT))
-
-from tests.bench.gateway.bench_server import Address, BenchmarkError, serving  # noqa: E402  its folder has to be known first
-from tests.bench.overhead.overhead_processes import adopt_orphans  # noqa: E402
-
-_TRITON_PYTHON = _ROOT / ".venv-triton" / "bin" / "python"
+_TRITON_PYTHON = ROOT / ".venv-peers" / "triton" / "bin" / "python"
 _FIGURES = ("http_p50_ms_1", "http_rps_32", "grpc_p50_ms_1", "grpc_rps_32")
 _LOADS = (("http", 1), ("http", 32), ("grpc", 1), ("grpc", 32))
 _NUM_INPUTS = 64
@@ -120,12 +117,10 @@ def _run_load(name: str, address: Address, transport: str, num_clients: int, ter
         "--warm-up-s": terms.warm_up_s,
         "--duration-s": terms.duration_s,
     }
-    command = [sys.executable, str(_HERE / "load.py"), *(str(word) for pair in options.items() for word in pair)]
+    command = [sys.executable, "-m", "tests.bench.gateway.load", *(str(word) for pair in options.items() for word in pair)]
     if name != "dyorc":
-        command.append(
-            "--has-batch-dim"
-        )  # where Triton batches, clients send the batch dimension; DyOrc's shapes are of one item
-    finished = subprocess.run(command, capture_output=True, text=True)
+        command.append("--has-batch-dim")  # where Triton batches, clients send that dimension; DyOrc's shapes are of one item
+    finished = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if finished.returncode != 0:
         raise BenchmarkError(f"{name}, {transport}, {num_clients} clients: {finished.stderr.strip()}")
     return json.loads(finished.stdout)

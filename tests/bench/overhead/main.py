@@ -1,6 +1,6 @@
 """Compares DyOrc's overhead per request with that of Ray Serve's own composition.
 
-    python tests/bench/overhead/main.py [--systems dyorc,ray_serve,ray_serve_throughput] [--rounds 3] [--duration-s 4]
+    python -m tests.bench.overhead.main [--systems dyorc,ray_serve,ray_serve_throughput] [--rounds 3] [--duration-s 4]
 
 The same cascade of two small torch networks (`overhead_nets.py`), on the same machine, in the same run, with 1 and with 32
 closed-loop clients. The systems take turns: an idle Ray is not quite idle, so only one server runs at a time, and there are
@@ -19,46 +19,30 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
-import queue
-import re
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
-from overhead_nets import draw_pool
-from overhead_processes import adopt_orphans, end_children
+
+from benchmarks.processes import adopt_orphans
+from benchmarks.serving import BenchmarkError, serving
+from tests.bench.overhead.overhead_nets import draw_pool
 
 _HERE = Path(__file__).resolve().parent
 _NUM_CLIENTS = (1, 32)
-_READY_TIMEOUT_S = 120.0
-_STOP_TIMEOUT_S = 60.0
-_ORPHAN_GRACE_S = 10.0
 
 # By number of clients. `@serve.batch` waits for more even when nothing else can come, so for one client 0 is best by far: in the
 # throughput mode 1 ms makes the median a third longer, 10 ms (Ray Serve's default) makes it four times as long. With 32 clients
 # waits of 5 and 10 ms give up to a tenth more requests per second than 0 and 1 ms in the throughput mode; in the default mode
 # there is no clear difference.
 _BATCH_WAIT_TIMEOUT_S = {1: 0.0, 32: 0.005}
-
-# Ray starts its workers with a niceness of 15: on a machine that others use too, that would measure the others. All systems
-# here run on Ray, so all get this.
-_ENVIRONMENT = {"RAY_worker_niceness": "0"}
-
-
-class BenchmarkError(Exception):
-    """A server did not start or stop as it should, or a measurement failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,67 +83,6 @@ class Measurement:
     rps: float
 
 
-# ------------------------------------------------------------------------------------------------------------------ servers
-
-
-@contextmanager
-def serving(system: System) -> Iterator[tuple[str, int]]:
-    """Runs the server in a session of its own and yields its address, once it is ready."""
-    process = subprocess.Popen(
-        system.command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | _ENVIRONMENT,
-        start_new_session=True,  # Ctrl-C is for this process only, which then stops the server
-    )
-    try:
-        yield _wait_until_ready(process)
-    finally:
-        _stop(process)
-
-
-def _wait_until_ready(process: subprocess.Popen[str]) -> tuple[str, int]:
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    threading.Thread(target=_read_lines, args=(process, lines), daemon=True).start()
-    give_up_at_s = time.monotonic() + _READY_TIMEOUT_S
-    address: tuple[str, int] | None = None
-    last: deque[str] = deque(maxlen=30)
-    while True:
-        try:
-            line = lines.get(timeout=max(0.0, give_up_at_s - time.monotonic()))
-        except queue.Empty:
-            line = None
-        if line is None:
-            raise BenchmarkError("the server did not become ready; its last lines:\n" + "".join(last))
-        last.append(line)
-        if found := re.search(r"Listening on (http://\S+)", line):
-            url = urlsplit(found[1])
-            address = (url.hostname or "", url.port or 80)
-        elif address is not None and line.startswith("Ready"):
-            return address
-
-
-def _read_lines(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:  # to the end, so that the server never waits for a reader
-        lines.put(line)
-    lines.put(None)
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(_STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        _log(f"{process.args} did not stop in {_STOP_TIMEOUT_S:.0f} s and was killed")
-    for command in end_children(_ORPHAN_GRACE_S):
-        _log(f"left behind, and killed: {command}")
-
-
 def _set_batch_wait(host: str, port: int, timeout_s: float) -> None:
     connection = http.client.HTTPConnection(host, port, timeout=10)
     try:
@@ -178,7 +101,8 @@ def measure(name: str, round_: int, pool: Path, warm_up_s: float, duration_s: fl
     """Starts one system, and measures it with few and with many clients."""
     system = SYSTEMS[name]
     started_s = time.monotonic()
-    with serving(system) as (host, port):
+    with serving(system.command) as (address, _):
+        host, port = address.host, address.http_port
         _log(f"round {round_}  {name:<21} ready after {time.monotonic() - started_s:4.1f} s")
         for num_clients in _NUM_CLIENTS:
             if system.batch_wait_timeout_s:

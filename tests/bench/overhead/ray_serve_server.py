@@ -25,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from overhead_processes import adopt_orphans, end_children
+from benchmarks.processes import adopt_orphans, end_children
 
 _NUM_REPLICA_PORTS = 100
 _READY_TIMEOUT_S = 60.0

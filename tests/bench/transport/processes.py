@@ -23,7 +23,7 @@ _END_TIMEOUT_S = 5.0
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from tests.bench.overhead.overhead_processes import adopt_orphans, end_children  # noqa: E402  its root has to be known first
+from benchmarks.processes import adopt_orphans, end_children  # noqa: E402  its root has to be known first
 
 __all__ = ["Child", "adopt_orphans", "end_children", "receive_json", "send_json"]
 

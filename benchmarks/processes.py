@@ -2,7 +2,8 @@
 
 Linux only: the calling process becomes the one that inherits its orphaned descendants ("child subreaper"), so that whatever a
 server started, in whatever session or process group, ends up as a child of the caller and can be waited for. Ends nothing that
-the calling process did not start, directly or not. Used by `main.py` and `ray_serve_server.py`, from their main threads.
+the calling process did not start, directly or not. Called from main threads, in the peers' environments too: standard library
+only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server of the gateway's benchmark while it is measured: a process that says where it listens and when it is ready."""
+"""A server while it is measured: a process that says where it listens and when it is ready."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.overhead.overhead_processes import end_children
+from benchmarks.processes import end_children
 
-_ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 _READY_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _ORPHAN_GRACE_S = 10.0
 _HTTP = re.compile(r"Listening on http://([\w.]+):(\d+)")
 _GRPC = re.compile(r"(?i)\bgrpc\b[^\d]*([\d.]+):(\d+)")
 
-# Ray starts its workers with a niceness of 15; Triton's processes have none.
-_ENVIRONMENT = {"RAY_worker_niceness": "0"}
+# Ray starts its workers with a niceness of 15; others' processes have none.
+_ENVIRONMENT = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
 
 
 class BenchmarkError(Exception):
@@ -41,10 +41,20 @@ class Address:
     http_port: int
     grpc_port: int | None
 
+    @property
+    def url(self) -> str:
+        """Of HTTP."""
+        return f"http://{self.host}:{self.http_port}"
+
 
 @contextmanager
-def serving(command: Sequence[str]) -> Generator[tuple[Address, subprocess.Popen[str]]]:
+def serving(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Generator[tuple[Address, subprocess.Popen[str]]]:
     """Runs a server in a session of its own and yields where it listens, once it is ready. Leaves none of its processes.
+
+    The repository's root is its working directory, and where its modules are looked for. Has to be called by a process that has
+    adopted its orphans (`benchmarks.processes`).
 
     Raises:
         BenchmarkError: If it does not become ready; shows what it printed last.
@@ -55,7 +65,8 @@ def serving(command: Sequence[str]) -> Generator[tuple[Address, subprocess.Popen
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | _ENVIRONMENT | {"PYTHONPATH": str(_ROOT)},
+        env=os.environ | _ENVIRONMENT | {"PYTHONPATH": str(ROOT)} | dict(environment or {}),
+        cwd=ROOT,
         start_new_session=True,  # Ctrl-C is for this process only, which then stops the server
     )
     try:

@@ -1,0 +1,146 @@
+"""What a workload is: programs, a flow through them, and a pool of requests with their answers.
+
+A workload is written once, without any serving system: its programs are plain functions of batches (`Program`), and its flow is a
+coroutine that asks for programs by name (`Workload.flow`). Each system serves exactly these programs; DyOrc's workflow, and a
+peer's glue where the peer can run Python, do what the flow does. The reference is the flow, run in one process, a call at a time.
+
+Imported in the peers' environments: needs NumPy only, and nothing of DyOrc. Programs import what they need when they are made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from benchmarks.meter import Meter
+
+Tensors: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
+"""By name. Of one request or call: without a batch dimension. Of a batch: with one, in front."""
+
+
+class Call(Protocol):
+    """Runs a program on one item, wherever it is."""
+
+    def __call__(self, program: str, /, **inputs: np.ndarray[Any, Any]) -> Awaitable[dict[str, np.ndarray[Any, Any]]]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """A tensor of one item.
+
+    Attributes:
+        dtype: NumPy's name of it, e.g. "float32"; "bytes" for a text.
+        shape: Without the batch dimension; -1 where it varies.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A batched function with its weights.
+
+    Attributes:
+        make: Loads it; what it gives takes the inputs of a batch by name, stacked, and gives the outputs of the batch, stacked.
+        inputs, outputs: Their tensors.
+        max_batch_size: 1 if it takes one item at a time; the batch dimension is there all the same.
+        widths: Where the last dimension of the inputs varies: items are padded with zeros up to the next of these, so that they
+            can be stacked. Empty if no dimension varies, or items are never stacked.
+    """
+
+    make: Callable[[], Callable[..., Tensors]]
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    max_batch_size: int
+    widths: Sequence[int] = ()
+
+
+Flow: TypeAlias = Callable[[Call, Tensors], "Awaitable[tuple[dict[str, np.ndarray[Any, Any]], str]]"]
+"""Takes a way of calling programs, and a request's inputs; gives the answer, and the name of the branch that it took."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One row of the table.
+
+    Attributes:
+        name: Its folder's name.
+        summary: What it is, in a line.
+        is_dynamic: Whether the data decides which programs run; the goals differ.
+        slo_s: By when an answer is wanted.
+        inputs, outputs: Of a request.
+        programs: By name.
+        flow: What a request goes through.
+        draw: Draws this many requests from a seed, the inputs only. May leave out those of which a rounding error decides.
+        app: DyOrc's side: the file and the workflow, as for ``dyorc serve``, from the repository's root.
+        tolerance: See `loadgen.pool.Pool`.
+        num_drawn: Requests in the pool.
+        replicas: Copies of a program that every system runs, where it is not 1.
+    """
+
+    name: str
+    summary: str
+    is_dynamic: bool
+    slo_s: float
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    programs: Mapping[str, Program]
+    flow: Flow
+    draw: Callable[[int, int], Sequence[dict[str, np.ndarray[Any, Any]]]]
+    app: str
+    tolerance: float = 1e-4
+    num_drawn: int = 256
+    replicas: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+class LoadedProgram:
+    """A program with its weights in this process, counted by the meter. Programs use one thread each: there are few cores."""
+
+    def __init__(self, workload: Workload, name: str) -> None:
+        self.program = workload.programs[name]
+        self._run = self.program.make()
+        self._meter = Meter(name)
+
+    def run(self, **inputs: np.ndarray[Any, Any]) -> Tensors:
+        """The outputs of a batch, from its inputs; both stacked."""
+        return self._meter.run(self._run, len(next(iter(inputs.values()))), **inputs)
+
+    def run_items(self, items: Sequence[Tensors]) -> list[dict[str, np.ndarray[Any, Any]]]:
+        """The outputs of each item; at most `max_batch_size` items. Pads and stacks them, and takes the outputs apart."""
+        if len(items) == 1:
+            stacked = {name: array[np.newaxis] for name, array in self._padded(items[0], self._width(items)).items()}
+        else:
+            padded = [self._padded(item, self._width(items)) for item in items]
+            stacked = {name: np.stack([item[name] for item in padded]) for name in self.program.inputs}
+        outputs = self.run(**stacked)
+        return [{name: np.asarray(array[at, ...]) for name, array in outputs.items()} for at in range(len(items))]
+
+    def _width(self, items: Sequence[Tensors]) -> int:
+        if not self.program.widths:
+            return 0
+        widest = max(array.shape[-1] for item in items for array in item.values())
+        return next((width for width in self.program.widths if width >= widest), widest)
+
+    def _padded(self, item: Tensors, width: int) -> Tensors:
+        if not width:
+            return item
+        return {name: np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, width - array.shape[-1])]) for name, array in item.items()}
+
+
+def answer_alone(workload: Workload, requests: Sequence[Tensors]) -> tuple[list[dict[str, np.ndarray[Any, Any]]], list[str]]:
+    """The reference: the answers to requests and their branches, one call at a time in this process."""
+    programs = {name: LoadedProgram(workload, name) for name in workload.programs}
+
+    async def call(program: str, /, **inputs: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        return programs[program].run_items([inputs])[0]
+
+    async def answer_all() -> list[tuple[dict[str, np.ndarray[Any, Any]], str]]:
+        return [await workload.flow(call, request) for request in requests]
+
+    found = asyncio.run(answer_all())
+    return [answer for answer, _ in found], [branch for _, branch in found]

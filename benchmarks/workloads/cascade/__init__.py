@@ -1,0 +1,1 @@
+"""A cascade on handwritten digits."""

@@ -1,0 +1,54 @@
+"""The cascade as a workflow: ``dyorc serve benchmarks/workloads/cascade/app.py:cascade``, from the repository's root."""
+
+from typing import Any, TypedDict
+
+import numpy as np
+from jaxtyping import Float
+
+import dyorc
+from benchmarks.workloads.base import LoadedProgram
+from benchmarks.workloads.cascade.workload import CONFIDENT, WORKLOAD
+
+
+@dyorc.program(max_batch_size=WORKLOAD.programs["small"].max_batch_size)
+class Small:
+    """Sure of most digits."""
+
+    def __init__(self) -> None:
+        self.program = LoadedProgram(WORKLOAD, "small")
+
+    def __call__(self, image: Float[np.ndarray, "batch 1 8 8"]) -> Float[np.ndarray, "batch 10"]:
+        return self.program.run(image=image)["probabilities"]
+
+
+@dyorc.program(max_batch_size=WORKLOAD.programs["large"].max_batch_size)
+class Large:
+    """Right about nearly all."""
+
+    def __init__(self) -> None:
+        self.program = LoadedProgram(WORKLOAD, "large")
+
+    def __call__(self, image: Float[np.ndarray, "batch 1 8 8"]) -> Float[np.ndarray, "batch 10"]:
+        return self.program.run(image=image)["probabilities"]
+
+
+class Answer(TypedDict):
+    """Probabilities of the ten digits."""
+
+    probabilities: Float[np.ndarray, "10"]
+
+
+small = Small()
+large = Large()
+
+
+def is_confident(probabilities: np.ndarray[Any, Any]) -> bool:
+    return bool(probabilities.max() >= CONFIDENT)
+
+
+@dyorc.workflow
+async def cascade(image: Float[np.ndarray, "1 8 8"]) -> Answer:
+    found = small(image)
+    if await dyorc.when(found, is_confident):
+        return {"probabilities": found}
+    return {"probabilities": large(image)}

@@ -1,0 +1,1 @@
+"""Three programs with 8 MB between them."""

@@ -1,0 +1,1 @@
+"""A fan-out: the digits on a strip, each read by itself."""

@@ -1,0 +1,86 @@
+"""The fan-out as a workflow: ``dyorc serve benchmarks/workloads/fanout/app.py:fanout``, from the repository's root."""
+
+from typing import Any, TypedDict
+
+import numpy as np
+from jaxtyping import Float, Int32
+
+import dyorc
+from benchmarks.workloads.base import LoadedProgram, Tensors
+from benchmarks.workloads.fanout.workload import CONFIDENT, PIECE_WIDTH, WORKLOAD, digits_of
+
+
+class Pieces(TypedDict):
+    """How many pieces there are on each strip of a batch, and where their windows begin."""
+
+    count: Int32[np.ndarray, "batch"]
+    columns: Int32[np.ndarray, "batch 16"]
+
+
+@dyorc.program(
+    max_batch_size=WORKLOAD.programs["find"].max_batch_size, pad=dyorc.pad(width=tuple(WORKLOAD.programs["find"].widths))
+)
+class Find:
+    """The pieces of a strip."""
+
+    def __init__(self) -> None:
+        self.program = LoadedProgram(WORKLOAD, "find")
+
+    def __call__(self, strip: Float[np.ndarray, "batch 1 8 width"]) -> Pieces:
+        found: Tensors = self.program.run(strip=strip)
+        return {"count": found["count"], "columns": found["columns"]}
+
+
+@dyorc.program(max_batch_size=WORKLOAD.programs["small"].max_batch_size)
+class Small:
+    """Sure of most digits."""
+
+    def __init__(self) -> None:
+        self.program = LoadedProgram(WORKLOAD, "small")
+
+    def __call__(self, image: Float[np.ndarray, "batch 1 8 8"]) -> Float[np.ndarray, "batch 10"]:
+        return self.program.run(image=image)["probabilities"]
+
+
+@dyorc.program(max_batch_size=WORKLOAD.programs["large"].max_batch_size)
+class Large:
+    """Right about nearly all."""
+
+    def __init__(self) -> None:
+        self.program = LoadedProgram(WORKLOAD, "large")
+
+    def __call__(self, image: Float[np.ndarray, "batch 1 8 8"]) -> Float[np.ndarray, "batch 10"]:
+        return self.program.run(image=image)["probabilities"]
+
+
+class Answer(TypedDict):
+    """The digits from left to right, then -1; and how many there are."""
+
+    digits: Int32[np.ndarray, "16"]
+    count: Int32[np.ndarray, ""]
+
+
+find = Find()
+small = Small()
+large = Large()
+
+
+def is_confident(probabilities: np.ndarray[Any, Any]) -> bool:
+    return bool(probabilities.max() >= CONFIDENT)
+
+
+@dyorc.workflow
+async def read_piece(image: Float[np.ndarray, "1 8 8"]) -> Float[np.ndarray, "10"]:
+    """The probabilities of one piece's digits."""
+    found = small(image)
+    if await dyorc.when(found, is_confident):
+        return found
+    return large(image)
+
+
+@dyorc.workflow
+async def fanout(strip: Float[np.ndarray, "1 8 width"]) -> Answer:
+    found = await find(strip)
+    starts = found["columns"][: int(found["count"])].tolist()
+    read = await dyorc.gather(*(read_piece(strip[:, :, at : at + PIECE_WIDTH]) for at in starts))
+    return {"digits": digits_of(read), "count": np.array(len(read), np.int32)}

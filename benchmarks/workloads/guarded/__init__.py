@@ -1,0 +1,1 @@
+"""A guard beside a text generator."""

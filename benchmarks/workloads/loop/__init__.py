@@ -1,0 +1,1 @@
+"""A recurrent net that decides by itself how long it looks."""

@@ -1,0 +1,1 @@
+"""A router to experts."""

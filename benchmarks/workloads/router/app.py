@@ -1,0 +1,72 @@
+"""The router as a workflow: ``dyorc serve benchmarks/workloads/router/app.py:router``, from the repository's root."""
+
+from typing import TypedDict
+
+import numpy as np
+from jaxtyping import Float, Int
+
+import dyorc
+from benchmarks.workloads.base import LoadedProgram, Tensors
+from benchmarks.workloads.router.workload import TOPICS, WORKLOAD, nearest
+
+
+@dyorc.program(max_batch_size=WORKLOAD.programs["tokenise"].max_batch_size)
+class Tokenise:
+    """Texts as MiniLM's pieces of words."""
+
+    def __init__(self) -> None:
+        self.program = LoadedProgram(WORKLOAD, "tokenise")
+
+    def __call__(self, text: dyorc.Bytes[np.ndarray, "batch"]) -> Int[np.ndarray, "batch 32"]:
+        return self.program.run(text=text)["tokens"]
+
+
+@dyorc.program(max_batch_size=WORKLOAD.programs["route"].max_batch_size)
+class Route:
+    """How near each topic is to a question."""
+
+    def __init__(self) -> None:
+        self.program = LoadedProgram(WORKLOAD, "route")
+
+    def __call__(self, tokens: Int[np.ndarray, "batch 32"]) -> Float[np.ndarray, "batch 4"]:
+        return self.program.run(tokens=tokens)["scores"]
+
+
+class Intents(TypedDict):
+    """What an expert finds in each question of a batch."""
+
+    intent: dyorc.Bytes[np.ndarray, "batch"]
+    probability: Float[np.ndarray, "batch"]
+
+
+@dyorc.program(max_batch_size=WORKLOAD.programs[TOPICS[0]].max_batch_size)
+class Expert:
+    """What is wanted in a question of one topic."""
+
+    def __init__(self, topic: str) -> None:
+        self.program = LoadedProgram(WORKLOAD, topic)
+
+    def __call__(self, tokens: Int[np.ndarray, "batch 32"]) -> Intents:
+        found: Tensors = self.program.run(tokens=tokens)
+        return {"intent": found["intent"], "probability": found["probability"]}
+
+
+class Answer(TypedDict):
+    """A question's topic and intent, by name, and the intent's probability."""
+
+    topic: dyorc.Bytes[np.ndarray, ""]
+    intent: dyorc.Bytes[np.ndarray, ""]
+    probability: Float[np.ndarray, ""]
+
+
+tokenise = Tokenise()
+route = Route()
+experts = {topic: Expert(topic).with_options(name=topic) for topic in TOPICS}
+
+
+@dyorc.workflow
+async def router(text: dyorc.Bytes[np.ndarray, ""]) -> Answer:
+    tokens = tokenise(text)
+    topic = await dyorc.choose(route(tokens), nearest)
+    found = experts[topic](tokens)
+    return {"topic": topic.encode(), "intent": found["intent"], "probability": found["probability"]}

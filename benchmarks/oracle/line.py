@@ -1,0 +1,71 @@
+"""The oracle line of a workload as the table has it: worked out in a process of its own, before any server runs.
+
+python -m benchmarks.oracle.line cascade POOL.npz '{"low": 600}'
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.oracle.bound import lower_bound
+from benchmarks.oracle.costs import measured
+from benchmarks.oracle.recording import record
+from benchmarks.records import OracleRecord
+from benchmarks.serving import ROOT, BenchmarkError
+from benchmarks.workloads import workload
+from loadgen.pool import Pool
+
+_NUM_RECORDED = 256
+
+
+@dataclass(frozen=True)
+class OracleLine:
+    """What the programs' own times allow.
+
+    Attributes:
+        bounds: By load.
+        costs_ms: Of each program: batch sizes, and what a batch takes, in milliseconds.
+    """
+
+    bounds: dict[str, OracleRecord]
+    costs_ms: dict[str, list[tuple[int, float]]]
+
+
+def oracle_line(name: str, pool: Path, rates: Mapping[str, float]) -> OracleLine:
+    """The line at some rates (requests a second, by load), on this machine's cores.
+
+    Raises:
+        BenchmarkError: If it cannot be worked out; says why.
+    """
+    command = [sys.executable, "-m", "benchmarks.oracle.line", name, str(pool), json.dumps(rates)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if finished.returncode:
+        raise BenchmarkError(f"no oracle line for {name}: {finished.stderr.strip()[-2000:]}")
+    found = json.loads(finished.stdout)
+    return OracleLine(
+        bounds={load: OracleRecord(**bound) for load, bound in found["bounds"].items()},
+        costs_ms={program: [(size, ms) for size, ms in costs] for program, costs in found["costs_ms"].items()},
+    )
+
+
+def _main(name: str, pool: str, rates: str) -> None:
+    chosen = workload(name)
+    costs = measured(name)
+    trees = record(chosen, Pool.load(Path(pool)).inputs[:_NUM_RECORDED]).trees
+    num_cores = len(os.sched_getaffinity(0))
+    bounds: dict[str, dict[str, float]] = {}
+    for load, rate_rps in json.loads(rates).items():
+        bound = asdict(lower_bound(chosen, trees, costs, rate_rps, num_cores=num_cores))
+        bounds[load] = {field: bound[field] for field in ("p50_ms", "p99_ms", "device_ms_per_request")}
+    costs_ms = {program: [(size, round(seconds * 1e3, 4)) for size, seconds in times] for program, times in costs.items()}
+    print(json.dumps({"bounds": bounds, "costs_ms": costs_ms}))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,63 @@
+# pyright: basic, reportAttributeAccessIssue=false, reportMissingImports=false
+"""The services. BentoML imports this module in each of its processes. It reads annotations, so they are no strings here."""
+
+import math
+from typing import Annotated, Any
+
+import bentoml
+from bentoml.validators import ContentType
+
+from benchmarks import wire
+from benchmarks.peers.child import PATH, served_workload
+from benchmarks.workloads import workload
+from benchmarks.workloads.base import LoadedProgram
+
+_MAX_LATENCY_MS = 10_000
+_WORKLOAD = workload(served_workload())
+_QUIET: dict[str, Any] = {"metrics": {"enabled": False}, "logging": {"access": {"enabled": False}}}
+_Body = Annotated[bytes, ContentType("application/octet-stream")]
+
+
+def _service(name: str) -> Any:
+    """A service of one program. It takes and gives lists of items: that is what BentoML joins to batches."""
+    size = _WORKLOAD.programs[name].max_batch_size
+    batching: dict[str, Any] = {"batchable": True, "max_batch_size": size, "max_latency_ms": _MAX_LATENCY_MS} if size > 1 else {}
+
+    class OneProgram:
+        def __init__(self) -> None:
+            self._program = LoadedProgram(_WORKLOAD, name)
+
+        @bentoml.api(**batching)
+        async def run(self, items: list[Any]) -> list[Any]:
+            return self._program.run_items(items)
+
+    OneProgram.__name__ = f"program_{name}"
+    return bentoml.service(OneProgram, workers=_WORKLOAD.replicas.get(name, 1), **_QUIET)
+
+
+class Flow:
+    """Takes a request through the flow; calls go to the services of the programs."""
+
+    def __init__(self) -> None:
+        self._clients = {name: getattr(self, _attribute(name)).to_async for name in _WORKLOAD.programs}
+        for client in self._clients.values():
+            # See server.py: else requests that are in flight fail.
+            client._session_manager.max_requests = client._session_manager.max_age = math.inf
+
+    @bentoml.api(route=PATH)
+    async def infer(self, body: _Body, /) -> _Body:
+        """The answer to a request, both as `benchmarks.wire` lays them out."""
+        answer, _ = await _WORKLOAD.flow(self._call, wire.unpack(body))
+        return wire.pack(answer)
+
+    async def _call(self, program: str, /, **inputs: Any) -> Any:
+        return (await self._clients[program].run(items=[inputs]))[0]
+
+
+def _attribute(program: str) -> str:
+    return f"on_{program}"
+
+
+for _name in _WORKLOAD.programs:
+    setattr(Flow, _attribute(_name), bentoml.depends(_service(_name)))
+front = bentoml.service(Flow, workers=1, **_QUIET)

@@ -1,0 +1,1 @@
+"""LitServe: all programs in one LitAPI."""

@@ -1,0 +1,1 @@
+"""Mosec: all programs in one worker."""

@@ -1,0 +1,21 @@
+"""Mosec 0.9.8: all programs in one worker, since its stages form a line and cannot branch; a batch is answered in lockstep.
+
+    python -m benchmarks.peers.mosec.server --workload NAME [--port 0]
+
+A new request cannot join a batch that is being answered, and all programs share one process. Tried on the cascade, on a busy
+machine, so that only processor time compares well:
+
+* One worker, or two: 0.11 or 0.20 ms of processor time for a request at 32 clients, since two form smaller batches. One is kept,
+  as all systems run one copy of each program.
+* A `max_wait_time` of 1 ms, or none: with none, batches at 32 clients are half as large, for a third more processor time, and a
+  lone request is about 1 ms faster. 1 ms is kept.
+
+`chain` runs in the one worker, too. Not tried for it: three stages in a line, where each tensor goes through a socket.
+"""
+
+from benchmarks.peers.child import serve
+
+NOTE = "all programs in one process; a new request cannot join a batch that is being answered"
+
+if __name__ == "__main__":
+    serve("benchmarks.peers.mosec.worker")

@@ -1,0 +1,1 @@
+"""Triton Inference Server with its Python back end."""

@@ -1,0 +1,33 @@
+"""Why goals are missed: benchmarks/reasons.toml, written by hand."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.goals import Miss
+
+
+def read_reasons(path: Path) -> dict[str, str]:
+    """Why a goal is missed, written by hand: by "workload", "workload/load" or "workload/system/load". Empty without the file.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
+    if not path.exists():
+        return {}
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is no TOML: {error}") from error
+    for key, text in found.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{path}: {key} is a {type(text).__name__}, expected a text")
+    return found
+
+
+def reason(reasons: Mapping[str, str], miss: Miss) -> str:
+    """The most special reason there is for a miss; empty if there is none."""
+    keys = (f"{miss.workload}/{miss.against}/{miss.load}", f"{miss.workload}/{miss.load}", miss.workload)
+    return next((reasons[key] for key in keys if key in reasons), "")

@@ -1,0 +1,163 @@
+"""What a benchmark gives: one table, written as JSON. Latencies (`_ms`) are in milliseconds, all other durations in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+SCHEMA = 1
+LOADS = ("low", "medium", "high")
+OURS = "dyorc"
+"""The system that is measured beside the others."""
+ORACLE = "oracle"
+"""Not a system: what nobody can beat, as far as one can say. Its figures are in `WorkloadRecord.oracle`."""
+
+
+class OracleRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What an oracle, which knows every outcome beforehand, would reach under one load."""
+
+    p50_ms: float
+    p99_ms: float
+    device_ms_per_request: float
+
+
+class WorkloadRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload as it was run.
+
+    Attributes:
+        rates: Requests a second of each load.
+        oracle: By load.
+        costs: For each program: batch size and what a batch of it takes alone, in milliseconds.
+    """
+
+    name: str
+    summary: str
+    is_dynamic: bool
+    slo_ms: float
+    rates: dict[str, float]
+    oracle: dict[str, OracleRecord] = {}
+    costs: dict[str, list[tuple[int, float]]] = {}
+    num_requests_in_pool: int = 0
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One system on one workload under one load.
+
+    Attributes:
+        num_requests: Planned, over all rounds.
+        p50_ms, p99_ms: Medians over the rounds.
+        p50_spread, p99_spread: Largest over smallest of the rounds, minus 1.
+        goodput_ratio, goodput_rps: Correct answers in time: of all planned, and a second.
+        device_ms_per_request: None where it could not be counted.
+        p50_vs_oracle, p99_vs_oracle: Ratios; None where there is no oracle.
+        wrong, failed, unanswered: Requests, over all rounds.
+        is_client_limited: Whether the generator warned that it may have been the limit itself, in any round.
+        batch_sizes: For each program, batches by their size (a number, as text: JSON has no other keys).
+        speculation: Counts of guesses, by name.
+        histogram: Latencies of all rounds in microseconds, an HDR histogram in its text form; empty if not kept.
+    """
+
+    workload: str
+    system: str
+    load: str
+    rate_rps: float
+    num_rounds: int
+    num_requests: int
+    p50_ms: float
+    p99_ms: float
+    p50_spread: float = 0.0
+    p99_spread: float = 0.0
+    goodput_ratio: float
+    goodput_rps: float
+    device_ms_per_request: float | None = None
+    p50_vs_oracle: float | None = None
+    p99_vs_oracle: float | None = None
+    wrong: int = 0
+    failed: int = 0
+    unanswered: int = 0
+    is_client_limited: bool = False
+    batch_sizes: dict[str, dict[str, int]] = {}
+    speculation: dict[str, float] = {}
+    histogram: str = ""
+
+
+class Highest(msgspec.Struct, frozen=True, kw_only=True):
+    """The highest rate at which a system keeps the workload's SLO; 0 if it kept it at none."""
+
+    workload: str
+    system: str
+    rps: float
+    limited_by_client: bool = False
+
+
+class Cannot(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload that a system cannot express, and why."""
+
+    workload: str
+    system: str
+    reason: str
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the benchmark.
+
+    Attributes:
+        kind: "quick" or "full".
+        started_at: ISO 8601, UTC.
+        machine: As in `loadgen.results.RunResult`.
+        versions: Of each system.
+        notes: How each system is configured.
+    """
+
+    schema: int = SCHEMA
+    kind: str
+    started_at: str
+    took_s: float
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    commit: str
+    workloads: list[WorkloadRecord]
+    cells: list[Cell]
+    highest: list[Highest] = []
+    cannot: list[Cannot] = []
+    notes: dict[str, str] = {}
+
+
+def with_workloads(table: Table, others: Table) -> Table:
+    """A table with the workloads of another one that it does not have itself, in the order of the other one."""
+    ours = {record.name: record for record in table.workloads}
+    named = {record.name for record in others.workloads}
+    return msgspec.structs.replace(
+        table,
+        workloads=[ours.get(record.name, record) for record in others.workloads]
+        + [record for record in table.workloads if record.name not in named],
+        cells=table.cells + [cell for cell in others.cells if cell.workload not in ours],
+        highest=table.highest + [one for one in others.highest if one.workload not in ours],
+        cannot=table.cannot + [one for one in others.cannot if one.workload not in ours],
+        versions=others.versions | table.versions,
+        notes=others.notes | table.notes,
+        took_s=table.took_s + others.took_s,
+    )
+
+
+def read_table(path: Path) -> Table:
+    """Reads a table file.
+
+    Raises:
+        ValueError: If it is none, or of another schema.
+    """
+    try:
+        table = msgspec.json.decode(path.read_bytes(), type=Table)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} is no table of the benchmark: {error}") from error
+    if table.schema != SCHEMA:
+        raise ValueError(f"{path} has schema {table.schema}, expected {SCHEMA}")
+    return table
+
+
+def write_table(table: Table, path: Path) -> None:
+    """Writes a table file, indented, since it is kept in the repository."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n")

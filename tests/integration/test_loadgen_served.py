@@ -138,6 +138,11 @@ async def test_what_is_wrong_is_said_in_a_line(words: tuple[str, ...], text: str
     assert "Traceback" not in errors
 
 
+def _hear_ctrl_c() -> None:
+    """A shell has what it starts in the background ignore Ctrl-C, which is inherited; these tests may run there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 async def test_ctrl_c_ends_it_with_its_workers(tmp_path: Path) -> None:
     """The module's check for what is left behind sees to the workers."""
     Pool(inputs=INPUTS, answers=[ANSWER] * 8).save(tmp_path / "pool.npz")
@@ -151,7 +156,9 @@ async def test_ctrl_c_ends_it_with_its_workers(tmp_path: Path) -> None:
         words = command(
             server.url, "odd", "--rate", "50", "--duration", "60", "--pool", str(tmp_path / "pool.npz"), "--workers", "2"
         )
-        process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(
+            *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_hear_ctrl_c
+        )
         await asyncio.wait_for(asked.wait(), 60)
         process.send_signal(signal.SIGINT)
         _, errors = await asyncio.wait_for(process.communicate(), 60)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
+import schemathesis.specs.openapi.schemas  # it would be imported in the thread, where Python 3.11 trips over compiling
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi import checks as openapi_checks

@@ -25,7 +25,7 @@ class BatchFormer:
 
     Work-conserving: an idle replica takes what is there, unless it pays to hold the last one. A replica that runs a batch is sent
     the next when that would arrive as the running one ends; before that the batch can still grow, unless it is full. Guesses
-    fill up a batch of certain calls, or have one of their own if no certain call waits and a replica is idle.
+    fill up a batch of certain calls, or have one of their own if no certain call waits, and a replica and a core are idle.
 
     Args:
         can_hold: Whether a batch may wait for more calls.
@@ -105,10 +105,11 @@ class BatchFormer:
         return [], False
 
     def _of_guesses(self, pool: Pool, now_ns: int) -> Formed | None:
-        if self._hold(pool, None, now_ns):
+        replica = pool.place_guess()
+        if replica is None or self._hold(pool, None, now_ns):
             return None
-        calls = self._bets.alone(pool, self._fair_size(pool, len(pool.guesses)), now_ns)
-        return Formed(pool.place(calls), calls, FormReason.GUESSED) if calls else None
+        calls = self._bets.alone(pool, replica, self._fair_size(pool, len(pool.guesses)), now_ns)
+        return Formed(replica, calls, FormReason.GUESSED) if calls else None
 
     @staticmethod
     def _fair_size(pool: Pool, num_calls: int) -> int:

@@ -3,7 +3,8 @@ cost others.
 
 A batch of n calls takes T(n) = b + a*n. A guess that rides along in a batch that runs anyway delays by `a` whoever is in the
 batch and whoever comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile
-and find no other replica idle. Both count only if the guess is wrong: a right one would have taken the time later.
+and find no other replica idle, or no core (`dyorc.engine.processors`), and it has to be sent and received. All this counts only
+if the guess is wrong: a right one would have taken the time later.
 
 Source: the expected-value rule with failure-weighted cost; the delay by a busy replica is the mean residual time of arrivals at
 rate r, r*T*T/2 for one replica, divided by the square of the number of replicas that take turns.
@@ -49,7 +50,7 @@ class Bets:
         num_delayed = len(calls) + rate * batch_s / len(pool.replicas)
         while len(calls) < max_size and (call := pool.guesses.peek(key)) is not None:
             probability, known_ns = self._foresight.appraise(call, now_ns)
-            saved_s = (max(known_ns, next_ns) - start_ns) / _NS_PER_S
+            saved_s = _saved_s(start_ns, max(known_ns, next_ns), known_ns, batch_s)
             price_s = item_s * num_delayed
             bet = Bet(probability, saved_s, batch_s / len(calls), price_s)
             if not self._pays(bet) or not self._place(call, bet):
@@ -59,24 +60,25 @@ class Bets:
             num_delayed += probability
             batch_s += item_s
 
-    def alone(self, pool: Pool, max_size: int, now_ns: int) -> list[Call]:
+    def alone(self, pool: Pool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
         """A batch of guesses for an idle replica; empty if that does not pay."""
         line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), pool.guesses.peek()
         if line is None or rate is None or first is None:
             return []
+        charge = _Charge(pool, replica, line, rate, now_ns)
         candidates: list[Call] = []
         bets: list[Bet] = []
         size = pool.guesses.count_next(max_size)
         while len(candidates) < size and (call := pool.guesses.peek(first.batch_key)) is not None:
             probability, known_ns = self._foresight.appraise(call, now_ns)
-            bet = Bet(probability, (known_ns - now_ns) / _NS_PER_S, 0.0, 0.0)
-            self._share(bet, pool, line, rate, size)
+            bet = Bet(probability, _saved_s(now_ns, known_ns, known_ns, line[0] + line[1] * size), 0.0, 0.0)
+            charge(bet, size)
             if not self._pays(bet):
                 break
             pool.guesses.pop(first.batch_key)
             candidates.append(call)
             bets.append(bet)
-        size = self._size_that_pays(bets, pool, line, rate)
+        size = self._size_that_pays(bets, charge)
         waste_s = sum(bet.waste_s for bet in bets[:size])
         if not all(self._speculator.can_bet(call, waste_s) for call in candidates[:size]):
             size = 0
@@ -86,24 +88,17 @@ class Bets:
             pool.guesses.add(call)
         return candidates[:size]
 
-    def _size_that_pays(self, bets: Sequence[Bet], pool: Pool, line: tuple[float, float], rate: float) -> int:
+    def _size_that_pays(self, bets: Sequence[Bet], charge: "_Charge") -> int:
         """How many of the guesses make a batch that pays for each of them: the fewer they are, the more each costs."""
         size = len(bets)
         while size:
             for bet in bets[:size]:
-                self._share(bet, pool, line, rate, size)
+                charge(bet, size)
             num_paying = next((at for at, bet in enumerate(bets[:size]) if not self._pays(bet)), size)
             if num_paying == size:
                 break
             size = num_paying
         return size
-
-    @staticmethod
-    def _share(bet: Bet, pool: Pool, line: tuple[float, float], rate: float, size: int) -> None:
-        """Charges a guess with its part of a batch of guesses."""
-        batch_s = line[0] + line[1] * size
-        bet.share_s = batch_s / size
-        bet.price_s = pool.delay_s(batch_s, rate) / size
 
     def _pays(self, bet: Bet) -> bool:
         return bet.probability * bet.saved_s > self._margin * (1 - bet.probability) * bet.price_s
@@ -114,3 +109,25 @@ class Bets:
             return False
         self._speculator.place(call, bet)
         return True
+
+
+class _Charge:
+    """Charges a guess with its part of a batch of guesses alone."""
+
+    def __init__(self, pool: Pool, replica: Replica, line: tuple[float, float], rate: float, now_ns: int) -> None:
+        self._pool = pool
+        self._replica = replica
+        self._line = line
+        self._rate = rate
+        self._now_ns = now_ns
+
+    def __call__(self, bet: Bet, size: int) -> None:
+        batch_s = self._line[0] + self._line[1] * size
+        bet.share_s = batch_s / size
+        bet.price_s = self._pool.price_of_guesses_s(self._replica, batch_s, self._rate, self._now_ns) / size
+
+
+def _saved_s(start_ns: int, otherwise_ns: int, known_ns: int, batch_s: float) -> float:
+    """How much sooner a call is done if it starts at `start_ns` instead of later, in seconds. A result that is there before the
+    decision waits for it: nobody saves more than the call takes."""
+    return min((otherwise_ns - start_ns) / _NS_PER_S, (otherwise_ns - known_ns) / _NS_PER_S + batch_s)

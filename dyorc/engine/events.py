@@ -98,11 +98,15 @@ class TensorsLost(msgspec.Struct, frozen=True):
 
 
 class ReplicaJoined(msgspec.Struct, frozen=True):
-    """A replica has loaded its program and is ready."""
+    """A replica has loaded its program and is ready.
+
+    `num_cores` is how many its node has, if its program runs on them; 0 stands for a device of its own.
+    """
 
     replica_id: str
     program: str
     node: str = ""
+    num_cores: int = 0
 
 
 class ReplicaLeft(msgspec.Struct, frozen=True):

@@ -145,6 +145,14 @@ def idle_replicas_leave_no_work(engine: Engine) -> None:
                 raise InvariantError(f"calls of {pool.program.name!r} wait, {replica.replica_id!r} is due for a batch")
 
 
+def cores_are_counted(engine: Engine) -> None:
+    """As many replicas as a processor counts hold batches."""
+    busy = Counter(replica.processor for replica in engine.scheduler.replicas.values() if replica.batches)
+    for node, processor in engine.scheduler.processors.items():
+        if processor.num_busy != busy[processor]:
+            raise InvariantError(f"{busy[processor]} replicas run on the cores of {node!r}, counted are {processor.num_busy}")
+
+
 def prefetches_have_timers(engine: Engine) -> None:
     """While calls wait for a replica to be due for its next batch, a timer is set for then."""
     for pool in engine.scheduler.pools.values():
@@ -416,6 +424,7 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     batches_belong_to_replicas,
     idle_bookkeeping_agrees,
     idle_replicas_leave_no_work,
+    cores_are_counted,
     prefetches_have_timers,
     nothing_is_left_undone,
     requests_can_progress,

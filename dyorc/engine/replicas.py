@@ -9,6 +9,7 @@ from dyorc.engine.actions import FormReason
 from dyorc.engine.cells import Call, CallState
 from dyorc.engine.lanes import Lanes
 from dyorc.engine.latency import Average, LatencyModel, LeastLatency, Rate
+from dyorc.engine.processors import Processor, delay_s
 from dyorc.engine.queues import CallQueue
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
@@ -60,15 +61,17 @@ class Replica:
     Attributes:
         batches: What it holds, in the order in which it runs them.
         latency: T(n) of this replica.
+        processor: The cores that it shares with others; None if it has a device of its own.
         prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
     """
 
-    __slots__ = ("batches", "latency", "node", "pool", "prefetch_ns", "replica_id")
+    __slots__ = ("batches", "latency", "node", "pool", "prefetch_ns", "processor", "replica_id")
 
-    def __init__(self, replica_id: str, node: str, pool: "Pool") -> None:
+    def __init__(self, replica_id: str, node: str, pool: "Pool", processor: Processor | None = None) -> None:
         self.replica_id = replica_id
         self.node = node
         self.pool = pool
+        self.processor = processor
         self.batches: dict[int, Batch] = {}
         self.latency = LatencyModel(prior=pool.latency)
         self.prefetch_ns = NEVER_NS
@@ -214,17 +217,34 @@ class Pool:
             return 1.0
         return (line[0] / size + line[1]) / (full_s / full)
 
-    def delay_s(self, batch_s: float, rate: float) -> float:
-        """How much longer calls are expected to wait, in all, if an idle replica is taken for so long, in seconds.
+    def price_of_guesses_s(self, replica: Replica, batch_s: float, rate: float, now_ns: int) -> float:
+        """What others are expected to wait longer, in all, if an idle replica runs a batch of guesses for so long, in seconds.
+
+        Either other calls of the program are late, or those of others that share the cores. In any case somebody has to send the
+        batch and to receive it, instead of something that is needed; what that takes is about what batches take on their way.
 
         Args:
             rate: Calls a second.
         """
-        num_arrivals = rate * batch_s
-        num_replicas, num_idle = len(self.replicas), self.num_idle
-        delay_s = num_arrivals * batch_s / (2 * num_replicas * num_replicas)
-        # With other replicas idle, somebody waits only if as many calls come first.
-        return delay_s * min(1.0, num_arrivals / num_idle) ** (num_idle - 1)
+        link_s = max(0.0, self.link_ns.value / 1e9)
+        price_s = delay_s(batch_s, rate, len(self.replicas), self.num_idle)
+        if replica.processor is not None:
+            price_s = max(price_s, replica.processor.delay_s(batch_s + link_s, now_ns))
+        return price_s + link_s
+
+    def place_guess(self) -> Replica | None:
+        """The longest idle replica of a node that has a core for it; None if there is none.
+
+        The program is noted with processors that have none, to be looked at again.
+        """
+        for here in self.idle.values():
+            replica = next(iter(here.values()))
+            processor = replica.processor
+            if processor is None or processor.has_room:
+                return replica
+            if self.program.name not in processor.waiting:
+                processor.waiting.append(self.program.name)
+        return None
 
     def place(self, calls: Sequence[Call]) -> Replica:
         """The idle replica on the node that holds most of the input bytes; without such a node, the longest idle.

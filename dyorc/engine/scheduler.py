@@ -17,6 +17,7 @@ from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoine
 from dyorc.engine.foresight import Foresight
 from dyorc.engine.holding import foresee
 from dyorc.engine.leases import Leases
+from dyorc.engine.processors import Processor
 from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
 from dyorc.engine.speculation import Speculator
 from dyorc.engine.staging import Staging
@@ -82,6 +83,7 @@ class Scheduler:
         self.pools = {program.name: Pool(program, config.max_in_flight_batches) for program in programs}
         self._foresight = Foresight(self.pools)
         self.replicas: dict[str, Replica] = {}
+        self.processors: dict[str, Processor] = {}
         self.batches: dict[int, Batch] = {}
         bets = Bets(speculator, self._foresight, config.speculation.margin)
         self._former = BatchFormer(config.hold, config.early_drop, timers, bets, self.batches)
@@ -166,13 +168,22 @@ class Scheduler:
         pool = self.pools.get(event.program)
         if pool is None or event.replica_id in self.replicas:
             return
-        replica = Replica(event.replica_id, event.node, pool)
+        replica = Replica(event.replica_id, event.node, pool, self._processor(event))
         self.replicas[event.replica_id] = replica
         self._leases.holder_joined(event.replica_id)
         pool.add(replica)
         pool.num_load_failures = 0
         pool.load_error = None
         self._touched[event.program] = pool
+
+    def _processor(self, event: ReplicaJoined) -> Processor | None:
+        """The cores that a new replica shares; one for each node."""
+        if not event.num_cores:
+            return None
+        processor = self.processors.get(event.node)
+        if processor is None:
+            processor = self.processors[event.node] = Processor(event.num_cores)
+        return processor
 
     def replica_left(self, replica_id: str, reason: str) -> None:
         """A replica is gone: its calls go back to the queue, or fail if they may not be repeated.
@@ -184,6 +195,8 @@ class Scheduler:
         if replica is None:
             return
         replica.pool.remove(replica)
+        if replica.batches:
+            self._leave_core(replica)
         self.staging.replica_left(replica_id)
         has_losses = self._leases.holder_left(replica_id)
         for position, batch in enumerate(replica.batches.values()):
@@ -422,10 +435,12 @@ class Scheduler:
         duration_s = replica.latency.predict(len(calls))
         batch = Batch(self._next_batch_id, calls, replica, reason, now_ns, self._expect(replica, duration_s, now_ns))
         self._next_batch_id += 1
-        self._account(pool, batch, duration_s or 0.0, now_ns)
+        self._account(batch, duration_s or 0.0, now_ns)
         self.batches[batch.batch_id] = batch
         replica.batches[batch.batch_id] = batch
         if len(replica.batches) == 1:
+            if replica.processor is not None:
+                replica.processor.num_busy += 1
             self._start(batch, now_ns)
         pool.set_busy(replica, self._prefetch_ns(replica))
         if self._config.hold:
@@ -446,8 +461,9 @@ class Scheduler:
             return now_ns + int(replica.pool.link_ns.value + duration_s * NS_PER_S)
         return max(now_ns, free_ns) + int(duration_s * NS_PER_S)
 
-    def _account(self, pool: Pool, batch: Batch, duration_s: float, now_ns: int) -> None:
+    def _account(self, batch: Batch, duration_s: float, now_ns: int) -> None:
         """Notes for each call of a batch that it runs, until when, and what it takes of the device's time."""
+        pool, processor = batch.replica.pool, batch.replica.processor
         share_s = duration_s / len(batch.calls)
         if batch.expected_ns is not None:
             pool.last_free_ns = max(pool.last_free_ns, batch.expected_ns)
@@ -463,6 +479,8 @@ class Scheduler:
         if self._speculator.is_enabled:
             self._speculator.use([call for call in batch.calls if call.bet is None], share_s)
         pool.demand.add(demand, now_ns)
+        if processor is not None:
+            processor.use(demand, demand * share_s, now_ns)
 
     @staticmethod
     def _tell(story: Story, call: Call, batch: Batch, now_ns: int) -> None:
@@ -508,6 +526,7 @@ class Scheduler:
         running = replica.running
         if running is None:
             pool.set_idle(replica)
+            self._leave_core(replica)
         else:
             if running.started_ns is None:
                 self._start(running, now_ns)
@@ -517,6 +536,16 @@ class Scheduler:
             pool.set_busy(replica, self._prefetch_ns(replica))
         self._touched[pool.program.name] = pool
         return batch
+
+    def _leave_core(self, replica: Replica) -> None:
+        """A replica that ran something does not any more: guesses that found no core free have another look."""
+        processor = replica.processor
+        if processor is None:
+            return
+        processor.num_busy -= 1
+        for program in processor.waiting:
+            self.touch(program)
+        processor.waiting.clear()
 
     def _forget(self, batch: Batch) -> None:
         del self.batches[batch.batch_id]

@@ -244,7 +244,7 @@ class Fleet:
             self._welcomed.add(replica_id)
             self._tensors.join(hello.holder)
             self._send(replica_id, [encode(Welcome())])
-        self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node))
+        self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores))
 
     # Replicas that go
 

@@ -50,6 +50,7 @@ class ReplicaDeployment:
             link=link,
             transport=transport,
             network=None if secrets is None else Network(host=ray.util.get_node_ip_address(), secrets=secrets),
+            num_cores=0 if ray.get_gpu_ids() else os.cpu_count() or 0,
         )
         self._worker.start()
 

@@ -49,6 +49,7 @@ class Worker:
         replica_id: Unique name of this copy.
         node: Name of the machine it runs on.
         network: Its place among other nodes; None if there are none.
+        num_cores: How many the machine has, if the program runs on them; 0 stands for a device of its own.
 
     Attributes:
         exchange: Its end of the tensor path.
@@ -64,6 +65,7 @@ class Worker:
         link: LinkConfig,
         transport: TransportConfig,
         network: Network | None = None,
+        num_cores: int = 0,
     ) -> None:
         self._find = find
         self._name = name
@@ -72,6 +74,7 @@ class Worker:
         self._config = link
         self._transport = transport
         self._network = network
+        self._num_cores = num_cores
         self.exchange = Exchange(replica_id, node, transport, network)
         self._thread = threading.Thread(target=self._main, name=f"dyorc-{name}", daemon=True)
         self._loaded = threading.Event()
@@ -133,7 +136,7 @@ class Worker:
             session.run(self._hello(), self._stopping, self._busy)
 
     def _hello(self) -> Hello:
-        return Hello(self._replica_id, self._name, os.getpid(), self.exchange.holder)
+        return Hello(self._replica_id, self._name, os.getpid(), self.exchange.holder, num_cores=self._num_cores)
 
     def _busy(self, is_busy: bool) -> None:
         self._busy_since_s = time.monotonic() if is_busy else None

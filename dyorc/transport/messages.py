@@ -18,13 +18,17 @@ PROTOCOL_VERSION = 2
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Replica: I have loaded my program. Said when it connects, and again while it is idle."""
+    """Replica: I have loaded my program. Said when it connects, and again while it is idle.
+
+    `num_cores` is how many its machine has, if the program runs on them; 0 stands for a device of its own.
+    """
 
     replica_id: str
     program: str
     pid: int
     holder: Holder
     version: int = PROTOCOL_VERSION
+    num_cores: int = 0
 
 
 class LoadFailure(msgspec.Struct, frozen=True, array_like=True, tag=1):

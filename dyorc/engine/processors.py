@@ -1,0 +1,64 @@
+"""Cores that several programs share: whether one is free for a guess, and who would wait for it.
+
+A replica that has a device of its own delays nobody but its program's calls. Replicas whose programs run on the cores of one node
+take them from each other: with more batches than cores, each becomes slower. Certain calls are run all the same, since the
+operating system shares cores fairly. A guess that finds no core free would slow down the very batch that its decision waits for.
+"""
+
+from dyorc.engine.latency import Rate
+
+_MAX_UTILISATION = 0.9
+"""More than that is not told from noise."""
+
+
+class Processor:
+    """The cores of a node.
+
+    Args:
+        num_cores: How many there are.
+
+    Attributes:
+        num_busy: Replicas that hold a batch; more than there are cores if programs are busy enough.
+        waiting: Programs that have guesses which found no core free.
+    """
+
+    __slots__ = ("_arrivals", "_work", "num_busy", "num_cores", "waiting")
+
+    def __init__(self, num_cores: int) -> None:
+        self.num_cores = num_cores
+        self.num_busy = 0
+        self.waiting: list[str] = []
+        self._arrivals = Rate()
+        self._work = Rate()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a core is free."""
+        return self.num_busy < self.num_cores
+
+    def use(self, num_calls: float, work_s: float, now_ns: int) -> None:
+        """So many calls are run, which take so much of a core's time, in seconds; guesses count by their probability."""
+        self._arrivals.add(num_calls, now_ns)
+        self._work.add(work_s, now_ns)
+
+    def delay_s(self, batch_s: float, now_ns: int) -> float:
+        """How much longer calls are expected to wait, in all, if a free core is taken for so long, in seconds.
+
+        What arrives meanwhile is late, and so is what comes after it until a core has nothing to do.
+        """
+        rate, work = self._arrivals.per_s(now_ns), self._work.per_s(now_ns)
+        if rate is None or work is None:
+            return 0.0
+        utilisation = min(_MAX_UTILISATION, work / self.num_cores)
+        return delay_s(batch_s, rate, self.num_cores, self.num_cores - self.num_busy) / (1 - utilisation)
+
+
+def delay_s(busy_s: float, rate: float, num_servers: int, num_idle: int) -> float:
+    """How much longer calls are expected to wait, in all, if one of the idle servers is taken for so long, in seconds.
+
+    Args:
+        rate: Calls a second.
+    """
+    num_arrivals = rate * busy_s
+    # With other servers idle, somebody waits only if as many calls come first.
+    return num_arrivals * busy_s / (2 * num_servers * num_servers) * min(1.0, num_arrivals / num_idle) ** (num_idle - 1)

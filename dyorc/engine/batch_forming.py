@@ -47,13 +47,10 @@ class BatchFormer:
         self._bets = bets
         self._batches = batches
 
-    def next_batch(self, pool: Pool, now_ns: int) -> Formed | None:
-        """The next batch of a program; None if there is nothing to run, no replica for it, or that has to wait."""
-        if len(pool.queue):
-            return self._of_certain_calls(pool, now_ns)
-        return self._of_guesses(pool, now_ns) if len(pool.guesses) and pool.num_idle else None
-
-    def _of_certain_calls(self, pool: Pool, now_ns: int) -> Formed | None:
+    def of_certain_calls(self, pool: Pool, now_ns: int) -> Formed | None:
+        """The next batch of a program; None if no certain call waits, there is no replica for it, or it has to wait."""
+        if not len(pool.queue):
+            return None
         size = max_size = pool.program.options.max_batch_size
         replica = None
         start_ns = now_ns
@@ -104,7 +101,13 @@ class BatchFormer:
                 return calls, is_retry
         return [], False
 
-    def _of_guesses(self, pool: Pool, now_ns: int) -> Formed | None:
+    def of_guesses(self, pool: Pool, now_ns: int) -> Formed | None:
+        """A batch of guesses alone; None if there are none, a certain call waits, nothing is idle, or it does not pay.
+
+        To be asked for once all programs have their batches of certain calls: a core that is free then is not needed.
+        """
+        if not len(pool.guesses) or len(pool.queue) or not pool.num_idle:
+            return None
         replica = pool.place_guess()
         if replica is None or self._hold(pool, None, now_ns):
             return None

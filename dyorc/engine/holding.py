@@ -3,7 +3,8 @@
 When a batch is sent, the calls that need nothing but its results are *foreseen*: they will be ready when it ends, which its
 program's T(n) = b + a*n tells. If one replica is idle, n calls are there and m more are foreseen in a time t, then to start at
 once makes the m wait for the whole batch; together both save one b. So holding gains m*(b - t) and costs n*(t + a*m). A foreseen
-guess counts by its probability.
+guess counts by its probability. On busy cores T(n) is only an average, and to have waited in vain is worse than either; so t is
+that of a batch which is as late as twice the average of its program's.
 
 Other calls are only expected, at the rate r at which they came lately. Replicas that take what is there as soon as they are
 idle end up in a bunch, as buses do: one takes what has piled up, the next ones find a call or two, and all are busy when the
@@ -23,14 +24,15 @@ from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
 
 _NS_PER_S = 1e9
 _SLACK_NS = 100_000
-"""How much later than expected a batch may end."""
+"""How much later than foreseen a batch may end."""
+_MARGIN = 2.0
 
 
 def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch]) -> None:
     """Notes which calls will be ready when a batch, the last of those in flight, ends. Cost: proportional to those calls."""
-    at_ns = batch.expected_ns
-    if at_ns is None:
+    if batch.expected_ns is None:
         return
+    at_ns = batch.expected_ns + int(_MARGIN * batch.replica.pool.lateness_ns.value)
     numbers: dict[str, float] = {}
     for call in batch.calls:
         for dependent in call.cell.dependents:

@@ -97,6 +97,7 @@ class Pool:
         num_replicas_on: How many replicas there are, by node.
         idle: Replicas that hold nothing, by node; the longest idle first.
         link_ns: What a batch takes beyond the program's own time.
+        lateness_ns: By how much batches come back later than expected; those that are early count as punctual.
         last_done_ns: When a batch last came back.
         sojourn_ns: What a call takes from the time that its inputs are there.
         demand: Calls that run, guesses counted by their probability.
@@ -114,6 +115,7 @@ class Pool:
         self.least_latency = LeastLatency(self.latency)
         self.last_done_ns = 0
         self.link_ns = Average()
+        self.lateness_ns = Average()
         self.sojourn_ns = Average()
         self.demand = Rate()
         self.foreseen: list[tuple[int, int, float]] = []

@@ -310,6 +310,8 @@ class Scheduler:
     def _learn(self, batch: Batch, execute_s: float, now_ns: int) -> None:
         """Takes note of how long a batch took."""
         pool, size = batch.replica.pool, len(batch.calls)
+        if batch.expected_ns is not None:
+            pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
         pool.least_latency.observe(size, execute_s)
         pool.latency.observe(size, execute_s)
         pool.last_done_ns = now_ns
@@ -421,10 +423,12 @@ class Scheduler:
 
     def form_batches(self, now_ns: int) -> None:
         """Gives every program that something happened to as many batches as its replicas take."""
-        while self._touched:
-            _, pool = self._touched.popitem()
-            while (formed := self._former.next_batch(pool, now_ns)) is not None:
-                self._dispatch(pool, formed, now_ns)
+        pools = list(self._touched.values())
+        self._touched.clear()
+        for form in (self._former.of_certain_calls, self._former.of_guesses):
+            for pool in pools:
+                while (formed := form(pool, now_ns)) is not None:
+                    self._dispatch(pool, formed, now_ns)
         for call in self._newly_queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
                 self.staging.stage(call, self.pools[call.callee.name])

@@ -130,13 +130,13 @@ class World:
 
     # What happens
 
-    def join(self, program: Program, replica_id: str = "", node: str = "") -> str:
+    def join(self, program: Program, replica_id: str = "", node: str = "", num_cores: int = 0) -> str:
         """A replica is ready."""
         replica_id = replica_id or f"{program.name}#{self._num_joined}"
         self._num_joined += 1
         self._replicas[replica_id] = program.name
         self._nodes[replica_id] = node
-        self.tell(ReplicaJoined(replica_id, program.name, node))
+        self.tell(ReplicaJoined(replica_id, program.name, node, num_cores))
         return replica_id
 
     def leave(self, replica_id: str) -> None:

@@ -14,6 +14,7 @@ from dyorc.engine.cells import CallState, Outcome
 from dyorc.engine.foresight import Foresight
 from dyorc.engine.journal import Context
 from dyorc.engine.prediction import Distribution, Predictor
+from dyorc.engine.processors import Processor
 from dyorc.errors import DyOrcError, ProgramError, WorkflowLimitError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add, add_one, check, double, put, scale, send
@@ -47,13 +48,14 @@ def world_with(
     is_fetching: bool = True,
     hold: bool = False,
     limits: dict[str, Any] | None = None,
+    num_cores: int = 0,
     **speculation: float,
 ) -> World:
-    """A replica of each program, and T(n) = 0.1 s + 0.01 s * n is known of each."""
+    """A replica of each program, and T(n) = 0.1 s + 0.01 s * n is known of each. They share `num_cores`, unless that is 0."""
     config = EngineConfig(hold=hold, speculation=SpeculationConfig.model_validate(speculation), **(limits or {}))
     world = World(PROGRAMS, config, is_storing, is_fetching, predictor)
     for program in programs:
-        world.join(program)
+        world.join(program, num_cores=num_cores)
         warm(world, program)
     return world
 
@@ -364,8 +366,9 @@ def waste(world: World, number: int) -> int:
 def work(world: World) -> None:
     """Batches take as long as is known of them."""
     while world.in_flight:
-        batch = world.oldest()
-        world.finish(batch, execute_s=0.1 + 0.01 * batch.size)
+        duration_s = 0.1 + 0.01 * world.oldest().size
+        world.advance(duration_s)
+        world.finish(execute_s=duration_s)
 
 
 def test_if_nothing_may_be_wasted_nothing_is_bet() -> None:
@@ -404,6 +407,83 @@ def test_an_outcome_that_never_pays_is_left_for_a_while_and_then_tried_again() -
     assert waste(world, 64) == 64, "tried again"
     assert waste(world, 60) == 0, "and paused for longer"
     world.check_nothing_is_left()
+
+
+# Cores
+
+
+@dyorc.workflow
+async def scaled(x: Vector) -> Vector:
+    """Needs `scale` alone, for sure."""
+    return scale(x, factor=2.0)
+
+
+def test_a_guess_waits_for_a_free_core() -> None:
+    world = world_with(num_cores=1)
+    world.submit(guarded, GOOD)
+    assert [len(world.batches(program)) for program in (check, double)] == [1, 0], "it would slow down what it waits for"
+    two = world_with(num_cores=2)
+    two.submit(guarded, GOOD)
+    assert [len(two.batches(program)) for program in (check, double)] == [1, 1]
+
+
+def test_a_guess_that_found_no_core_is_run_when_one_is_free_though_its_own_program_has_not_stirred() -> None:
+    world = world_with(num_cores=2)
+    world.submit(scaled, GOOD)
+    world.submit(guarded, GOOD)
+    assert [len(world.batches(program)) for program in (scale, check, double)] == [1, 1, 0]
+    world.finish(world.batches(scale)[0], execute_s=0.11)
+    assert len(world.batches(double)) == 1
+    world.finish_all()
+    world.check_nothing_is_left()
+
+
+def test_cores_of_a_replica_that_is_lost_are_free() -> None:
+    world = world_with(num_cores=2)
+    world.submit(scaled, GOOD)
+    world.submit(guarded, GOOD)
+    world.leave(world.batches(scale)[0].action.replica_id)
+    assert len(world.batches(double)) == 1
+
+
+def test_certain_calls_are_run_whether_a_core_is_free_or_not() -> None:
+    world = world_with(num_cores=1)
+    world.submit(scaled, GOOD)
+    world.submit(guarded, GOOD)
+    assert [len(world.batches(program)) for program in (scale, check)] == [1, 1]
+
+
+def test_a_node_whose_cores_are_busy_leaves_a_guess_to_another() -> None:
+    world = world_with(num_cores=1)
+    world.join(double, node="elsewhere", num_cores=1)
+    world.submit(guarded, GOOD)
+    (batch,) = world.batches(double)
+    assert world.engine.scheduler.replicas[batch.action.replica_id].node == "elsewhere"
+
+
+def test_the_busier_the_cores_the_more_a_guess_has_to_promise() -> None:
+    delays_s: list[float] = []
+    for rate in (1, 4, 12):
+        cores = Processor(2)
+        cores.num_busy = 1
+        for at in range(rate):
+            cores.use(1, 0.1, int(at * 1e9 / rate))
+        delays_s.append(cores.delay_s(0.1, 10**9))
+    assert delays_s == sorted(delays_s)
+    assert 0 < delays_s[0] < delays_s[2] / 12, "more than in proportion: what is late makes others late"
+    assert Processor(2).delay_s(0.1, 10**9) == 0, "nothing is known of who might come"
+
+
+def test_a_program_that_takes_no_time_is_not_worth_a_batch_of_guesses() -> None:
+    world = world_with(BOTH)
+    for program in (check, double, add_one):
+        pool = world.engine.scheduler.pools[program.name]
+        for _ in range(500):
+            pool.latency.observe(1, 50e-6)
+            pool.sojourn_ns.add(0.5e6)
+            pool.link_ns.add(0.5e6)
+    world.submit(guarded, GOOD)
+    assert [len(world.batches(program)) for program in (check, double, add_one)] == [1, 0, 0]
 
 
 # What goes wrong

@@ -58,7 +58,7 @@ def story_of(world: World, x: list[float]) -> Story:
 
 def test_it_tells_what_was_guessed_why_batches_ran_and_what_that_brought() -> None:
     steps = story_of(experienced_world(), [1, 1]).steps
-    assert [step["event"] for step in steps] == ["followed", "dispatched", "dispatched", "done", "done", "decided", "answered"]
+    assert [step["event"] for step in steps] == ["followed", "dispatched", "dispatched", "done", "decided", "done", "answered"]
     assert [step["at_ms"] for step in steps] == sorted(step["at_ms"] for step in steps)
     by_program = {step["program"]: step for step in steps if step["event"] == "dispatched"}
     assert "guess" not in by_program["look"]

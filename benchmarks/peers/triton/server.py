@@ -15,32 +15,24 @@ delay, more instances, composition in the back end (BLS).
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
-import uuid
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 from benchmarks.peers.triton.models import write_repository
-from benchmarks.processes import adopt_orphans, end_children
+from benchmarks.peers.triton.tritonserver import STOP_TIMEOUT_S, free_ports, tritonserver
+from benchmarks.processes import adopt_orphans
 from benchmarks.workloads import NAMES, workload
 from benchmarks.workloads.base import Workload
 
 _READY_TIMEOUT_S = 120.0
-_STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.02
 _NUM_TRIES = 2
 """Another may take a free port before Triton does."""
@@ -76,11 +68,12 @@ def main() -> None:
 
 
 def _serve(served: Workload, arguments: argparse.Namespace, stop: threading.Event) -> None:
-    http_port, grpc_port = _ports(arguments.port)
+    free = free_ports(2)
+    http_port, grpc_port = arguments.port or free[0], free[1]
     options = [f"--http-port={http_port}", f"--allow-grpc={str(arguments.grpc).lower()}", f"--grpc-port={grpc_port}"]
     with tempfile.TemporaryDirectory(prefix="triton-") as name:
         write_repository(Path(name) / "models", served, arguments.max_queue_delay_us)
-        with _running(Path(name), options) as process:
+        with tritonserver(Path(name), options) as process:
             _wait_until_ready(process, http_port, stop)
             if stop.is_set():
                 return
@@ -93,79 +86,12 @@ def _serve(served: Workload, arguments: argparse.Namespace, stop: threading.Even
                     sys.exit(f"Triton ended by itself, with {process.returncode}")
 
 
-@contextmanager
-def _running(folder: Path, options: list[str]) -> Generator[subprocess.Popen[bytes]]:
-    """Triton, while it is entered; no process and no shared memory of it is left then."""
-    package = _package()
-    prefix = f"benchmark-{uuid.uuid4().hex[:12]}"
-    command = [
-        str(package / "bin" / "tritonserver"),
-        f"--model-repository={folder / 'models'}",
-        f"--backend-directory={_backends(package, folder)}",
-        f"--backend-config=python,shm-region-prefix-name={prefix}",
-        *("--http-address=127.0.0.1", "--grpc-address=127.0.0.1"),
-        *("--log-warning=false", "--allow-metrics=false", "--log-info=false", *options),
-    ]
-    # The back end's processes find the interpreter, its libpython and its packages by these, and the benchmark's own code.
-    environment = os.environ | {
-        "LD_LIBRARY_PATH": ":".join([sysconfig.get_config_var("LIBDIR") or "", str(_shared_libraries(package))]),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": ":".join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH", "")])),
-    }
-    # In a group of its own, so that Ctrl-C reaches this process alone, which then ends Triton.
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, process_group=0)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        end_children(_STOP_TIMEOUT_S)
-        for left in Path("/dev/shm").glob(f"{prefix}*"):
-            left.unlink(missing_ok=True)
-
-
-def _backends(package: Path, folder: Path) -> Path:
-    """The Python back end with the program that fits this interpreter beside it; in the package, they are apart."""
-    backends = folder / "backends"
-    shutil.copytree(package / "backends" / "python", backends / "python")
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    shutil.copy(package / "python_backend_stubs" / version / "triton_python_backend_stub", backends / "python")
-    return backends
-
-
-def _package() -> Path:
-    found = find_spec("pytriton")
-    if found is None or found.origin is None:
-        sys.exit(f"{sys.executable} has no nvidia-pytriton")
-    return Path(found.origin).parent / "tritonserver"
-
-
-def _shared_libraries(package: Path) -> Path:
-    """Where the wheel has put the libraries that the server is linked with; a wheel that was not repaired has them elsewhere."""
-    repaired = package.parent.parent / "nvidia_pytriton.libs"
-    return repaired if repaired.is_dir() else package / "external_libs"
-
-
-def _ports(http_port: int) -> tuple[int, int]:
-    """The port for HTTP, and one for gRPC; free ones, if not given. Triton cannot be told to take any."""
-    with ExitStack() as stack:
-        opened = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for one in opened:
-            one.bind(("127.0.0.1", 0))
-        free = [one.getsockname()[1] for one in opened]
-    return http_port or free[0], free[1]
-
-
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, stop: threading.Event) -> None:
     give_up_at_s = time.monotonic() + _READY_TIMEOUT_S
     while True:
         time.sleep(_POLL_S)
         if stop.is_set():  # not at once: if Triton ends while it loads, a folder of its back end stays in /tmp
-            give_up_at_s = min(give_up_at_s, time.monotonic() + _STOP_TIMEOUT_S)
+            give_up_at_s = min(give_up_at_s, time.monotonic() + STOP_TIMEOUT_S)
         if process.poll() is not None:
             raise _EndedError(f"Triton ended with {process.returncode} before it was ready")
         try:

@@ -18,29 +18,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
-import socket
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
-import uuid
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from benchmarks.peers.triton.tritonserver import free_ports, libpython_folder, tritonserver
+from benchmarks.processes import adopt_orphans
+
 _NUM_ITEMS = 1024
 _MAX_BATCH_SIZE = 32
 _READY_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 
 _CONFIG = """
@@ -70,33 +66,6 @@ class TritonPythonModel:
 """
 
 
-def _free_ports(num: int) -> list[int]:
-    """Ports that are free now; Triton cannot be told to take any."""
-    with ExitStack() as stack:
-        opened = [stack.enter_context(socket.socket()) for _ in range(num)]
-        for one in opened:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in opened]
-
-
-def _package() -> Path:
-    found = find_spec("pytriton")
-    if found is None or found.origin is None:
-        sys.exit(f"{sys.executable} has no nvidia-pytriton")
-    return Path(found.origin).parent / "tritonserver"
-
-
-def _shared_libraries(package: Path) -> Path:
-    """Where the wheel has put the libraries that the server is linked with; a wheel that was not repaired has them elsewhere."""
-    repaired = package.parent.parent / "nvidia_pytriton.libs"
-    return repaired if repaired.is_dir() else package / "external_libs"
-
-
-def _library_path() -> str:
-    """So that the back end's process loads the interpreter's own libpython, not one of the system."""
-    return sysconfig.get_config_var("LIBDIR") or ""
-
-
 def _write_model(folder: Path, arguments: argparse.Namespace) -> None:
     batching = ""
     if arguments.max_queue_delay_us >= 0:
@@ -113,38 +82,11 @@ def _write_model(folder: Path, arguments: argparse.Namespace) -> None:
 @contextmanager
 def python_backend(arguments: argparse.Namespace, http_port: int, grpc_port: int) -> Generator[None]:
     """Runs the server's own program while it is entered."""
-    package = _package()
-    prefix = f"bench-{uuid.uuid4().hex[:12]}"
+    options = [f"--http-port={http_port}", f"--grpc-port={grpc_port}"]
     with tempfile.TemporaryDirectory(prefix="triton-") as name:
-        folder = Path(name)
-        _write_model(folder / "models", arguments)
-        shutil.copytree(package / "backends", folder / "backends")
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        stub = package / "python_backend_stubs" / version / "triton_python_backend_stub"
-        shutil.copy(stub, folder / "backends" / "python")
-        command = [
-            str(package / "bin" / "tritonserver"),
-            f"--model-repository={folder / 'models'}",
-            f"--backend-directory={folder / 'backends'}",
-            f"--backend-config=python,shm-region-prefix-name={prefix}",
-            *("--http-address=127.0.0.1", f"--http-port={http_port}"),
-            *("--grpc-address=127.0.0.1", f"--grpc-port={grpc_port}"),
-            *("--allow-metrics=false", "--log-info=false"),
-        ]
-        libraries = ":".join([_library_path(), str(_shared_libraries(package))])
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        process = subprocess.Popen(command, env=os.environ | {"LD_LIBRARY_PATH": libraries, "PATH": path})
-        try:
+        _write_model(Path(name) / "models", arguments)
+        with tritonserver(Path(name), options):
             yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            for left in Path("/dev/shm").glob(f"{prefix}*"):
-                left.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -197,8 +139,9 @@ def main() -> None:
     parser.add_argument("--max-queue-delay-us", type=int, default=0, help="-1 turns dynamic batching off")
     parser.add_argument("--num-instances", type=int, default=1)
     arguments = parser.parse_args()
-    if arguments.kind == "pytriton" and _library_path() not in os.environ.get("LD_LIBRARY_PATH", ""):
-        os.environ["LD_LIBRARY_PATH"] = _library_path()
+    if arguments.kind == "pytriton" and libpython_folder() not in os.environ.get("LD_LIBRARY_PATH", ""):
+        os.environ["LD_LIBRARY_PATH"] = libpython_folder()
+    adopt_orphans()
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -206,7 +149,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="triton-home-") as home:
         os.environ |= {"HOME": home, "XDG_CACHE_HOME": home, "XDG_CONFIG_HOME": home, "PYTRITON_HOME": home}
-        http_port, grpc_port = _free_ports(2)
+        http_port, grpc_port = free_ports(2)
         with KINDS[arguments.kind](arguments, http_port, grpc_port):
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, on_signal)

@@ -26,6 +26,7 @@ _NS_PER_S = 1e9
 _SLACK_NS = 100_000
 """How much later than foreseen a batch may end."""
 _MARGIN = 2.0
+"""How many times its program's mean lateness a batch is reckoned to be late."""
 
 
 def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch]) -> None:

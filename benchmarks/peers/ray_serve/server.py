@@ -24,18 +24,13 @@ What was tried, on two processors that others used too, more or less (`guarded`:
 from __future__ import annotations
 
 import argparse
-import http.client
-import os
-import shutil
-import signal
-import sys
-import tempfile
-import time
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from typing import Any
 
-from benchmarks.peers.ray_serve.environment import find_free_ports, set_environment
-from benchmarks.processes import adopt_orphans, end_children
+from benchmarks import wire
+from benchmarks.peers.ray_serve.process import serve_in_child
+from benchmarks.workloads import workload
 
 CANNOT: dict[str, str] = {}
 """Workloads that Ray Serve cannot serve, and why: none."""
@@ -43,8 +38,6 @@ CANNOT: dict[str, str] = {}
 _OBJECT_STORE_BYTES = 512 * 2**20
 """For the chain's tensors; taken only as far as they are used."""
 _NUM_PROBES = 8
-_READY_TIMEOUT_S = 60.0
-_END_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,107 +61,30 @@ MODES = {
 
 
 def main() -> None:
-    """Runs the server as a child, in a session of its own, and cleans up behind it."""
+    """Serves until a signal comes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", required=True)
     parser.add_argument("--mode", choices=MODES, default="default")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     arguments = parser.parse_args()
-    adopt_orphans()
-    folder = Path(tempfile.mkdtemp(prefix="rs-"))  # short: Ray puts Unix sockets deep below it
-    child = os.fork()
-    if child == 0:
-        # A Ctrl-C goes to the whole process group. It must not reach Ray's processes, which would end in no order and leave
-        # HAProxy behind; the driver could not even clean up, as it ends at once when its raylet does.
-        os.setsid()
-        _serve(arguments.workload, MODES[arguments.mode], arguments.port or find_free_ports(1)[0], folder)
-        return
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
-    _, status = os.waitpid(child, 0)
-    for command in end_children(_END_TIMEOUT_S):
-        print(f"had to kill: {command}", file=sys.stderr)
-    shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(os.waitstatus_to_exitcode(status))
-
-
-def _serve(name: str, mode: Mode, port: int, folder: Path) -> None:
-    _exit_on_sigterm()
-    try:
-        set_environment(mode.has_haproxy, folder)
-        _start(name, mode, port, folder)
-        _exit_on_sigterm()  # again, because Ray installs a handler of its own
-        print(f"Listening on http://127.0.0.1:{port}", flush=True)
-        _warm_up(name, port)
-        print("Ready", flush=True)
-        while True:
-            signal.pause()
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _stop()
-
-
-def _exit_on_sigterm() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-
-
-def _start(name: str, mode: Mode, port: int, folder: Path) -> None:
-    import ray
-    from ray import serve
-    from ray.serve.schema import LoggingConfig
-
-    from benchmarks.peers.ray_serve.app import build_application
-    from benchmarks.workloads import workload
-
-    programs = workload(name).programs
-    num_deployed = sum(workload(name).replicas.get(program, 1) for program in programs)
-    ray.init(
-        address="local",
-        num_cpus=num_deployed + 3,  # logical ones: the ingress, and some to spare
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        _temp_dir=str(folder),
+    mode = MODES[arguments.mode]
+    served = workload(arguments.workload)
+    num_deployed = sum(served.replicas.get(program, 1) for program in served.programs)
+    serve_in_child(
+        partial(_build, served.name, mode),
+        (wire.pack(inputs) for inputs in served.draw(_NUM_PROBES, 0)),
+        path="/infer",
+        has_haproxy=mode.has_haproxy,
+        port=arguments.port,
+        num_cpus=num_deployed + 3,  # the ingress, and some to spare
+        object_store_bytes=_OBJECT_STORE_BYTES,
     )
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
-    application = build_application(name, has_own_batcher=mode.has_own_batcher)
-    serve.run(application, logging_config=LoggingConfig(enable_access_log=False))
 
 
-def _warm_up(name: str, port: int) -> None:
-    """Until a few requests are answered: HAProxy learns of the replicas a little after `serve.run` has returned."""
-    from benchmarks import wire
-    from benchmarks.workloads import workload
+def _build(name: str, mode: Mode) -> Any:
+    from benchmarks.peers.ray_serve.app import build_application
 
-    give_up_at_s = time.monotonic() + _READY_TIMEOUT_S
-    for inputs in workload(name).draw(_NUM_PROBES, 0):
-        body = wire.pack(inputs)
-        while not _is_answered(port, body):
-            if time.monotonic() > give_up_at_s:
-                raise TimeoutError(f"no answer to a request in {_READY_TIMEOUT_S:.0f} s")
-            time.sleep(0.1)
-
-
-def _is_answered(port: int, body: bytes) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_READY_TIMEOUT_S)
-    try:
-        connection.request("POST", "/infer", body)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _stop() -> None:
-    if "ray" not in sys.modules:
-        return
-    import ray
-    from ray import serve
-
-    if ray.is_initialized():
-        serve.shutdown()  # first, because it ends HAProxy, which Ray itself does not know
-        ray.shutdown()
+    return build_application(name, has_own_batcher=mode.has_own_batcher)
 
 
 if __name__ == "__main__":

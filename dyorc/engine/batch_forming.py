@@ -108,11 +108,14 @@ class BatchFormer:
         """
         if not len(pool.guesses) or len(pool.queue) or not pool.num_idle:
             return None
-        replica = pool.place_guess()
+        replica = pool.with_core()
         if replica is None or self._hold(pool, None, now_ns):
             return None
         calls = self._bets.alone(pool, replica, self._fair_size(pool, len(pool.guesses)), now_ns)
-        return Formed(replica, calls, FormReason.GUESSED) if calls else None
+        if not calls:
+            return None
+        nearest = pool.place(calls)
+        return Formed(nearest if nearest.has_core else replica, calls, FormReason.GUESSED)
 
     @staticmethod
     def _fair_size(pool: Pool, num_calls: int) -> int:

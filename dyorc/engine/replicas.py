@@ -77,6 +77,11 @@ class Replica:
         self.prefetch_ns = NEVER_NS
 
     @property
+    def has_core(self) -> bool:
+        """Whether a core is free for it, if it needs one."""
+        return self.processor is None or self.processor.has_room
+
+    @property
     def running(self) -> Batch | None:
         """The batch that it runs, or that is on its way to it."""
         return next(iter(self.batches.values()), None)
@@ -234,19 +239,15 @@ class Pool:
             price_s = max(price_s, replica.processor.delay_s(batch_s + link_s, now_ns))
         return price_s + link_s
 
-    def place_guess(self) -> Replica | None:
-        """The longest idle replica of a node that has a core for it; None if there is none.
-
-        The program is noted with processors that have none, to be looked at again.
-        """
-        for here in self.idle.values():
-            replica = next(iter(here.values()))
-            processor = replica.processor
-            if processor is None or processor.has_room:
-                return replica
-            if self.program.name not in processor.waiting:
-                processor.waiting.append(self.program.name)
-        return None
+    def with_core(self) -> Replica | None:
+        """An idle replica for which a core is free; None if there is none, and then it is noted that guesses wait for cores."""
+        firsts = [next(iter(here.values())) for here in self.idle.values()]
+        found = next((replica for replica in firsts if replica.has_core), None)
+        if found is None:
+            for replica in firsts:
+                if replica.processor is not None and self.program.name not in replica.processor.waiting:
+                    replica.processor.waiting.append(self.program.name)
+        return found
 
     def place(self, calls: Sequence[Call]) -> Replica:
         """The idle replica on the node that holds most of the input bytes; without such a node, the longest idle.

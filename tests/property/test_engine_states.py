@@ -52,7 +52,7 @@ class EngineStates(RuleBasedStateMachine):
 
     @rule(program=programs, node=st.sampled_from(["a", "b"]))
     def join(self, program: dyorc.Program, node: str) -> None:
-        self.replicas.add(self.world.join(program, node=node))
+        self.replicas.add(self.world.join(program, node=node, num_cores=2 if node == "b" else 0))
 
     @precondition(lambda self: self.gone)
     @rule(data=st.data())

@@ -128,6 +128,7 @@ class Turmoil:
         )  # fmt: skip
         self.world = World(PROGRAMS, config, predictor=predictor, **world)
         self.random = random.Random(seed)
+        self.num_cores = self.random.choice([0, 1, 3, 8])
         self.trouble = trouble
         self.seen = Seen()
         self.effects: Counter[tuple[str, Numbers]] = Counter()
@@ -136,7 +137,7 @@ class Turmoil:
         """Of batches that were lost or made to fail, where that is allowed."""
         for program in PROGRAMS:
             for _ in range(self.random.randrange(1, 3)):
-                self.world.join(program)
+                self.world.join(program, num_cores=self.num_cores)
             pool = self.world.engine.scheduler.pools[program.name]
             for size in (1, 2):
                 pool.latency.observe(size, 0.1 + 0.02 * size)
@@ -175,7 +176,7 @@ class Turmoil:
         self.world.advance(1e9)
         for program in PROGRAMS:
             if not self.world.engine.scheduler.pools[program.name].replicas:
-                self.world.join(program)
+                self.world.join(program, num_cores=self.num_cores)
 
     def finish(self, batch: Dispatched) -> None:
         program = batch.action.program
@@ -189,7 +190,7 @@ class Turmoil:
                     self.note(self.lost, other)
             self.seen.counts["guesses lost"] += num_guesses
             self.world.leave(batch.action.replica_id)
-            self.world.join(program)
+            self.world.join(program, num_cores=self.num_cores)
         elif happens < 2 * self.trouble and is_harmless:
             self.note(self.lost, batch)
             self.seen.counts["guesses failed"] += num_guesses

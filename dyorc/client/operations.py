@@ -144,9 +144,12 @@ class Operations:
         """
         deadline_s = self.deadline_s(timeout_s)
         pause_s = _POLL_S
+        reason: DyOrcError | None = None
         while (complaint := (yield from self._complaint(path, deadline_s))) is not None:
+            if reason is None or not isinstance(complaint, DeadlineError):  # the last try may be cut short; that tells nothing
+                reason = complaint
             if self.delivery.clock_s() + pause_s >= deadline_s:
-                raise DeadlineError(f"not ready in time: {complaint}") from complaint
+                raise DeadlineError(f"not ready in time: {reason}") from reason
             yield Sleep(pause_s)
             pause_s = min(_MAX_POLL_S, pause_s * 2)
 

@@ -191,7 +191,7 @@ def test_a_server_that_is_not_there_is_tried_again_and_named(client: Any) -> Non
     with shell("asyncio", url) as lonely:
         assert not lonely.is_live()
         with pytest.raises(DeadlineError, match="not ready in time: cannot connect"):
-            lonely.wait_until_ready(0.2)
+            lonely.wait_until_ready(1.5)
 
 
 def _dripping(request: Received, connection: socket.socket) -> bool:

@@ -33,8 +33,8 @@ from tests.integration.stack import num_descriptors
 _REPOSITORY = Path(__file__).parents[2]
 _CONFIG = LinkConfig()
 _NOTICE_S = _CONFIG.heartbeat_interval_s + _CONFIG.heartbeat_timeout_s
-_SLACK_S = 0.6
-"""For a machine under load."""
+_SLACK_S = 1.5
+"""For a machine under load; what is not noticed at all takes longer by far."""
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
@@ -284,7 +284,7 @@ async def test_a_peer_tells_who_it_is_as_soon_as_it_has_dialled_again(unix_addre
             peer = await hub.meet(process)
             assert time.monotonic() - started_s < 1.0 + _SLACK_S
             used_s = float((await hub.ask(peer, b"cpu", answer=b"cpu"))[1]) - used_s
-            assert used_s < 0.1, "it waited without spinning"
+            assert used_s < 0.5, "it waited without spinning, which would have taken a second"
 
 
 async def test_what_is_sent_while_nobody_is_there_is_dropped(unix_address: str) -> None:

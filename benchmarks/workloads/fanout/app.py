@@ -1,13 +1,14 @@
 """The fan-out as a workflow: ``dyorc serve benchmarks/workloads/fanout/app.py:fanout``, from the repository's root."""
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 from jaxtyping import Float, Int32
 
 import dyorc
 from benchmarks.workloads.base import LoadedProgram, Tensors
-from benchmarks.workloads.fanout.workload import CONFIDENT, PIECE_WIDTH, WORKLOAD, digits_of
+from benchmarks.workloads.cascade.app import is_confident, large, small
+from benchmarks.workloads.fanout.workload import PIECE_WIDTH, WORKLOAD, digits_of
 
 
 class Pieces(TypedDict):
@@ -31,28 +32,6 @@ class Find:
         return {"count": found["count"], "columns": found["columns"]}
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["small"].max_batch_size)
-class Small:
-    """Sure of most digits."""
-
-    def __init__(self) -> None:
-        self.program = LoadedProgram(WORKLOAD, "small")
-
-    def __call__(self, image: Float[np.ndarray, "batch 1 8 8"]) -> Float[np.ndarray, "batch 10"]:
-        return self.program.run(image=image)["probabilities"]
-
-
-@dyorc.program(max_batch_size=WORKLOAD.programs["large"].max_batch_size)
-class Large:
-    """Right about nearly all."""
-
-    def __init__(self) -> None:
-        self.program = LoadedProgram(WORKLOAD, "large")
-
-    def __call__(self, image: Float[np.ndarray, "batch 1 8 8"]) -> Float[np.ndarray, "batch 10"]:
-        return self.program.run(image=image)["probabilities"]
-
-
 class Answer(TypedDict):
     """The digits from left to right, then -1; and how many there are."""
 
@@ -61,12 +40,6 @@ class Answer(TypedDict):
 
 
 find = Find()
-small = Small()
-large = Large()
-
-
-def is_confident(probabilities: np.ndarray[Any, Any]) -> bool:
-    return bool(probabilities.max() >= CONFIDENT)
 
 
 @dyorc.workflow

@@ -1,4 +1,4 @@
-"""Reads a number from a strip: finds the digits on it, and reads each by a cascade of its own.
+"""Reads a number from a strip: finds the digits on it, and reads each by the cascade's programs.
 
 The strips are held-out digits of scikit-learn side by side; the nets are those of `examples/digits`. A strip holds from 1 to 16
 digits, mostly few, so requests differ widely in their work, and an answer has to wait for the slowest of its pieces.
@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.workloads.base import Call, Program, Tensors, TensorSpec, Workload
+from benchmarks.workloads.cascade.workload import CONFIDENT
+from benchmarks.workloads.cascade.workload import WORKLOAD as CASCADE
 from benchmarks.workloads.examples import use_example
 from benchmarks.workloads.fanout.strips import MAX_PIECES, WIDTHS, draw_strip, find_pieces
 
-CONFIDENT = 0.9
-"""The small net's reading of a piece counts from this probability on; as in the example."""
 PIECE_WIDTH = 8
 _MARGIN = 1e-3
 """Strips are not sent if a piece's probability is nearer to the threshold, or its best two digits nearer to each other: the size
 of the batch might decide."""
 _MEAN_PIECES = 6
 _STRIP = TensorSpec(dtype="float32", shape=(1, 8, -1))
-_IMAGE = TensorSpec(dtype="float32", shape=(1, 8, PIECE_WIDTH))
-_PROBABILITIES = TensorSpec(dtype="float32", shape=(10,))
 _COUNT = TensorSpec(dtype="int32", shape=())
 _PIECES = TensorSpec(dtype="int32", shape=(MAX_PIECES,))
 
@@ -40,22 +37,6 @@ def _find() -> Callable[..., Tensors]:
             counts[at] = len(found)
             columns[at, : len(found)] = found
         return {"count": counts, "columns": columns}
-
-    return run
-
-
-def _net(name: str) -> Callable[..., Tensors]:
-    import torch
-
-    use_example("digits")
-    import digits_nets
-
-    torch.set_num_threads(1)
-    net = digits_nets.load_net(name, getattr(digits_nets, f"{name}_net")())
-
-    @torch.inference_mode()
-    def run(image: np.ndarray[Any, Any]) -> Tensors:
-        return {"probabilities": net(torch.from_numpy(image)).softmax(dim=1).numpy()}
 
     return run
 
@@ -92,7 +73,7 @@ def _draw(num_requests: int, seed: int) -> list[dict[str, np.ndarray[Any, Any]]]
     from digits_nets import digits
 
     images = digits(is_held_out=True)[0].numpy()[:, 0]
-    nets = [_net("small"), _net("large")]
+    nets = [CASCADE.programs[name].make() for name in ("small", "large")]
     rng = np.random.default_rng(seed)
     chosen: list[dict[str, np.ndarray[Any, Any]]] = []
     while len(chosen) < num_requests:
@@ -112,12 +93,6 @@ def _is_close(strip: np.ndarray[Any, Any], small: Callable[..., Tensors], large:
     return bool(min(doubts.min(), (second[:, -1] - second[:, -2]).min()) < _MARGIN)
 
 
-def _reader(name: str) -> Program:
-    return Program(
-        make=partial(_net, name), inputs={"image": _IMAGE}, outputs={"probabilities": _PROBABILITIES}, max_batch_size=64
-    )
-
-
 WORKLOAD = Workload(
     name="fanout",
     summary="finds the digits on a strip, and reads each by a cascade of its own",
@@ -133,8 +108,7 @@ WORKLOAD = Workload(
             max_batch_size=16,
             widths=WIDTHS,
         ),
-        "small": _reader("small"),
-        "large": _reader("large"),
+        **CASCADE.programs,
     },
     flow=_flow,
     draw=_draw,

@@ -68,8 +68,18 @@ def scripted_server(tls: ssl.SSLContext | None = None) -> Iterator[ScriptedServe
     class Handler(socketserver.StreamRequestHandler):
         def setup(self) -> None:
             if tls is not None:
-                self.request = tls.wrap_socket(self.request, server_side=True)
+                self.request = tls.wrap_socket(self.request, server_side=True, do_handshake_on_connect=False)
+                self._shake_hands(self.request)
             super().setup()
+
+        def _shake_hands(self, connection: ssl.SSLSocket) -> None:
+            try:
+                connection.do_handshake()
+            except OSError:
+                with connection, suppress(OSError):
+                    while socket.socket.recv(connection, 4096):  # closed with bytes unread, the client might miss why
+                        pass
+                raise
 
         def finish(self) -> None:
             super().finish()

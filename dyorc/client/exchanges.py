@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, cast
@@ -13,7 +14,8 @@ from dyorc.client.http import AnswerBody, Connection, broken, headers_of, timeou
 from dyorc.errors import DeadlineError, TransportError
 
 clock_s = time.monotonic
-_FAILURES = (httpx.HTTPError, TimeoutError, DeadlineError, TransportError)
+_FAILURES = (httpx.HTTPError, TimeoutError, ssl.SSLError, DeadlineError, TransportError)
+"""What an exchange may raise. On an event loop httpx lets alerts of TLS through as they are."""
 
 
 class Exchange:

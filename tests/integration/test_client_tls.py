@@ -81,7 +81,7 @@ def test_a_server_may_want_our_certificate(kind: str, tls: ssl.SSLContext, certi
             assert client.models() == ["m"]
         with (
             shell(kind, server.url, verify=certificate.chain, retries=Retries(max_attempts=1)) as client,
-            pytest.raises(TransportError),
+            pytest.raises(TransportError, match=f"the connection to {server.url} broke: .*certificate required"),
         ):
             client.models()
 

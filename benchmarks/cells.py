@@ -29,12 +29,11 @@ def cell_of(workload: str, load: str, runs: Sequence[RunResult], oracle: OracleR
         system=runs[0].label,
         load=load,
         rate_rps=runs[0].load["rate_rps"],
-        num_rounds=len(runs),
         num_requests=sum(count.planned for count in counts),
         p50_ms=p50_ms,
         p99_ms=p99_ms,
-        p50_spread=_spread(p50s),
-        p99_spread=_spread(p99s),
+        p50s_ms=p50s,
+        p99s_ms=p99s,
         goodput_ratio=median(run.goodput_ratio for run in runs),
         goodput_rps=median(run.goodput_rps for run in runs),
         device_ms_per_request=median(sum(run.server.device_ms_per_request.values()) for run in runs),
@@ -48,10 +47,6 @@ def cell_of(workload: str, load: str, runs: Sequence[RunResult], oracle: OracleR
         speculation=dict(sum((Counter(run.server.speculation) for run in runs), Counter[str]())),
         histogram=_merged([run.histogram for run in runs]),
     )
-
-
-def _spread(values: Sequence[float]) -> float:
-    return max(values) / min(values) - 1
 
 
 def _added(rounds: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:

@@ -8,7 +8,7 @@ from benchmarks.goals import Goal, Miss, cells_of, goals, is_saturated, loads_of
 from benchmarks.picture import highest_picture
 from benchmarks.reasons import reason
 from benchmarks.records import Cell, Table, WorkloadRecord
-from benchmarks.repeat import Agreement, agreement_rows
+from benchmarks.repeat import agreement_of_rounds, agreement_rows
 from benchmarks.tables import SATURATED, figure_name, shown_name, systems_of
 from loadgen.report.bars import batch_chart, speculation_charts
 from loadgen.report.charts import Curve, LoadLine, cdf_chart, load_chart
@@ -33,7 +33,7 @@ _HEAD = (
 _ERRORS = ("wrong", "failed", "no answer")
 
 
-def html_page(measured: Table, reasons: Mapping[str, str], agreed: Sequence[Agreement] = ()) -> str:
+def html_page(measured: Table, reasons: Mapping[str, str]) -> str:
     """One HTML document: no script, nothing from elsewhere."""
     styles = {system: style for style, system in enumerate(systems_of(measured))}
     found = goals(measured)
@@ -47,7 +47,7 @@ def html_page(measured: Table, reasons: Mapping[str, str], agreed: Sequence[Agre
             section("Highest rates within the SLO", highest_picture(measured), _highest(measured)),
             *(_workload(measured, workload, styles) for workload in measured.workloads),
             section("Where DyOrc loses", *(_losses(goal, reasons) for goal in found if goal.misses)),
-            _agreed(agreed),
+            _agreed(measured),
             _what_was_run(measured),
         ],
     )
@@ -109,9 +109,9 @@ def _row(cell: Cell) -> list[str]:
         cell.load,
         f"{cell.rate_rps:,.5g}",
         milliseconds(cell.p50_ms),
-        f"{cell.p50_spread:.0%}",
+        _spread(cell.p50s_ms),
         milliseconds(cell.p99_ms),
-        f"{cell.p99_spread:.0%}",
+        _spread(cell.p99s_ms),
         percent(cell.goodput_ratio),
         f"{cell.goodput_rps:,.1f}",
         *(
@@ -120,6 +120,11 @@ def _row(cell: Cell) -> list[str]:
         ),
         *(f"{number:,}" for number in (cell.wrong, cell.failed, cell.unanswered)),
     ]
+
+
+def _spread(of_rounds: Sequence[float]) -> str:
+    """How far the rounds are apart: the largest over the smallest, minus 1."""
+    return f"{max(of_rounds) / min(of_rounds) - 1:.0%}" if len(of_rounds) > 1 else ""
 
 
 def _batches(shown: Sequence[Cell], styles: Mapping[str, int]) -> list[str]:
@@ -155,9 +160,12 @@ def _miss(miss: Miss) -> list[str]:
     return [*where, f"{miss.ours:,.4g}", f"{shown_name(miss.against)} {miss.theirs:,.4g}", f"{miss.bound}{miss.ratio:.2f} x"]
 
 
-def _agreed(agreed: Sequence[Agreement]) -> str:
+def _agreed(measured: Table) -> str:
+    agreed = agreement_of_rounds(measured)
+    if not agreed:
+        return ""
     head, *rows = agreement_rows(agreed)
-    return section("How well two runs agree", table(head, rows, is_text=True))
+    return section("How well two rounds agree", table(head, rows, is_text=True))
 
 
 def _what_was_run(measured: Table) -> str:

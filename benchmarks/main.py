@@ -1,11 +1,11 @@
 """Measures every system on every workload under low, medium and high load, and writes the table.
 
-    python -m benchmarks [--kind quick|highest|full] [--workloads cascade,loop] [--systems dyorc,triton] [--out FOLDER]
+    python -m benchmarks [--kind quick|full] [--workloads cascade,loop] [--systems dyorc,triton] [--out FOLDER]
 
 The systems take turns (A B A B ...), one server at a time, in several rounds, so that the drift of the machine meets all of them
-alike; each is stopped before the next one starts. Every answer is compared with the reference's. ``full`` also searches the
-highest rate at which each system keeps the workload's SLO. The table is written after each workload; ``--add`` keeps what it
-holds of others. Progress goes to stderr; the last line of stdout is one JSON object.
+alike; each is stopped before the next one starts. Every answer is compared with the reference's. ``full`` begins each workload
+with the search for the highest rate at which each system keeps its SLO, and takes the loads from that. The table is written after
+each workload; ``--add`` keeps what it holds of others. Progress goes to stderr; the last line of stdout is one JSON object.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from benchmarks.oracle.line import OracleLine, oracle_line
 from benchmarks.page import page
 from benchmarks.pools import pool_file
 from benchmarks.processes import adopt_orphans
-from benchmarks.rates import rates_of, read_rates
+from benchmarks.rates import rates_of, read_rates, reference_rps
 from benchmarks.reasons import read_reasons
 from benchmarks.records import OURS, Cannot, Cell, Highest, Table, WorkloadRecord, read_table, with_workloads, write_table
 from benchmarks.serving import ROOT, BenchmarkError
@@ -40,10 +40,11 @@ from loadgen.pool import Pool
 from loadgen.results import RunResult
 from loadgen.sweep import sweep
 
-_SWEEP_FROM = 0.2
-_SWEEP_TO = 5.0
-"""Of the highest rate that was known: where the search for a new one starts and ends."""
+_SWEEP_FROM = 0.25
+_SWEEP_TO = 64.0
+"""Of the rate that is known from another machine: where the search for this one's starts and ends."""
 _PRECISION = 0.1
+_MIN_PROBE_REQUESTS = 5
 _REASONS = ROOT / "benchmarks" / "reasons.toml"
 
 
@@ -52,35 +53,31 @@ class Plan:
     """How thorough a run of the benchmark is.
 
     Attributes:
-        has_loads: Whether low, medium and high load are measured.
-        finds_highest: Whether the highest rate within the SLO is searched, in the first round.
+        finds_highest: Whether the highest rate within the SLO is searched for each system, and the loads are parts of what was
+            found; if not, they are parts of a rate that is known.
         systems: Those that are measured, unless others are asked for.
     """
 
     terms: Terms
-    num_rounds: int = 1
-    has_loads: bool = True
-    finds_highest: bool = True
+    num_rounds: int
+    finds_highest: bool
     systems: Sequence[str] = tuple(SYSTEMS)
 
 
 PLANS = {
     "quick": Plan(
+        num_rounds=1,
         finds_highest=False,
         systems=("dyorc", "ray_throughput", "triton", "mosec"),
         terms=Terms(duration_s=1.5, max_duration_s=4.0, num_requests=60, probe_s=1.0, warm_up_s=0.3, drain_s=1.0),
     ),
-    "highest": Plan(
-        has_loads=False,
-        terms=Terms(duration_s=1.5, max_duration_s=4.0, num_requests=80, probe_s=1.2),
-    ),
     "full": Plan(
         num_rounds=2,
-        terms=Terms(duration_s=3.0, max_duration_s=12.0, num_requests=120, probe_s=1.5, drain_s=2.0),
+        finds_highest=True,
+        terms=Terms(duration_s=3.0, max_duration_s=6.0, num_requests=120, probe_s=1.2, drain_s=1.5),
     ),
 }
-"""``quick``: one peer of each kind (composed by a server, by the client, in one process). ``highest``: finds the rates that
-`benchmarks.rates` makes the loads from. ``full``: everything."""
+"""``quick``: one peer of each kind (composed by a server, by the client, in one process). ``full``: everything."""
 
 
 @dataclass
@@ -115,62 +112,67 @@ class Benchmark:
     def _measure_workload(self, chosen: Workload) -> None:
         path = pool_file(chosen.name)
         pool = Pool.load(path)
-        rates = rates_of(self._highest_known[chosen.name]) if self._plan.has_loads else {}
-        line = oracle_line(chosen.name, path, rates)
-        self.found.records.append(_record(chosen, pool, rates, line))
         able = [system for system in self._systems if chosen.name not in system.cannot]
         self.found.cannot += [
             Cannot(workload=chosen.name, system=system.name, reason=system.cannot[chosen.name])
             for system in self._systems
             if chosen.name in system.cannot
         ]
+        highest: list[Highest] = []
+        if self._plan.finds_highest:
+            for system in able:
+                self._turn(system, chosen, pool, "highest rate", lambda bench: highest.append(self._highest(bench, chosen)))
+            self.found.highest += highest
+        reference = reference_rps([one.rps for one in highest]) or self._highest_known[chosen.name]
+        rates = rates_of(reference)
+        line = oracle_line(chosen.name, path, rates)
+        self.found.records.append(_record(chosen, pool, rates, line))
         runs: dict[tuple[str, str], list[RunResult]] = defaultdict(list)
         for round_ in range(self._plan.num_rounds):
+
+            def measure(bench: Bench, seed: int = round_) -> None:
+                for load, rate_rps in rates.items():
+                    result = bench.run(self._plan.terms.load(rate_rps, chosen.slo_s, seed))
+                    runs[bench.system, load].append(result)
+                    _log(f"         {load:<6} {_figures(result)}")
+
             for system in able:
-                try:
-                    self._measure_system(system, chosen, pool, rates, round_, runs)
-                except (BenchmarkError, RuntimeError, OSError) as error:
-                    self.found.failures.append(f"{chosen.name}, {system.name}: {error}")
-                    _log(f"FAILED  {self.found.failures[-1]}")
-                self._num_done += 1
+                self._turn(system, chosen, pool, f"round {round_ + 1}", measure)
         for (_, load), results in runs.items():
             self.found.cells.append(cell_of(chosen.name, load, results, line.bounds.get(load)))
 
-    def _measure_system(
-        self,
-        system: System,
-        chosen: Workload,
-        pool: Pool,
-        rates: dict[str, float],
-        round_: int,
-        runs: dict[tuple[str, str], list[RunResult]],
-    ) -> None:
+    def _turn(self, system: System, chosen: Workload, pool: Pool, name: str, measure: Callable[[Bench], None]) -> None:
+        """One start of a system, and what is measured of it. If it fails, the others go on."""
         began_s = time.monotonic()
-        with started(system, chosen, pool) as bench:
-            ready_s = time.monotonic() - began_s
-            bench.warm_up(1.0)
-            _log(f"{self._progress()}  {chosen.name:<8} {system.name:<14} round {round_ + 1}  ready after {ready_s:.1f} s")
-            for load, rate_rps in rates.items():
-                result = bench.run(self._plan.terms.load(rate_rps, chosen.slo_s, seed=round_))
-                runs[system.name, load].append(result)
-                _log(f"         {load:<6} {_figures(result)}")
-            if self._plan.finds_highest and round_ == 0:
-                self.found.highest.append(self._highest(bench, system, chosen))
+        try:
+            with started(system, chosen, pool) as bench:
+                ready_s = time.monotonic() - began_s
+                bench.warm_up(1.0)
+                _log(f"{self._progress()}  {chosen.name:<8} {system.name:<14} {name}  ready after {ready_s:.1f} s")
+                measure(bench)
+        except (BenchmarkError, RuntimeError, OSError) as error:
+            self.found.failures.append(f"{chosen.name}, {system.name}: {error}")
+            _log(f"FAILED  {self.found.failures[-1]}")
+        self._num_done += 1
 
-    def _highest(self, bench: Bench, system: System, chosen: Workload) -> Highest:
-        known_rps = self._highest_known[chosen.name]
+    def _highest(self, bench: Bench, chosen: Workload) -> Highest:
+        terms, known_rps = self._plan.terms, self._highest_known[chosen.name]
+        start_rps = _SWEEP_FROM * known_rps
         found = sweep(
-            lambda rate_rps: bench.run(self._plan.terms.probe(rate_rps, chosen.slo_s, seed=7)),
-            start_rps=_SWEEP_FROM * known_rps,
+            lambda rate_rps: bench.run(terms.probe(rate_rps, chosen.slo_s, seed=7)),
+            start_rps=start_rps,
             max_rps=_SWEEP_TO * known_rps,
+            min_rps=min(start_rps, _MIN_PROBE_REQUESTS / terms.max_duration_s),
             precision=_PRECISION,
             stop_at_client_limit=False,
         )
         _log(f"         highest rate within {chosen.slo_s * 1e3:.0f} ms: {found.highest_rps:,.1f} requests/s")
-        return Highest(workload=chosen.name, system=system.name, rps=found.highest_rps, limited_by_client=found.limited_by_client)
+        return Highest(
+            workload=chosen.name, system=bench.system, rps=found.highest_rps, limited_by_client=found.limited_by_client
+        )
 
     def _progress(self) -> str:
-        num_all = len(self._workloads) * len(self._systems) * self._plan.num_rounds
+        num_all = len(self._workloads) * len(self._systems) * (self._plan.num_rounds + self._plan.finds_highest)
         taken_s = time.monotonic() - self._began_s
         left = f", {taken_s / self._num_done * (num_all - self._num_done) / 60:.0f} min left" if self._num_done else ""
         return f"[{self._num_done + 1}/{num_all}{left}]"

@@ -73,10 +73,14 @@ class Terms:
 
 
 class Bench:
-    """A running system, ready to be measured."""
+    """A running system, ready to be measured.
+
+    Attributes:
+        system: Its name.
+    """
 
     def __init__(self, system: System, workload: Workload, pool: Pool, spec: TargetSpec, meter_folder: Path) -> None:
-        self._system = system
+        self.system = system.name
         self._pool = pool
         self._spec = spec
         self._meter = meter_folder
@@ -84,8 +88,8 @@ class Bench:
 
     def run(self, load: Load) -> RunResult:
         """One measurement."""
-        watch = _Watch(self._meter, self._spec.url if self._system.name == OURS else "")
-        result = run(self._system.name, self._spec, self._pool, load, server=watch)
+        watch = _Watch(self._meter, self._spec.url if self.system == OURS else "")
+        result = run(self.system, self._spec, self._pool, load, server=watch)
         num_answered = max(1, result.counts.correct + result.counts.wrong)
         device_ms = {name: ms / num_answered for name, ms in watch.device_ms.items()}
         return structs.replace(result, server=structs.replace(result.server, device_ms_per_request=device_ms))
@@ -93,7 +97,7 @@ class Bench:
     def warm_up(self, duration_s: float) -> RunResult:
         """A closed loop of a few clients: everything has been used once, and each answer is right."""
         load = Load(arrivals="closed", num_clients=_NUM_WARM_UP_CLIENTS, warm_up_s=0.0, duration_s=duration_s, slo_s=self.slo_s)
-        return run(self._system.name, self._spec, self._pool, load)
+        return run(self.system, self._spec, self._pool, load)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Writes docs/benchmarks.md, and a page of the same with pictures, from a table of the benchmark.
 
 Run as ``python -m benchmarks.page benchmarks/results/full/table.json -o docs/benchmarks.md``. The page with pictures goes beside
-the table, as report.html. With ``--repeat OTHER/table.json`` both say how well two runs agree.
+the table, as report.html.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.goals import Goal, goals
 from benchmarks.rate_ratios import rate_ratios
 from benchmarks.reasons import read_reasons
 from benchmarks.records import Table, WorkloadRecord, read_table
-from benchmarks.repeat import Agreement, agreement_rows, agreements
+from benchmarks.repeat import agreement_of_rounds, agreement_rows
 from benchmarks.tables import SATURATED, highest_table, markdown, misses_table, plain, ratio_text, shown_name, workload_table
 
 _REASONS = Path(__file__).parent / "reasons.toml"
@@ -24,7 +24,7 @@ _HOW = """    make peers        # each peer into an environment of its own, .ven
     make bench        # one peer of each kind; less than 15 minutes
     make bench-full   # everything; about an hour; writes this page
     python -m benchmarks --help                            # single workloads and systems
-    python -m benchmarks.repeat A/table.json B/table.json  # how well two runs agree"""
+    python -m benchmarks.repeat A/table.json [B/table.json]  # how well its rounds agree, or two runs"""
 _HOW_TO_READ = f"""In each cell: p50 / p99 in milliseconds, counted from the time at which a request was due; below it
 the share of all planned requests that were answered rightly within the workload's SLO, milliseconds on the device for each
 request ("dev"), and p50 / p99 relative to an oracle that knows every outcome beforehand. The best of each load is bold;
@@ -33,7 +33,7 @@ only that. Errors are listed where there are any. Latencies of a cell with wrong
 not compared with others."""
 
 
-def page(table: Table, reasons: Mapping[str, str], agreed: Sequence[Agreement] = ()) -> str:
+def page(table: Table, reasons: Mapping[str, str]) -> str:
     """The whole Markdown document."""
     found = goals(table)
     parts = [
@@ -51,7 +51,7 @@ def page(table: Table, reasons: Mapping[str, str], agreed: Sequence[Agreement] =
         "## Goals",
         *(f"* {'Met' if goal.is_met else '**Missed**'} ({goal.said}): {goal.name}." for goal in found),
         *_losses(found, reasons),
-        *_agreed(agreed),
+        *_agreed(table),
     ]
     return "\n\n".join(parts).replace(".\n\n* ", ".\n* ") + "\n"
 
@@ -60,7 +60,6 @@ def main(
     table: Annotated[Path, typer.Argument(help="A table.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown file to write.")] = Path("docs/benchmarks.md"),
     html: Annotated[Path | None, typer.Option("--html", help="The HTML file; report.html beside the table by default.")] = None,
-    repeat: Annotated[Path | None, typer.Option("--repeat", help="The table of a second run.")] = None,
     reasons: Annotated[Path, typer.Option("--reasons", help="Why goals are missed, in TOML.")] = _REASONS,
 ) -> None:
     """Writes both documents."""
@@ -68,12 +67,11 @@ def main(
 
     try:
         measured = read_table(table)
-        agreed = agreements(measured, read_table(repeat)) if repeat else []
         why = read_reasons(reasons)
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page(measured, why, agreed), encoding="utf-8")
+        out.write_text(page(measured, why), encoding="utf-8")
         drawn = html or table.parent / "report.html"
-        drawn.write_text(html_page(measured, why, agreed), encoding="utf-8")
+        drawn.write_text(html_page(measured, why), encoding="utf-8")
     except (OSError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
@@ -130,12 +128,13 @@ def _losses(found: Sequence[Goal], reasons: Mapping[str, str]) -> list[str]:
     return parts
 
 
-def _agreed(agreed: Sequence[Agreement]) -> list[str]:
+def _agreed(table: Table) -> list[str]:
+    agreed = agreement_of_rounds(table)
     if not agreed:
         return []
     head, *rows = agreement_rows(agreed)
-    told = "The ratios of DyOrc to each peer, in this run and in a second one; how far the two are apart."
-    return ["## How well two runs agree", told, markdown(head, [[plain(text) for text in row] for row in rows])]
+    told = "The ratios of DyOrc to each peer in the first round and in the last, for which all servers are started anew."
+    return ["## How well two rounds agree", told, markdown(head, [[plain(text) for text in row] for row in rows])]
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """The rates that low, medium and high load stand for: fractions of the highest rate at which three systems keep the SLO.
 
-So even under high load there is somebody to compare with. They are kept in a file, so that runs can be compared; this makes the
-file from a table that has highest rates:
+So even under high load there is somebody to compare with. The full benchmark finds that rate first. For the quick one, which has
+no time for it, they are kept in a file; this makes it:
 
-    python -m benchmarks --kind highest --out FOLDER && python -m benchmarks.rates FOLDER/table.json
+    python -m benchmarks.rates benchmarks/results/full/table.json
 """
 
 from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.records import Table, read_table
@@ -30,12 +31,18 @@ def rates_of(reference_rps: float) -> dict[str, float]:
     return {load: round(part * reference_rps, 2) for load, part in LOADS.items()}
 
 
+def reference_rps(highest: Sequence[float]) -> float:
+    """What the loads are parts of: the third of the highest rates, or the lowest if fewer systems kept the SLO; 0 if none did."""
+    kept = sorted((rps for rps in highest if rps > 0), reverse=True)
+    return kept[:_NUM_SYSTEMS][-1] if kept else 0.0
+
+
 def written(table: Table) -> str:
     """The file that a table makes."""
     found: dict[str, list[float]] = {}
     for one in table.highest:
         found.setdefault(one.workload, []).append(one.rps)
-    lines = [f"{name} = {sorted(rps, reverse=True)[:_NUM_SYSTEMS][-1]:.4g}" for name, rps in found.items()]
+    lines = [f"{name} = {reference_rps(rps):.4g}" for name, rps in found.items()]
     about = "# Requests a second: the highest rate at which three systems kept the SLO. Made by `python -m benchmarks.rates`.\n"
     return about + "[reference_rps]\n" + "\n".join(lines) + "\n"
 

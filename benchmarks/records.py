@@ -48,7 +48,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         num_requests: Planned, over all rounds.
         p50_ms, p99_ms: Medians over the rounds.
-        p50_spread, p99_spread: Largest over smallest of the rounds, minus 1.
+        p50s_ms, p99s_ms: Of each round, in order.
         goodput_ratio, goodput_rps: Correct answers in time: of all planned, and a second.
         device_ms_per_request: None where it could not be counted.
         p50_vs_oracle, p99_vs_oracle: Ratios; None where there is no oracle.
@@ -63,12 +63,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     load: str
     rate_rps: float
-    num_rounds: int
     num_requests: int
     p50_ms: float
     p99_ms: float
-    p50_spread: float = 0.0
-    p99_spread: float = 0.0
+    p50s_ms: list[float] = []
+    p99s_ms: list[float] = []
     goodput_ratio: float
     goodput_rps: float
     device_ms_per_request: float | None = None

@@ -1,7 +1,8 @@
-"""How well two runs of the benchmark agree: on the ratios of DyOrc to each peer, which the goals are about.
+"""How well two runs of the benchmark, or the rounds of one, agree: on DyOrc's ratio to each peer, which the goals are about.
 
-Run as ``python -m benchmarks.repeat A/table.json B/table.json``. Milliseconds may differ from one machine to the next; the ratios
-should not. The last line is one JSON object.
+Run as ``python -m benchmarks.repeat A/table.json B/table.json``, or with one table for its first and last round, each of which
+starts every server anew. Milliseconds may differ from one machine to the next; the ratios should not. The last line is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from msgspec import structs
 
 from benchmarks.goals import FIGURES
 from benchmarks.records import ORACLE, OURS, Table, read_table
@@ -62,6 +64,11 @@ def agreements(first: Table, second: Table) -> list[Agreement]:
     return found
 
 
+def agreement_of_rounds(table: Table) -> list[Agreement]:
+    """The same between the first and the last round of a run; nothing if there was only one."""
+    return agreements(_only_round(table, 0), _only_round(table, -1))
+
+
 def ratios(table: Table) -> dict[str, dict[str, float]]:
     """By figure, then by where: DyOrc's figure to each peer's. Where either is 0 there is no ratio."""
     found: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, HIGHEST)}
@@ -91,17 +98,24 @@ def agreement_rows(found: Sequence[Agreement]) -> list[Sequence[str]]:
 
 def main(
     first: Annotated[Path, typer.Argument(help="A table.")],
-    second: Annotated[Path, typer.Argument(help="Another one.")],
+    second: Annotated[Path | None, typer.Argument(help="Another one; without it, the first one's rounds are compared.")] = None,
 ) -> None:
-    """Says how well two runs agree."""
+    """Says how well two runs, or the rounds of one, agree."""
     try:
-        found = agreements(read_table(first), read_table(second))
+        found = agreements(read_table(first), read_table(second)) if second else agreement_of_rounds(read_table(first))
     except (OSError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     typer.echo(aligned(agreement_rows(found)))
     said: dict[str, Any] = {"within": WITHIN, "figures": found}
     typer.echo(msgspec.json.encode(said).decode())
+
+
+def _only_round(table: Table, index: int) -> Table:
+    """What one round found. Highest rates are searched once, so there are none."""
+    of_rounds = [cell for cell in table.cells if len(cell.p50s_ms) > 1]
+    cells = [structs.replace(cell, p50_ms=cell.p50s_ms[index], p99_ms=cell.p99s_ms[index]) for cell in of_rounds]
+    return structs.replace(table, cells=cells, highest=[])
 
 
 def _keep(found: dict[str, float], where: str, ours: float, theirs: float) -> None:

@@ -10,7 +10,7 @@ from loadgen.results import RunResult
 Measure = Callable[[float], RunResult]
 """Measures the target under a rate, in requests a second; the load has an SLO."""
 _MAX_HALVINGS = 10
-"""How often the rate is halved, if already the first is too much."""
+"""How often the rate is halved at most, if already the first is too much."""
 _FAR_RATIO = 0.8
 """With less goodput than that, a second try would not help either."""
 
@@ -63,6 +63,7 @@ def sweep(
     *,
     start_rps: float,
     max_rps: float,
+    min_rps: float = 0.0,
     precision: float = 0.1,
     min_goodput_ratio: float = 0.99,
     label: str = "",
@@ -78,6 +79,7 @@ def sweep(
     Args:
         start_rps: Tried first; halved as long as the objective is missed.
         max_rps: Never exceeded.
+        min_rps: No lower rate is tried: at it, a measurement has hardly any requests.
         precision: The search ends when the two rates differ by no more than this part.
         stop_at_client_limit: If not, a rate at which the generator may have been too slow, but which kept the objective all the
             same, counts like any other: right where server and generator share cores. Its lateness counts as latency anyway.
@@ -85,13 +87,14 @@ def sweep(
     Raises:
         ValueError: If an argument makes no sense.
     """
-    if not 0 < start_rps <= max_rps or precision <= 0 or not 0 < min_goodput_ratio <= 1:
+    if not (0 < start_rps <= max_rps and min_rps <= start_rps) or precision <= 0 or not 0 < min_goodput_ratio <= 1:
         raise ValueError(
-            f"a sweep from {start_rps} to {max_rps} requests/s to {precision} with a goodput of {min_goodput_ratio}: expected"
-            " 0 < start <= max, a precision above 0 and a goodput between 0 and 1"
+            f"a sweep from {start_rps} to {max_rps} requests/s, not below {min_rps}, to {precision} with a goodput of"
+            f" {min_goodput_ratio}: expected 0 < start <= max, a lowest rate that is not above start, a precision above 0 and a"
+            " goodput between 0 and 1"
         )
     prober = _Prober(measure, min_goodput_ratio, stop_at_client_limit, show)
-    low, high = _bracket(prober, start_rps, max_rps)
+    low, high = _bracket(prober, start_rps, max_rps, min_rps)
     while low and high and high.rate_rps / low.rate_rps > 1 + precision:
         probe = prober.probe(sqrt(low.rate_rps * high.rate_rps))
         low, high = (probe, high) if probe.is_met else (low, probe)
@@ -146,12 +149,12 @@ class _Prober:
         return probe
 
 
-def _bracket(prober: _Prober, start_rps: float, max_rps: float) -> tuple[Probe | None, Probe | None]:
+def _bracket(prober: _Prober, start_rps: float, max_rps: float, min_rps: float) -> tuple[Probe | None, Probe | None]:
     """The last rate that kept the objective, and the first that did not or that the generator could not reach."""
     low: Probe | None = None
     probe = prober.probe(start_rps)
     if not probe.is_met:
-        return _bracket_below(prober, probe)
+        return _bracket_below(prober, probe, min_rps)
     while probe.is_met:
         low = probe
         if prober.is_doubtful(probe):
@@ -162,8 +165,10 @@ def _bracket(prober: _Prober, start_rps: float, max_rps: float) -> tuple[Probe |
     return low, probe
 
 
-def _bracket_below(prober: _Prober, high: Probe) -> tuple[Probe | None, Probe]:
+def _bracket_below(prober: _Prober, high: Probe, min_rps: float) -> tuple[Probe | None, Probe]:
     for _ in range(_MAX_HALVINGS):
+        if high.rate_rps / 2 < min_rps:
+            break
         probe = prober.probe(high.rate_rps / 2)
         if probe.is_met:
             return (probe, probe) if prober.is_doubtful(probe) else (probe, high)

@@ -10,6 +10,9 @@ from loadgen.results import RunResult
 from loadgen.sweep import Probe, SweepResult, sweep
 from loadgen.tables import milliseconds, percent
 
+_MIN_REQUESTS = 10
+"""Of a measurement: a share of fewer says nothing."""
+
 
 def sweep_command(
     url: options.Url,
@@ -78,6 +81,7 @@ def sweep_command(
             measure,
             start_rps=start,
             max_rps=max_rate,
+            min_rps=min(start, _MIN_REQUESTS / duration),
             precision=precision,
             min_goodput_ratio=min_goodput,
             label=label or model,

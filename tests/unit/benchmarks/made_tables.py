@@ -30,7 +30,6 @@ def workload(name: str = "cascade", **changes: Any) -> WorkloadRecord:
 def cell(system: str, p50_ms: float, p99_ms: float, *, name: str = "cascade", load: str = "low", **changes: Any) -> Cell:
     facts: dict[str, Any] = {
         "rate_rps": RATES[load],
-        "num_rounds": 3,
         "num_requests": 1000,
         "goodput_ratio": 1.0,
         "goodput_rps": RATES[load],
@@ -93,6 +92,8 @@ def large_table() -> Table:
                         load=load,
                         goodput_ratio=0.2 if is_slow else 0.999,
                         failed=at if is_slow else 0,
+                        p50s_ms=[4.2 * slower, 4.3 * slower],
+                        p99s_ms=[9.0 * slower, 9.9 * slower],
                         is_client_limited=(name, system, load) == ("cascade", "dyorc", "high"),
                         speculation={"committed": 300, "wasted": 20} if system == "dyorc" else {},
                         batch_sizes={"small": {"1": 100, "4": 50, "16": 10 * at}, "large": {"1": 30, "8": 10}},

@@ -12,7 +12,6 @@ from benchmarks.html_page import html_page
 from benchmarks.page import page
 from benchmarks.picture import highest_picture
 from benchmarks.records import Cannot, Highest, write_table
-from benchmarks.repeat import agreements
 from benchmarks.tables import plain
 from tests.unit.benchmarks.made_tables import cell, large_table, table
 from tests.unit.loadgen.pages import Page, hints, name_of, pictures, words
@@ -45,12 +44,28 @@ def test_the_figures_of_a_workload() -> None:
 
 
 def test_every_table_has_as_many_cells_in_each_row() -> None:
-    agreed = agreements(large_table(), table())
-    document = page(large_table(), {"chain": "a | b\nc"}, agreed)
+    document = page(large_table(), {"chain": "a | b\nc"})
 
     for block in document.split("\n\n"):
         if block.startswith("|"):
             assert len({line.replace("\\|", "").count("|") for line in block.splitlines()}) == 1, block
+
+
+def test_how_well_rounds_agree() -> None:
+    cells = [
+        cell("dyorc", 4.0, 9.0, p50s_ms=[4.0, 4.0], p99s_ms=[9.0, 9.0]),
+        cell("ray", 6.0, 9.0, p50s_ms=[8.0, 6.0], p99s_ms=[9.0, 9.0]),
+    ]
+
+    assert rows(page(table(cells=cells), {}), "p50")[-1] == [
+        "p50",
+        "1",
+        "0%",
+        "33.3%",
+        "33.3%",
+        "cascade, low, ray: 0.5 and 0.667",
+    ]
+    assert "two rounds agree" not in page(table(), {})
 
 
 def test_where_dyorc_loses() -> None:
@@ -102,8 +117,7 @@ def test_text_means_nothing_to_markdown() -> None:
 
 
 def test_the_page_with_pictures() -> None:
-    agreed = agreements(large_table(), table())
-    text = html_page(large_table(), {"chain": "Triton's server is C++"}, agreed)
+    text = html_page(large_table(), {"chain": "Triton's server is C++"})
     seen = Page(text)
 
     assert seen.is_complete_in_itself()
@@ -176,14 +190,13 @@ def test_large_ratios_need_a_logarithm() -> None:
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
-    source, other, out = tmp_path / "full" / "table.json", tmp_path / "b.json", tmp_path / "docs" / "benchmarks.md"
+    source, out = tmp_path / "full" / "table.json", tmp_path / "docs" / "benchmarks.md"
     write_table(large_table(), source)
-    write_table(table(), other)
 
-    code, _ = invoke(page_module.main, source, "-o", out, "--repeat", other, "--reasons", tmp_path / "none.toml")
+    code, _ = invoke(page_module.main, source, "-o", out, "--reasons", tmp_path / "none.toml")
 
     assert code == 0
-    assert out.read_text(encoding="utf-8") == page(large_table(), {}, agreements(large_table(), table()))
+    assert out.read_text(encoding="utf-8") == page(large_table(), {})
     assert (tmp_path / "full" / "report.html").exists()
     code, _ = invoke(picture_module.main, source, "-o", tmp_path / "img" / "b.svg")
     assert code == 0

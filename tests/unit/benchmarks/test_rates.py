@@ -26,6 +26,11 @@ def test_the_file_is_made_of_the_third_best_rate() -> None:
     assert "cascade = 90\nloop = 7\n" in written
 
 
+def test_of_fewer_than_three_systems_the_slowest_counts_that_kept_the_slo() -> None:
+    assert rates.reference_rps([50.0, 0.0, 20.0, 0.0]) == 20.0
+    assert rates.reference_rps([0.0, 0.0]) == 0.0
+
+
 def test_each_system_is_started_and_reached_in_its_own_way() -> None:
     cascade, address = workload("cascade"), Address(host="127.0.0.1", http_port=8000, grpc_port=8001)
     assert SYSTEMS["dyorc"].command(cascade)[1:] == ["-m", "dyorc.cli", "serve", cascade.app, "--port", "0"]

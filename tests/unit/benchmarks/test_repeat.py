@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks.records import Highest, Table, write_table
-from benchmarks.repeat import agreements, main
+from benchmarks.repeat import agreement_of_rounds, agreements, main
 from tests.unit.benchmarks.made_tables import cell, table
 
 
@@ -53,6 +53,19 @@ def test_what_only_one_run_has_does_not_count() -> None:
     assert [(entry.figure, entry.num_ratios) for entry in agreements(table(), fewer)] == [("p50_ms", 1), ("p99_ms", 1)]
 
 
+def test_rounds_of_one_run() -> None:
+    cells = [
+        cell("dyorc", 4.5, 9.0, p50s_ms=[4.0, 5.0], p99s_ms=[9.0, 9.0]),
+        cell("ray", 9.0, 9.0, p50s_ms=[8.0, 10.0], p99s_ms=[8.0, 16.0]),
+    ]
+
+    p50, p99 = agreement_of_rounds(table(cells=cells))
+
+    assert (p50.num_ratios, p50.worst_difference) == (1, pytest.approx(0))
+    assert p99.worst_difference == pytest.approx(1)
+    assert agreement_of_rounds(table()) == []
+
+
 def test_no_ratio_to_nothing() -> None:
     rates = [Highest(workload="cascade", system="dyorc", rps=9.0), Highest(workload="cascade", system="ray", rps=0.0)]
 
@@ -71,4 +84,5 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert rows[1].split()[:4] == ["p50", "2", "50%", "50.0%"]
     figures = json.loads(last)["figures"]
     assert (figures[0]["figure"], figures[0]["share_within"]) == ("p50_ms", 0.5)
+    assert json.loads(CliRunner().invoke(app, [str(tmp_path / "a.json")]).output.splitlines()[-1])["figures"] == []
     assert CliRunner().invoke(app, [str(tmp_path / "a.json"), str(tmp_path / "none.json")]).exit_code == 2

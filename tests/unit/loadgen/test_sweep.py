@@ -100,6 +100,14 @@ def test_a_target_that_never_keeps_it() -> None:
     assert len(sweep(server(1e9, wrong=2), start_rps=100, max_rps=1e6).probes) == 2
 
 
+def test_no_rate_is_tried_at_which_hardly_anything_is_measured() -> None:
+    found = sweep(server(0), start_rps=100, max_rps=1e6, min_rps=20)
+
+    assert [probe.rate_rps for probe in found.probes] == [100, 50, 25]
+    with pytest.raises(ValueError, match="not below 200"):
+        sweep(server(1), start_rps=100, max_rps=1e6, min_rps=200)
+
+
 def test_stops_where_the_generator_was_the_limit() -> None:
     def client_up_to_700(rate_rps: float) -> RunResult:
         return result(rate_rps=rate_rps, client_warning="send delay p99 3 ms" if rate_rps > 700 else "")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.goals import Goal, Miss, cells_of, goals, is_saturated, loads_of
 from benchmarks.picture import highest_picture
-from benchmarks.reasons import reason
+from benchmarks.reasons import reasons_for
 from benchmarks.records import Cell, Table, WorkloadRecord
 from benchmarks.repeat import agreement_of_rounds, agreement_rows
 from benchmarks.tables import SATURATED, figure_name, shown_name, systems_of
@@ -46,7 +46,7 @@ def html_page(measured: Table, reasons: Mapping[str, str]) -> str:
             _warnings(measured),
             section("Highest rates within the SLO", highest_picture(measured), _highest(measured)),
             *(_workload(measured, workload, styles) for workload in measured.workloads),
-            section("Where DyOrc loses", *(_losses(goal, reasons) for goal in found if goal.misses)),
+            section("Where DyOrc loses", *(_losses(goal) for goal in found if goal.misses), _why(found, reasons)),
             _agreed(measured),
             _what_was_run(measured),
         ],
@@ -146,11 +146,14 @@ def _costs(workload: WorkloadRecord) -> str:
     return details("What a batch takes alone", table(["program", "size", "ms"], rows)) if rows else ""
 
 
-def _losses(goal: Goal, reasons: Mapping[str, str]) -> str:
-    rows = [[*_miss(miss), reason(reasons, miss)] for miss in goal.misses]
-    return section(
-        f"Expected: {goal.name}", table(["", "figure", "DyOrc", "against", "ratio", "why"], rows, is_text=True), level=3
-    )
+def _losses(goal: Goal) -> str:
+    rows = [_miss(miss) for miss in goal.misses]
+    return section(f"Expected: {goal.name}", table(["", "figure", "DyOrc", "against", "ratio"], rows, is_text=True), level=3)
+
+
+def _why(found: Sequence[Goal], reasons: Mapping[str, str]) -> str:
+    rows = [list(pair) for pair in reasons_for(reasons, [miss for goal in found for miss in goal.misses]).items()]
+    return section("Why", table(["", ""], rows, is_text=True), level=3) if rows else ""
 
 
 def _miss(miss: Miss) -> list[str]:

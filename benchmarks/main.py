@@ -40,9 +40,8 @@ from loadgen.pool import Pool
 from loadgen.results import RunResult
 from loadgen.sweep import sweep
 
-_SWEEP_FROM = 0.25
-_SWEEP_TO = 64.0
-"""Of the rate that is known from another machine: where the search for this one's starts and ends."""
+_SWEEP_START, _SWEEP_MIN, _SWEEP_MAX = 0.5, 0.03, 64.0
+"""Where the search for the highest rate starts, and what it never leaves: parts of what a few clients get in a closed loop."""
 _PRECISION = 0.1
 _MIN_PROBE_REQUESTS = 5
 _REASONS = ROOT / "benchmarks" / "reasons.toml"
@@ -74,7 +73,7 @@ PLANS = {
     "full": Plan(
         num_rounds=2,
         finds_highest=True,
-        terms=Terms(duration_s=3.0, max_duration_s=6.0, num_requests=120, probe_s=1.2, drain_s=1.5),
+        terms=Terms(duration_s=2.5, max_duration_s=5.0, num_requests=120, probe_s=1.2, drain_s=1.5),
     ),
 }
 """``quick``: one peer of each kind (composed by a server, by the client, in one process). ``full``: everything."""
@@ -98,7 +97,7 @@ class Benchmark:
         self._plan = plan
         self._systems = systems
         self._workloads = workloads
-        self._highest_known = read_rates()
+        self._known_rps = read_rates()
         self._began_s = time.monotonic()
         self._num_done = 0
         self.found = _Found()
@@ -123,7 +122,7 @@ class Benchmark:
             for system in able:
                 self._turn(system, chosen, pool, "highest rate", lambda bench: highest.append(self._highest(bench, chosen)))
             self.found.highest += highest
-        reference = reference_rps([one.rps for one in highest]) or self._highest_known[chosen.name]
+        reference = reference_rps([one.rps for one in highest]) or self._known_rps[chosen.name]
         rates = rates_of(reference)
         line = oracle_line(chosen.name, path, rates)
         self.found.records.append(_record(chosen, pool, rates, line))
@@ -147,7 +146,7 @@ class Benchmark:
         try:
             with started(system, chosen, pool) as bench:
                 ready_s = time.monotonic() - began_s
-                bench.warm_up(1.0)
+                bench.warm_up()
                 _log(f"{self._progress()}  {chosen.name:<8} {system.name:<14} {name}  ready after {ready_s:.1f} s")
                 measure(bench)
         except (BenchmarkError, RuntimeError, OSError) as error:
@@ -156,13 +155,13 @@ class Benchmark:
         self._num_done += 1
 
     def _highest(self, bench: Bench, chosen: Workload) -> Highest:
-        terms, known_rps = self._plan.terms, self._highest_known[chosen.name]
-        start_rps = _SWEEP_FROM * known_rps
+        terms, reached_rps = self._plan.terms, bench.warm_up()
+        start_rps = _SWEEP_START * reached_rps
         found = sweep(
             lambda rate_rps: bench.run(terms.probe(rate_rps, chosen.slo_s, seed=7)),
             start_rps=start_rps,
-            max_rps=_SWEEP_TO * known_rps,
-            min_rps=min(start_rps, _MIN_PROBE_REQUESTS / terms.max_duration_s),
+            max_rps=_SWEEP_MAX * reached_rps,
+            min_rps=min(start_rps, max(_SWEEP_MIN * reached_rps, _MIN_PROBE_REQUESTS / terms.max_duration_s)),
             precision=_PRECISION,
             stop_at_client_limit=False,
         )

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from benchmarks import meter
 from benchmarks.records import OURS
-from benchmarks.serving import serving
+from benchmarks.serving import BenchmarkError, serving
 from benchmarks.systems import System
 from benchmarks.workloads.base import Workload
 from loadgen.load import Load
@@ -24,6 +24,7 @@ from loadgen.run import run
 from loadgen.targets.base import TargetSpec
 
 _NUM_WARM_UP_CLIENTS = 8
+_WARM_UPS_S = (1.0, 5.0, 20.0)
 _NICENESS = -10
 """Of the generator, which shares the cores with the server: what it waits for them shall not be taken for the server's delay."""
 _GUESSES = ("num_speculations", "num_commits", "num_squashes")
@@ -84,7 +85,7 @@ class Bench:
         self._pool = pool
         self._spec = spec
         self._meter = meter_folder
-        self.slo_s = workload.slo_s
+        self._slo_s = workload.slo_s
 
     def run(self, load: Load) -> RunResult:
         """One measurement."""
@@ -94,10 +95,20 @@ class Bench:
         device_ms = {name: ms / num_answered for name, ms in watch.device_ms.items()}
         return structs.replace(result, server=structs.replace(result.server, device_ms_per_request=device_ms))
 
-    def warm_up(self, duration_s: float) -> RunResult:
-        """A closed loop of a few clients: everything has been used once, and each answer is right."""
-        load = Load(arrivals="closed", num_clients=_NUM_WARM_UP_CLIENTS, warm_up_s=0.0, duration_s=duration_s, slo_s=self.slo_s)
-        return run(self.system, self._spec, self._pool, load)
+    def warm_up(self) -> float:
+        """A closed loop of a few clients for a second or more, so that everything has been used once; right answers a second.
+
+        Raises:
+            BenchmarkError: If there was none.
+        """
+        for duration_s in _WARM_UPS_S:
+            load = Load(
+                arrivals="closed", num_clients=_NUM_WARM_UP_CLIENTS, warm_up_s=0.0, duration_s=duration_s, slo_s=self._slo_s
+            )
+            num_correct = run(self.system, self._spec, self._pool, load).counts.correct
+            if num_correct:
+                return num_correct / duration_s
+        raise BenchmarkError(f"{self.system} gave no right answer in {duration_s:g} s")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import typer
 
 from benchmarks.goals import Goal, goals
 from benchmarks.rate_ratios import rate_ratios
-from benchmarks.reasons import read_reasons
+from benchmarks.reasons import read_reasons, reasons_for
 from benchmarks.records import Table, WorkloadRecord, read_table
 from benchmarks.repeat import agreement_of_rounds, agreement_rows
 from benchmarks.tables import SATURATED, highest_table, markdown, misses_table, plain, ratio_text, shown_name, workload_table
@@ -124,8 +124,10 @@ def _losses(found: Sequence[Goal], reasons: Mapping[str, str]) -> list[str]:
         return []
     parts = ["## Where DyOrc loses"]
     for goal in missed:
-        parts += [f"Expected: {goal.name}. Not so here:", misses_table(goal.misses, reasons)]
-    return parts
+        parts += [f"Expected: {goal.name}. Not so here:", misses_table(goal.misses)]
+    known = reasons_for(reasons, [miss for goal in missed for miss in goal.misses])
+    why = "\n".join(f"* **{plain(where)}**: {' '.join(text.split())}" for where, text in known.items())
+    return [*parts, "### Why", why] if why else parts
 
 
 def _agreed(table: Table) -> list[str]:

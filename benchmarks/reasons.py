@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from benchmarks.goals import Miss
@@ -27,7 +27,12 @@ def read_reasons(path: Path) -> dict[str, str]:
     return found
 
 
-def reason(reasons: Mapping[str, str], miss: Miss) -> str:
-    """The most special reason there is for a miss; empty if there is none."""
-    keys = (f"{miss.workload}/{miss.against}/{miss.load}", f"{miss.workload}/{miss.load}", miss.workload)
-    return next((reasons[key] for key in keys if key in reasons), "")
+def reasons_for(reasons: Mapping[str, str], misses: Iterable[Miss]) -> dict[str, str]:
+    """The most special reason there is for each miss: every reason once, by its key, in the order of the misses."""
+    found: dict[str, str] = {}
+    for miss in misses:
+        keys = (f"{miss.workload}/{miss.against}/{miss.load}", f"{miss.workload}/{miss.load}", miss.workload)
+        key = next((key for key in keys if key in reasons), "")
+        if key:
+            found[key] = reasons[key]
+    return found

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.goals import Miss, cells_of, is_saturated, is_sound, loads_of
 from benchmarks.rate_ratios import RateRatio, bound, rate_ratios
-from benchmarks.reasons import reason
 from benchmarks.records import ORACLE, OURS, Cell, Table, WorkloadRecord
 from loadgen.tables import milliseconds, percent
 
@@ -102,25 +101,18 @@ def ratio_text(entry: RateRatio) -> str:
     return "no peer keeps the SLO" if entry.ratio is None else f"{bound(entry)}{entry.ratio:.2f}"
 
 
-def misses_table(misses: Iterable[Miss], reasons: Mapping[str, str]) -> str:
-    """A row for each miss: where, the two figures, by how much, and why."""
+def misses_table(misses: Iterable[Miss]) -> str:
+    """A row for each miss: where, the two figures, and by how much."""
     rows: list[list[str]] = []
     for miss in misses:
         form = _rate if miss.figure == "highest rate" else milliseconds
         where = [f"{plain(miss.workload)}{', ' + miss.load if miss.load else ''}", figure_name(miss.figure)]
         if miss.why:
-            rows.append([*where, "", "", miss.why, _written_by_hand(reason(reasons, miss))])
+            rows.append([*where, "", "", miss.why])
         else:
             theirs = f"{plain(shown_name(miss.against))} {form(miss.theirs)}"
-            rows.append(
-                [*where, form(miss.ours), theirs, f"{miss.bound}{miss.ratio:.2f} x", _written_by_hand(reason(reasons, miss))]
-            )
-    return markdown(["", "figure", "DyOrc", "against", "ratio", "why"], rows)
-
-
-def _written_by_hand(text: str) -> str:
-    """Markdown, made to fit into a cell."""
-    return " ".join(text.split()).replace("|", "\\|")
+            rows.append([*where, form(miss.ours), theirs, f"{miss.bound}{miss.ratio:.2f} x"])
+    return markdown(["", "figure", "DyOrc", "against", "ratio"], rows)
 
 
 def _cell(cell: Cell | None, best: Mapping[str, float]) -> str:

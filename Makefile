@@ -63,7 +63,7 @@ peers: $(PEERS:%=.venv-peers/%/.made) ## Install the peers, each in an environme
 bench: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## DyOrc beside its peers on seven workloads, quickly (15 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks --kind quick
 
-bench-full: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## The same with more rounds and the highest rates (45 minutes), and docs/benchmarks.md; the last line is JSON
+bench-full: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## All peers, two rounds and the highest rates (100 minutes), and docs/benchmarks.md; the last line is JSON
 	$(BIN)/python -m benchmarks --kind full --page docs/benchmarks.md
 
 bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator itself can send; the last line is JSON

@@ -108,7 +108,7 @@ class Bench:
             num_correct = run(self.system, self._spec, self._pool, load).counts.correct
             if num_correct:
                 return num_correct / duration_s
-        raise BenchmarkError(f"{self.system} gave no right answer in {duration_s:g} s")
+        raise BenchmarkError(f"{self.system} gave no right answer in {_WARM_UPS_S[-1]:g} s")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from benchmarks.tables import SATURATED, highest_table, markdown, misses_table, 
 _REASONS = Path(__file__).parent / "reasons.toml"
 _HOW = """    make peers        # each peer into an environment of its own, .venv-peers/
     make bench        # one peer of each kind; less than 15 minutes
-    make bench-full   # everything; about an hour; writes this page
+    make bench-full   # all peers, two rounds, highest rates; 100 minutes; writes this page
     python -m benchmarks --help                            # single workloads and systems
     python -m benchmarks.repeat A/table.json [B/table.json]  # how well its rounds agree, or two runs"""
 _HOW_TO_READ = f"""In each cell: p50 / p99 in milliseconds, counted from the time at which a request was due; below it

@@ -34,6 +34,9 @@ def run_command(
     batch_dim: options.BatchDim = False,
     header: options.Headers = None,
     max_connections: options.MaxConnections = 1024,
+    ca: options.CaFile = None,
+    cert: options.CertFile = None,
+    key: options.KeyFile = None,
     pool: options.PoolFile = None,
     shape: options.Shapes = None,
     seed: options.Seed = 0,
@@ -68,7 +71,16 @@ def run_command(
             seed=seed,
         )
         target = options.target_of(
-            url, model, protocol=protocol, codec=codec, batch_dim=batch_dim, header=header, max_connections=max_connections
+            url,
+            model,
+            protocol=protocol,
+            codec=codec,
+            batch_dim=batch_dim,
+            header=header,
+            max_connections=max_connections,
+            ca=ca,
+            cert=cert,
+            key=key,
         )
         sent = options.pool_of(target, pool=pool, shape=shape, seed=seed)
         result = _measure(label or model, target, sent, load, is_shown=not as_json)

@@ -16,13 +16,16 @@ from loadgen.targets.base import TargetSpec
 
 
 def compare_command(
-    target: Annotated[list[str], typer.Option("--target", help="LABEL=URL#MODEL; at least two. grpc:// for gRPC.")],
+    target: Annotated[list[str], typer.Option("--target", help="LABEL=URL#MODEL; at least two. grpc:// or grpcs:// for gRPC.")],
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each is measured.")] = 3,
     protocol: options.ProtocolName = "http",
     codec: options.Codec = "",
     batch_dim: options.BatchDim = False,
     header: options.Headers = None,
     max_connections: options.MaxConnections = 1024,
+    ca: options.CaFile = None,
+    cert: options.CertFile = None,
+    key: options.KeyFile = None,
     pool: options.PoolFile = None,
     shape: options.Shapes = None,
     seed: options.Seed = 0,
@@ -66,6 +69,9 @@ def compare_command(
                 batch_dim=batch_dim,
                 header=header,
                 max_connections=max_connections,
+                ca=ca,
+                cert=cert,
+                key=key,
             )
         sent = options.pool_of(next(iter(specs.values())), pool=pool, shape=shape, seed=seed)  # the same for all
         measures = {label: _measure(label, spec, sent, load) for label, spec in specs.items()}
@@ -77,7 +83,7 @@ def compare_command(
 
 
 def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
-    """Each ``label=url#model`` by its label: the URL, the model, and the protocol if ``grpc://`` names it.
+    """Each ``label=url#model`` by its label: the URL, the model, and the protocol if ``grpc://`` or ``grpcs://`` names it.
 
     Raises:
         ValueError: If one is malformed, or a label comes twice.
@@ -90,8 +96,7 @@ def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
             raise ValueError(f"--target is {target!r}, expected LABEL=URL#MODEL")
         if label in found:
             raise ValueError(f"the label {label!r} comes twice, expected different ones")
-        is_grpc = url.startswith("grpc://")
-        found[label] = (url.removeprefix("grpc://"), model, "grpc" if is_grpc else "")
+        found[label] = (url, model, "grpc" if url.startswith(("grpc://", "grpcs://")) else "")
     if len(found) < 2:
         raise ValueError(f"{len(found)} targets given, expected at least two")
     return found

@@ -15,6 +15,7 @@ from dyorc.client.metadata import ModelMetadata, TensorMetadata
 from dyorc.tensor import FLOATS, DType
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import TargetSpec
+from loadgen.targets.tls import grpc_address, grpc_credentials, ssl_context
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 _TIMEOUT_S = 30.0
@@ -125,7 +126,7 @@ def metadata_of(spec: TargetSpec) -> ModelMetadata:
 def _over_http(spec: TargetSpec) -> ModelMetadata:
     url = f"{spec.url.rstrip('/')}/v2/models/{quote(spec.model, safe='')}"
     try:
-        answer = httpx.get(url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False)
+        answer = httpx.get(url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=ssl_context(spec) or False)
         if answer.status_code != 200:
             raise ValueError(f"{url} answered {answer.status_code}, expected the model's metadata: {answer.text[:200]}")
         return msgspec.json.decode(answer.content, type=ModelMetadata)
@@ -139,7 +140,8 @@ def _over_grpc(spec: TargetSpec) -> ModelMetadata:
     from loadgen.targets.grpc import pb
 
     headers = tuple((name.lower(), value) for name, value in spec.headers.items())
-    with grpc.insecure_channel(spec.url) as channel:
+    address, credentials = grpc_address(spec.url), grpc_credentials(spec)
+    with grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelMetadata")
         try:
             told = call(pb.ModelMetadataRequest(name=spec.model).SerializeToString(), timeout=_TIMEOUT_S, metadata=headers)

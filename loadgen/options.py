@@ -35,7 +35,9 @@ def _option(panel: str, *names: str, text: str, min: float | None = None) -> typ
     return typer.Option(*names, help=text, rich_help_panel=panel, min=min)
 
 
-Url: TypeAlias = Annotated[str, typer.Argument(help="http://host:port, or host:port for gRPC.")]
+Url: TypeAlias = Annotated[
+    str, typer.Argument(help="http://host:port or https://host:port; for gRPC host:port or grpcs://host:port.")
+]
 Model: TypeAlias = Annotated[str, typer.Argument(help="The model's name; the path for raw requests.")]
 ProtocolName: TypeAlias = Annotated[
     str, _option(_TARGET, "--protocol", text="http or grpc (Open Inference Protocol), raw, or package.module:function.")
@@ -48,6 +50,11 @@ Headers: TypeAlias = Annotated[
 MaxConnections: TypeAlias = Annotated[
     int, _option(_TARGET, "--max-connections", text="HTTP connections of each worker at most.", min=1)
 ]
+CaFile: TypeAlias = Annotated[
+    Path | None, _option(_TARGET, "--ca", text="For TLS: a file of the authorities that are trusted; by default the system's.")
+]
+CertFile: TypeAlias = Annotated[Path | None, _option(_TARGET, "--cert", text="For TLS: our own certificate.")]
+KeyFile: TypeAlias = Annotated[Path | None, _option(_TARGET, "--key", text="For TLS: its key, if that is a file of its own.")]
 
 PoolFile: TypeAlias = Annotated[
     Path | None,
@@ -92,6 +99,9 @@ def target_of(
     batch_dim: bool = False,
     header: Sequence[str] | None = None,
     max_connections: int = 1024,
+    ca: Path | None = None,
+    cert: Path | None = None,
+    key: Path | None = None,
 ) -> TargetSpec:
     """The target that options name.
 
@@ -112,6 +122,9 @@ def target_of(
         codec=codec,
         headers=dict(_header(line) for line in header or ()),
         max_connections=max_connections,
+        ca=str(ca or ""),
+        cert=str(cert or ""),
+        key=str(key or ""),
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from loadgen.results import ServerFigures
 from loadgen.targets.base import TargetSpec
+from loadgen.targets.tls import ssl_context
 
 _TIMEOUT_S = 5.0
 _NS_PER_MS = 1e6
@@ -74,9 +75,12 @@ class StatisticsWatch:
         )
 
     def _ask(self) -> Counted | None:
-        with httpx.Client(base_url=self._spec.url, headers=self._spec.headers, timeout=_TIMEOUT_S, trust_env=False) as client:
+        spec = self._spec
+        with httpx.Client(
+            base_url=spec.url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=ssl_context(spec) or False
+        ) as client:
             try:
-                for path in ("/v2/models/stats", f"/v2/models/{self._spec.model}/stats"):
+                for path in ("/v2/models/stats", f"/v2/models/{spec.model}/stats"):
                     answer = client.get(path)
                     if answer.status_code == 200:
                         break
@@ -90,7 +94,7 @@ class StatisticsWatch:
                 for model in models
                 for batch in model.batch_stats
             }
-            ours = [model.inference_stats.get("success", _Tally()).count for model in models if model.name == self._spec.model]
+            ours = [model.inference_stats.get("success", _Tally()).count for model in models if model.name == spec.model]
             return batches, sum(ours), _speculation(client)
 
 

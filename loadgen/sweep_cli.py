@@ -36,6 +36,9 @@ def sweep_command(
     batch_dim: options.BatchDim = False,
     header: options.Headers = None,
     max_connections: options.MaxConnections = 1024,
+    ca: options.CaFile = None,
+    cert: options.CertFile = None,
+    key: options.KeyFile = None,
     pool: options.PoolFile = None,
     shape: options.Shapes = None,
     seed: options.Seed = 0,
@@ -58,7 +61,16 @@ def sweep_command(
                 f"--arrivals is {arrivals}, expected poisson, gamma or constant: a sweep measures one rate at a time"
             )
         target = options.target_of(
-            url, model, protocol=protocol, codec=codec, batch_dim=batch_dim, header=header, max_connections=max_connections
+            url,
+            model,
+            protocol=protocol,
+            codec=codec,
+            batch_dim=batch_dim,
+            header=header,
+            max_connections=max_connections,
+            ca=ca,
+            cert=cert,
+            key=key,
         )
         sent = options.pool_of(target, pool=pool, shape=shape, seed=seed)
         load = options.load_of(

@@ -20,12 +20,14 @@ class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         protocol: "http" or "grpc" (Open Inference Protocol), "raw" (POST of a body that `codec` writes), or the import path
             ("package.module:name") of a function ``(spec, pool) -> Target`` for what takes more than one request.
-        url: ``http://host:port``, or ``host:port`` for gRPC.
+        url: ``http://host:port`` or ``https://...``; for gRPC ``host:port`` or ``grpcs://host:port``.
         model: The model's name; or the path of a raw request.
         has_batch_dim: Whether tensors are sent with a batch dimension of 1, as models with batching of Triton's want them.
         codec: For "raw": the import path of a module with ``pack(Tensors) -> bytes`` and ``unpack(bytes) -> Tensors``.
         headers: Added to each request, e.g. an API key.
         max_connections: HTTP requests in flight at the same time at most, in each worker; others wait, and their latency counts.
+        ca: For TLS: file of the authorities that are trusted; the system's if empty.
+        cert, key: For TLS: files of our own certificate and its key, which may be one.
         options: For a function of one's own.
     """
 
@@ -36,6 +38,9 @@ class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
     codec: str = ""
     headers: dict[str, str] = {}
     max_connections: int = 1024
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
     options: dict[str, Any] = {}
 
 

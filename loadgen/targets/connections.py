@@ -7,8 +7,9 @@ from collections import deque
 from typing import Self
 from urllib.parse import urlsplit
 
-from loadgen.targets.base import RequestFailedError
+from loadgen.targets.base import RequestFailedError, TargetSpec
 from loadgen.targets.connection import Connection, Reply
+from loadgen.targets.tls import ssl_context
 
 _MAX_IDLE_NS = 1_500_000_000
 """Servers close connections that have been idle for some seconds; a request that crosses that would fail without a fault."""
@@ -18,17 +19,19 @@ class Connections:
     """Keeps connections alive, and opens more when all are busy.
 
     Args:
-        url: ``http://host:port`` or ``https://host:port``.
-        max_connections: Requests beyond wait for one.
+        spec: Where to, how many at most (requests beyond wait for one), and by which certificates.
+
+    Raises:
+        ValueError: If that makes no sense.
     """
 
-    def __init__(self, url: str, max_connections: int) -> None:
-        parts = urlsplit(url)
+    def __init__(self, spec: TargetSpec) -> None:
+        parts = urlsplit(spec.url)
         if parts.scheme not in ("http", "https") or parts.hostname is None:
-            raise ValueError(f"the URL is {url!r}, expected http://host:port or https://host:port")
+            raise ValueError(f"the URL is {spec.url!r}, expected http://host:port or https://host:port")
         self._host, self._port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-        self._ssl = ssl.create_default_context() if parts.scheme == "https" else None
-        self._max_connections = max_connections
+        self._ssl = ssl_context(spec)
+        self._max_connections = spec.max_connections
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._num_opening = 0
@@ -117,7 +120,8 @@ class Connections:
             )
         except OSError as error:
             self._hand_over(None)
-            raise RequestFailedError(f"no connection to {self._host}:{self._port}: {type(error).__name__}") from error
+            why = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else type(error).__name__
+            raise RequestFailedError(f"no connection to {self._host}:{self._port}: {why}") from error
         finally:
             self._num_opening -= 1
         if not connection.is_open:

@@ -19,6 +19,7 @@ from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import RawAnswer, RequestFailedError, TargetSpec
 from loadgen.targets.failures import plain
 from loadgen.targets.layout import with_batch_dim, without_batch_dim
+from loadgen.targets.tls import grpc_address, grpc_credentials
 
 if TYPE_CHECKING:
     from grpc.aio import Channel
@@ -53,9 +54,14 @@ class GrpcTarget:
         self._turn = 0
 
     async def __aenter__(self) -> Self:
-        address = self._spec.url.removeprefix("grpc://").removeprefix("http://").rstrip("/")
+        address, credentials = grpc_address(self._spec.url), grpc_credentials(self._spec)
         num_channels = max(1, min(_NUM_CHANNELS, self._spec.max_connections))
-        self._channels: list[Channel] = [grpc.aio.insecure_channel(address, options=_OPTIONS) for _ in range(num_channels)]
+        self._channels: list[Channel] = [
+            grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+            if credentials
+            else grpc.aio.insecure_channel(address, options=_OPTIONS)
+            for _ in range(num_channels)
+        ]
         try:
             async with asyncio.timeout(_CONNECT_S):
                 await asyncio.gather(*(channel.channel_ready() for channel in self._channels))

@@ -18,7 +18,7 @@ class HttpTarget:
 
     def __init__(self, spec: TargetSpec, pool: Pool) -> None:
         self._spec = spec
-        self._connections = Connections(spec.url, spec.max_connections)
+        self._connections = Connections(spec)
         self._requests = [self._laid_out(tensors) for tensors in pool.inputs]
 
     def _laid_out(self, tensors: Tensors) -> bytes:

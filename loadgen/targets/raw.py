@@ -28,7 +28,7 @@ class RawTarget:
     def __init__(self, spec: TargetSpec, pool: Pool) -> None:
         self._has_batch_dim = spec.has_batch_dim
         self._codec = _codec(spec.codec)
-        self._connections = Connections(spec.url, spec.max_connections)
+        self._connections = Connections(spec)
         path = "/" + spec.model.lstrip("/")
         self._requests = [
             http_post(spec.url, path, (), spec.headers, self._codec.pack(with_batch_dim(one) if spec.has_batch_dim else one))

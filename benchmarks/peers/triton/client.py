@@ -38,7 +38,7 @@ class TritonTarget:
         self._pool = pool
         self._served = served
         self._has_ensemble = has_ensemble(served)
-        self._connections = Connections(spec.url, spec.max_connections)
+        self._connections = Connections(spec)
 
     async def __aenter__(self) -> Self:
         await self._connections.__aenter__()

@@ -66,9 +66,14 @@ def test_one_target_is_no_comparison() -> None:
 
 
 def test_targets_by_label() -> None:
-    found = named_targets(["a=http://h:1#m", "b=grpc://h:2#x/y", "c=http://h:3/?q=1#m"])
+    found = named_targets(["a=http://h:1#m", "b=grpc://h:2#x/y", "c=http://h:3/?q=1#m", "d=grpcs://h:4#m"])
 
-    assert found == {"a": ("http://h:1", "m", ""), "b": ("h:2", "x/y", "grpc"), "c": ("http://h:3/?q=1", "m", "")}
+    assert found == {
+        "a": ("http://h:1", "m", ""),
+        "b": ("grpc://h:2", "x/y", "grpc"),
+        "c": ("http://h:3/?q=1", "m", ""),
+        "d": ("grpcs://h:4", "m", "grpc"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import msgspec
 import typer
 from msgspec import structs
 
-from benchmarks.goals import FIGURES
+from benchmarks.goals import FIGURES, is_saturated
 from benchmarks.records import ORACLE, OURS, Table, read_table
 from loadgen.tables import aligned
 
@@ -70,12 +70,12 @@ def agreement_of_rounds(table: Table) -> list[Agreement]:
 
 
 def ratios(table: Table) -> dict[str, dict[str, float]]:
-    """By figure, then by where: DyOrc's figure to each peer's. Where either is 0 there is no ratio."""
+    """By figure, then by where: DyOrc's figure to each peer's; not where either is 0, or could not follow."""
     found: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, HIGHEST)}
     ours = {(cell.workload, cell.load): cell for cell in table.cells if cell.system == OURS}
     for cell in table.cells:
         mine = ours.get((cell.workload, cell.load))
-        if mine is None or cell.system in (OURS, ORACLE):
+        if mine is None or cell.system in (OURS, ORACLE) or is_saturated(mine) or is_saturated(cell):
             continue
         for figure in FIGURES:
             _keep(found[figure], f"{cell.workload}, {cell.load}, {cell.system}", getattr(mine, figure), getattr(cell, figure))

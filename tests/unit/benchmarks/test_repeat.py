@@ -66,6 +66,12 @@ def test_rounds_of_one_run() -> None:
     assert agreement_of_rounds(table()) == []
 
 
+def test_no_ratio_to_who_cannot_follow() -> None:
+    cells = [cell("dyorc", 4.0, 9.0), cell("ray", 3000.0, 4000.0, goodput_ratio=0.1)]
+
+    assert agreements(table(cells=cells, highest=[]), table(cells=cells, highest=[])) == []
+
+
 def test_no_ratio_to_nothing() -> None:
     rates = [Highest(workload="cascade", system="dyorc", rps=9.0), Highest(workload="cascade", system="ray", rps=0.0)]
 

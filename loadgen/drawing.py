@@ -15,7 +15,7 @@ from dyorc.client.metadata import ModelMetadata, TensorMetadata
 from dyorc.tensor import FLOATS, DType
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import TargetSpec
-from loadgen.targets.tls import grpc_address, grpc_credentials, ssl_context
+from loadgen.targets.tls import grpc_address, grpc_credentials, httpx_verify
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 _TIMEOUT_S = 30.0
@@ -126,7 +126,7 @@ def metadata_of(spec: TargetSpec) -> ModelMetadata:
 def _over_http(spec: TargetSpec) -> ModelMetadata:
     url = f"{spec.url.rstrip('/')}/v2/models/{quote(spec.model, safe='')}"
     try:
-        answer = httpx.get(url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=ssl_context(spec) or False)
+        answer = httpx.get(url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=httpx_verify(spec))
         if answer.status_code != 200:
             raise ValueError(f"{url} answered {answer.status_code}, expected the model's metadata: {answer.text[:200]}")
         return msgspec.json.decode(answer.content, type=ModelMetadata)

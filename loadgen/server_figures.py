@@ -8,7 +8,7 @@ import msgspec
 
 from loadgen.results import ServerFigures
 from loadgen.targets.base import TargetSpec
-from loadgen.targets.tls import ssl_context
+from loadgen.targets.tls import httpx_verify
 
 _TIMEOUT_S = 5.0
 _NS_PER_MS = 1e6
@@ -77,7 +77,7 @@ class StatisticsWatch:
     def _ask(self) -> Counted | None:
         spec = self._spec
         with httpx.Client(
-            base_url=spec.url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=ssl_context(spec) or False
+            base_url=spec.url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=httpx_verify(spec)
         ) as client:
             try:
                 for path in ("/v2/models/stats", f"/v2/models/{spec.model}/stats"):

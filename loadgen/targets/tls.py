@@ -30,6 +30,15 @@ def ssl_context(spec: TargetSpec) -> ssl.SSLContext | None:
     return context
 
 
+def httpx_verify(spec: TargetSpec) -> ssl.SSLContext | bool:
+    """What httpx is to verify with. False only where there is no TLS: to make a context takes longer than to ask.
+
+    Raises:
+        ValueError: If a file cannot be used.
+    """
+    return ssl_context(spec) or False
+
+
 def grpc_address(url: str) -> str:
     """``host:port`` of a gRPC server's URL."""
     return url.rpartition("://")[2].rstrip("/")

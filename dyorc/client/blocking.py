@@ -15,6 +15,7 @@ from dyorc.client.job_operations import JobOperations, JobOptions
 from dyorc.client.job_records import JobRecord, JobState
 from dyorc.client.metadata import ModelMetadata
 from dyorc.client.operations import Operations, health_path, statistics_path
+from dyorc.client.pools import TransportPool
 from dyorc.client.requests import Inputs, Options, merged, model_path
 from dyorc.client.retries import DEFAULT_RETRIES, Delivery, Retries
 from dyorc.client.runners import Runner
@@ -56,8 +57,9 @@ class Client:
         max_answer_bytes: int = 2**30,
     ) -> None:
         connection = Connection.to(url, api_key, max_answer_bytes)
-        transport = httpx.HTTPTransport(verify=ssl_context(url, verify, cert), proxy=proxy, limits=limits(max_connections))
-        self._runner = Runner(transport, connection)
+        context = ssl_context(url, verify, cert)
+        pool = TransportPool(lambda: httpx.HTTPTransport(verify=context, proxy=proxy, limits=limits(1)), max_connections)
+        self._runner = Runner(pool, connection)
         self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)
 

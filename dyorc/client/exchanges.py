@@ -11,6 +11,7 @@ import httpx
 
 from dyorc.client.effects import Broken, Read, Reply, Send, Sleep
 from dyorc.client.http import AnswerBody, Connection, broken, headers_of, timeouts
+from dyorc.client.pools import TransportPool
 from dyorc.errors import DeadlineError, TransportError
 
 clock_s = time.monotonic
@@ -26,8 +27,9 @@ class Exchange:
     falls silent in the middle of it, when it has been silent for as long as was left when the answer began.
     """
 
-    def __init__(self, transport: httpx.HTTPTransport, connection: Connection) -> None:
-        self._transport = transport
+    def __init__(self, pool: TransportPool, connection: Connection) -> None:
+        self._pool = pool
+        self._transport: httpx.BaseTransport | None = None
         self._connection = connection
         self._response: httpx.Response | None = None
         self._chunks: Iterator[bytes] | None = None
@@ -51,7 +53,8 @@ class Exchange:
         if left_s < math.inf:
             extensions["trace"] = _shrinking(limits, effect.deadline_s)
         try:
-            response = self._response = self._transport.handle_request(self._connection.request(effect.request, extensions))
+            transport = self._transport = self._pool.lend(limits["pool"])
+            response = self._response = transport.handle_request(self._connection.request(effect.request, extensions))
             if effect.is_streamed and response.status_code == 200:
                 self._chunks = response.iter_bytes()
                 return Reply(200, headers_of(response))
@@ -77,8 +80,14 @@ class Exchange:
 
     def close(self) -> None:
         """Gives up what is not read."""
-        if self._response is not None:
-            self._response.close()
+        try:
+            if self._response is not None:
+                self._response.close()
+        finally:
+            self._response = None
+            if self._transport is not None:
+                transport, self._transport = self._transport, None
+                self._pool.take_back(transport)
 
 
 class AsyncExchange:

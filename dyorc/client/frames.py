@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from dyorc.client.answers import Answer, padding, parse_answer
-from dyorc.client.refusals import ErrorBody, malformed, refusal
+from dyorc.client.refusals import ErrorBody, error_decoder, malformed, refusal
 from dyorc.errors import TransportError
 
 MEDIA_TYPE = "application/vnd.dyorc.stream"
@@ -90,6 +90,6 @@ def _part(frame: memoryview, json_bytes: int) -> Answer:
 def _error_in(head: memoryview) -> ErrorBody | None:
     """What went wrong, if that is what a frame tells. Looked for last, so that parts are not read twice."""
     try:
-        return msgspec.json.decode(head, type=ErrorBody)
+        return error_decoder.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

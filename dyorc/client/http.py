@@ -20,7 +20,7 @@ from dyorc.errors import DeadlineError, InvalidInputError, TransportError
 Verify: TypeAlias = bool | str | Path | ssl.SSLContext
 Cert: TypeAlias = str | Path | tuple[str | Path, str | Path]
 
-_KEEP_ALIVE_S = 4.0
+KEEP_ALIVE_S = 4.0
 """Less than after which servers close idle connections, or requests would be lost on them."""
 
 _NOT_SENT = (httpx.ConnectError, httpx.ProxyError)
@@ -192,9 +192,7 @@ def ssl_context(base_url: str, verify: Verify, cert: Cert | None) -> ssl.SSLCont
 
 def limits(max_connections: int) -> httpx.Limits:
     """How many connections there may be."""
-    return httpx.Limits(
-        max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=_KEEP_ALIVE_S
-    )
+    return httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=KEEP_ALIVE_S)
 
 
 def timeouts(left_s: float) -> dict[str, float | None]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import msgspec
+
 from dyorc.client.answers import Answer
 from dyorc.client.effects import Flow, Sleep
 from dyorc.client.job_records import JobPage, JobRecord, JobState
@@ -24,6 +26,9 @@ _GRACE_S = 1.0
 
 _MAX_PAUSE_S = 1.0
 _PAGE = 100
+
+_record_decoder = msgspec.json.Decoder(JobRecord)
+_page_decoder = msgspec.json.Decoder(JobPage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +75,11 @@ class JobOperations:
             _ROUTE, metadata, given, options, **{name: value for name, value in fields.items() if value is not None}
         ).with_header("idempotency-key", key)
         reply = yield from operations.delivery.send(request, deadline_s, operations.retries)
-        return read_json(reply, JobRecord)
+        return read_json(reply, _record_decoder)
 
     def get(self, job_id: str) -> Flow[JobRecord]:
         """A job as it is now."""
-        return (yield from self._operations.get(_path(job_id), JobRecord))
+        return (yield from self._operations.get(_path(job_id), _record_decoder))
 
     def wait(self, job_id: str, timeout_s: float | None) -> Flow[JobRecord]:
         """A job, once it has ended.
@@ -93,7 +98,7 @@ class JobOperations:
             asked_s = clock_s()
             wait_s = min(_MAX_WAIT_S, max(0.0, deadline_s - asked_s))
             limit_s = min(deadline_s + _GRACE_S, asked_s + wait_s + operations.deadline_s(None) - clock_s())
-            record = yield from operations.get(f"{_path(job_id)}?wait_s={wait_s:.3f}", JobRecord, limit_s)
+            record = yield from operations.get(f"{_path(job_id)}?wait_s={wait_s:.3f}", _record_decoder, limit_s)
             if record.state.is_final:
                 return record
             now_s = clock_s()
@@ -122,7 +127,7 @@ class JobOperations:
         operations = self._operations
         request = Request("POST", _path(job_id, "/cancel"))
         return read_json(
-            (yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)), JobRecord
+            (yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)), _record_decoder
         )
 
     def delete(self, job_id: str) -> Flow[None]:
@@ -140,7 +145,7 @@ class JobOperations:
         while len(found) < max_jobs:
             query = {"state": state, "limit": min(_PAGE, max_jobs - len(found)), "after": after}
             path = f"{_ROUTE}?{urlencode({name: value for name, value in query.items() if value is not None})}"
-            page = yield from operations.get(path, JobPage, deadline_s)
+            page = yield from operations.get(path, _page_decoder, deadline_s)
             found += page.jobs
             if page.next is None or page.next == after:
                 break

@@ -106,7 +106,7 @@ class Operations:
         """A model's metadata, which is asked for once."""
         found = self._metadata.get((model, version))
         if found is None:
-            found = yield from self.get(model_path(model, version), ModelMetadata, deadline_s)
+            found = yield from self.get(model_path(model, version), _metadata_decoder, deadline_s)
             self._metadata[model, version] = found
         return found
 
@@ -116,17 +116,17 @@ class Operations:
 
     def models(self) -> Flow[list[str]]:
         """Names of all models."""
-        return (yield from self.get("/v2/models", _Models)).models
+        return (yield from self.get("/v2/models", _models_decoder)).models
 
     def get_object(self, path: str) -> Flow[dict[str, Any]]:
         """A JSON object."""
-        return (yield from self.get(path, dict[str, Any]))
+        return (yield from self.get(path, _object_decoder))
 
-    def get(self, path: str, kind: type[T], deadline_s: float | None = None) -> Flow[T]:
+    def get(self, path: str, decoder: msgspec.json.Decoder[T], deadline_s: float | None = None) -> Flow[T]:
         """JSON of a known form; None: within the client's time."""
         deadline_s = self.deadline_s(None) if deadline_s is None else deadline_s
         reply = yield from self.delivery.send(Request("GET", path), deadline_s, self.retries)
-        return read_json(reply, kind)
+        return read_json(reply, decoder)
 
     def is_healthy(self, path: str) -> Flow[bool]:
         """Whether a health route says yes. A server that cannot be reached says no.
@@ -165,6 +165,11 @@ class _Models(msgspec.Struct):
     models: list[str]
 
 
+_metadata_decoder = msgspec.json.Decoder(ModelMetadata)
+_models_decoder = msgspec.json.Decoder(_Models)
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
 def health_path(model: str | None) -> str:
     """Where to ask whether a model, or the whole server, is ready."""
     return "/v2/health/ready" if model is None else model_path(model, None, "ready")
@@ -175,14 +180,18 @@ def statistics_path(model: str | None, version: str | None) -> str:
     return "/v2/models/stats" if model is None else model_path(model, version, "stats")
 
 
-def read_json(reply: Reply, kind: type[T]) -> T:
+def read_json(reply: Reply, decoder: msgspec.json.Decoder[T]) -> T:
     """JSON of a known form.
+
+    Args:
+        decoder: Made when its module is imported. Two threads that decode a type for the first time at the same time end the
+            process (msgspec 0.22: a type's description can be found before it is filled).
 
     Raises:
         TransportError: If it has another.
     """
     try:
-        return msgspec.json.decode(reply.content, type=kind)
+        return decoder.decode(reply.content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(f"the answer's JSON is malformed: {error}") from error
 

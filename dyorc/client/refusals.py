@@ -21,6 +21,9 @@ class ErrorBody(msgspec.Struct, frozen=True):
     retryable: bool | None = None
 
 
+error_decoder = msgspec.json.Decoder(ErrorBody)
+
+
 def _tree() -> dict[str, type[DyOrcError]]:
     """Every class by its code. A parent stands before its children, so that one that adds no code of its own hides nobody."""
     found: dict[str, type[DyOrcError]] = {}
@@ -53,7 +56,7 @@ def refusal(body: ErrorBody, status: int = 0, retry_after_s: float | None = None
 def refusal_of(status: int, headers: Mapping[str, str], content: memoryview) -> tuple[DyOrcError, bool]:
     """The error in an answer whose status is not 200, and whether it comes from a server of the protocol."""
     try:
-        body = msgspec.json.decode(content, type=ErrorBody)
+        body = error_decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         shown = bytes(content[:_MAX_SHOWN_CHARS]).decode("utf-8", "replace")
         error = TransportError(f"the server answered {status} with {shown!r}, expected JSON with an 'error'")

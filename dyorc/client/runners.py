@@ -9,6 +9,7 @@ import httpx
 from dyorc.client.effects import Emit, Flow, Parts
 from dyorc.client.exchanges import AsyncExchange, Exchange
 from dyorc.client.http import Connection
+from dyorc.client.pools import TransportPool
 
 T = TypeVar("T")
 
@@ -16,17 +17,17 @@ T = TypeVar("T")
 class Runner:
     """Runs operations, blocking. Any number of threads may use it at once."""
 
-    def __init__(self, transport: httpx.HTTPTransport, connection: Connection) -> None:
-        self._transport = transport
+    def __init__(self, pool: TransportPool, connection: Connection) -> None:
+        self._pool = pool
         self._connection = connection
 
     def close(self) -> None:
         """Closes the connections."""
-        self._transport.close()
+        self._pool.close()
 
     def run(self, flow: Flow[T]) -> T:
         """What an operation returns."""
-        with closing(Exchange(self._transport, self._connection)) as exchange:
+        with closing(Exchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
                 try:
@@ -37,7 +38,7 @@ class Runner:
 
     def parts(self, flow: Parts) -> Generator[Any]:
         """What an operation hands out."""
-        with closing(Exchange(self._transport, self._connection)) as exchange:
+        with closing(Exchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
                 try:

@@ -409,13 +409,17 @@ def test_an_address_or_key_that_cannot_be_is_refused(kind: str, settings: dict[s
 def test_threads_share_a_client(server: ScriptedServer) -> None:
     server.on(INFER, outputs(Y))
     results: list[list[float]] = []
+
+    def ask() -> None:
+        results.extend(client.infer("m", x=[1.0]).tolist() for _ in range(20))
+
     with shell("blocking", server.url, max_connections=2) as client:
-        threads = [threading.Thread(target=lambda: results.append(client.infer("m", x=[1.0]).tolist())) for _ in range(8)]
+        threads = [threading.Thread(target=ask) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert results == [[0, 1, 2]] * 8
+    assert results == [[0, 1, 2]] * 160
 
 
 def test_the_examples_of_its_page_run(server: ScriptedServer) -> None:

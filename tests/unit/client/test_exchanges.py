@@ -9,6 +9,7 @@ import pytest
 from dyorc.client.effects import Read, Reply, Send
 from dyorc.client.exchanges import Exchange
 from dyorc.client.http import Connection
+from dyorc.client.pools import TransportPool
 from dyorc.client.requests import Request
 from dyorc.errors import DeadlineError
 
@@ -25,7 +26,7 @@ class _Stream(httpx.SyncByteStream):
         self.is_closed = True
 
 
-class _Transport(httpx.HTTPTransport):
+class _Transport(httpx.BaseTransport):
     """Answers without a network."""
 
     def __init__(self, stream: _Stream, status: int = 200) -> None:
@@ -35,6 +36,10 @@ class _Transport(httpx.HTTPTransport):
         return self._answer
 
 
+def _exchange(transport: _Transport) -> Exchange:
+    return Exchange(TransportPool(lambda: transport, 1), CONNECTION)
+
+
 CONNECTION = Connection.to("http://server", None, 1000)
 STREAMED = Send(Request("GET", "/x"), math.inf, is_streamed=True)
 
@@ -42,7 +47,7 @@ STREAMED = Send(Request("GET", "/x"), math.inf, is_streamed=True)
 @pytest.mark.parametrize("num_read", [0, 1, 3])
 def test_closing_in_the_middle_of_a_streamed_answer_closes_it(num_read: int) -> None:
     stream = _Stream()
-    exchange = Exchange(_Transport(stream), CONNECTION)
+    exchange = _exchange(_Transport(stream))
     assert isinstance(exchange.perform(STREAMED), Reply)
     assert [exchange.perform(Read(math.inf)) for _ in range(num_read)] == [b"one", b"two", b""][:num_read]
     assert stream.is_closed == (num_read == 3)
@@ -52,12 +57,12 @@ def test_closing_in_the_middle_of_a_streamed_answer_closes_it(num_read: int) -> 
 
 def test_an_error_is_read_whole_although_a_stream_was_asked_for() -> None:
     stream = _Stream()
-    reply = Exchange(_Transport(stream, 500), CONNECTION).perform(STREAMED)
+    reply = _exchange(_Transport(stream, 500)).perform(STREAMED)
     assert (reply.status, bytes(reply.content)) == (500, b"onetwo")
     assert stream.is_closed
 
 
 def test_what_has_no_time_left_is_not_sent() -> None:
-    outcome = Exchange(_Transport(_Stream()), CONNECTION).perform(Send(Request("GET", "/x"), 0.0))
+    outcome = _exchange(_Transport(_Stream())).perform(Send(Request("GET", "/x"), 0.0))
     assert isinstance(outcome.error, DeadlineError)
     assert not outcome.was_sent

@@ -1,9 +1,12 @@
 """What importing costs whom."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import dyorc
+import dyorc.client
 from dyorc.client import AsyncClient, Client
 
 
@@ -20,6 +23,12 @@ def test_the_client_imports_neither_torch_nor_the_server() -> None:
     found = _modules_after("import dyorc; dyorc.Client")
     assert "httpx" in found
     assert not {"torch", "ray", "zmq", "fastapi", "uvicorn", "dyorc.gateway"} & found
+
+
+def test_what_threads_decode_is_prepared_when_it_is_imported() -> None:
+    """With msgspec 0.22, threads that decode a type for the first time at the same time crash the process."""
+    sources = Path(dyorc.client.__file__).parent.glob("*.py")
+    assert not [path.name for path in sources if re.search(r"json\.decode\(|msgspec\.convert\(", path.read_text("utf-8"))]
 
 
 def test_the_clients_are_public_names() -> None:

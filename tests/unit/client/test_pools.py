@@ -1,0 +1,102 @@
+"""Each transport is in one pair of hands."""
+
+import threading
+
+import httpx
+import pytest
+
+from dyorc.client.http import KEEP_ALIVE_S
+from dyorc.client.pools import TransportPool
+
+
+class _Transport(httpx.BaseTransport):
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class _Makes:
+    """Makes transports, under a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.made: list[_Transport] = []
+        self.now_s = 100.0
+
+    def pool(self, max_size: int = 4) -> TransportPool:
+        return TransportPool(self._make, max_size, lambda: self.now_s)
+
+    def _make(self) -> _Transport:
+        self.made.append(_Transport())
+        return self.made[-1]
+
+
+def test_what_was_used_last_is_lent_first() -> None:
+    makes = _Makes()
+    pool = makes.pool()
+    first, second = pool.lend(0), pool.lend(0)
+    assert first is not second
+    pool.take_back(first)
+    pool.take_back(second)
+    assert pool.lend(0) is second
+    assert pool.lend(0) is first
+    assert len(makes.made) == 2
+
+
+def test_who_needs_one_more_waits_until_one_comes_back() -> None:
+    pool = _Makes().pool(max_size=1)
+    lent = pool.lend(0)
+    with pytest.raises(httpx.PoolTimeout):
+        pool.lend(0.001)
+    found: list[httpx.BaseTransport] = []
+    waiting = threading.Thread(target=lambda: found.append(pool.lend(None)))
+    waiting.start()
+    pool.take_back(lent)
+    waiting.join(30)
+    assert found == [lent]
+
+
+def test_those_idle_for_longer_than_servers_keep_them_are_closed() -> None:
+    makes = _Makes()
+    pool = makes.pool()
+    first, second = pool.lend(0), pool.lend(0)
+    pool.take_back(first)
+    makes.now_s += KEEP_ALIVE_S - 1
+    pool.take_back(second)
+    makes.now_s += 2
+    assert pool.lend(0) is second
+    assert [transport.is_closed for transport in makes.made] == [True, False]
+
+
+def test_closing_closes_the_idle_at_once_and_the_lent_when_they_come_back() -> None:
+    makes = _Makes()
+    pool = makes.pool()
+    idle, lent = pool.lend(0), pool.lend(0)
+    pool.take_back(idle)
+    pool.close()
+    assert [transport.is_closed for transport in makes.made] == [True, False]
+    pool.take_back(lent)
+    assert [transport.is_closed for transport in makes.made] == [True, True]
+
+
+def test_no_two_threads_hold_the_same() -> None:
+    pool = _Makes().pool(max_size=3)
+    held: set[int] = set()
+    clashes: list[int] = []
+
+    def work() -> None:
+        for _ in range(200):
+            transport = pool.lend(None)
+            if id(transport) in held:
+                clashes.append(id(transport))
+            held.add(id(transport))
+            held.discard(id(transport))
+            pool.take_back(transport)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not clashes

@@ -19,6 +19,7 @@ from dyorc.engine.holding import foresee
 from dyorc.engine.leases import Leases
 from dyorc.engine.processors import Processor
 from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
+from dyorc.engine.retrying import Retrying
 from dyorc.engine.speculation import Speculator
 from dyorc.engine.staging import Staging
 from dyorc.engine.statistics import BatchTimes, Statistics
@@ -28,10 +29,8 @@ from dyorc.errors import (
     CapacityError,
     DeadlineError,
     DyOrcError,
-    EffectLostError,
     ProgramError,
     ProgramLoadError,
-    ReplicaLostError,
 )
 from dyorc.tensor import BlockId, TensorRef, blocks_of
 
@@ -74,7 +73,7 @@ class Scheduler:
         self._timers = timers
         self._done = done
         self._tell_failed = failed
-        self._deferred = deferred
+        self._retrying = Retrying(config.max_attempts, leases, self._failed, deferred, unready)
         self._unready = unready
         self._leases = leases
         self.staging = Staging(emit)
@@ -186,11 +185,7 @@ class Scheduler:
         return processor
 
     def replica_left(self, replica_id: str, reason: str) -> None:
-        """A replica is gone: its calls go back to the queue, or fail if they may not be repeated.
-
-        Only the batch that was running can have been the cause. If a call has been in such a batch before, it is tried alone,
-        so that an input that kills its replica does so in no one else's company.
-        """
+        """A replica is gone: its calls go back to the queue, or fail if they may not be repeated."""
         replica = self.replicas.pop(replica_id, None)
         if replica is None:
             return
@@ -201,43 +196,11 @@ class Scheduler:
         has_losses = self._leases.holder_left(replica_id)
         for position, batch in enumerate(replica.batches.values()):
             self._forget(batch)
-            for call in batch.calls:
-                call.num_attempts += position == 0
-                self._run_again(call, replica.pool, reason)
+            self._retrying.replica_lost(batch, reason, was_running=position == 0)
         replica.batches.clear()
         if has_losses:
             self._pull_back()
         self._touched[replica.pool.program.name] = replica.pool
-
-    def _run_again(self, call: Call, pool: Pool, reason: str) -> None:
-        if call.state is not CallState.RUNNING:
-            return
-        if call.is_guess:
-            self._deferred(call)
-            return
-        call.order = call.segment.task.request.order  # it may have been a guess when it was sent, and those have another
-        name, limit = pool.program.name, self._config.max_attempts
-        if not pool.program.options.is_repeatable:
-            self._failed(
-                call,
-                EffectLostError(
-                    f"the replica of program {name!r} was lost ({reason}); the program is not declared idempotent, "
-                    f"so it is not run again"
-                ),
-            )
-        elif call.num_attempts >= limit:
-            self._failed(
-                call,
-                ReplicaLostError(
-                    f"{call.num_attempts} replicas of program {name!r} were lost while they ran this call ({reason})"
-                ),
-            )
-        elif self._lacks_inputs(call):
-            self._unready(call)
-        elif call.num_attempts > 1:
-            pool.queue.add_retry([call])
-        else:
-            pool.queue.add(call)
 
     # Tensors
 
@@ -250,31 +213,16 @@ class Scheduler:
         """Tensors were lost: takes the calls that need them out of their queues. Cost: looks at all calls that wait."""
         for pool in self.pools.values():
             for queue in (pool.queue, pool.guesses):
-                for call in queue.take_out(self._lacks_inputs):
+                for call in queue.take_out(self._retrying.lacks_inputs):
                     self._unready(call)
 
-    def _lacks_inputs(self, call: Call) -> bool:
-        return not self._leases.are_there(call.blocks)
-
     def tensors_lost(self, event: TensorsLost, now_ns: int) -> None:
-        """A batch did not run because its inputs could not be had: its calls go back, those whose inputs were lost until these
-        have been made again. If nothing was lost as far as is known, it is tried again, a few times."""
+        """A batch did not run because its inputs could not be had."""
         batch = self._take_back(event.replica_id, event.batch_id, now_ns)
         if batch is None:
             return
         self.lose(event.blocks)
-        is_unknown = not any(self._lacks_inputs(call) for call in batch.calls)
-        for call in batch.calls:
-            if call.state is not CallState.RUNNING:
-                continue
-            call.num_losses += is_unknown
-            if call.num_losses >= self._config.max_attempts and not call.is_guess:
-                name, count = batch.replica.pool.program.name, call.num_losses
-                self._failed(
-                    call, ReplicaLostError(f"the inputs of a call of program {name!r} could not be had in {count} attempts")
-                )
-            else:
-                self._unready(call)
+        self._retrying.inputs_lost(batch)
 
     def load_failed(self, event: LoadFailed) -> None:
         """A replica could not load its program. After some such failures in a row, waiting calls get to know why."""
@@ -300,7 +248,7 @@ class Scheduler:
         if len(event.outputs) != len(batch.calls):
             self._refuse(event)
             message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
-            self._split_or_fail(batch, ProgramError(pool.program.name, "TransportError", message))
+            self._retrying.program_failed(batch, ProgramError(pool.program.name, "TransportError", message))
             return
         self._learn(batch, event.execute_s, now_ns)
         self._count(batch, event, now_ns)
@@ -361,51 +309,17 @@ class Scheduler:
         self._leases.refuse(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
 
     def batch_failed(self, event: BatchFailed, now_ns: int) -> None:
-        """A program raised: a batch of one fails; a larger one is halved and tried again, so that one bad input fails alone. If
-        only the memory for results was missing, all its calls fail: less of them would find none either."""
+        """A program raised, or there was no memory for what it returned."""
         batch = self._take_back(event.replica_id, event.batch_id, now_ns)
         if batch is None:
             return
+        pool = batch.replica.pool
         if event.is_capacity:
-            self._fail_for_memory(batch, event.message)
-            return
-        error = ProgramError(batch.replica.pool.program.name, event.error_type, event.message, event.traceback)
-        self._split_or_fail(batch, error)
-
-    def _fail_for_memory(self, batch: Batch, message: str) -> None:
-        pool = batch.replica.pool
-        error = CapacityError(
-            f"there is no memory for the results of program {pool.program.name!r}: {message}", retry_after_s=self._drain_s(pool)
-        )
-        for call in batch.calls:
-            if call.state is CallState.RUNNING and call.is_guess:
-                self._deferred(call)
-            elif call.state is CallState.RUNNING:
-                self._failed(call, error)
-
-    def _split_or_fail(self, batch: Batch, error: ProgramError) -> None:
-        pool = batch.replica.pool
-        calls = [call for call in batch.calls if call.state is CallState.RUNNING]
-        for call in calls:
-            if call.is_guess:
-                self._deferred(call)  # it is not tried in the company of calls that are certain
-        calls = [call for call in calls if not call.is_guess]
-        if len(batch.calls) > 1 and pool.program.options.is_repeatable:
-            # Also if one call is left: the bad input may have been that of a call which nobody needs any more.
-            middle = len(calls) // 2
-            for part in (calls[:middle], calls[middle:]):
-                self._retry(part, pool)
-            return
-        for call in calls:
-            self._failed(call, error)
-
-    def _retry(self, calls: list[Call], pool: Pool) -> None:
-        """Calls are tried again together, but for those whose inputs were lost meanwhile."""
-        for call in calls:
-            if self._lacks_inputs(call):
-                self._unready(call)
-        if part := [call for call in calls if call.state is CallState.RUNNING]:
-            pool.queue.add_retry(part)
+            message = f"there is no memory for the results of program {pool.program.name!r}: {event.message}"
+            self._retrying.no_memory(batch, CapacityError(message, retry_after_s=self._drain_s(pool)))
+        else:
+            error = ProgramError(pool.program.name, event.error_type, event.message, event.traceback)
+            self._retrying.program_failed(batch, error)
 
     def execution_timed_out(self, batch_id: int) -> None:
         """A batch has been running for longer than its program may."""

@@ -1,0 +1,117 @@
+"""What becomes of calls whose batch did not end well: they are run again, wait for lost inputs, or fail.
+
+Guesses are not run again before they are certain, and never in the company of calls that are: those must not fail with them.
+"""
+
+from collections.abc import Callable, Iterator
+
+from dyorc.engine.cells import Call, CallState
+from dyorc.engine.leases import Leases
+from dyorc.engine.replicas import Batch, Pool
+from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ProgramError, ReplicaLostError
+
+
+class Retrying:
+    """Says of each call of a batch how it goes on.
+
+    Args:
+        max_attempts: How often a call may be on a replica that dies, or not get its inputs though they seem to be there.
+        failed: Told of each call that cannot be run.
+        deferred: Told of each guess that has to wait until it is certain.
+        unready: Told of each call that has to be made ready again, because tensors were lost.
+    """
+
+    def __init__(
+        self,
+        max_attempts: int,
+        leases: Leases,
+        failed: Callable[[Call, DyOrcError], None],
+        deferred: Callable[[Call], None],
+        unready: Callable[[Call], None],
+    ) -> None:
+        self._max_attempts = max_attempts
+        self._leases = leases
+        self._failed = failed
+        self._deferred = deferred
+        self._unready = unready
+
+    def lacks_inputs(self, call: Call) -> bool:
+        """Whether tensors that a call needs were lost."""
+        return not self._leases.are_there(call.blocks)
+
+    def replica_lost(self, batch: Batch, reason: str, *, was_running: bool) -> None:
+        """The replica of a batch is gone.
+
+        Only a batch that was running can have been the cause. If a call has been in such a batch before, it is tried alone,
+        so that an input that kills its replica does so in no one else's company.
+        """
+        pool = batch.replica.pool
+        name = pool.program.name
+        for call in batch.calls:
+            call.num_attempts += was_running
+        for call in self._certain(batch):
+            call.order = call.segment.task.request.order  # it may have been a guess when it was sent, and those have another
+            if not pool.program.options.is_repeatable:
+                text = f"the replica of program {name!r} was lost ({reason}); the program is not declared idempotent, "
+                self._failed(call, EffectLostError(f"{text}so it is not run again"))
+            elif call.num_attempts >= self._max_attempts:
+                text = f"{call.num_attempts} replicas of program {name!r} were lost while they ran this call ({reason})"
+                self._failed(call, ReplicaLostError(text))
+            elif self.lacks_inputs(call):
+                self._unready(call)
+            elif call.num_attempts > 1:
+                pool.queue.add_retry([call])
+            else:
+                pool.queue.add(call)
+
+    def inputs_lost(self, batch: Batch) -> None:
+        """A batch did not run because its inputs could not be had: its calls go back, those whose inputs were lost until these
+        have been made again. If nothing was lost as far as is known, it is tried again, a few times."""
+        is_unknown = not any(self.lacks_inputs(call) for call in batch.calls)
+        for call in batch.calls:
+            if call.state is not CallState.RUNNING:
+                continue
+            call.num_losses += is_unknown
+            if call.num_losses >= self._max_attempts and not call.is_guess:
+                name, count = batch.replica.pool.program.name, call.num_losses
+                text = f"the inputs of a call of program {name!r} could not be had in {count} attempts"
+                self._failed(call, ReplicaLostError(text))
+            else:
+                self._unready(call)
+
+    def no_memory(self, batch: Batch, error: CapacityError) -> None:
+        """There was no memory for the results of a batch. All its calls fail: less of them would find none either."""
+        for call in self._certain(batch):
+            self._failed(call, error)
+
+    def program_failed(self, batch: Batch, error: ProgramError) -> None:
+        """A program raised: a batch of one fails; a larger one is halved and tried again, so that one bad input fails alone."""
+        pool = batch.replica.pool
+        calls = list(self._certain(batch))
+        if len(batch.calls) > 1 and pool.program.options.is_repeatable:
+            # Also if one call is left: the bad input may have been that of a call which nobody needs any more.
+            middle = len(calls) // 2
+            for part in (calls[:middle], calls[middle:]):
+                self._retry(part, pool)
+            return
+        for call in calls:
+            self._failed(call, error)
+
+    def _retry(self, calls: list[Call], pool: Pool) -> None:
+        """Calls are tried again together, but for those whose inputs were lost meanwhile."""
+        for call in calls:
+            if self.lacks_inputs(call):
+                self._unready(call)
+        if part := [call for call in calls if call.state is CallState.RUNNING]:
+            pool.queue.add_retry(part)
+
+    def _certain(self, batch: Batch) -> Iterator[Call]:
+        """The calls of a batch that are needed for certain, looked at one by one: what is done with one may end others. Guesses
+        are put off."""
+        for call in batch.calls:
+            if call.state is not CallState.RUNNING:
+                continue
+            if call.is_guess:
+                self._deferred(call)
+            else:
+                yield call

@@ -68,7 +68,7 @@ PLANS = {
         num_rounds=1,
         finds_highest=False,
         systems=("dyorc", "ray_throughput", "triton", "mosec"),
-        terms=Terms(duration_s=1.5, max_duration_s=4.0, num_requests=60, probe_s=1.0, warm_up_s=0.3, drain_s=1.0),
+        terms=Terms(duration_s=1.2, max_duration_s=4.0, num_requests=45, probe_s=1.0, warm_up_s=0.3, drain_s=1.0),
     ),
     "full": Plan(
         num_rounds=2,

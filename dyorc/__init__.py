@@ -1,5 +1,6 @@
 """DyOrc serves dynamic workflows: requests that pass through tensor programs, where the data decides what runs next."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from dyorc.authoring.batching import pad
@@ -10,10 +11,10 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.spec import Bytes, Finite
 from dyorc.authoring.workflow import Workflow, workflow
 from dyorc.errors import DyOrcError, InvalidInputError, ProgramError
-from dyorc.orchestrator.local import run
 
 if TYPE_CHECKING:
     from dyorc.client import AsyncClient, Client
+    from dyorc.orchestrator.local import run
 
 __all__ = [
     "AsyncClient",
@@ -38,10 +39,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The clients are imported when they are first used: most processes have none, and httpx takes its time."""
-    if name in ("AsyncClient", "Client"):
-        from dyorc import client
+_LAZY = {"AsyncClient": "dyorc.client", "Client": "dyorc.client", "run": "dyorc.orchestrator.local"}
+"""Imported when they are first used: most processes, such as those of programs, need none of them, and they take their time."""
 
-        return getattr(client, name)
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

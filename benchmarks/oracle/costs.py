@@ -29,7 +29,7 @@ Costs: TypeAlias = "dict[str, list[tuple[int, float]]]"
 _ROOT = Path(__file__).resolve().parents[2]
 _NUM_REQUESTS = 48
 _SEED = 7
-_MIN_REPETITIONS = 20
+_MIN_REPETITIONS = 7
 _MIN_S = 0.3
 _WARM_UP_S = 0.05
 

@@ -15,8 +15,9 @@ def _modules_after(code: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_who_uses_no_client_does_not_import_httpx() -> None:
-    assert not {"httpx", "httpcore", "torch", "ray", "dyorc.client"} & _modules_after("import dyorc")
+def test_who_only_writes_programs_imports_neither_the_client_nor_the_engine() -> None:
+    found = _modules_after("import dyorc")
+    assert not {"httpx", "httpcore", "torch", "ray", "pydantic", "dyorc.client", "dyorc.engine", "dyorc.config"} & found
 
 
 def test_the_client_imports_neither_torch_nor_the_server() -> None:
@@ -34,4 +35,5 @@ def test_what_threads_decode_is_prepared_when_it_is_imported() -> None:
 def test_the_clients_are_public_names() -> None:
     assert (dyorc.Client, dyorc.AsyncClient) == (Client, AsyncClient)
     assert {"Client", "AsyncClient"} <= set(dyorc.__all__)
+    assert all(hasattr(dyorc, name) for name in dyorc.__all__)
     assert not hasattr(dyorc, "Klient")

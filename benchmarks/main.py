@@ -54,6 +54,7 @@ class Plan:
     Attributes:
         finds_highest: Whether the highest rate within the SLO is searched for each system, and the loads are parts of what was
             found; if not, they are parts of a rate that is known.
+        num_oracle_requests: How many requests the oracle's line is simulated with, at each load.
         systems: Those that are measured, unless others are asked for.
     """
 
@@ -61,6 +62,7 @@ class Plan:
     num_rounds: int
     finds_highest: bool
     systems: Sequence[str] = tuple(SYSTEMS)
+    num_oracle_requests: int = 2000
 
 
 PLANS = {
@@ -68,7 +70,8 @@ PLANS = {
         num_rounds=1,
         finds_highest=False,
         systems=("dyorc", "ray_throughput", "triton", "mosec"),
-        terms=Terms(duration_s=1.2, max_duration_s=4.0, num_requests=45, probe_s=1.0, warm_up_s=0.3, drain_s=1.0),
+        terms=Terms(duration_s=1.0, max_duration_s=4.0, num_requests=30, probe_s=1.0, warm_up_s=0.3, drain_s=1.0),
+        num_oracle_requests=600,
     ),
     "full": Plan(
         num_rounds=2,
@@ -124,7 +127,7 @@ class Benchmark:
             self.found.highest += highest
         reference = reference_rps([one.rps for one in highest]) or self._known_rps[chosen.name]
         rates = rates_of(reference)
-        line = oracle_line(chosen.name, path, rates)
+        line = oracle_line(chosen.name, path, rates, self._plan.num_oracle_requests)
         self.found.records.append(_record(chosen, pool, rates, line))
         runs: dict[tuple[str, str], list[RunResult]] = defaultdict(list)
         for round_ in range(self._plan.num_rounds):

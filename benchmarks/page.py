@@ -91,7 +91,8 @@ def _summary(found: Sequence[Goal]) -> str:
 
 def _where(table: Table) -> str:
     machine = "; ".join(f"{plain(name)}: {plain(str(value))}" for name, value in table.machine.items())
-    commit = f"Commit {plain(table.commit)}. " if table.commit else ""
+    elsewhere = ", ".join(f"{record.name} at {plain(record.commit)}" for record in table.workloads if record.commit)
+    commit = f"Commit {plain(table.commit)}{f'; {elsewhere}' if elsewhere else ''}. " if table.commit else ""
     systems = list(dict.fromkeys([*table.versions, *table.notes]))
     rows = [[plain(shown_name(name)), plain(table.versions.get(name, "")), plain(table.notes.get(name, ""))] for name in systems]
     head = f"{commit}All systems run the same programs on the same machine, one after the other. {machine}."

@@ -30,6 +30,7 @@ class WorkloadRecord(msgspec.Struct, frozen=True, kw_only=True):
         rates: Requests a second of each load.
         oracle: By load.
         costs: For each program: batch size and what a batch of it takes alone, in milliseconds.
+        commit: What was measured, if it was in another run than the table's.
     """
 
     name: str
@@ -40,6 +41,7 @@ class WorkloadRecord(msgspec.Struct, frozen=True, kw_only=True):
     oracle: dict[str, OracleRecord] = {}
     costs: dict[str, list[tuple[int, float]]] = {}
     num_requests_in_pool: int = 0
+    commit: str = ""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,9 +130,14 @@ def with_workloads(table: Table, others: Table) -> Table:
     """A table with the workloads of another one that it does not have itself, in the order of the other one."""
     ours = {record.name: record for record in table.workloads}
     named = {record.name for record in others.workloads}
+
+    def added(record: WorkloadRecord) -> WorkloadRecord:
+        was_at = record.commit or others.commit
+        return msgspec.structs.replace(record, commit="" if was_at == table.commit else was_at)
+
     return msgspec.structs.replace(
         table,
-        workloads=[ours.get(record.name, record) for record in others.workloads]
+        workloads=[ours.get(record.name) or added(record) for record in others.workloads]
         + [record for record in table.workloads if record.name not in named],
         cells=table.cells + [cell for cell in others.cells if cell.workload not in ours],
         highest=table.highest + [one for one in others.highest if one.workload not in ours],

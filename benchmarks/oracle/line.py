@@ -1,6 +1,6 @@
 """The oracle line of a workload as the table has it: worked out in a process of its own, before any server runs.
 
-python -m benchmarks.oracle.line cascade POOL.npz '{"low": 600}'
+python -m benchmarks.oracle.line cascade POOL.npz '{"low": 600}' 2000
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class OracleLine:
     costs_ms: dict[str, list[tuple[int, float]]]
 
 
-def oracle_line(name: str, pool: Path, rates: Mapping[str, float]) -> OracleLine:
-    """The line at some rates (requests a second, by load), on this machine's cores.
+def oracle_line(name: str, pool: Path, rates: Mapping[str, float], num_requests: int) -> OracleLine:
+    """The line at some rates (requests a second, by load), of so many requests at each, on this machine's cores.
 
     Raises:
         BenchmarkError: If it cannot be worked out; says why.
     """
-    command = [sys.executable, "-m", "benchmarks.oracle.line", name, str(pool), json.dumps(rates)]
+    command = [sys.executable, "-m", "benchmarks.oracle.line", name, str(pool), json.dumps(rates), str(num_requests)]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if finished.returncode:
         raise BenchmarkError(f"no oracle line for {name}: {finished.stderr.strip()[-2000:]}")
@@ -54,14 +54,14 @@ def oracle_line(name: str, pool: Path, rates: Mapping[str, float]) -> OracleLine
     )
 
 
-def _main(name: str, pool: str, rates: str) -> None:
+def _main(name: str, pool: str, rates: str, num_requests: str) -> None:
     chosen = workload(name)
     costs = measured(name)
     trees = record(chosen, Pool.load(Path(pool)).inputs[:_NUM_RECORDED]).trees
     num_cores = len(os.sched_getaffinity(0))
     bounds: dict[str, dict[str, float]] = {}
     for load, rate_rps in json.loads(rates).items():
-        bound = asdict(lower_bound(chosen, trees, costs, rate_rps, num_cores=num_cores))
+        bound = asdict(lower_bound(chosen, trees, costs, rate_rps, int(num_requests), num_cores=num_cores))
         bounds[load] = {field: bound[field] for field in ("p50_ms", "p99_ms", "device_ms_per_request")}
     costs_ms = {program: [(size, round(seconds * 1e3, 4)) for size, seconds in times] for program, times in costs.items()}
     print(json.dumps({"bounds": bounds, "costs_ms": costs_ms}))

@@ -1,6 +1,7 @@
 """The rates of the loads, and the systems that are put under them."""
 
 from benchmarks import rates
+from benchmarks.page import page
 from benchmarks.records import Highest, with_workloads
 from benchmarks.serving import Address
 from benchmarks.systems import SYSTEMS
@@ -49,8 +50,11 @@ def test_a_table_keeps_the_workloads_that_were_not_measured_again() -> None:
     old = table(
         workloads=[record("cascade"), record("loop")],
         cells=[cell("dyorc", 9, 9, name="cascade"), cell("dyorc", 8, 8, name="loop")],
+        commit="before",
     )
     new = table(workloads=[record("loop"), record("chain")], cells=[cell("dyorc", 1, 1, name="loop")])
     merged = with_workloads(new, old)
     assert [one.name for one in merged.workloads] == ["cascade", "loop", "chain"]
     assert sorted((one.workload, one.p50_ms) for one in merged.cells) == [("cascade", 9), ("loop", 1)]
+    assert [one.commit for one in merged.workloads] == ["before", "", ""]
+    assert "Commit abc123; cascade at before." in page(merged, {})

@@ -59,9 +59,10 @@ class TransportPool:
             raise httpx.PoolTimeout(f"no connection came free within {timeout_s} s") from None
         try:
             self._close_idle(until_s=self._clock_s() - KEEP_ALIVE_S)
-            return self._idle.pop().transport
-        except IndexError:
-            return self._make()
+            return self._take_idle() or self._make()
+        except BaseException:
+            self._places.put(None)
+            raise
 
     def take_back(self, transport: httpx.BaseTransport) -> None:
         """Ends what `lend` began. The answer has to be read or closed."""
@@ -74,6 +75,12 @@ class TransportPool:
         """Closes all connections: those that are lent, when they come back."""
         self._is_closed = True
         self._close_idle()
+
+    def _take_idle(self) -> httpx.BaseTransport | None:
+        try:
+            return self._idle.pop().transport
+        except IndexError:
+            return None
 
     def _close_idle(self, until_s: float = float("inf")) -> None:
         """Closes those that were last used before a moment."""

@@ -23,11 +23,14 @@ class _Makes:
     def __init__(self) -> None:
         self.made: list[_Transport] = []
         self.now_s = 100.0
+        self.error: Exception | None = None
 
     def pool(self, max_size: int = 4) -> TransportPool:
         return TransportPool(self._make, max_size, lambda: self.now_s)
 
     def _make(self) -> _Transport:
+        if self.error is not None:
+            raise self.error
         self.made.append(_Transport())
         return self.made[-1]
 
@@ -55,6 +58,18 @@ def test_who_needs_one_more_waits_until_one_comes_back() -> None:
     pool.take_back(lent)
     waiting.join(30)
     assert found == [lent]
+
+
+def test_one_that_cannot_be_made_takes_nobodys_place() -> None:
+    makes = _Makes()
+    pool = makes.pool(max_size=2)
+    lent = pool.lend(0)
+    makes.error = OSError("too many open files")
+    for _ in range(3):
+        with pytest.raises(OSError, match="too many"):
+            pool.lend(0)
+    makes.error = None
+    assert pool.lend(0) is not lent
 
 
 def test_those_idle_for_longer_than_servers_keep_them_are_closed() -> None:

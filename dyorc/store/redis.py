@@ -6,14 +6,15 @@ Redis keeps what it was told as well as it is set up to: for jobs that survive a
 # pyright: basic
 # redis-py's replies are typed as anything.
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 import msgspec
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -22,13 +23,12 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from dyorc.errors import CapacityError, ConflictError, UnknownJobError
 from dyorc.store.base import MAX_LISTED, UNLIMITED, Body, Claim, Delivery, Job, JobState, NewJob, Outcome, job_of, too_many
+from dyorc.store.turns import Turns
 
 _SCRIPT = Path(__file__).with_name("redis_jobs.lua").read_text()
 
 _TIMEOUT_S = 5.0
 _MAX_CONNECTIONS = 16
-_POOL_TIMEOUT_S = 30.0
-"""How long a command may wait for one of the connections; many commands come at once, and each waits for the disk."""
 _MAX_BLOCK_S = 1.0
 """How long to wait for a signal that there is work. Leases that end, and delays, give none."""
 _NUM_RETRIES = 2
@@ -49,10 +49,10 @@ class RedisStore:
         self._prefix = prefix
         parts = urlsplit(url)
         self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        pool = BlockingConnectionPool.from_url(
+        self._turns = Turns(_MAX_CONNECTIONS)  # so nobody finds the pool empty, and nobody waits for it by the clock
+        pool = ConnectionPool.from_url(
             url,
             max_connections=_MAX_CONNECTIONS,
-            timeout=_POOL_TIMEOUT_S,
             retry=Retry(ExponentialBackoff(cap=_MAX_BACKOFF_S, base=0.05), _NUM_RETRIES),
             retry_on_error=[RedisConnectionError, RedisTimeoutError],
             socket_timeout=_TIMEOUT_S,
@@ -70,14 +70,25 @@ class RedisStore:
         await self._redis.aclose()
 
     async def _call(self, step: str, *values: Any) -> Any:
+        return await self._in_turn(lambda: self._run(step, *values))
+
+    async def _run(self, step: str, *values: Any) -> Any:
         try:
+            return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
+        except NoScriptError:  # the first call, or Redis has been restarted
+            self._sha = await self._redis.script_load(_SCRIPT)
+            return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
+
+    async def _in_turn(self, command: Callable[[], Awaitable[Any]]) -> Any:
+        """Runs a command once those before it are through."""
+        async with self._turns.turn():
             try:
-                return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
-            except NoScriptError:  # the first call, or Redis has been restarted
-                self._sha = await self._redis.script_load(_SCRIPT)
-                return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise self._down(error) from error
+                return await command()
+            except (RedisConnectionError, RedisTimeoutError, OSError, TimeoutError) as error:
+                self._turns.fail_waiting(partial(self._down, error))
+                raise self._down(error) from error
+            except RedisError as error:
+                raise self._down(error) from error
 
     def _down(self, error: Exception) -> CapacityError:
         return CapacityError(f"the job store {self._place} cannot be used now: {type(error).__name__}: {error}")
@@ -171,10 +182,7 @@ class RedisStore:
     async def wait_for_work(self, timeout_s: float) -> None:
         """As `JobStore.wait_for_work`."""
         block_ms = max(1, round(min(timeout_s, _MAX_BLOCK_S) * 1e3))
-        try:
-            await self._redis.xread({f"{self._prefix}wake": self._woken}, count=1, block=block_ms)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise self._down(error) from error
+        await self._in_turn(lambda: self._redis.xread({f"{self._prefix}wake": self._woken}, count=1, block=block_ms))
 
 
 def _key(tenant: str) -> str:

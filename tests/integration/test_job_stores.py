@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dyorc.errors import ConflictError, TenantLimitError, UnknownJobError
+from dyorc.errors import CapacityError, ConflictError, TenantLimitError, UnknownJobError
 from dyorc.store.base import Body, Claim, Delivery, Job, JobError, JobState, JobStore, NewJob, Outcome, new_id
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore
@@ -381,6 +381,32 @@ async def test_thousands_are_taken_in_and_ended(store: JobStore) -> None:
         seen |= {one.body.data for one in held}
         assert all(await asyncio.gather(*(store.finish(one, done()) for one in held)))
     assert len(seen) == num
+
+
+async def test_who_waits_for_a_connection_waits_as_long_as_others_come_through(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slow the machine: here an hour passes while most of the commands wait."""
+    loop = asyncio.get_running_loop()
+    clock_s = loop.time
+    async with RedisStore(redis_server.url, f"{{{secrets.token_hex(4)}}}:") as store:
+        submissions = [asyncio.create_task(store.submit(a_job())) for _ in range(200)]
+        await asyncio.wait(submissions, return_when=asyncio.FIRST_COMPLETED)
+        monkeypatch.setattr(loop, "time", lambda: clock_s() + 3600)
+        assert all(is_new for _, is_new in await asyncio.gather(*submissions))
+        monkeypatch.undo()
+
+
+async def test_all_who_wait_are_told_that_redis_is_gone() -> None:
+    with RedisServer() as server:
+        async with RedisStore(server.url) as store:
+            await store.submit(a_job())
+            server.kill()
+            submissions = [store.submit(a_job()) for _ in range(200)]
+            found = await asyncio.gather(*submissions, return_exceptions=True)
+            assert all(isinstance(one, CapacityError) for one in found)
+            server.start()
+            assert all(is_new for _, is_new in await asyncio.gather(*(store.submit(a_job()) for _ in range(200))))
 
 
 async def test_nothing_waits_for_a_caller_who_gives_up(store: JobStore) -> None:

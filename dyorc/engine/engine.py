@@ -11,7 +11,6 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import Action, AnswerRequest, FailRequest, SetTimer
-from dyorc.engine.cells import Call
 from dyorc.engine.events import (
     AnswerTaken,
     BatchDone,
@@ -27,12 +26,13 @@ from dyorc.engine.events import (
     TimerFired,
     ValueFetched,
 )
+from dyorc.engine.guessing.prediction import Predictor
+from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.leases import Leases
-from dyorc.engine.prediction import Predictor
-from dyorc.engine.scheduler import NS_PER_S, Scheduler
-from dyorc.engine.speculation import Speculator
+from dyorc.engine.model.cells import Call
+from dyorc.engine.scheduling.scheduler import NS_PER_S, Scheduler
 from dyorc.engine.statistics import ModelStatistics, Statistics
-from dyorc.engine.tasks import TaskRunner
+from dyorc.engine.tasks.runner import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind, Timers
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
 from dyorc.tensor import blocks_of

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from dyorc.engine.cells import Call, CallState, Cell, CellState, Waiter
 from dyorc.engine.engine import Engine
-from dyorc.engine.journal import BranchPoint, Entry, Part
-from dyorc.engine.recovery import Restoration, RestorationWaiter
-from dyorc.engine.replicas import NEVER_NS
-from dyorc.engine.requests import Request, Task, TaskState, is_effect, is_unfinished
+from dyorc.engine.model.cells import Call, CallState, Cell, CellState, Waiter
+from dyorc.engine.model.journal import BranchPoint, Entry, Part
+from dyorc.engine.model.requests import Request, Task, TaskState, is_effect, is_unfinished
+from dyorc.engine.scheduling.replicas import NEVER_NS
+from dyorc.engine.tasks.recovery import Restoration, RestorationWaiter
 from dyorc.engine.timers import TimerKind
 from dyorc.tensor import blocks_of
 

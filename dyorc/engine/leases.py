@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from dyorc.engine.actions import ReleaseTensors
-from dyorc.engine.cells import Cell
+from dyorc.engine.model.cells import Cell
 from dyorc.tensor import BlockId, blocks_of
 
 Kept: TypeAlias = dict[Cell, list[BlockId]]

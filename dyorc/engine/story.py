@@ -6,7 +6,7 @@ Told only of requests that ask for it. The steps are plain values, ready for JSO
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from dyorc.engine.budget import Bet
+from dyorc.engine.model.budget import Bet
 
 Step: TypeAlias = dict[str, Any]
 

@@ -14,8 +14,8 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.cells import Cell
-from dyorc.engine.generators import Generating, Yielded
+from dyorc.engine.model.cells import Cell
+from dyorc.engine.tasks.generators import Generating, Yielded
 from dyorc.errors import InternalError
 from dyorc.simulation.draws import Value, value_of
 from dyorc.tensor import DType, TensorRef

@@ -8,10 +8,10 @@ from typing import TypeAlias
 from dyorc.authoring.decisions import Decision
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.engine.cells import Outcome
 from dyorc.engine.engine import Engine
-from dyorc.engine.journal import Context
-from dyorc.engine.prediction import Distribution
+from dyorc.engine.guessing.prediction import Distribution
+from dyorc.engine.model.cells import Outcome
+from dyorc.engine.model.journal import Context
 from dyorc.errors import InvalidInputError
 from dyorc.simulation.oracle import Oracle
 from dyorc.simulation.timer_batching import TimerScheduler

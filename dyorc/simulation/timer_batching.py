@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.actions import Action, DispatchBatch, FormReason
-from dyorc.engine.cells import Call, CallState
 from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined
+from dyorc.engine.model.cells import Call, CallState
 from dyorc.engine.timers import Timer, TimerKind, Timers
 from dyorc.errors import CapacityError, DyOrcError, InternalError
 from dyorc.tensor import TensorRef
@@ -43,7 +43,7 @@ class Batcher:
 
 
 class TimerScheduler:
-    """Stands in for `dyorc.engine.scheduler.Scheduler`, with its interface; replicas here neither fail nor leave.
+    """Stands in for `dyorc.engine.scheduling.scheduler.Scheduler`, with its interface; replicas here neither fail nor leave.
 
     Args:
         done: Told of each call that ran, with its outputs.

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dyorc.engine.cells import Call, CallState
-from dyorc.engine.fair_shares import SharedLanes
-from dyorc.engine.queues import CallQueue
+from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.scheduling.fair_shares import SharedLanes
+from dyorc.engine.scheduling.queues import CallQueue
 from tests.unit.engine.programs import add_one
 
 WEIGHTS = {"a": 1.0, "b": 1.0, "c": 2.0, "d": 0.5, "e": 5.0}

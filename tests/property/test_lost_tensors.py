@@ -8,7 +8,7 @@ from hypothesis import Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 from dyorc.config import SpeculationConfig
-from dyorc.engine.prediction import Predictor
+from dyorc.engine.guessing.prediction import Predictor
 from dyorc.errors import DyOrcError, ProgramError, ReplicaLostError
 from dyorc.tensor import BlockId, blocks_of
 from tests.property.random_workflows import Numbers, Tree, inputs, meaning_of, send, trees, workflow_of

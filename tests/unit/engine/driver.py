@@ -44,8 +44,8 @@ from dyorc.engine.events import (
     TimerFired,
     ValueFetched,
 )
+from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
-from dyorc.engine.prediction import Predictor
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import BlockId, TensorRef, blocks_of

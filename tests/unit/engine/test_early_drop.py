@@ -5,7 +5,7 @@ import pytest
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.engine.latency import LatencyModel, LeastLatency
+from dyorc.engine.scheduling.latency import LatencyModel, LeastLatency
 from dyorc.errors import DeadlineError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, increment, increment_twice, send

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 import dyorc
-from dyorc.engine.lanes import Lanes
+from dyorc.engine.scheduling.lanes import Lanes
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, increment
 

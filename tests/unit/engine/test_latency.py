@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dyorc.engine.latency import LatencyModel
+from dyorc.engine.scheduling.latency import LatencyModel
 
 
 def learned(base_s: float, item_s: float, noise: float = 0.0, seed: int = 1) -> LatencyModel:

@@ -9,7 +9,7 @@ import pytest
 import dyorc
 from dyorc.config import EngineConfig
 from dyorc.engine.events import RequestCancelled, ValueFetched
-from dyorc.engine.lanes import Lanes
+from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.errors import CapacityError, DeadlineError, RequestCancelledError, TransportError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, cascade, double, increment, increment_twice

@@ -7,9 +7,9 @@ import pytest
 import dyorc
 from dyorc.authoring.decisions import Decision, DecisionKind, Site
 from dyorc.authoring.ref import Ref
-from dyorc.engine.cells import Cell
-from dyorc.engine.journal import Context
-from dyorc.engine.prediction import HistoryPredictor
+from dyorc.engine.guessing.prediction import HistoryPredictor
+from dyorc.engine.model.cells import Cell
+from dyorc.engine.model.journal import Context
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, is_large
 

@@ -10,11 +10,11 @@ import dyorc
 from dyorc.authoring.decisions import Decision
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.actions import FormReason
-from dyorc.engine.cells import CallState, Outcome
-from dyorc.engine.foresight import Foresight
-from dyorc.engine.journal import Context
-from dyorc.engine.prediction import Distribution, Predictor
-from dyorc.engine.processors import Processor
+from dyorc.engine.guessing.prediction import Distribution, Predictor
+from dyorc.engine.model.cells import CallState, Outcome
+from dyorc.engine.model.journal import Context
+from dyorc.engine.scheduling.foresight import Foresight
+from dyorc.engine.scheduling.processors import Processor
 from dyorc.errors import DyOrcError, ProgramError, WorkflowLimitError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add, add_one, check, double, put, scale, send

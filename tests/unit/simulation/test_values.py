@@ -8,8 +8,8 @@ from dyorc.arrays import inline
 from dyorc.authoring.decisions import when
 from dyorc.authoring.workflow import workflow
 from dyorc.engine.events import RequestArrived
-from dyorc.engine.journal import BranchPoint
-from dyorc.engine.requests import Task
+from dyorc.engine.model.journal import BranchPoint
+from dyorc.engine.model.requests import Task
 from dyorc.errors import InternalError
 from dyorc.simulation.draws import draw, request_value, value_of
 from dyorc.simulation.ledger import Ledger

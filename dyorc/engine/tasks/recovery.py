@@ -22,12 +22,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from dyorc.engine.cells import Argument, Call, CallState, Cell
-from dyorc.engine.early_release import EarlyRelease
-from dyorc.engine.journal import Part
 from dyorc.engine.leases import Leases
-from dyorc.engine.requests import Request, Task
-from dyorc.engine.waiting import Waiting
+from dyorc.engine.model.cells import Argument, Call, CallState, Cell
+from dyorc.engine.model.journal import Part
+from dyorc.engine.model.requests import Request, Task
+from dyorc.engine.tasks.early_release import EarlyRelease
+from dyorc.engine.tasks.waiting import Waiting
 from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError
 from dyorc.tensor import TensorRef, blocks_of
 

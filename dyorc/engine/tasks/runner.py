@@ -12,21 +12,21 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import Action, AnswerRequest, FailRequest
-from dyorc.engine.branching import Branching
-from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Outcome, Waiter
-from dyorc.engine.early_release import EarlyRelease
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived, ValueFetched
-from dyorc.engine.journal import BranchPoint, Entry, Part
+from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.leases import Leases
-from dyorc.engine.parts import Parts, Stream
-from dyorc.engine.paths import Blocked, Crowded, End, Path, Raised, Returned, Undecided
-from dyorc.engine.recovery import Recovery
-from dyorc.engine.requests import Request, Task, TaskState, dismantle, is_effect, request_of
-from dyorc.engine.speculation import Speculator
+from dyorc.engine.model.cells import Argument, Call, CallState, Cell, CellState, Outcome, Waiter
+from dyorc.engine.model.journal import BranchPoint, Entry, Part
+from dyorc.engine.model.requests import Request, Task, TaskState, dismantle, is_effect, request_of
 from dyorc.engine.statistics import Statistics
 from dyorc.engine.story import Step, Story
-from dyorc.engine.waiting import Waiting
-from dyorc.engine.withdrawal import Withdrawals
+from dyorc.engine.tasks.branching import Branching
+from dyorc.engine.tasks.early_release import EarlyRelease
+from dyorc.engine.tasks.parts import Parts, Stream
+from dyorc.engine.tasks.paths import Blocked, Crowded, End, Path, Raised, Returned, Undecided
+from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.tasks.waiting import Waiting
+from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.errors import (
     DyOrcError,
     InternalError,

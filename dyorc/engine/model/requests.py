@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.budget import Budget
-from dyorc.engine.cells import Argument, Call, CallState, Cell, CellState, Order
-from dyorc.engine.journal import BranchPoint, Entry, Part, Segment
-from dyorc.engine.paths import Path
+from dyorc.engine.model.budget import Budget
+from dyorc.engine.model.cells import Argument, Call, CallState, Cell, CellState, Order
+from dyorc.engine.model.journal import BranchPoint, Entry, Part, Segment
 from dyorc.engine.statistics import Record
 from dyorc.engine.story import Story
+from dyorc.engine.tasks.paths import Path
 
 if TYPE_CHECKING:
     from dyorc.engine.leases import Kept
-    from dyorc.engine.parts import Stream
-    from dyorc.engine.recovery import Restoration
+    from dyorc.engine.tasks.parts import Stream
+    from dyorc.engine.tasks.recovery import Restoration
 
 
 class TaskState(Enum):

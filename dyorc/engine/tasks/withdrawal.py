@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from dyorc.engine.cells import Call, CallState
-from dyorc.engine.early_release import EarlyRelease
-from dyorc.engine.journal import Entry
-from dyorc.engine.requests import Request, Task, TaskState, closure, is_effect, is_unfinished, live_effects, request_of
-from dyorc.engine.speculation import Speculator
+from dyorc.engine.guessing.speculation import Speculator
+from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.model.journal import Entry
+from dyorc.engine.model.requests import Request, Task, TaskState, closure, is_effect, is_unfinished, live_effects, request_of
+from dyorc.engine.tasks.early_release import EarlyRelease
 
 
 class Withdrawals:

@@ -5,9 +5,9 @@ Guesses are not run again before they are certain, and never in the company of c
 
 from collections.abc import Callable, Iterator
 
-from dyorc.engine.cells import Call, CallState
 from dyorc.engine.leases import Leases
-from dyorc.engine.replicas import Batch, Pool
+from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.scheduling.replicas import Batch, Pool
 from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ProgramError, ReplicaLostError
 
 

@@ -1,9 +1,9 @@
 """When to guess: which outcomes of an open decision are followed, and what may be spent on calls that are not certain.
 
 Three limits keep guesses from doing harm. A call is run ahead of its decision only where the time it is expected to save
-exceeds what others are expected to wait for it (`dyorc.engine.bets` weighs that when batches are formed). The device time of
-wrong guesses is bounded by token buckets, one for each workflow and one for all. And an outcome whose calls did not gain
-anything is not followed for a while, then tried again.
+exceeds what others are expected to wait for it (`dyorc.engine.scheduling.bets` weighs that when batches are formed). Token
+buckets, one for each workflow and one for all, bound the device time of wrong guesses. And an outcome whose calls did not
+gain anything is not followed for a while, then tried again.
 """
 
 from collections import Counter
@@ -13,10 +13,10 @@ from typing import Any
 from dyorc.authoring.decisions import Site
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
-from dyorc.engine.budget import Bet, Budget
-from dyorc.engine.cells import Call, Outcome
-from dyorc.engine.journal import BranchPoint
-from dyorc.engine.prediction import HistoryPredictor, Predictor
+from dyorc.engine.guessing.prediction import HistoryPredictor, Predictor
+from dyorc.engine.model.budget import Bet, Budget
+from dyorc.engine.model.cells import Call, Outcome
+from dyorc.engine.model.journal import BranchPoint
 from dyorc.errors import InternalError
 
 _MAX_BREADTH = 4

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
 from dyorc.authoring.decisions import Decision, DecisionKind, Site
-from dyorc.engine.cells import Outcome
-from dyorc.engine.journal import Context
+from dyorc.engine.model.cells import Outcome
+from dyorc.engine.model.journal import Context
 
 Distribution: TypeAlias = Mapping[Outcome, float]
 

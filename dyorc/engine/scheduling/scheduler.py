@@ -10,18 +10,18 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import Action, DispatchBatch, ReplaceReplica
-from dyorc.engine.batch_forming import BatchFormer, Formed
-from dyorc.engine.bets import Bets
-from dyorc.engine.cells import Call, CallState
 from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, TensorsLost
-from dyorc.engine.foresight import Foresight
-from dyorc.engine.holding import foresee
+from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.leases import Leases
-from dyorc.engine.processors import Processor
-from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
-from dyorc.engine.retrying import Retrying
-from dyorc.engine.speculation import Speculator
-from dyorc.engine.staging import Staging
+from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.scheduling.batch_forming import BatchFormer, Formed
+from dyorc.engine.scheduling.bets import Bets
+from dyorc.engine.scheduling.foresight import Foresight
+from dyorc.engine.scheduling.holding import foresee
+from dyorc.engine.scheduling.processors import Processor
+from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Pool, Replica
+from dyorc.engine.scheduling.retrying import Retrying
+from dyorc.engine.scheduling.staging import Staging
 from dyorc.engine.statistics import BatchTimes, Statistics
 from dyorc.engine.story import Step, Story, describe_bet
 from dyorc.engine.timers import TimerKind, Timers

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Set
 from typing import TypeAlias
 
 from dyorc.authoring.batching import BatchKey
-from dyorc.engine.cells import Call, CallState, Order
+from dyorc.engine.model.cells import Call, CallState, Order
 
 _Item: TypeAlias = tuple[Order, int, Call]
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.cells import Call, CallState, Cell, CellState
-from dyorc.engine.latency import Average
+from dyorc.engine.model.cells import Call, CallState, Cell, CellState
+from dyorc.engine.scheduling.latency import Average
 
 if TYPE_CHECKING:
-    from dyorc.engine.replicas import Pool
+    from dyorc.engine.scheduling.replicas import Pool
 
 _MAX_LINKS = 16
 """How long a chain of waiting calls is followed."""

@@ -8,15 +8,15 @@ guessed right, the coroutine is run again from its start, with everything in the
 from collections.abc import Callable
 from functools import partial
 
-from dyorc.engine.cells import Call, CallState, CellState, Outcome
-from dyorc.engine.journal import BranchPoint, Segment
+from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.leases import Leases
-from dyorc.engine.paths import Path
-from dyorc.engine.requests import Task, TaskState, dismantle
-from dyorc.engine.speculation import Speculator
+from dyorc.engine.model.cells import Call, CallState, CellState, Outcome
+from dyorc.engine.model.journal import BranchPoint, Segment
+from dyorc.engine.model.requests import Task, TaskState, dismantle
 from dyorc.engine.story import Story
-from dyorc.engine.waiting import Waiting
-from dyorc.engine.withdrawal import Withdrawals
+from dyorc.engine.tasks.paths import Path
+from dyorc.engine.tasks.waiting import Waiting
+from dyorc.engine.tasks.withdrawal import Withdrawals
 
 
 class Branching:

@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from dyorc.engine.cells import Call, CallState
-from dyorc.engine.fair_shares import SharedLanes
-from dyorc.engine.lanes import Lanes
+from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.scheduling.fair_shares import SharedLanes
+from dyorc.engine.scheduling.lanes import Lanes
 
 
 def _one(size: int) -> float:
@@ -17,8 +17,8 @@ class CallQueue:
     """Certain calls that wait for a replica.
 
     Within one tenant the most urgent call goes first. Tenants that wait at the same time share the slots of batches by their
-    weights (`dyorc.engine.fair_shares`); as long as there is only one, nothing is counted. Groups that must be tried again on
-    their own go before all others.
+    weights (`dyorc.engine.scheduling.fair_shares`); as long as there is only one, nothing is counted. Groups that must be tried
+    again on their own go before all others.
 
     Cost: logarithmic in the queue's length, per call; no operation but `take_out` looks at all calls.
 

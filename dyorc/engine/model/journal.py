@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Site
 from dyorc.authoring.ref import Ref
-from dyorc.engine.cells import Argument, Call, Cell, CellState, Outcome, look
+from dyorc.engine.model.cells import Argument, Call, Cell, CellState, Outcome, look
 from dyorc.errors import DyOrcError, WorkflowError
 from dyorc.tensor import BlockId
 
 if TYPE_CHECKING:
-    from dyorc.engine.requests import Task
+    from dyorc.engine.model.requests import Task
 
 Entry: TypeAlias = "Call | Task"
 

@@ -3,7 +3,7 @@ cost others.
 
 A batch of n calls takes T(n) = b + a*n. A guess that rides along in a batch that runs anyway delays by `a` whoever is in the
 batch and whoever comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile
-and find no other replica idle, or no core (`dyorc.engine.processors`), and it has to be sent and received. All this counts only
+and find no other replica idle, or no core (`scheduling/processors.py`), and it has to be sent and received. All this counts only
 if the guess is wrong: a right one would have taken the time later.
 
 Source: the expected-value rule with failure-weighted cost; the delay by a busy replica is the mean residual time of arrivals at
@@ -12,11 +12,11 @@ rate r, r*T*T/2 for one replica, divided by the square of the number of replicas
 
 from collections.abc import Sequence
 
-from dyorc.engine.budget import Bet
-from dyorc.engine.cells import Call
-from dyorc.engine.foresight import Foresight
-from dyorc.engine.replicas import Pool, Replica
-from dyorc.engine.speculation import Speculator
+from dyorc.engine.guessing.speculation import Speculator
+from dyorc.engine.model.budget import Bet
+from dyorc.engine.model.cells import Call
+from dyorc.engine.scheduling.foresight import Foresight
+from dyorc.engine.scheduling.replicas import Pool, Replica
 
 _NS_PER_S = 1e9
 

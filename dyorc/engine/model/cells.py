@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dyorc.arrays import apply_views, as_value, read_only, same_array
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
-from dyorc.engine.budget import Bet
+from dyorc.engine.model.budget import Bet
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId, Index, TensorRef
 
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
-    from dyorc.engine.journal import BranchPoint, Part, Segment
-    from dyorc.engine.paths import Path
-    from dyorc.engine.recovery import Restoration
-    from dyorc.engine.requests import Task
+    from dyorc.engine.model.journal import BranchPoint, Part, Segment
+    from dyorc.engine.model.requests import Task
+    from dyorc.engine.tasks.paths import Path
+    from dyorc.engine.tasks.recovery import Restoration
 
 
 class CellState(Enum):

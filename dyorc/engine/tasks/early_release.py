@@ -30,9 +30,9 @@ doubled.
 
 from sys import getrefcount
 
-from dyorc.engine.cells import Call, Cell
 from dyorc.engine.leases import Leases
-from dyorc.engine.requests import Request, Task, TaskState
+from dyorc.engine.model.cells import Call, Cell
+from dyorc.engine.model.requests import Request, Task, TaskState
 
 _FEW = 16
 """So many cells are looked at whenever something has ended."""

@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from dyorc.engine.actions import Action, FetchValue
-from dyorc.engine.cells import Cell, CellState, Waiter
 from dyorc.engine.events import ValueFetched
-from dyorc.engine.journal import BranchPoint, Part
 from dyorc.engine.leases import Leases
-from dyorc.engine.requests import Task, TaskState
+from dyorc.engine.model.cells import Cell, CellState, Waiter
+from dyorc.engine.model.journal import BranchPoint, Part
+from dyorc.engine.model.requests import Task, TaskState
 from dyorc.errors import DyOrcError, ReplicaLostError
 from dyorc.tensor import BlockId, TensorRef, blocks_of
 

@@ -7,8 +7,8 @@ another. Then one of the replicas may fetch them while the call waits in its que
 from collections.abc import Callable, Iterable
 
 from dyorc.engine.actions import Action, StageTensors
-from dyorc.engine.cells import Call
-from dyorc.engine.replicas import Pool
+from dyorc.engine.model.cells import Call
+from dyorc.engine.scheduling.replicas import Pool
 from dyorc.tensor import BlockId, TensorRef
 
 

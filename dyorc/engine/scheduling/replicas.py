@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from dyorc.authoring.program import Program
 from dyorc.engine.actions import FormReason
-from dyorc.engine.cells import Call, CallState
-from dyorc.engine.lanes import Lanes
-from dyorc.engine.latency import Average, LatencyModel, LeastLatency, Rate
-from dyorc.engine.processors import Processor, delay_s
-from dyorc.engine.queues import CallQueue
+from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.scheduling.lanes import Lanes
+from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency, Rate
+from dyorc.engine.scheduling.processors import Processor, delay_s
+from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId

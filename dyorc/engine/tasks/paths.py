@@ -18,9 +18,9 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.cells import Argument, Cell, CellState, Outcome, look
-from dyorc.engine.generators import Generating, Yielded
-from dyorc.engine.journal import BranchPoint, Entry, Part, Segment, last_line
+from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
+from dyorc.engine.model.journal import BranchPoint, Entry, Part, Segment, last_line
+from dyorc.engine.tasks.generators import Generating, Yielded
 from dyorc.errors import (
     DyOrcError,
     ForeignAwaitError,

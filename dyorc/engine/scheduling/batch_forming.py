@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dyorc.engine.actions import FormReason
-from dyorc.engine.bets import Bets
-from dyorc.engine.cells import Call, CallState
-from dyorc.engine.holding import held_until_ns
-from dyorc.engine.replicas import NEVER_NS, Batch, Pool, Replica
+from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.scheduling.bets import Bets
+from dyorc.engine.scheduling.holding import held_until_ns
+from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Pool, Replica
 from dyorc.engine.timers import TimerKind, Timers
 
 

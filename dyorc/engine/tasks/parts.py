@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import Action, AnswerPart
-from dyorc.engine.cells import Argument, CellState
-from dyorc.engine.early_release import EarlyRelease
 from dyorc.engine.events import PartTaken
-from dyorc.engine.journal import Part, Segment
 from dyorc.engine.leases import Leases
-from dyorc.engine.paths import Path
-from dyorc.engine.recovery import Recovery
-from dyorc.engine.requests import Request, Task, TaskState
-from dyorc.engine.waiting import Waiting
-from dyorc.engine.withdrawal import Withdrawals
+from dyorc.engine.model.cells import Argument, CellState
+from dyorc.engine.model.journal import Part, Segment
+from dyorc.engine.model.requests import Request, Task, TaskState
+from dyorc.engine.tasks.early_release import EarlyRelease
+from dyorc.engine.tasks.paths import Path
+from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.tasks.waiting import Waiting
+from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
 from dyorc.tensor import BlockId, blocks_of
 

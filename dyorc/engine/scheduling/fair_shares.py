@@ -18,8 +18,8 @@ import heapq
 from collections.abc import Callable, Iterator
 
 from dyorc.authoring.batching import BatchKey
-from dyorc.engine.cells import Call
-from dyorc.engine.lanes import Lanes
+from dyorc.engine.model.cells import Call
+from dyorc.engine.scheduling.lanes import Lanes
 
 _LEAST_WEIGHT = 1e-3
 

@@ -5,7 +5,7 @@ take them from each other: with more batches than cores, each becomes slower. Ce
 operating system shares cores fairly. A guess that finds no core free would slow down the very batch that its decision waits for.
 """
 
-from dyorc.engine.latency import Rate
+from dyorc.engine.scheduling.latency import Rate
 
 _MAX_UTILISATION = 0.9
 """More than that is not told from noise."""

@@ -1,0 +1,1 @@
+"""What is likely at a decision, and what may be spent on it."""

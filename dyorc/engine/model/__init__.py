@@ -1,0 +1,1 @@
+"""What there is: requests, tasks, journals, calls, cells. Data and walks over it; nothing here decides."""

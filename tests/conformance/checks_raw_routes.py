@@ -17,7 +17,7 @@ _X = np.arange(4, dtype=np.float32)
 _V = "/versions/1"
 
 GETS = (
-    "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/trace/setting", "/v2/logging",
+    "/", "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/trace/setting", "/v2/logging",
     *(f"/v2/models/behave{v}{rest}" for v in ("", _V) for rest in ("", "/ready", "/config", "/stats", "/trace/setting")),
     "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status",
 )  # fmt: skip
@@ -31,7 +31,7 @@ POSTS = (
     "/v2/trace/setting", "/v2/models/behave/trace/setting", "/v2/logging",
 )  # fmt: skip
 _BOTH = ("/trace/setting", "/v2/logging")
-_UNKNOWN = ("/", "/nothing", "/v2/nothing", "/v2/models/behave/nothing", "/v2/models/behave/versions/1/nothing", "/v3")
+_UNKNOWN = ("/nothing", "/v2/nothing", "/v2/models/behave/nothing", "/v2/models/behave/versions/1/nothing", "/v3")
 
 
 def check_error(response: httpx.Response, *statuses: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Keys, tenants and their limits over HTTP, and what a server without them refuses to do."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -74,8 +75,7 @@ EVERY_ROUTE = [
     ("POST", "/v2/models/unknown/infer"),
     ("GET", "/v2/systemsharedmemory/status"),
     ("GET", "/status"),
-    ("GET", "/docs"),
-    ("GET", "/openapi.json"),
+    ("GET", "/"),
     ("GET", "/v2/health"),
     ("GET", "/nothing"),
 ]
@@ -107,6 +107,48 @@ async def test_health_needs_none(served: Served, path: str) -> None:
     assert (await served.stack.client.get(path)).status_code == 200
 
 
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}])
+async def test_a_browser_gets_the_documentation_and_all_that_it_loads_without_a_key(
+    served: Served, headers: dict[str, str]
+) -> None:
+    """Only then can it show where to enter one. Links are followed as a browser does."""
+    client = served.stack.client
+    page = await client.get("/docs", headers=headers)
+    assert page.status_code == 200
+    links = [link for link in re.findall(r'(?:href|src)="([^"]+)"', page.text) if not link.startswith("data:")]
+    assert len(links) == 3
+    files = {link: await client.get(page.url.join(link), headers=headers) for link in links}
+    assert [file.status_code for file in files.values()] == [200, 200, 200]
+    (start,) = (file for link, file in files.items() if link.endswith("start.js"))
+    (described,) = re.findall(r'url: "([^"]+)"', start.text)
+    found = await client.get(page.url.join(described), headers=headers)
+    assert found.status_code == 200
+    assert found.json()["components"]["securitySchemes"].keys() == {"bearer", "api_key"}
+    for name in served.stack.catalog.models:
+        assert name not in found.text
+
+
+async def test_the_root_names_the_models_that_a_tenant_may_use(served: Served) -> None:
+    found = (await served.get("/", "all")).json()
+    assert found == {"models": ["double", "double_until_large", "quadruple"], "docs": "/docs", "status": "/status"}
+    for path in (found["docs"], found["status"]):
+        assert (await served.get(path, "all")).status_code == 200
+    assert (await served.get("/", "one")).json()["models"] == ["quadruple"]
+
+
+async def test_a_slash_at_the_end_changes_nothing(served: Served) -> None:
+    for path in (QUADRUPLE, f"{QUADRUPLE}/ready", "/v2", "/v2/models", "/status"):
+        for tenant in ("all", "one"):
+            plain, slashed = await served.get(path, tenant), await served.get(f"{path}/", tenant)
+            assert (slashed.status_code, len(slashed.content) > 0) == (plain.status_code, len(plain.content) > 0), path
+    headers = {**BODY.headers, "X-API-Key": served.keys["all"]}
+    answer = await served.stack.client.post(f"{QUADRUPLE}/infer/", content=BODY.content, headers=headers)
+    assert oip.read(answer).outputs.popitem()[1].tolist() == [4, 4, 4, 4]
+    assert (await served.stack.client.get("/v2/models/")).status_code == 401
+    page = await served.stack.client.get("/docs/", follow_redirects=True)
+    assert (page.status_code, page.url.path) == (200, "/docs")  # whose links are relative
+
+
 async def test_a_key_is_taken_in_both_headers(served: Served) -> None:
     assert (await served.get(QUADRUPLE, "all")).status_code == 200
     for scheme in ("Bearer", "bearer"):
@@ -127,18 +169,15 @@ async def test_a_tenant_gets_only_its_models_and_nothing_that_tells_of_others(se
         "/v2/models/double_until_large/ready",
         "/v2/models/double_until_large/versions/1",
         "/v2/models/double%5Funtil_large",
-        "/v2/models/",
         "/v2/models//double_until_large",
         "/status",
-        "/docs",
-        "/openapi.json",
         "/v2/systemsharedmemory/status",
     ):
         denied.append(await served.get(path, "one"))
     for answer in denied:
         assert answer.status_code == 403 or answer.status_code == 404, answer.url
         assert "double_until_large" not in answer.text.replace("may not use model 'double_until_large'", "")
-    assert [answer.status_code for answer in denied[2:]] == [403] * 10
+    assert [answer.status_code for answer in denied[2:]] == [403] * 7
     assert denied[2].json()["code"] == "permission_denied"
 
 

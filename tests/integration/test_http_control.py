@@ -156,7 +156,6 @@ async def test_a_control_body_is_short(stack: Stack) -> None:
     [
         ("GET", "/v2/nowhere", 404, None),
         ("OPTIONS", "/v2/nowhere", 404, None),
-        ("GET", "/v2/", 404, None),
         ("GET", "/v2/models/sums/versions/1/trace", 404, None),
         ("POST", "/v2/models/sums", 405, "GET, HEAD, OPTIONS"),
         ("DELETE", "/v2/trace/setting", 405, "GET, HEAD, OPTIONS, POST"),

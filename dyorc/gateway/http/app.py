@@ -7,7 +7,7 @@ from dyorc.errors import ClientError
 from dyorc.gateway.http.authentication import authenticate, refuse
 from dyorc.gateway.http.control import control_app
 from dyorc.gateway.http.error_handlers import http_error
-from dyorc.gateway.http.front import CommonMethods, options
+from dyorc.gateway.http.front import CommonMethods, options, without_trailing_slash
 from dyorc.gateway.http.heads import target_of
 from dyorc.gateway.http.inference import InferenceRoutes
 from dyorc.gateway.jobs.jobs import Jobs
@@ -35,6 +35,7 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
+        scope = without_trailing_slash(scope)
         try:
             authenticate(self._access, scope)
         except ClientError as error:

@@ -1,8 +1,10 @@
 """Whose request it is, and whether they may send it: asked once, before any route sees the request or its body is read.
 
-Health routes need no key: load balancers have none, and they tell no more than that the server is there. All else needs one, also
-what only describes the server. A tenant that may use some models only gets nothing that tells of others: of the routes that
-belong to no model, it may use those that list what it may see. A route that is new is closed to it until it is named here.
+Health routes need no key: load balancers have none, and they tell no more than that the server is there. The description of
+the API needs none either: a browser can enter a key only on a page that it has loaded, and the description is the same on every
+server of this version. All else needs one. A tenant that may use some models only gets nothing that tells of others: of the
+routes that belong to no model, it may use those that list what it may see. A route that is new is closed to it until it is named
+here.
 """
 
 from collections.abc import Iterable
@@ -16,11 +18,12 @@ from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.front import TENANT
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 
-_HEALTH = "/v2/health/"
+_OPEN = frozenset({"/docs", "/openapi.json"})
+_OPEN_FOLDERS = ("/v2/health/", "/docs/")
 _MODELS = "/v2/models/"
 _JOBS = "/v1/jobs"
 
-_LISTS = frozenset({"/v2", "/v2/models", "/v2/models/stats", "/v2/repository/index"})
+_LISTS = frozenset({"/", "/v2", "/v2/models", "/v2/models/stats", "/v2/repository/index"})
 """Routes that tell a tenant of its own models only, or of none."""
 
 _CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="dyorc"')
@@ -34,7 +37,8 @@ def authenticate(access: Access, scope: Scope) -> Tenant:
         PermissionDeniedError: If its tenant may not send it.
     """
     path: str = scope["path"]
-    tenant = ANONYMOUS if access.is_open or path.startswith(_HEALTH) else access.tenant_of(key_in(scope["headers"]))
+    is_open = access.is_open or path in _OPEN or path.startswith(_OPEN_FOLDERS)
+    tenant = ANONYMOUS if is_open else access.tenant_of(key_in(scope["headers"]))
     if tenant.models is not None:
         _check_path(tenant, path)
     scope[TENANT] = tenant

@@ -5,6 +5,12 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 
+class Entrance(BaseModel):
+    models: list[str]
+    docs: str = Field(description="Path of the page that describes the API")
+    status: str = Field(description="Path of what is going on")
+
+
 class ServerMetadata(BaseModel):
     name: str
     version: str

@@ -6,7 +6,7 @@ Swagger UI comes with the package `fastapi-swagger`, of which only the files are
 from importlib.metadata import distribution
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 _POLICY = (
@@ -42,7 +42,9 @@ def add_docs_routes(app: FastAPI) -> None:
     folder = Path(str(distribution(_PACKAGE).locate_file("fastapi_swagger/resources")))
 
     @app.get("/docs", include_in_schema=False)
-    async def page() -> Response:
+    async def page(request: Request) -> Response:
+        if request.scope["raw_path"].endswith(b"/"):  # the page's links are relative, so that a proxy may put it below a path
+            return Response(status_code=308, headers={"Location": "../docs"})
         return HTMLResponse(_PAGE, headers=headers)
 
     @app.get("/docs/start.js", include_in_schema=False)

@@ -1,4 +1,4 @@
-"""What every request passes first: whose it is, and the HTTP methods that go without saying."""
+"""What every request passes first: whose it is, its path as routes know it, and the HTTP methods that go without saying."""
 
 from collections.abc import Sequence
 
@@ -16,6 +16,17 @@ def tenant_of(scope: Scope) -> Tenant:
     """Whose request it is. There is no default: a route that nobody asked a key for must not work."""
     tenant: Tenant = scope[TENANT]
     return tenant
+
+
+def without_trailing_slash(scope: Scope) -> Scope:
+    """The same request to the path without the slashes at its end.
+
+    No redirect: most clients do not follow one, or drop the body of a POST.
+    """
+    path: str = scope["path"]
+    if not path.endswith("/") or path == "/":
+        return scope
+    return {**scope, "path": path.rstrip("/") or "/"}  # a copy: the server goes by its own
 
 
 def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:

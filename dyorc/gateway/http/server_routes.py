@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 
-from dyorc.gateway.http.control_models import Live, ModelNames, Ready, ServerMetadata
+from dyorc.gateway.http.control_models import Entrance, Live, ModelNames, Ready, ServerMetadata
 from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.server_metadata import server_metadata
@@ -12,7 +12,16 @@ from dyorc.gateway.service import InferenceService
 
 
 def add_server_routes(app: FastAPI, service: InferenceService) -> None:
-    """Adds ``/v2``, ``/v2/health/(live|ready)``, ``/v2/models`` and ``/status``."""
+    """Adds ``/``, ``/v2``, ``/v2/health/(live|ready)``, ``/v2/models`` and ``/status``."""
+
+    def names(request: Request) -> list[str]:
+        tenant = tenant_of(request.scope)
+        return sorted(name for name in service.catalog.models if tenant.may_use(name))
+
+    @app.get("/", response_model=Entrance, tags=["server"])
+    async def entrance(request: Request) -> dict[str, Any]:
+        """Names of all models, and where to read on. Not part of the protocol."""
+        return {"models": names(request), "docs": "/docs", "status": "/status"}
 
     @app.get("/v2", response_model=ServerMetadata, tags=["server"])
     async def metadata() -> dict[str, Any]:
@@ -33,8 +42,7 @@ def add_server_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get("/v2/models", response_model=ModelNames, tags=["models"])
     async def models(request: Request) -> dict[str, list[str]]:
         """Names of all models. Not part of the protocol."""
-        tenant = tenant_of(request.scope)
-        return {"models": sorted(name for name in service.catalog.models if tenant.may_use(name))}
+        return {"models": names(request)}
 
     @app.get("/status", tags=["server"])
     async def status() -> dict[str, Any]:

@@ -190,7 +190,7 @@ class Engine:
             self._statistics.ended_without_result(event.workflow.name, 0, self.now_ns)
             self.leases.refuse(blocks_of(event.inputs))
             return
-        deadline_ns = event.deadline_ns
+        deadline_ns = event.terms.deadline_ns
         if deadline_ns is None:
             deadline_ns = self.now_ns + int(self.config.request_timeout_s * NS_PER_S)
         self.deadlines[event.request_id] = self.timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)

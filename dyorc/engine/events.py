@@ -9,23 +9,17 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId, TensorRef
+from dyorc.terms import Terms
 
 
 class RequestArrived(msgspec.Struct, frozen=True):
-    """A checked request. `deadline_ns` is absolute; None stands for the configured timeout. A higher `priority` goes first.
-
-    `is_explained` asks for the request's story with its answer. Tenants share every queue in proportion to their `weight`.
-    """
+    """A checked request."""
 
     request_id: int
     workflow: Workflow
     inputs: tuple[TensorRef, ...]
     statics: tuple[StaticValue, ...] = ()
-    deadline_ns: int | None = None
-    priority: int = 0
-    is_explained: bool = False
-    tenant: str = ""
-    weight: float = 1.0
+    terms: Terms = Terms()
 
 
 class RequestCancelled(msgspec.Struct, frozen=True):

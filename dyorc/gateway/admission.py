@@ -22,6 +22,7 @@ from typing import Self
 
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.tenants import Tenant
+from dyorc.terms import Terms
 
 _GREED = 8.0
 """How much more than what is free the heaviest tenant may hold."""
@@ -68,6 +69,13 @@ class Ticket:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._admission.release(self._tenant, self._account, self._num_bytes, self._since_s)
+
+    def terms(self, *, timeout_s: float | None, priority: int, explain: bool) -> Terms:
+        """The terms on which the request is served. Its time counts from now."""
+        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
+        return Terms(
+            deadline_ns=deadline_ns, priority=priority, tenant=self._tenant.name, weight=self._tenant.weight, explain=explain
+        )
 
     def grow(self, num_bytes: int) -> None:
         """The request is larger than was known, by `num_bytes`. What it had it keeps also if there is no room for more.

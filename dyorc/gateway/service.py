@@ -6,20 +6,21 @@ say what to make of the outputs.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
 from dyorc.engine.story import Step
 from dyorc.errors import UnsupportedError
 from dyorc.gateway.access import Access
-from dyorc.gateway.admission import Admission
+from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.tenants import Tenant
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.terms import Terms
 
 T = TypeVar("T")
 Started: TypeAlias = Callable[[asyncio.Future[list[Array]]], None]
@@ -64,7 +65,7 @@ class InferenceService:
 
     async def infer(
         self,
-        tenant: Tenant,
+        ticket: Ticket,
         model: Model,
         request: InferRequest,
         memory: RequestMemory,
@@ -77,6 +78,7 @@ class InferenceService:
         """Runs a request.
 
         Args:
+            ticket: What the request was let in with.
             timeout_s: The transport's own limit; the smaller of it and the request's counts.
             story: Is filled with what became of the request.
             started: Is handed the future of the answer; cancelling that cancels the request.
@@ -95,13 +97,19 @@ class InferenceService:
                 f"model {model.name!r} answers in parts; ask for it by infer_stream, generate_stream or ModelStreamInfer"
             )
         return await self.orchestrator.infer(
-            model.workflow, request.arrays, story=story, started=started, take=take,
-            **self._terms(tenant, request, memory, timeout_s),
-        )  # fmt: skip
+            model.workflow,
+            request.arrays,
+            request.statics,
+            _terms(ticket, request, timeout_s),
+            story=story,
+            started=started,
+            body=memory.body,
+            take=take,
+        )
 
     def stream(
         self,
-        tenant: Tenant,
+        ticket: Ticket,
         model: Model,
         request: InferRequest,
         memory: RequestMemory,
@@ -116,18 +124,17 @@ class InferenceService:
         A model that does not stream has one part. Arguments and errors are those of `infer`. To be closed by whoever stops early.
         """
         return self.orchestrator.stream(
-            model.workflow, request.arrays, story=story, started=started, take=take,
-            **self._terms(tenant, request, memory, timeout_s),
-        )  # fmt: skip
+            model.workflow,
+            request.arrays,
+            request.statics,
+            _terms(ticket, request, timeout_s),
+            story=story,
+            started=started,
+            body=memory.body,
+            take=take,
+        )
 
-    @staticmethod
-    def _terms(tenant: Tenant, request: InferRequest, memory: RequestMemory, timeout_s: float | None) -> dict[str, Any]:
-        limits = [limit for limit in (timeout_s, request.timeout_s) if limit is not None]
-        return {
-            "statics": request.statics,
-            "timeout_s": min(limits, default=None),
-            "priority": request.priority,
-            "tenant": tenant.name,
-            "weight": tenant.weight,
-            "body": memory.body,
-        }
+
+def _terms(ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:
+    limits = [limit for limit in (timeout_s, request.timeout_s) if limit is not None]
+    return ticket.terms(timeout_s=min(limits, default=None), priority=request.priority, explain=request.is_explained)

@@ -30,6 +30,7 @@ from dyorc.engine.events import (
 from dyorc.errors import InternalError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import TensorRef
+from dyorc.terms import Terms
 
 _CONFIG = EngineConfig(hold=False, max_untaken_parts=1, speculation=SpeculationConfig(enabled=False))
 """One batch at a time: a guess would only delay. And no part before the one before it was looked at."""
@@ -64,7 +65,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     )
     signature.check_inputs(inputs)
     signature.check_finite([tensor.data for tensor in inputs])
-    answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, deadline_ns=2**62))
+    answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, Terms(deadline_ns=2**62)))
     return answers if workflow.is_streaming else next(answers)
 
 

@@ -49,6 +49,7 @@ from dyorc.orchestrator.part_stream import PartStream, ReadPart
 from dyorc.orchestrator.status import StatusBoard
 from dyorc.orchestrator.tensors import OWN, Body, Tensors, carried, has_stored
 from dyorc.tensor import TensorRef
+from dyorc.terms import Terms
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.network import Network
@@ -56,6 +57,8 @@ from dyorc.transport.network import Network
 _log = structlog.get_logger("dyorc.orchestrator")
 
 T = TypeVar("T")
+
+_PLAIN = Terms()
 
 
 def own_arrays(arrays: list[Array]) -> list[Array]:
@@ -157,11 +160,8 @@ class Orchestrator:
         workflow: Workflow,
         inputs: Sequence[Array],
         statics: tuple[StaticValue, ...] = (),
+        terms: Terms = _PLAIN,
         *,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        tenant: str = "",
-        weight: float = 1.0,
         story: "list[Step] | None" = None,
         started: "Callable[[asyncio.Future[list[Array]]], None] | None" = None,
         body: Body | None = None,
@@ -172,8 +172,7 @@ class Orchestrator:
         Cancelling this coroutine cancels the request; so does cancelling the future that `started` is handed.
 
         Args:
-            tenant: Whose it is: tenants share every queue in proportion to their `weight`.
-            story: Is filled with what became of the request, step by step (`dyorc.engine.story`).
+            story: Is filled with what became of the request, step by step (`dyorc.engine.story`), if its terms ask for that.
             body: Where inputs lie already, if so. The caller drops it.
             take: Makes of the outputs, in the order of the workflow's signature, what is returned. They may be views of shared
                 memory that is used again when `take` returns. It is called again if their holder took them away meanwhile.
@@ -186,7 +185,7 @@ class Orchestrator:
         """
         tensors = self.tensors.keep_all(inputs, body)
         request_id, future = self._open(started, story)
-        self._arrive(request_id, workflow, tensors, statics, timeout_s, priority, story is not None, tenant, weight)
+        self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms))
         try:
             while True:
                 taken = take(await future)
@@ -213,11 +212,8 @@ class Orchestrator:
         workflow: Workflow,
         inputs: Sequence[Array],
         statics: tuple[StaticValue, ...] = (),
+        terms: Terms = _PLAIN,
         *,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        tenant: str = "",
-        weight: float = 1.0,
         story: "list[Step] | None" = None,
         started: "Callable[[asyncio.Future[list[Array]]], None] | None" = None,
         body: Body | None = None,
@@ -232,16 +228,13 @@ class Orchestrator:
         """
         if not workflow.is_streaming:
             yield [
-                await self.infer(
-                    workflow, inputs, statics, timeout_s=timeout_s, priority=priority, tenant=tenant, weight=weight, story=story,
-                    started=started, body=body, take=take,
-                )
-            ]  # fmt: skip
+                await self.infer(workflow, inputs, statics, terms, story=story, started=started, body=body, take=take),
+            ]
             return
         tensors = self.tensors.keep_all(inputs, body)
         request_id, future = self._open(started, story)
         stream = self._streams[request_id] = PartStream(future)
-        self._arrive(request_id, workflow, tensors, statics, timeout_s, priority, story is not None, tenant, weight)
+        self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms))
         try:
             while parts := await stream.next_parts():
                 taken = self._take_parts(request_id, stream, parts, take)
@@ -285,20 +278,8 @@ class Orchestrator:
 
     # Events in
 
-    def _arrive(
-        self,
-        request_id: int,
-        workflow: Workflow,
-        tensors: tuple[TensorRef, ...],
-        statics: tuple[StaticValue, ...],
-        timeout_s: float | None,
-        priority: int,
-        is_explained: bool,
-        tenant: str,
-        weight: float,
-    ) -> None:
-        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
-        self._post(RequestArrived(request_id, workflow, tensors, statics, deadline_ns, priority, is_explained, tenant, weight))
+    def _arrive(self, event: RequestArrived) -> None:
+        self._post(event)
         if len(self._futures) == 1:
             self._flush_now()  # there is nothing to share a batch with, so it need not wait for the turn's end
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from dyorc.arrays import Array
+from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.tenants import Tenant
 
 Parts = list[list[Array]]
 
@@ -23,7 +23,7 @@ class Script:
         self.num_asked = 0
         self.closed = asyncio.Event()
         self.request: InferRequest | None = None
-        self.terms: dict[str, Any] = {}
+        self.options: dict[str, Any] = {}
 
     def put(self, *parts: list[Array]) -> None:
         """Parts that are ready at once."""
@@ -49,19 +49,19 @@ class ScriptedService(InferenceService):
 
     def stream(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
-        tenant: Tenant,
+        ticket: Ticket,
         model: Model,
         request: InferRequest,
         memory: Any,
         *,
         take: Callable[[list[Array]], Any],
-        **terms: Any,
+        **options: Any,
     ) -> AsyncGenerator[list[Any]]:
         """As the script says."""
         if not model.is_streaming:
-            return super().stream(tenant, model, request, memory, take=take, **terms)
+            return super().stream(ticket, model, request, memory, take=take, **options)
         script = self.scripts[-1]
-        script.request, script.terms = request, terms
+        script.request, script.options = request, options
         return _play(script, take)
 
 

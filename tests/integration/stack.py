@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.status import ProgramStatus
 from dyorc.replica.worker import Worker
 from dyorc.store.base import JobStore
+from dyorc.terms import Terms
 from dyorc.transport.network import Network
 from tests.deadlines import wait_until_async
 from tests.two_hosts import Host
@@ -54,6 +56,11 @@ class Place(msgspec.Struct, frozen=True):
     token: str
     link: dict[str, Any]
     transport: dict[str, Any]
+
+
+def within(timeout_s: float) -> Terms:
+    """Terms of a request that must be answered by then."""
+    return Terms(deadline_ns=time.monotonic_ns() + int(timeout_s * 1e9))
 
 
 @dataclass

@@ -255,4 +255,4 @@ async def test_infer_of_a_streaming_model_says_what_to_use(stack: Stack) -> None
 async def test_the_request_timeout_reaches_the_service(stack: Stack, script: Script) -> None:
     script.end()
     await stack.client.post("/v2/models/count/infer_stream", json=COUNT, headers={"Request-Timeout": "2.5"})
-    assert script.terms["timeout_s"] == 2.5
+    assert script.options["timeout_s"] == 2.5

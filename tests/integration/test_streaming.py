@@ -10,8 +10,9 @@ import pytest
 from dyorc.arrays import Array
 from dyorc.config import EngineConfig
 from dyorc.errors import DeadlineError, ProgramError
+from dyorc.terms import Terms
 from tests.deadlines import wait_until_async
-from tests.integration.stack import Stack, running
+from tests.integration.stack import Stack, running, within
 from tests.workflows import streaming
 
 MAX_UNTAKEN = 3
@@ -117,7 +118,7 @@ async def test_an_error_comes_after_the_parts_before_it(stack: Stack) -> None:
 
 
 async def test_a_deadline_ends_a_stream_that_nobody_takes(stack: Stack) -> None:
-    parts = count_up(stack, 1000, timeout_s=0.3)
+    parts = count_up(stack, 1000, terms=within(0.3))
     await anext(parts)
     await wait_until_async(lambda: "closed" in streaming.made, "the generator is closed")
     with pytest.raises(DeadlineError):
@@ -134,6 +135,6 @@ async def test_two_streams_share_batches_and_nothing_else(stack: Stack) -> None:
 
 async def test_a_story_tells_of_parts(stack: Stack) -> None:
     story: list[dict[str, Any]] = []
-    async for _ in count_up(stack, 2, story=story):
+    async for _ in count_up(stack, 2, terms=Terms(explain=True), story=story):
         pass
     assert [step["index"] for step in story if step["event"] == "part"] == [0, 1]

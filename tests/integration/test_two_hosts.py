@@ -36,7 +36,7 @@ from dyorc.transport.zmq_link import DealerLink
 from dyorc.transport.zmq_security import ClusterKeys, secure_client
 from tests.deadlines import wait_until_async
 from tests.integration.route_process import SIZES, Answer, Question
-from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, Stack, running
+from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, Stack, running, within
 from tests.two_hosts import TwoHosts, two_hosts, why_not
 from tests.workflows import far
 
@@ -93,7 +93,7 @@ async def serving(
 async def carry(stack: Stack, seed: int, rest_s: float = 0.0, timeout_s: float = 30.0) -> float:
     """One request whose tensor is checked; gives the seconds that it took."""
     started_s = time.monotonic()
-    checksum, _, _ = await stack.orchestrator.infer(far.carried, [np.array(seed)], (rest_s,), timeout_s=timeout_s)
+    checksum, _, _ = await stack.orchestrator.infer(far.carried, [np.array(seed)], (rest_s,), within(timeout_s))
     assert int(checksum) == far.checksum_of(far.words_of(seed)), f"wrong bytes in the tensor of seed {seed}"
     return time.monotonic() - started_s
 
@@ -109,11 +109,11 @@ async def test_pages_are_read_by_programs_on_two_hosts_as_by_those_on_one(hosts:
         (_OCR, _program(ocr, name)) for name in ("detect", "straighten", "classify", "recognise")
     )
     async with serving(hosts, [ocr], first=[detect, straighten, classify, recognise]) as stack:
-        alone = await stack.orchestrator.infer(ocr, [page], timeout_s=60)
+        alone = await stack.orchestrator.infer(ocr, [page], terms=within(60))
     hosts.first.kill()
     async with serving(hosts, [ocr], first=[detect, classify], second=[straighten, recognise]) as stack:
         num_before = hosts.first.num_bytes_sent()
-        text, boxes, scores = await stack.orchestrator.infer(ocr, [page], timeout_s=60)
+        text, boxes, scores = await stack.orchestrator.infer(ocr, [page], terms=within(60))
         num_sent = hosts.first.num_bytes_sent() - num_before
     print(f"\n{page.nbytes} bytes of a page, {num_sent} sent to the other host")
     assert [line.decode() for line in text] == texts

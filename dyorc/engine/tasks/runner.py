@@ -118,10 +118,11 @@ class TaskRunner:
         self._now_ns = now_ns
         self._num_arrived += 1
         budget = self._speculator.budget(event.workflow)
-        order = (-event.priority, deadline_ns, self._num_arrived)
+        terms = event.terms
+        order = (-terms.priority, deadline_ns, self._num_arrived)
         record = self._statistics.of_workflow(event.workflow.name)
-        request = Request(event.request_id, order, budget, record, now_ns, event.tenant, event.weight)
-        if event.is_explained:
+        request = Request(event.request_id, order, budget, record, now_ns, terms.tenant, terms.weight)
+        if terms.explain:
             request.story = Story(now_ns)
         arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
         if blocks_of(event.inputs):

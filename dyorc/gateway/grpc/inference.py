@@ -4,6 +4,7 @@
 
 from typing import Any
 
+from dyorc.gateway.admission import Ticket
 from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
 from dyorc.gateway.grpc.encoding import encode_response
@@ -27,19 +28,19 @@ class ModelInfer:
         try:
             service = self._service
             tenant = tenant_of(service.access, context)
-            with service.admission.admit(tenant, len(message)):
-                return await self._infer(message, tenant, context.time_remaining())
+            with service.admission.admit(tenant, len(message)) as ticket:
+                return await self._infer(message, tenant, ticket, context.time_remaining())
         except Exception as error:
             await refuse(context, error, "ModelInfer")
 
-    async def _infer(self, message: bytes, tenant: Tenant, timeout_s: float | None) -> bytes:
+    async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, timeout_s: float | None) -> bytes:
         found, raws = parse(message)
         model = self._service.model(tenant, found.model_name, found.model_version or None)
         with self._service.memory() as memory:
             request, _ = decode_request(found, raws, model, memory)
             story: list[dict[str, Any]] | None = [] if request.is_explained else None
             return await self._service.infer(
-                tenant,
+                ticket,
                 model,
                 request,
                 memory,

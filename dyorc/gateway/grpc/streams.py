@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 import structlog
 
+from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
@@ -126,8 +127,8 @@ class _Stream:
         try:
             found, raws = parse(message)
             turn = self._turn_of(found)
-            with self._service.admission.admit(self._tenant, len(message)), self._service.memory() as memory:
-                await self._run(found, raws, memory, turn)
+            with self._service.admission.admit(self._tenant, len(message)) as ticket, self._service.memory() as memory:
+                await self._run(found, raws, memory, ticket, turn)
         except _StreamLostError:
             raise
         except Exception as error:
@@ -145,13 +146,13 @@ class _Stream:
         self._last_turn = turn.is_over
         return turn
 
-    async def _run(self, found: Any, raws: list[memoryview], memory: RequestMemory, turn: "_Turn") -> None:
+    async def _run(self, found: Any, raws: list[memoryview], memory: RequestMemory, ticket: Ticket, turn: "_Turn") -> None:
         model = self._service.model(self._tenant, found.model_name, found.model_version or None)
         request, has_empty_final = decode_request(found, raws, model, memory)
         story: list[dict[str, Any]] | None = [] if request.is_explained else None
         if not model.is_streaming:
             part = await self._service.infer(
-                self._tenant,
+                ticket,
                 model,
                 request,
                 memory,
@@ -161,7 +162,7 @@ class _Stream:
             )
             await self._write(part, turn)
             return
-        async with contextlib.aclosing(self._parts(model, request, memory, story)) as parts:
+        async with contextlib.aclosing(self._parts(ticket, model, request, memory, story)) as parts:
             async for together in parts:
                 for part in together:
                     await self._write(part, turn)
@@ -169,11 +170,11 @@ class _Stream:
             await self._write(empty_final(model, request.request_id, story), turn)
 
     def _parts(
-        self, model: Model, request: InferRequest, memory: RequestMemory, story: list[dict[str, Any]] | None
+        self, ticket: Ticket, model: Model, request: InferRequest, memory: RequestMemory, story: list[dict[str, Any]] | None
     ) -> AsyncGenerator[list[bytes]]:
         """The parts of a streamed answer. Which is the last is known when there are no more; only then is there a story."""
         return self._service.stream(
-            self._tenant,
+            ticket,
             model,
             request,
             memory,

@@ -23,7 +23,6 @@ from dyorc.gateway.http.streams import Buffers, StreamWriter, Wrap, as_event, as
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.tenants import Tenant
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -33,7 +32,6 @@ T = TypeVar("T")
 class Incoming(NamedTuple):
     """A request that was let in, before its body."""
 
-    tenant: Tenant
     model: Model
     head: RequestHead
     ticket: Ticket
@@ -74,7 +72,7 @@ class InferenceRoutes:
             model = self._service.model(tenant, target.model, target.version)
             head = read_head(scope)
             with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
-                await self._actions[target.action](Incoming(tenant, model, head, ticket, scope, receive, send))
+                await self._actions[target.action](Incoming(model, head, ticket, scope, receive, send))
         except DyOrcError as error:
             status = await write_error(send, error)
             if status >= 500:
@@ -143,13 +141,13 @@ class InferenceRoutes:
         """Runs a request that has one answer; cancelled when its client goes away."""
         with CancelledWithClient(incoming.scope) as wait:
             return await self._service.infer(
-                incoming.tenant, incoming.model, work.request, work.memory,
+                incoming.ticket, incoming.model, work.request, work.memory,
                 timeout_s=incoming.head.timeout_s, story=work.story, started=wait.attach, take=work.take,
             )  # fmt: skip
 
     def _stream(self, incoming: Incoming, work: Work[T]) -> AsyncGenerator[list[T]]:
         return self._service.stream(
-            incoming.tenant, incoming.model, work.request, work.memory,
+            incoming.ticket, incoming.model, work.request, work.memory,
             timeout_s=incoming.head.timeout_s, story=work.story, take=work.take,
         )  # fmt: skip
 

@@ -7,11 +7,12 @@ import structlog
 
 from dyorc.config import JobsConfig
 from dyorc.errors import ClientMemoryDisabledError, DyOrcError, EffectLostError, ExecutionError, UnsupportedError
+from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.http.protocol import decode_request
 from dyorc.gateway.http.protocol_outputs import encode_response
-from dyorc.gateway.jobs.records import job_error, tenant_of
+from dyorc.gateway.jobs.records import job_error
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
@@ -60,7 +61,7 @@ class Attempts:
         """Whether it does no harm to run a job again that may have run: each program is pure, or idempotent."""
         return self._service.catalog.models[claim.job.model_name].is_repeatable
 
-    async def run(self, claim: Claim) -> Ending:
+    async def run(self, claim: Claim, ticket: Ticket) -> Ending:
         """Makes an attempt, unless there have been too many."""
         num_attempts = claim.job.num_attempts
         if num_attempts > 1 and not self.is_repeatable(claim):
@@ -69,7 +70,7 @@ class Attempts:
             error = ExecutionError(f"given up after {num_attempts - 1} attempts: each time the server died that ran it")
             return Outcome(num_attempts=num_attempts - 1, error=job_error(error))
         try:
-            return Outcome(num_attempts=num_attempts, result=await self._infer(claim))
+            return Outcome(num_attempts=num_attempts, result=await self._infer(claim, ticket))
         except DyOrcError as error:
             if error.retryable and num_attempts < self._config.max_attempts and self.is_repeatable(claim):
                 return Later(_delay_s(num_attempts, error.retry_after_s or 0.0))
@@ -78,7 +79,7 @@ class Attempts:
             _log.exception("job_crashed", job=claim.job.id, model=claim.job.model_name)
             return Outcome(num_attempts=num_attempts, error=job_error(error))
 
-    async def _infer(self, claim: Claim) -> Body:
+    async def _infer(self, claim: Claim, ticket: Ticket) -> Body:
         job = claim.job
         model = self._service.catalog.model(job.model_name, job.model_version)
         with self.memory() as memory:
@@ -89,7 +90,7 @@ class Attempts:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, story)
                 return Body(b"".join(parts), json_bytes)
 
-            return await self._service.infer(tenant_of(job), model, request, memory, story=story, take=take)
+            return await self._service.infer(ticket, model, request, memory, story=story, take=take)
 
 
 def effect_lost(claim: Claim, num_attempts: int) -> Outcome:

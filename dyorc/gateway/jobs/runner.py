@@ -37,11 +37,11 @@ class _Run:
         self.is_dropped = False
         self._attempt: asyncio.Task[Ending] | None = None
 
-    async def attempt(self, attempts: Attempts) -> Ending | None:
+    async def attempt(self, attempts: Attempts, ticket: Ticket) -> Ending | None:
         """How the attempt ended; None if it was dropped."""
         if self.is_dropped:
             return None
-        self._attempt = asyncio.create_task(attempts.run(self.claim))
+        self._attempt = asyncio.create_task(attempts.run(self.claim, ticket))
         await asyncio.wait((self._attempt,))
         return None if self._attempt.cancelled() else self._attempt.result()
 
@@ -162,7 +162,7 @@ class Runner:
     async def _run(self, run: _Run, ticket: Ticket) -> None:
         claim = run.claim
         with ticket:
-            ending = await run.attempt(self.attempts)
+            ending = await run.attempt(self.attempts, ticket)
         try:
             if ending is not None:
                 await self._end(claim, ending, is_counted=True)

@@ -49,6 +49,7 @@ from dyorc.engine.invariants import check_all
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import BlockId, TensorRef, blocks_of
+from dyorc.terms import Terms
 from dyorc.transport.codec import Rows
 
 
@@ -154,7 +155,7 @@ class World:
         deadline_s: float | None = None,
         priority: int = 0,
         node: str = "",
-        is_explained: bool = False,
+        explain: bool = False,
         tenant: str = "",
         weight: float = 1.0,
         **statics: Any,
@@ -168,7 +169,8 @@ class World:
             for spec, value in zip(workflow.signature.inputs, tensors, strict=True)
         )
         deadline_ns = None if deadline_s is None else self.now_ns + int(deadline_s * 1e9)
-        return RequestArrived(request_id, workflow, inputs, parameters, deadline_ns, priority, is_explained, tenant, weight)
+        terms = Terms(deadline_ns=deadline_ns, priority=priority, tenant=tenant, weight=weight, explain=explain)
+        return RequestArrived(request_id, workflow, inputs, parameters, terms)
 
     def submit(self, workflow: Workflow, *values: Any, **options: Any) -> int:
         """A request arrives; gives its id."""

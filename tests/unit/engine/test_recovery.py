@@ -277,7 +277,7 @@ def test_work_that_is_repeated_has_its_requests_place_in_the_queue() -> None:
 
 def test_the_story_tells_what_was_lost() -> None:
     world = world_with(double)
-    world.submit(one_after_the_other, [1, 1], is_explained=True)
+    world.submit(one_after_the_other, [1, 1], explain=True)
     world.finish()
     restart(world, add_one)
     world.join(double)

@@ -1,6 +1,5 @@
 """What a request's story tells."""
 
-import msgspec
 import numpy as np
 from jaxtyping import Float
 
@@ -45,7 +44,7 @@ def experienced_world() -> World:
 
 def story_of(world: World, x: list[float]) -> Story:
     """A request is run to its end; gives its story."""
-    event = msgspec.structs.replace(world.arrival(guarded, x), is_explained=True)
+    event = world.arrival(guarded, x, explain=True)
     world.tell(event)
     story = world.engine.tasks.requests[event.request_id].story
     assert story is not None

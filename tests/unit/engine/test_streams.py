@@ -98,7 +98,7 @@ async def guarded(x: Vector) -> AsyncIterator[Vector]:
 
 def test_a_part_is_sent_as_soon_as_its_tensors_are_there_and_the_workflow_does_not_wait_for_them() -> None:
     world = world_with(max_determinism_checks=0)
-    request = world.submit(twice, [1, 2], is_explained=True)
+    request = world.submit(twice, [1, 2], explain=True)
     assert log == ["went on"]
     assert world.num_parts[request] == 0
     world.finish()
@@ -588,7 +588,7 @@ def test_tensors_of_a_part_are_kept_until_it_is_taken_and_then_released() -> Non
 @pytest.mark.parametrize("taken", [0, 1])
 def test_a_part_that_was_lost_before_it_was_taken_is_made_again(taken: int) -> None:
     world = world_with(is_placing=True)
-    request = world.submit(five, [0, 0], is_explained=True)
+    request = world.submit(five, [0, 0], explain=True)
     world.finish_all()
     for _ in range(taken):
         world.take_part(request)

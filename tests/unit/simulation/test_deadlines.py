@@ -10,6 +10,7 @@ from dyorc.engine.events import RequestArrived
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.saturation import saturation_rps
 from dyorc.simulation.world import World
+from dyorc.terms import Terms
 from tests.unit.simulation.tiny import NS_PER_MS, Diary, flow, net, tiny
 
 NUM_REQUESTS = 3000
@@ -30,9 +31,8 @@ def answered(load: float, early_drop: bool, weights: Sequence[float] = (1.0,), d
             at_ns, tenant = round(request_id * gap_ns), request_id % len(weights)
             deadline_ns = at_ns + deadline_ms * NS_PER_MS
             value = (tensor_of(request_id / 10_000),)
-            events.append(
-                (at_ns, RequestArrived(request_id, flow, value, (), deadline_ns, 0, False, str(tenant), weights[tenant]))
-            )
+            terms = Terms(deadline_ns=deadline_ns, tenant=str(tenant), weight=weights[tenant])
+            events.append((at_ns, RequestArrived(request_id, flow, value, terms=terms)))
         return events
 
     world.run(iter(arrivals()))

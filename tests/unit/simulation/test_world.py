@@ -19,6 +19,7 @@ from dyorc.simulation.saturation import saturation_rps
 from dyorc.simulation.simulate import simulate
 from dyorc.simulation.workload import Deployment, Number, Numbers, Workload
 from dyorc.simulation.world import World
+from dyorc.terms import Terms
 from tests.unit.simulation.tiny import NS_PER_MS, Diary, flow, net, run_world, tiny
 
 
@@ -95,7 +96,7 @@ def test_a_request_that_fails_ends_the_run() -> None:
     """Without a replica the request's deadline passes."""
     engine = Engine(EngineConfig(), [net])
     workload = tiny()
-    arrival = RequestArrived(1, workload.workflow, (tensor_of(0.5),), deadline_ns=1000)
+    arrival = RequestArrived(1, workload.workflow, (tensor_of(0.5),), terms=Terms(deadline_ns=1000))
 
     with pytest.raises(InternalError, match="request 1 failed"):
         World(engine, workload.deployments, {}, Diary()).run(iter([(0, arrival)]))

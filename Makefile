@@ -70,31 +70,31 @@ bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator it
 	$(BIN)/python -m loadgen limit
 
 bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; the last line is JSON
-	$(BIN)/python -m tests.bench.overhead.main
+	$(BIN)/python -m benchmarks.focused.overhead
 
 bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
-	$(BIN)/python tests/bench/engine.py
+	$(BIN)/python -m benchmarks.focused.engine
 
 bench-guarded: $(GUARDED) ## What guessing ahead saves beside a guard; the last line is JSON
-	$(BIN)/python tests/bench/guarded.py
+	$(BIN)/python -m benchmarks.focused.guarded
 
 bench-transport: $(VENV)/.dev ## Each way of moving a tensor beside its peers, with a picture; the last line is JSON
-	$(BIN)/python tests/bench/transport/main.py --picture docs/img/transport.png
+	$(BIN)/python -m benchmarks.focused.transport --picture docs/img/transport.png
 
 bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, beside Ray Serve; the last line is JSON
-	$(BIN)/python -m tests.bench.chain.main
+	$(BIN)/python -m benchmarks.focused.chain
 
 bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over HTTP and gRPC, beside a real Triton server; the last line is JSON
-	$(BIN)/python -m tests.bench.gateway.main
+	$(BIN)/python -m benchmarks.focused.gateway
 
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
-	$(BIN)/python -m tests.bench.soak
+	$(BIN)/python -m benchmarks.focused.soak
 
 bench-hostile: $(VENV)/.dev ## What others notice of idle, slow and deaf clients; the last line is JSON
-	$(BIN)/python -m tests.bench.hostile.main
+	$(BIN)/python -m benchmarks.focused.hostile
 
 bench-tenants: $(VENV)/.dev ## What a tenant notices of another that floods; the last line is JSON
-	$(BIN)/python -m tests.bench.hostile.tenants
+	$(BIN)/python -m benchmarks.focused.hostile.tenants
 
 chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.storm

@@ -1,1 +1,1 @@
-"""DyOrc beside its peers: the workloads, the peers, the oracle, the table. Run from the repository; see docs/benchmarks.md."""
+"""Measures DyOrc, alone and beside its peers. Run from the repository; README.md says what is where."""

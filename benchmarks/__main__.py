@@ -1,5 +1,5 @@
 """``python -m benchmarks``."""
 
-from benchmarks.main import main
+from benchmarks.table.main import main
 
 main()

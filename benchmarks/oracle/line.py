@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.oracle.bound import lower_bound
 from benchmarks.oracle.costs import measured
 from benchmarks.oracle.recording import record
-from benchmarks.records import OracleRecord
 from benchmarks.serving import ROOT, BenchmarkError
+from benchmarks.table.records import OracleRecord
 from benchmarks.workloads import workload
 from loadgen.pool import Pool
 

@@ -1,7 +1,7 @@
 """Three programs in a row that do little but read and write 8 MB each, so that what lies between them counts.
 
-The programs of `tests/bench/chain`. The first two take, besides their input, where to write: a system that can give memory which
-others read without a copy hands it over as `out`; without it, they make their own.
+The programs of `benchmarks/focused/chain`. The first two take, besides their input, where to write: a system that can give memory
+which others read without a copy hands it over as `out`; without it, they make their own.
 """
 
 from __future__ import annotations

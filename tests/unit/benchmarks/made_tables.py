@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from benchmarks.records import LOADS, Cannot, Cell, Highest, OracleRecord, Table, WorkloadRecord
+from benchmarks.table.records import LOADS, Cannot, Cell, Highest, OracleRecord, Table, WorkloadRecord
 from tests.unit.loadgen.made_results import histogram, latencies
 
 RATES = {"low": 50.0, "medium": 100.0, "high": 200.0}

@@ -3,8 +3,8 @@
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from benchmarks.cells import cell_of
-from benchmarks.records import OracleRecord
+from benchmarks.table.cells import cell_of
+from benchmarks.table.records import OracleRecord
 from loadgen.results import ServerFigures
 from tests.unit.loadgen.made_results import result
 

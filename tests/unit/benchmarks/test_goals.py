@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.goals import Miss, goals, latency_misses
-from benchmarks.rate_ratios import rate_ratios
-from benchmarks.reasons import read_reasons, reasons_for
-from benchmarks.records import Highest, Table, read_table, write_table
+from benchmarks.table.goals import Miss, goals, latency_misses
+from benchmarks.table.rate_ratios import rate_ratios
+from benchmarks.table.reasons import read_reasons, reasons_for
+from benchmarks.table.records import Highest, Table, read_table, write_table
 from tests.unit.benchmarks.made_tables import cell, large_table, table, workload
 
 

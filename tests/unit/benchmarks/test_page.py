@@ -6,13 +6,13 @@ from xml.etree import ElementTree
 import typer
 from typer.testing import CliRunner
 
-from benchmarks import page as page_module
-from benchmarks import picture as picture_module
-from benchmarks.html_page import html_page
-from benchmarks.page import page
-from benchmarks.picture import highest_picture
-from benchmarks.records import Cannot, Highest, write_table
-from benchmarks.tables import plain
+from benchmarks.table import page as page_module
+from benchmarks.table import picture as picture_module
+from benchmarks.table.html_page import html_page
+from benchmarks.table.page import page
+from benchmarks.table.picture import highest_picture
+from benchmarks.table.records import Cannot, Highest, write_table
+from benchmarks.table.tables import plain
 from tests.unit.benchmarks.made_tables import cell, large_table, table
 from tests.unit.loadgen.pages import Page, hints, name_of, pictures, words
 

@@ -1,10 +1,10 @@
 """The rates of the loads, and the systems that are put under them."""
 
-from benchmarks import rates
-from benchmarks.page import page
-from benchmarks.records import Highest, with_workloads
 from benchmarks.serving import Address
-from benchmarks.systems import SYSTEMS
+from benchmarks.table import rates
+from benchmarks.table.page import page
+from benchmarks.table.records import Highest, with_workloads
+from benchmarks.table.systems import SYSTEMS
 from benchmarks.workloads import NAMES, workload
 from tests.unit.benchmarks.made_tables import cell, table
 from tests.unit.benchmarks.made_tables import workload as record

@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from benchmarks.records import Highest, Table, write_table
-from benchmarks.repeat import agreement_of_rounds, agreements, main
+from benchmarks.table.records import Highest, Table, write_table
+from benchmarks.table.repeat import agreement_of_rounds, agreements, main
 from tests.unit.benchmarks.made_tables import cell, table
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks that ask one question each. Every one is a target of the Makefile."""

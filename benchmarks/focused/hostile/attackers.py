@@ -1,0 +1,127 @@
+"""Clients that do not behave: ``python -m benchmarks.focused.hostile.attackers KIND URL NUM [--key KEY]``.
+
+Prints ``ready`` once all are at it, goes on until its standard input ends, and then prints one line of JSON: how often they were
+disconnected, and what they were answered. Whoever is disconnected connects again.
+
+    idle     one request, and then nothing
+    slow     half of them a byte of a head every second, the other half a byte of a body
+    deaf     ask for 4 MB, and read nothing
+    flood    one request after the other, as fast as the rate allows that all have together
+"""
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import itertools
+import json
+import resource
+import sys
+import threading
+from urllib.parse import urlsplit
+
+import numpy as np
+import uvloop
+
+from benchmarks.focused.hostile.probe import read_answer, request_bytes
+
+_DRIP_S = 1.0
+_CONNECTS_AT_A_TIME = 100
+_PORTS_PER_ADDRESS = 5000
+
+
+class Attack:
+    """All attackers of one process."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        url = urlsplit(options.url)
+        self._place = (url.hostname or "", url.port or 80)
+        self._options = options
+        self._connecting = asyncio.Semaphore(_CONNECTS_AT_A_TIME)
+        self._numbers = itertools.count()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.num_ready = 0
+
+    async def run(self, number: int) -> None:
+        """One attacker, for ever."""
+        act = {"idle": self._idle, "slow": self._slow, "deaf": self._deaf, "flood": self._flood}[self._options.kind]
+        is_first = True
+        while True:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+                async with self._connecting:
+                    # One address has no more ports than its range has; there are many addresses that are this machine.
+                    own = f"127.0.0.{2 + next(self._numbers) // _PORTS_PER_ADDRESS % 200}"
+                    reader, writer = await asyncio.open_connection(*self._place, local_addr=(own, 0), limit=1024)
+                try:
+                    if self._options.kind == "idle":
+                        await self._ask(reader, writer)
+                    if is_first:
+                        is_first = False
+                        self.num_ready += 1
+                    await act(number, reader, writer)
+                finally:
+                    writer.transport.abort()
+            self.counts["disconnected"] += 1
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(request_bytes("/v2/models/answer/infer", np.ones(16, np.float32), self._options.key))
+        status, _ = await read_answer(reader)
+        self.counts[str(status)] += 1
+
+    async def _idle(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)  # until it is disconnected
+
+    async def _slow(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = b"POST /v2/models/answer/infer HTTP/1.1\r\nHost: bench\r\n"
+        writer.write(head + (b"X: " if number % 2 else b"Content-Length: 100000\r\n\r\n"))
+        while not reader.at_eof():
+            await asyncio.sleep(_DRIP_S)
+            writer.write(b"x")
+            await writer.drain()
+
+    async def _deaf(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(request_bytes("/v2/models/answer_at_length/infer", np.ones(1, np.float32), self._options.key))
+        while not writer.is_closing():
+            await asyncio.sleep(_DRIP_S)
+            writer.write(b"\r\n")  # allowed between requests; tells whether the connection is still there
+            await writer.drain()
+
+    async def _flood(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        gap_s = self._options.num / self._options.rate
+        while True:
+            _, _ = await asyncio.gather(self._ask(reader, writer), asyncio.sleep(gap_s))
+
+
+async def _main(options: argparse.Namespace) -> None:
+    attack = Attack(options)
+    tasks = [asyncio.create_task(attack.run(number)) for number in range(options.num)]
+    while attack.num_ready < options.num:
+        await asyncio.sleep(0.05)
+        if broken := [task for task in tasks if task.done()]:
+            broken[0].result()
+    print("ready", flush=True)
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(over.set)), daemon=True).start()
+    await over.wait()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    print(json.dumps(attack.counts))
+
+
+def main() -> None:
+    """Attacks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=["idle", "slow", "deaf", "flood"])
+    parser.add_argument("url")
+    parser.add_argument("num", type=int)
+    parser.add_argument("--key")
+    parser.add_argument("--rate", type=float, default=1000.0, help="requests per second, of all together")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    uvloop.run(_main(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

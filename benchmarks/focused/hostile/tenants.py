@@ -1,0 +1,51 @@
+"""What one tenant notices of another that sends ten times what it may: its 99th percentile alone, and beside the flood.
+
+``python -m benchmarks.focused.hostile.tenants [--rounds N] [--duration-s S]``. A real ``dyorc serve`` with two tenants. The
+first may have 8 requests in flight, and 100 per second; it has 80 connections and sends 1,000 per second. Once with a program
+that takes no time, so that all there is to see is the server's own work (and that all processes share the machine's cores), and
+once with one that takes a device 10 ms for a batch. The last line is one JSON object; the goal is a ratio of at most 1.5.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from benchmarks.focused.hostile.turns import Attack, measure
+from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
+from tests.server_process import serving
+
+_VICTIMS = Path(__file__).with_name("victims.py")
+_MAX_REQUESTS = 8
+_MAX_REQUESTS_PER_S = 100.0
+_EXCESS = 10
+_DEVICE_S = {"no_device": 0.0, "device_10_ms": 0.01}
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--duration-s", type=float, default=6.0)
+    options = parser.parse_args()
+    (flooding_key, flooding), (other_key, other) = new_key(), new_key()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "keys.toml"
+        limited = TenantRecord(
+            name="flooding", keys=[flooding], max_requests=_MAX_REQUESTS, max_requests_per_s=_MAX_REQUESTS_PER_S
+        )
+        write_tenants(file, [limited, TenantRecord(name="other", keys=[other])])
+        figures = {}
+        for name, device_s in _DEVICE_S.items():
+            settings = {"DYORC_GATEWAY__KEYS_FILE": str(file), "VICTIM_DEVICE_S": str(device_s)}
+            with serving([f"{_VICTIMS}:answer"], **settings) as server:
+                rate = ["--rate", str(_EXCESS * _MAX_REQUESTS_PER_S)]
+                attack = Attack(name, ["flood", server.url, str(_EXCESS * _MAX_REQUESTS), "--key", flooding_key, *rate])
+                probe = [server.url, "--key", other_key, "--duration-s", str(options.duration_s)]
+                figures[name] = measure(attack, probe, options.rounds)
+                server.stop()
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""What DyOrc aims at beside its peers, and where a table says that it misses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.table.rate_ratios import RateRatio, bound, rate_ratios
+from benchmarks.table.records import LOADS, ORACLE, OURS, Cell, Table
+
+FIGURES = ("p50_ms", "p99_ms")
+HIGHEST_WORKLOADS = ("cascade", "ocr", "guarded", "router", "loop")
+"""The dynamic workloads on which the highest rate counts; others are shown."""
+MIN_HIGHEST_RATIO = 2.0
+MAX_ORACLE_RATIO = 1.25
+SATURATED_RATIO = 0.5
+"""Below this goodput a system cannot follow, and its latencies say only that."""
+_MAX_FAILED_RATIO = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """A cell in which DyOrc does not reach a goal.
+
+    Attributes:
+        against: The best peer, or the oracle; empty if DyOrc's own cell is missing or full of errors.
+        ours, theirs: The two figures; of what `figure` names.
+        ratio: DyOrc's figure to the other's.
+        bound: See `bound`.
+        why: In words, where there are no two figures.
+    """
+
+    workload: str
+    load: str
+    figure: str
+    against: str = ""
+    ours: float = 0.0
+    theirs: float = 0.0
+    ratio: float = 0.0
+    bound: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """One goal, whether it is met, and by which figures."""
+
+    name: str
+    is_met: bool
+    said: str
+    misses: Sequence[Miss]
+
+
+def goals(table: Table) -> list[Goal]:
+    """All goals, in the order of their weight."""
+    return [_latency_goal(table), _rate_goal(table), _oracle_goal(table)]
+
+
+def is_sound(cell: Cell) -> bool:
+    """Whether a cell's latencies can be compared: nothing was answered wrongly, and hardly anything by an error."""
+    return cell.wrong == 0 and cell.failed <= _MAX_FAILED_RATIO * cell.num_requests
+
+
+def is_saturated(cell: Cell) -> bool:
+    """Whether the system could not follow."""
+    return cell.goodput_ratio < SATURATED_RATIO
+
+
+def cells_of(table: Table, workload: str, load: str) -> dict[str, Cell]:
+    """By system."""
+    return {cell.system: cell for cell in table.cells if (cell.workload, cell.load) == (workload, load)}
+
+
+def loads_of(table: Table, workload: str) -> list[str]:
+    """The loads under which a workload was measured, the usual ones first."""
+    found = {cell.load for cell in table.cells if cell.workload == workload}
+    return [load for load in LOADS if load in found] + sorted(found - set(LOADS))
+
+
+def latency_misses(table: Table) -> list[Miss]:
+    """Cells in which a peer is as fast as DyOrc, or faster."""
+    found: list[Miss] = []
+    for workload in table.workloads:
+        for load in loads_of(table, workload.name):
+            cells = cells_of(table, workload.name, load)
+            found += [miss for figure in FIGURES if (miss := _latency_miss(workload.name, load, figure, cells)) is not None]
+    return found
+
+
+def _latency_miss(workload: str, load: str, figure: str, cells: Mapping[str, Cell]) -> Miss | None:
+    ours = cells.get(OURS)
+    if ours is None:
+        return Miss(workload=workload, load=load, figure=figure, why="not measured")
+    if not is_sound(ours):
+        wrong = f"{ours.wrong} wrong and {ours.failed} failed of {ours.num_requests} requests"
+        return Miss(workload=workload, load=load, figure=figure, why=wrong)
+    peers = {system: getattr(cell, figure) for system, cell in cells.items() if system not in (OURS, ORACLE) and is_sound(cell)}
+    best = min(peers, key=lambda system: peers[system], default="")
+    value = getattr(ours, figure)
+    if not best or value < peers[best]:
+        return None
+    ratio = value / peers[best] if peers[best] else 0.0
+    return Miss(workload=workload, load=load, figure=figure, against=best, ours=value, theirs=peers[best], ratio=ratio)
+
+
+def _latency_goal(table: Table) -> Goal:
+    misses = latency_misses(table)
+    total = len(FIGURES) * sum(len(loads_of(table, workload.name)) for workload in table.workloads)
+    return Goal(
+        name="p50 and p99 lower than every peer's, on every workload, under every load",
+        is_met=total > 0 and not misses,
+        said=f"{total - len(misses)} of {total}{_left_out(table)}",
+        misses=misses,
+    )
+
+
+def _left_out(table: Table) -> str:
+    number = sum(not is_sound(cell) for cell in table.cells if cell.system not in (OURS, ORACLE))
+    return f"; {number} cells of peers left out for their errors" if number else ""
+
+
+def _rate_goal(table: Table) -> Goal:
+    wanted = [workload.name for workload in table.workloads if workload.name in HIGHEST_WORKLOADS]
+    ratios = {entry.workload: entry for entry in rate_ratios(table)}
+    misses: list[Miss] = []
+    for workload in wanted:
+        entry = ratios.get(workload)
+        if entry is None:
+            misses.append(Miss(workload=workload, load="", figure="highest rate", why="not measured"))
+        elif not _is_ahead(entry):
+            misses.append(_rate_miss(entry))
+    return Goal(
+        name=f"a highest rate within the SLO of at least {MIN_HIGHEST_RATIO:g} times the best peer's, on the dynamic workloads",
+        is_met=bool(wanted) and not misses,
+        said=f"{len(wanted) - len(misses)} of {len(wanted)}",
+        misses=misses,
+    )
+
+
+def _is_ahead(entry: RateRatio) -> bool:
+    """A ratio that may be smaller does not count, whatever it is."""
+    return entry.ours > 0 and not entry.is_at_most and (entry.ratio is None or entry.ratio >= MIN_HIGHEST_RATIO)
+
+
+def _rate_miss(entry: RateRatio) -> Miss:
+    return Miss(
+        workload=entry.workload,
+        load="",
+        figure="highest rate",
+        against=entry.peer,
+        ours=entry.ours,
+        theirs=entry.theirs,
+        ratio=entry.ratio or 0.0,
+        bound=bound(entry),
+    )
+
+
+def _oracle_goal(table: Table) -> Goal:
+    misses: list[Miss] = []
+    total = 0
+    for workload in table.workloads:
+        cell, oracle = cells_of(table, workload.name, "medium").get(OURS), workload.oracle.get("medium")
+        if cell is None or oracle is None:
+            continue
+        for figure in FIGURES:
+            total += 1
+            ours, theirs = getattr(cell, figure), getattr(oracle, figure)
+            ratio = ours / theirs if theirs else float("inf")
+            if ratio > MAX_ORACLE_RATIO:
+                found = Miss(
+                    workload=workload.name, load="medium", figure=figure, against=ORACLE, ours=ours, theirs=theirs, ratio=ratio
+                )
+                misses.append(found)
+    return Goal(
+        name=f"p50 and p99 within {MAX_ORACLE_RATIO:g} times the oracle's, under medium load",
+        is_met=total > 0 and not misses,
+        said=f"{total - len(misses)} of {total}",
+        misses=misses,
+    )

@@ -1,0 +1,154 @@
+"""Measures one system on one workload: starts it, warms it up, puts each load on it, and stops it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import urllib.request
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import structs
+
+from benchmarks import meter
+from benchmarks.serving import BenchmarkError, serving
+from benchmarks.table.records import OURS
+from benchmarks.table.systems import System
+from benchmarks.workloads.base import Workload
+from loadgen.load import Load
+from loadgen.pool import Pool
+from loadgen.results import RunResult, ServerFigures
+from loadgen.run import run
+from loadgen.targets.base import TargetSpec
+
+_NUM_WARM_UP_CLIENTS = 8
+_WARM_UPS_S = (1.0, 5.0, 20.0)
+_NICENESS = -10
+"""Of the generator, which shares the cores with the server: what it waits for them shall not be taken for the server's delay."""
+_GUESSES = ("num_speculations", "num_commits", "num_squashes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """How long everything is measured.
+
+    Attributes:
+        duration_s: Of a run at least; longer, up to `max_duration_s`, until `num_requests` are due.
+        probe_s: Of a step of the search for the highest rate.
+    """
+
+    duration_s: float
+    max_duration_s: float
+    num_requests: int
+    probe_s: float
+    warm_up_s: float = 0.4
+    drain_s: float = 3.0
+
+    def load(self, rate_rps: float, slo_s: float, seed: int) -> Load:
+        """A run at a rate."""
+        duration_s = min(self.max_duration_s, max(self.duration_s, self.num_requests / rate_rps))
+        return Load(
+            rate_rps=rate_rps,
+            warm_up_s=self.warm_up_s,
+            duration_s=duration_s,
+            drain_s=self.drain_s,
+            slo_s=slo_s,
+            niceness=_NICENESS,
+            seed=seed,
+        )
+
+    def probe(self, rate_rps: float, slo_s: float, seed: int) -> Load:
+        """A step of the search."""
+        duration_s = min(self.max_duration_s, max(self.probe_s, self.num_requests / rate_rps / 2))
+        return Load(
+            rate_rps=rate_rps,
+            warm_up_s=0.3,
+            duration_s=duration_s,
+            drain_s=1.0,
+            slo_s=slo_s,
+            niceness=_NICENESS,
+            seed=seed,
+        )
+
+
+class Bench:
+    """A running system, ready to be measured.
+
+    Attributes:
+        system: Its name.
+    """
+
+    def __init__(self, system: System, workload: Workload, pool: Pool, spec: TargetSpec, meter_folder: Path) -> None:
+        self.system = system.name
+        self._pool = pool
+        self._spec = spec
+        self._meter = meter_folder
+        self._slo_s = workload.slo_s
+
+    def run(self, load: Load) -> RunResult:
+        """One measurement."""
+        watch = _Watch(self._meter, self._spec.url if self.system == OURS else "")
+        result = run(self.system, self._spec, self._pool, load, server=watch)
+        num_answered = max(1, result.counts.correct + result.counts.wrong)
+        device_ms = {name: ms / num_answered for name, ms in watch.device_ms.items()}
+        return structs.replace(result, server=structs.replace(result.server, device_ms_per_request=device_ms))
+
+    def warm_up(self) -> float:
+        """A closed loop of a few clients for a second or more, so that everything has been used once; right answers a second.
+
+        Raises:
+            BenchmarkError: If there was none.
+        """
+        for duration_s in _WARM_UPS_S:
+            load = Load(
+                arrivals="closed", num_clients=_NUM_WARM_UP_CLIENTS, warm_up_s=0.0, duration_s=duration_s, slo_s=self._slo_s
+            )
+            num_correct = run(self.system, self._spec, self._pool, load).counts.correct
+            if num_correct:
+                return num_correct / duration_s
+        raise BenchmarkError(f"{self.system} gave no right answer in {_WARM_UPS_S[-1]:g} s")
+
+
+@contextmanager
+def started(system: System, workload: Workload, pool: Pool) -> Generator[Bench]:
+    """Runs a system while it is entered."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
+        folder = Path(name)
+        counted = folder / "meter"
+        counted.mkdir()
+        environment = {meter.FOLDER_VARIABLE: str(counted), "XDG_STATE_HOME": str(folder / "state")}
+        with serving(system.command(workload), environment) as (address, _):
+            yield Bench(system, workload, pool, system.target(workload, address), counted)
+
+
+class _Watch:
+    """Reads the meter, and DyOrc's own counts of guesses, around the measured time."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._url = url
+        self._before: meter.Counted = {}
+        self._guesses_before: Mapping[str, float] = {}
+        self.device_ms: dict[str, float] = {}
+
+    def start(self) -> None:
+        self._before = meter.read(self._folder)
+        self._guesses_before = self._guesses()
+
+    def stop(self) -> ServerFigures:
+        counted = meter.difference(self._before, meter.read(self._folder))
+        guesses = self._guesses()
+        self.device_ms = {name: seconds * 1e3 for name, (seconds, _) in counted.items()}
+        return ServerFigures(
+            batch_sizes={name: {str(size): number for size, number in sizes.items()} for name, (_, sizes) in counted.items()},
+            speculation={name: value - self._guesses_before.get(name, 0) for name, value in guesses.items()},
+        )
+
+    def _guesses(self) -> dict[str, float]:
+        if not self._url:
+            return {}
+        with urllib.request.urlopen(f"{self._url}/status", timeout=10) as response:
+            found = json.load(response)["speculation"]
+        return {name: found[name] for name in _GUESSES}

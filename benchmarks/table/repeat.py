@@ -1,0 +1,140 @@
+"""How well two runs of the benchmark, or the rounds of one, agree: on DyOrc's ratio to each peer, which the goals are about.
+
+Run as ``python -m benchmarks.table.repeat A/table.json B/table.json``, or with one table for its first and last round, each of
+which starts every server anew. Milliseconds may differ from one machine to the next; the ratios should not. The last line is one
+JSON object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from msgspec import structs
+
+from benchmarks.table.goals import FIGURES, is_saturated
+from benchmarks.table.records import ORACLE, OURS, Table, read_table
+from loadgen.tables import aligned
+
+WITHIN = 0.10
+HIGHEST = "highest rate"
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How well one figure agrees between two runs.
+
+    Attributes:
+        num_ratios: Ratios of DyOrc to a peer that both runs have.
+        share_within: Of them, how many differ by no more than `WITHIN`.
+        median_difference, worst_difference: Larger ratio over the smaller, minus 1.
+        worst: Where it is worst.
+    """
+
+    figure: str
+    num_ratios: int
+    share_within: float
+    median_difference: float
+    worst_difference: float
+    worst: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Ratio:
+    where: str
+    first: float
+    second: float
+
+    @property
+    def difference(self) -> float:
+        return max(self.first, self.second) / min(self.first, self.second) - 1
+
+
+def agreements(first: Table, second: Table) -> list[Agreement]:
+    """For p50, p99 and the highest rate; figures without a ratio in common are left out."""
+    before, after = ratios(first), ratios(second)
+    found: list[Agreement] = []
+    for figure in (*FIGURES, HIGHEST):
+        both = [_Ratio(where, before[figure][where], after[figure][where]) for where in before[figure] if where in after[figure]]
+        if both:
+            found.append(_agreement(figure, both))
+    return found
+
+
+def agreement_of_rounds(table: Table) -> list[Agreement]:
+    """The same between the first and the last round of a run; nothing if there was only one."""
+    return agreements(_only_round(table, 0), _only_round(table, -1))
+
+
+def ratios(table: Table) -> dict[str, dict[str, float]]:
+    """By figure, then by where: DyOrc's figure to each peer's; not where either is 0, or could not follow."""
+    found: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, HIGHEST)}
+    ours = {(cell.workload, cell.load): cell for cell in table.cells if cell.system == OURS}
+    for cell in table.cells:
+        mine = ours.get((cell.workload, cell.load))
+        if mine is None or cell.system in (OURS, ORACLE) or is_saturated(mine) or is_saturated(cell):
+            continue
+        for figure in FIGURES:
+            _keep(found[figure], f"{cell.workload}, {cell.load}, {cell.system}", getattr(mine, figure), getattr(cell, figure))
+    rates = {entry.workload: entry.rps for entry in table.highest if entry.system == OURS}
+    for entry in table.highest:
+        if entry.system not in (OURS, ORACLE) and entry.workload in rates:
+            _keep(found[HIGHEST], f"{entry.workload}, {entry.system}", rates[entry.workload], entry.rps)
+    return found
+
+
+def agreement_rows(found: Sequence[Agreement]) -> list[Sequence[str]]:
+    """A head, and a row for each figure."""
+    rows: list[Sequence[str]] = [("figure", "ratios", f"within {WITHIN:.0%}", "median", "worst", "where")]
+    for entry in found:
+        name = entry.figure.removesuffix("_ms")
+        differences = (f"{entry.median_difference:.1%}", f"{entry.worst_difference:.1%}")
+        rows.append((name, str(entry.num_ratios), f"{entry.share_within:.0%}", *differences, entry.worst))
+    return rows
+
+
+def main(
+    first: Annotated[Path, typer.Argument(help="A table.")],
+    second: Annotated[Path | None, typer.Argument(help="Another one; without it, the first one's rounds are compared.")] = None,
+) -> None:
+    """Says how well two runs, or the rounds of one, agree."""
+    try:
+        found = agreements(read_table(first), read_table(second)) if second else agreement_of_rounds(read_table(first))
+    except (OSError, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(aligned(agreement_rows(found)))
+    said: dict[str, Any] = {"within": WITHIN, "figures": found}
+    typer.echo(msgspec.json.encode(said).decode())
+
+
+def _only_round(table: Table, index: int) -> Table:
+    """What one round found. Highest rates are searched once, so there are none."""
+    of_rounds = [cell for cell in table.cells if len(cell.p50s_ms) > 1]
+    cells = [structs.replace(cell, p50_ms=cell.p50s_ms[index], p99_ms=cell.p99s_ms[index]) for cell in of_rounds]
+    return structs.replace(table, cells=cells, highest=[])
+
+
+def _keep(found: dict[str, float], where: str, ours: float, theirs: float) -> None:
+    if ours > 0 and theirs > 0:
+        found[where] = ours / theirs
+
+
+def _agreement(figure: str, both: Sequence[_Ratio]) -> Agreement:
+    ordered = sorted(both, key=lambda ratio: ratio.difference)
+    worst = ordered[-1]
+    return Agreement(
+        figure=figure,
+        num_ratios=len(both),
+        share_within=sum(ratio.difference <= WITHIN + 1e-9 for ratio in both) / len(both),
+        median_difference=ordered[len(ordered) // 2].difference,
+        worst_difference=worst.difference,
+        worst=f"{worst.where}: {worst.first:.3g} and {worst.second:.3g}",
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,105 @@
+"""The systems that are compared: how each is started, and how it is talked to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.serving import ROOT, Address
+from benchmarks.table.records import OURS
+from benchmarks.workloads.base import Workload
+from loadgen.targets.base import TargetSpec
+
+_PEERS = ROOT / ".venv-peers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """A serving system in one configuration.
+
+    Attributes:
+        name: Short, for tables.
+        package: What it is called among Python's packages; its version is reported.
+        note: How it is configured, for readers of the table.
+        environment: The folder below ``.venv-peers`` that it is installed in; empty for DyOrc's own environment.
+        module: Its server, run as ``python -m``; takes ``--workload`` and ``--port`` (see `benchmarks/peers`).
+        options: More arguments of the server.
+        makes_target: The import path of a function that makes its client, where one request of the workload takes more than one
+            of the server's; else requests are bodies of `benchmarks.wire`.
+        cannot: Workloads that it cannot express, and why.
+    """
+
+    name: str
+    package: str
+    note: str
+    environment: str = ""
+    module: str = ""
+    options: tuple[str, ...] = ()
+    makes_target: str = ""
+    cannot: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def python(self) -> Path:
+        return _PEERS / self.environment / "bin" / "python" if self.environment else Path(sys.executable)
+
+    def is_installed(self) -> bool:
+        return self.python.exists()
+
+    def version(self) -> str:
+        """Of its package, asked of its own interpreter."""
+        question = f"from importlib.metadata import version; print(version({self.package!r}))"
+        return subprocess.run([str(self.python), "-c", question], capture_output=True, text=True, check=True).stdout.strip()
+
+    def command(self, workload: Workload) -> list[str]:
+        """Starts it with the workload's programs, on any free port."""
+        if self.name == OURS:
+            return [str(self.python), "-m", "dyorc.cli", "serve", workload.app, "--port", "0"]
+        return [str(self.python), "-m", self.module, "--workload", workload.name, "--port", "0", *self.options]
+
+    def target(self, workload: Workload, address: Address) -> TargetSpec:
+        """Sends it requests of the workload, once it runs."""
+        if self.name == OURS:
+            return TargetSpec(protocol="http", url=address.url, model=workload.app.rpartition(":")[2])
+        if self.makes_target:
+            options = {"workload": workload.name, "grpc": f"{address.host}:{address.grpc_port}"}
+            return TargetSpec(protocol=self.makes_target, url=address.url, options=options)
+        return TargetSpec(protocol="raw", url=address.url, model="/infer", codec="benchmarks.wire")
+
+
+def _ray_serve(name: str, mode: str, note: str) -> System:
+    return System(
+        name=name,
+        package="ray",
+        note=note,
+        environment="ray_serve",
+        module="benchmarks.peers.ray_serve.server",
+        options=("--mode", mode),
+    )
+
+
+def _peer(name: str, package: str, note: str) -> System:
+    return System(name=name, package=package, note=note, environment=name, module=f"benchmarks.peers.{name}.server")
+
+
+_ALL = (
+    System(name=OURS, package="dyorc", note="its defaults; requests over HTTP in the Open Inference Protocol"),
+    _ray_serve("ray_default", "default", "composition by handles, `@serve.batch`, Ray Serve's own proxy"),
+    _ray_serve("ray_throughput", "throughput", "the same in the throughput-optimized mode, behind HAProxy"),
+    _ray_serve("ray_conserving", "work_conserving", "the same as ray_throughput, but a batch forms whenever a program is free"),
+    System(
+        name="triton",
+        package="nvidia-pytriton",
+        note="a model of the Python back end for each program, dynamic batching; the client branches between models",
+        environment="triton",
+        module="benchmarks.peers.triton.server",
+        makes_target="benchmarks.peers.triton.client:make_target",
+    ),
+    _peer("bentoml", "bentoml", "a service for each program, composed by `bentoml.depends`, adaptive batching"),
+    _peer("litserve", "litserve", "all programs in one LitAPI; a batch is of whole requests"),
+    _peer("mosec", "mosec", "all programs in one worker; a batch is of whole requests"),
+)
+
+SYSTEMS = {system.name: system for system in _ALL}

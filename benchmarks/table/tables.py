@@ -1,0 +1,153 @@
+"""The benchmark's tables in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks.table.goals import Miss, cells_of, is_saturated, is_sound, loads_of
+from benchmarks.table.rate_ratios import RateRatio, bound, rate_ratios
+from benchmarks.table.records import ORACLE, OURS, Cell, Table, WorkloadRecord
+from loadgen.tables import milliseconds, percent
+
+SATURATED = "†"
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#])")
+_FIGURE_NAMES = {"p50_ms": "p50", "p99_ms": "p99", "highest rate": "highest rate"}
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the first column to the left, the others to the right. Cells are Markdown already: `plain` makes it of text."""
+    lines = [f"| {' | '.join(head)} |", "|".join(["", "---", *["--:"] * (len(head) - 1), ""])]
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
+
+
+def plain(text: str) -> str:
+    """Text in which nothing means anything to Markdown or HTML, on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("&", "&amp;").replace("\\<", "&lt;").replace("\\>", "&gt;")
+
+
+def shown_name(system: str) -> str:
+    """A system as people write it."""
+    return {OURS: "DyOrc", ORACLE: "oracle"}.get(system, system)
+
+
+def figure_name(figure: str) -> str:
+    """A figure as people write it."""
+    return _FIGURE_NAMES.get(figure, figure)
+
+
+def systems_of(table: Table) -> list[str]:
+    """All systems of a table: DyOrc, then its peers as they come."""
+    found = dict.fromkeys(
+        [cell.system for cell in table.cells]
+        + [entry.system for entry in table.highest]
+        + [entry.system for entry in table.cannot]
+    )
+    return ([OURS] if OURS in found else []) + [system for system in found if system not in (OURS, ORACLE)]
+
+
+def workload_table(table: Table, workload: WorkloadRecord) -> str:
+    """A row for each system; for each load two lines: latencies, then goodput, device time, and ratios to the oracle."""
+    loads = loads_of(table, workload.name)
+    head = [plain(workload.name), *(f"{load}: {_rate(workload.rates.get(load, 0.0))}/s" for load in loads)]
+    cells = {load: cells_of(table, workload.name, load) for load in loads}
+    bests = {load: best_of(cells[load]) for load in loads}
+    reasons = {entry.system: entry.reason for entry in table.cannot if entry.workload == workload.name}
+    rows: list[list[str]] = []
+    for system in systems_of(table):
+        if any(system in cells[load] for load in loads):
+            rows.append([_system(system), *(_cell(cells[load].get(system), bests[load]) for load in loads)])
+        elif system in reasons:
+            rows.append([_system(system), *["cannot"] * len(loads)])
+        else:
+            rows.append([_system(system), *["not measured"] * len(loads)])
+    if workload.oracle:
+        rows.append(["*oracle*", *(_oracle(workload, load) for load in loads)])
+    notes = [f"{plain(shown_name(system))} cannot: {plain(why)}." for system, why in reasons.items()]
+    return "\n\n".join([markdown(head, rows), *notes])
+
+
+def best_of(cells: Mapping[str, Cell]) -> dict[str, float]:
+    """The lowest of each latency among the systems whose latencies can be compared."""
+    sound = [cell for system, cell in cells.items() if system != ORACLE and is_sound(cell)]
+    return {figure: min(getattr(cell, figure) for cell in sound) for figure in ("p50_ms", "p99_ms")} if sound else {}
+
+
+def highest_table(table: Table) -> str:
+    """A row for each workload: the highest rate of each system within the SLO, and DyOrc's to the best peer's."""
+    systems = [system for system in systems_of(table) if any(entry.system == system for entry in table.highest)]
+    ratios = {entry.workload: entry for entry in rate_ratios(table)}
+    rows: list[list[str]] = []
+    for workload in table.workloads:
+        rates = {entry.system: entry for entry in table.highest if entry.workload == workload.name}
+        if not rates:
+            continue
+        best = max(entry.rps for entry in rates.values())
+        row = [f"{plain(workload.name)} ({workload.slo_ms:g} ms)"]
+        for system in systems:
+            entry = rates.get(system)
+            if entry is None:
+                row.append("cannot" if _cannot(table, workload.name, system) else "not measured")
+                continue
+            text = f"{'≥ ' if entry.limited_by_client else ''}{_rate(entry.rps)}"
+            row.append(f"**{text}**" if entry.rps == best and best else text)
+        found = ratios.get(workload.name)
+        rows.append([*row, ratio_text(found) if found else ""])
+    return markdown(["requests/s", *(_system(system) for system in systems), "DyOrc / best peer"], rows)
+
+
+def ratio_text(entry: RateRatio) -> str:
+    """A ratio of rates, with what is unsure about it."""
+    return "no peer keeps the SLO" if entry.ratio is None else f"{bound(entry)}{entry.ratio:.2f}"
+
+
+def misses_table(misses: Iterable[Miss]) -> str:
+    """A row for each miss: where, the two figures, and by how much."""
+    rows: list[list[str]] = []
+    for miss in misses:
+        form = _rate if miss.figure == "highest rate" else milliseconds
+        where = [f"{plain(miss.workload)}{', ' + miss.load if miss.load else ''}", figure_name(miss.figure)]
+        if miss.why:
+            rows.append([*where, "", "", miss.why])
+        else:
+            theirs = f"{plain(shown_name(miss.against))} {form(miss.theirs)}"
+            rows.append([*where, form(miss.ours), theirs, f"{miss.bound}{miss.ratio:.2f} x"])
+    return markdown(["", "figure", "DyOrc", "against", "ratio"], rows)
+
+
+def _cell(cell: Cell | None, best: Mapping[str, float]) -> str:
+    if cell is None:
+        return "not measured"
+    latencies = " / ".join(_best(getattr(cell, figure), best.get(figure)) for figure in ("p50_ms", "p99_ms"))
+    more = [f"{percent(cell.goodput_ratio)} %"]
+    more += [f"{cell.device_ms_per_request:.2f} dev"] if cell.device_ms_per_request is not None else []
+    if cell.p50_vs_oracle is not None and cell.p99_vs_oracle is not None:
+        more.append(f"{cell.p50_vs_oracle:.2f} / {cell.p99_vs_oracle:.2f} x")
+    errors = {"wrong": cell.wrong, "failed": cell.failed, "unanswered": cell.unanswered}
+    lines = [latencies + (f" {SATURATED}" if is_saturated(cell) else ""), " · ".join(more)]
+    lines += [", ".join(f"{number:,} {name}" for name, number in errors.items() if number)] if any(errors.values()) else []
+    lines += ["generator was the limit"] if cell.is_client_limited else []
+    return "<br>".join(lines)
+
+
+def _best(value: float, best: float | None) -> str:
+    return f"**{milliseconds(value)}**" if value == best else milliseconds(value)
+
+
+def _oracle(workload: WorkloadRecord, load: str) -> str:
+    found = workload.oracle.get(load)
+    return (
+        f"{milliseconds(found.p50_ms)} / {milliseconds(found.p99_ms)}<br>{found.device_ms_per_request:.2f} dev" if found else ""
+    )
+
+
+def _cannot(table: Table, workload: str, system: str) -> bool:
+    return any((entry.workload, entry.system) == (workload, system) for entry in table.cannot)
+
+
+def _system(system: str) -> str:
+    return plain(shown_name(system))
+
+
+def _rate(rps: float) -> str:
+    return f"{rps:,.0f}" if rps >= 100 else f"{rps:.3g}"

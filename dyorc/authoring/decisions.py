@@ -7,6 +7,7 @@ from pathlib import PurePath
 from types import CodeType
 from typing import Any
 
+from dyorc.authoring.pending import refuses_use
 from dyorc.authoring.ref import Ref
 from dyorc.errors import WorkflowError
 
@@ -30,6 +31,11 @@ class Site:
         return f"{PurePath(self.code.co_filename).name}, line {self.line}"
 
 
+def _await_decision(decision: "Decision") -> tuple[str, str]:
+    return f"{decision!r} was not awaited: it", f"write `await dyorc.{decision.kind.value}(...)`"
+
+
+@refuses_use(_await_decision)
 class Decision:
     """A branch point: a pure function of one value.
 
@@ -52,6 +58,9 @@ class Decision:
 
     def __await__(self) -> Generator["Decision", Any, Any]:
         return (yield self)
+
+    def __repr__(self) -> str:
+        return f"dyorc.{self.kind.value} ({self.site})"
 
     def decide(self, value: Any) -> Hashable:
         """The outcome for a value.
@@ -93,6 +102,7 @@ def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely:
     return Decision(DecisionKind.CHOOSE, ref, key, _site(), likely)
 
 
+@refuses_use(lambda gathered: (f"{gathered!r} was not awaited: it", "write `a, b = await dyorc.gather(...)`"))
 class Gather:
     """Several values at once."""
 
@@ -103,6 +113,9 @@ class Gather:
 
     def __await__(self) -> Generator["Gather", Any, list[Any]]:
         return (yield self)
+
+    def __repr__(self) -> str:
+        return f"dyorc.gather of {len(self.refs)}"
 
 
 def gather(*refs: Ref) -> Gather:

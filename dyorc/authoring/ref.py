@@ -4,16 +4,20 @@ import operator
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from dyorc.authoring.pending import refuses_use
 from dyorc.authoring.signature import OutputKind, OutputSpec
 from dyorc.tensor import Index, IndexItem
 
+_INSTEAD = "`await` it to look at its value, or decide by `await dyorc.when(ref, predicate)`"
 
+
+@refuses_use(lambda ref: ("a Ref", _INSTEAD))
 class Ref:
     """A future value: the result of a call, or an input of the workflow.
 
     Pass it on to other calls without waiting. ``await ref`` gives the value as NumPy (grouped as declared: one array,
     a tuple, a dict or a dataclass). ``ref["field"]`` names one of several outputs; ``ref[:, 2:5]`` is a view of a tensor
-    and costs nothing until its consumer gathers it.
+    and costs nothing until its consumer gathers it. Any other use before it is computed raises TypeError.
 
     Attributes:
         cell: The engine's place for the value.
@@ -54,13 +58,8 @@ class Ref:
     def __iter__(self) -> Iterator["Ref"]:
         """Unpacks a tuple of outputs: ``boxes, scores = detect(page)``."""
         if self.field is not None or self.outputs.kind is not OutputKind.TUPLE:
-            raise TypeError(
-                "only a tuple of outputs can be unpacked before it is computed; `await` the Ref to iterate over its value"
-            )
+            raise TypeError(f"a Ref cannot be iterated over yet, only a tuple of outputs can be unpacked; {_INSTEAD}")
         return (self[at] for at in range(len(self.outputs.tensors)))
-
-    def __bool__(self) -> bool:
-        raise TypeError("a Ref has no truth value yet; use `await dyorc.when(ref, predicate)` or `await ref`")
 
     def __repr__(self) -> str:
         field = "" if self.field is None else f".{self.field}"

@@ -112,19 +112,31 @@ class OutputSpec:
         Raises:
             InvalidInputError: If `value` is grouped in another way, or lacks a part.
         """
+        if value is None:
+            hint = "; is a `return` missing?" if verb == "returned" else ""
+            raise InvalidInputError(f"{where} {verb} None, expected {self._describe()}{hint}")
         match self.kind:
             case OutputKind.SINGLE:
                 return (value,)
             case OutputKind.TUPLE:
                 if not isinstance(value, tuple | list) or len(value) != len(self.tensors):
-                    raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected a tuple of {len(self.tensors)} tensors")
+                    raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected {self._describe()}")
                 return tuple(value)
             case OutputKind.FIELDS:
                 if is_dataclass(value) and not isinstance(value, type):
                     value = {f.name: getattr(value, f.name) for f in fields(value)}
                 if not isinstance(value, Mapping) or set(value) != set(self.names):
-                    raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected the fields {list(self.names)}")
+                    raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected {self._describe()}")
                 return tuple(value[name] for name in self.names)
+
+    def _describe(self) -> str:
+        match self.kind:
+            case OutputKind.SINGLE:
+                return f"a tensor {self.tensors[0].describe()}"
+            case OutputKind.TUPLE:
+                return f"a tuple of {len(self.tensors)} tensors"
+            case OutputKind.FIELDS:
+                return f"the fields {list(self.names)}"
 
 
 def _part_of(annotation: Any, owner: str) -> Any:

@@ -52,11 +52,6 @@ def test_only_ints_slices_ellipsis_and_none_index_a_tensor(key: object) -> None:
         ref_to(Vector)[key]
 
 
-def test_a_ref_has_no_truth_value() -> None:
-    with pytest.raises(TypeError, match=r"dyorc\.when"):
-        bool(ref_to(Vector))
-
-
 @pytest.mark.parametrize("annotation", [Vector, Named])
 def test_only_a_tuple_of_outputs_can_be_iterated_over(annotation: object) -> None:
     with pytest.raises(TypeError, match="only a tuple of outputs can be unpacked"):

@@ -1,8 +1,19 @@
 """The same examples in every run; no example is timed, because the machine's load is nobody's fault."""
 
+import gc
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "dyorc", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("dyorc")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def thawed() -> Iterator[None]:
+    """The garbage collector sees everything again that a module's tests have hidden from it."""
+    yield
+    gc.unfreeze()

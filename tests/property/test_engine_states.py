@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
@@ -21,6 +21,7 @@ from dyorc.errors import (
     ReplicaLostError,
     RequestCancelledError,
 )
+from tests.property.tallies import Tally, comes_across
 from tests.property.workloads import EFFECTFUL, PROGRAMS, REFERENCES, Numbers, Refused, send
 from tests.unit.engine.driver import Dispatched, World
 
@@ -207,8 +208,7 @@ class LosingStates(EngineStates):
     is_placing = True
 
 
-num_bets = 0
-"""In all examples of `GuessingStates`."""
+_BETS = Tally()
 
 
 class GuessingStates(EngineStates):
@@ -226,25 +226,23 @@ class GuessingStates(EngineStates):
             pool.demand.add(0, 0)  # its rate is known: 0
 
     def teardown(self) -> None:
-        global num_bets
         super().teardown()
         speculator = self.world.engine.speculator
         assert speculator.num_speculations == speculator.num_commits + speculator.num_squashes
-        num_bets += speculator.num_speculations
+        _BETS.add({"speculations": speculator.num_speculations})
 
 
-TestEngineStates: Any = EngineStates.TestCase
-TestEngineStates.settings = settings(max_examples=75, stateful_step_count=40)
-TestLosingStates: Any = LosingStates.TestCase
-TestLosingStates.settings = settings(max_examples=75, stateful_step_count=40)
-TestGuessingStates: Any = GuessingStates.TestCase
-TestGuessingStates.settings = settings(max_examples=75, stateful_step_count=40)
+_STATES = settings(max_examples=75, stateful_step_count=40)
 
 
-def test_the_examples_of_guessing_states_did_guess() -> None:
-    if not num_bets:
-        pytest.skip("they have not run, or have failed")
-    assert num_bets >= 20
+@pytest.mark.parametrize("states", [EngineStates, LosingStates])
+def test_nothing_is_lost_and_nothing_is_done_twice(states: type[EngineStates]) -> None:
+    run_state_machine_as_test(states, settings=_STATES)
+
+
+@comes_across(_BETS, "speculations", least=20)
+def test_nothing_is_lost_and_nothing_is_done_twice_for_guesses() -> None:
+    run_state_machine_as_test(GuessingStates, settings=_STATES)
 
 
 def answers_in_order(requests: list[tuple[dyorc.Workflow, Numbers]], pick: Callable[[int], int]) -> list[object]:

@@ -3,8 +3,7 @@
 from collections import Counter
 from typing import Any
 
-import pytest
-from hypothesis import Phase, assume, event, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from dyorc.config import SpeculationConfig
@@ -12,6 +11,7 @@ from dyorc.engine.guessing.prediction import Predictor
 from dyorc.errors import DyOrcError, ProgramError, ReplicaLostError
 from dyorc.tensor import BlockId, blocks_of
 from tests.property.random_workflows import Numbers, Tree, inputs, meaning_of, send, trees, workflow_of
+from tests.property.tallies import Tally, comes_across
 from tests.property.test_speculation import (
     AGGRESSIVE,
     KINDS,
@@ -99,9 +99,13 @@ class Losses(Turmoil):
         return [block for operands in batch.action.operands for block in blocks_of(operands)]
 
 
-totals: Counter[str] = Counter()
+_TALLY = Tally()
 
 
+@comes_across(
+    _TALLY, "answers lost", "fetches lost", "restorations", "replicas lost with tensors", "blocks vanished", "batches too late",
+    "batches that found a block vanished", "speculations", "commits", "squashes", "guesses lost",
+)  # fmt: skip
 @settings(max_examples=400)
 @given(
     tree=trees,
@@ -126,21 +130,7 @@ def test_lost_tensors_change_no_answer(
             assert turmoil.effects[effect] == number or (effect[0] == "put" and turmoil.effects[effect] > number)
         if not trouble:
             assert not turmoil.seen.counts["restorations"], "a tensor was released before its time"
-        totals.update(turmoil.seen.counts)
-        for what, count in turmoil.seen.counts.items():
-            if count:
-                event(what)
-
-
-def test_the_examples_above_did_lose_tensors() -> None:
-    """Of all that losses can come to, nothing was left out."""
-    if not totals:
-        pytest.skip("the test above has not run")
-    for what in (
-        "answers lost", "fetches lost", "restorations", "replicas lost with tensors", "blocks vanished", "batches too late",
-        "batches that found a block vanished", "speculations", "commits", "squashes", "guesses lost",
-    ):  # fmt: skip
-        assert totals[what] >= 10, (what, totals)
+        _TALLY.add(turmoil.seen.counts)
 
 
 @settings(max_examples=120, phases=[Phase.explicit, Phase.generate])

@@ -14,7 +14,7 @@ from dyorc.errors import DyOrcError, InvalidInputError, ProgramError
 
 if TYPE_CHECKING:
     from dyorc.client import AsyncClient, Client
-    from dyorc.orchestrator.local import run
+    from dyorc.local import run
 
 __all__ = [
     "AsyncClient",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-_LAZY = {"AsyncClient": "dyorc.client", "Client": "dyorc.client", "run": "dyorc.orchestrator.local"}
+_LAZY = {"AsyncClient": "dyorc.client", "Client": "dyorc.client", "run": "dyorc.local"}
 """Imported when they are first used: most processes, such as those of programs, need none of them, and they take their time."""
 
 

@@ -155,7 +155,7 @@ def run(
     from dyorc.authoring.loading import load
     from dyorc.authoring.workflow import Workflow
     from dyorc.files import print_outputs, read_inputs, write_outputs
-    from dyorc.orchestrator.local import run as run_local
+    from dyorc.local import run as run_local
 
     started_s = time.perf_counter()
     found = load(target)

@@ -113,7 +113,7 @@ def compare_all(
 
 
 def _setting(kind: ArrivalsKind, cv: float, trace: Path | None) -> "Setting":
-    from dyorc.simulation.arrivals import Constant, Gamma, Poisson, Ramp, Trace
+    from dyorc.arrivals import Constant, Gamma, Poisson, Ramp, Trace
     from dyorc.simulation.simulate import Setting
 
     match kind:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dyorc.arrivals import Arrivals, Poisson, Times
 from dyorc.engine.events import RequestArrived
 from dyorc.errors import InvalidInputError
-from dyorc.simulation.arrivals import Arrivals, Poisson, Times
 from dyorc.simulation.draws import request_value
 from dyorc.simulation.ledger import Ledger
 from dyorc.simulation.plain import tensor_of

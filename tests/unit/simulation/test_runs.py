@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from dyorc.arrivals import Constant, Poisson
 from dyorc.errors import InvalidInputError
-from dyorc.simulation.arrivals import Constant, Poisson
 from dyorc.simulation.policies import POLICIES
 from dyorc.simulation.results import ProgramResult
 from dyorc.simulation.saturation import saturation_rps, visits_per_request

@@ -191,8 +191,8 @@ async def test_nothing_more_is_read_while_a_request_waits_for_its_turn(tls: Tls)
         await client.send(request("/hang") + request(body=b"second"))
         await wait_until_async(lambda: found.app.events, "the first request is answered")
         await serves(found)
-        connections = found.server._server.server_state.connections  # pyright: ignore[reportPrivateUsage]
-        assert any(one.flow.read_paused for one in connections if one.pipeline)
+        connections = found.server.lobby.connections
+        assert any(one.flow.is_reading_paused for one in connections)
         found.app.release.set()
         await client.read()
         assert (await client.read()).body == b"second"
@@ -317,7 +317,7 @@ async def test_stopping_does_not_wait_for_those_who_never_read() -> None:
         stopping_s = asyncio.get_running_loop().time()
         await found.server.__aexit__(None, None, None)
         assert asyncio.get_running_loop().time() - stopping_s < 5
-        connections = found.server._server.server_state.connections  # pyright: ignore[reportPrivateUsage]
+        connections = found.server.lobby.connections
         await wait_until_async(lambda: not connections, "the connection is gone, though nobody has read")
         assert len(await client.closed()) < LARGE
 

@@ -3,30 +3,61 @@
 import asyncio
 import socket
 import struct
-from collections.abc import Sized
-
-from uvicorn.protocols.http.flow_control import FlowControl
+from collections.abc import Callable
 
 _TCP_INFO_BYTES = 256
 _BYTES_ACKNOWLEDGED_AT = 120
 """In the kernel's ``struct tcp_info``: a 64-bit count of the bytes that the other side has acknowledged."""
 
 
-class Flow(FlowControl):
-    """Reads no more while requests wait for their turn.
+class Flow:
+    """Stops and resumes reading from a connection, and writing to it.
 
-    uvicorn's own reads on whenever one of them is answered, or asks for its body, which is there: a client that sends requests
-    and reads no answers would fill the memory with them.
+    Args:
+        may_read: Whether there is room for more; else `resume_reading` does nothing. A client that sends requests and reads no
+            answers must not fill the memory with them.
+
+    Attributes:
+        is_writing_paused: Whether the client reads more slowly than is written.
     """
 
-    def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
-        super().__init__(transport)
-        self._pipeline = pipeline
+    __slots__ = ("_drained", "_may_read", "_transport", "is_reading_paused", "is_writing_paused")
+
+    def __init__(self, transport: asyncio.Transport, may_read: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._may_read = may_read
+        self._drained: asyncio.Event | None = None  # made when somebody waits for it
+        self.is_reading_paused = self.is_writing_paused = False
+
+    def pause_reading(self) -> None:
+        """Reads no more for now."""
+        if not self.is_reading_paused:
+            self.is_reading_paused = True
+            self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Unless requests wait."""
-        if not self._pipeline and not self._transport.is_closing():
-            super().resume_reading()
+        """Reads on, if there is room."""
+        if self.is_reading_paused and not self._transport.is_closing() and self._may_read():
+            self.is_reading_paused = False
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        """The transport has taken more than the client reads."""
+        self.is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self.is_writing_paused = False
+        if self._drained is not None:
+            self._drained.set()
+            self._drained = None
+
+    async def drain(self) -> None:
+        """Waits until the client has caught up."""
+        while self.is_writing_paused:
+            if self._drained is None:
+                self._drained = asyncio.Event()
+            await self._drained.wait()
 
 
 def num_acknowledged(transport: asyncio.Transport) -> int:

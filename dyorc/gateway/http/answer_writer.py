@@ -1,0 +1,146 @@
+"""Writes one answer: its head together with the first part of its body, and the body in the form that the head announces."""
+
+import asyncio
+import http
+import time
+from collections.abc import Iterable
+from email.utils import formatdate
+
+from dyorc.gateway.http.errors import Header
+from dyorc.gateway.http.request_parser import ParsedHead
+
+_JOIN_BYTES = 64 * 2**10
+"""Longer parts are written apart: copying them costs more than another write."""
+
+_BODILESS = frozenset({204, 304})
+_COMMON: tuple[Header, ...] = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""Of every answer: a browser must not guess its type, and nobody keep it, as it may be for one tenant only."""
+
+
+def _status_line(status: int) -> bytes:
+    try:
+        phrase = http.HTTPStatus(status).phrase
+    except ValueError:  # 499
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+
+
+_STATUS_LINES = {status: _status_line(status) for status in range(200, 600)}
+
+
+class CommonHeaders:
+    """The headers of every answer, as they are sent; the date is that of the second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._lines = b""
+
+    def lines(self) -> bytes:
+        """All of them."""
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._lines = _lines([(b"date", formatdate(second, usegmt=True).encode()), *_COMMON])
+        return self._lines
+
+
+class AnswerWriter:
+    """Writes one answer to a transport.
+
+    The head waits for the first part of the body, as each write is a system call and wakes the client up.
+
+    Args:
+        head: Of the request; None if it has not been read.
+
+    Attributes:
+        is_last: Whether the connection ends with this answer.
+        has_started: Whether the head was given.
+        is_complete: Whether all of the body was given, too.
+    """
+
+    __slots__ = (
+        "_common",
+        "_has_body",
+        "_held",
+        "_is_chunked",
+        "_missing_bytes",
+        "_transport",
+        "has_started",
+        "is_complete",
+        "is_last",
+    )
+
+    def __init__(self, transport: asyncio.Transport, common: CommonHeaders, head: ParsedHead | None) -> None:
+        self._transport = transport
+        self._common = common
+        self._has_body = head is None or head.method != "HEAD"
+        self.is_last = head is None or not head.keeps_alive
+        self.has_started = self.is_complete = False
+        self._held = b""
+        self._is_chunked = False
+        self._missing_bytes = 0
+
+    def start(self, status: int, headers: Iterable[Header]) -> None:
+        """Takes the head.
+
+        Raises:
+            ValueError: If a header breaks its line.
+        """
+        length: int | None = None
+        says_close = False
+        for name, value in headers:
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"connection" and value == b"close":
+                says_close = self.is_last = True
+        lines = [_STATUS_LINES[status], self._common.lines(), _lines(headers)]
+        if self.is_last and not says_close:
+            lines.append(b"connection: close\r\n")
+        self._has_body = self._has_body and status not in _BODILESS
+        self._missing_bytes = length or 0
+        if length is None and self._has_body:
+            self._is_chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        self._held = b"".join(lines)
+        self.has_started = True
+
+    def write(self, body: bytes | memoryview, *, is_last_part: bool) -> None:
+        """Writes a part of the body.
+
+        Raises:
+            ValueError: If the body is not as long as the head says.
+        """
+        if not self._has_body:
+            body = b""
+        elif self._is_chunked:
+            body = _chunk(body, is_last_part=is_last_part)
+        else:
+            self._missing_bytes -= len(body)
+            if self._missing_bytes < 0 or (is_last_part and self._missing_bytes):
+                raise ValueError(f"an answer's body differs from its Content-Length by {-self._missing_bytes} bytes")
+        head, self._held = self._held, b""
+        if head and len(body) <= _JOIN_BYTES:
+            self._transport.write(head + body)
+        else:
+            if head:
+                self._transport.write(head)
+            if body:
+                self._transport.write(body)
+        self.is_complete = is_last_part
+
+
+def _lines(headers: Iterable[Header]) -> bytes:
+    """Headers as they are sent; they may carry texts of clients, which must not begin a line of their own."""
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    joined = b"".join(lines)
+    if joined.count(b"\n") != len(lines) or joined.count(b"\r") != len(lines):
+        raise ValueError("a header of an answer has a line break in it")
+    return joined
+
+
+def _chunk(body: bytes | memoryview, *, is_last_part: bool) -> bytes:
+    parts: list[bytes | memoryview] = [b"%x\r\n" % len(body), body, b"\r\n"] if len(body) else []
+    if is_last_part:
+        parts.append(b"0\r\n\r\n")
+    return b"".join(parts)

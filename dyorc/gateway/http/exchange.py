@@ -1,0 +1,159 @@
+"""One request and its answer, as an ASGI application sees them. For the event loop's thread."""
+
+import asyncio
+from typing import Any, Protocol
+
+import structlog
+from starlette.types import ASGIApp, Message, Scope
+
+from dyorc.gateway.http.answer_writer import AnswerWriter
+from dyorc.gateway.http.answers import JSON
+from dyorc.gateway.http.errors import error_body
+from dyorc.gateway.http.flow import Flow
+
+_log = structlog.get_logger("dyorc.gateway")
+
+_GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+_MAX_UNREAD_BYTES = 64 * 2**10
+"""Of a body that nobody has asked for yet; then the client has to wait."""
+
+
+class Line(Protocol):
+    """The connection, as an exchange sees it."""
+
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
+    @property
+    def flow(self) -> Flow: ...
+
+    def on_answered(self) -> None:
+        """The exchange's answer is complete."""
+
+    def give_up(self) -> None:
+        """The exchange's answer will never be complete."""
+
+
+class Exchange:
+    """One request, from the end of its head to the end of its answer.
+
+    Args:
+        scope: ASGI's.
+        line: Where the rest of the request comes from.
+        writer: Where the answer goes.
+        expects_continue: Whether the client waits for word before it sends the body.
+
+    Attributes:
+        is_read: Whether all of the request is here.
+        is_lost: Whether nobody waits for the answer any more.
+    """
+
+    __slots__ = (
+        "_is_continue_due",
+        "_is_taken",
+        "_line",
+        "_news",
+        "_num_unread_bytes",
+        "_parts",
+        "is_lost",
+        "is_read",
+        "scope",
+        "writer",
+    )
+
+    def __init__(self, scope: Scope, line: Line, writer: AnswerWriter, *, expects_continue: bool) -> None:
+        self.scope = scope
+        self.writer = writer
+        self.is_read = self.is_lost = False
+        self._line = line
+        self._is_continue_due = expects_continue
+        self._parts: list[bytes] = []
+        self._num_unread_bytes = 0
+        self._is_taken = False  # the application has got all of the request
+        self._news: asyncio.Future[None] | None = None
+
+    # What the connection says
+
+    def add(self, part: bytes) -> None:
+        """A part of the body came. What comes after the answer is thrown away."""
+        if self.writer.is_complete:
+            return
+        self._parts.append(part)
+        self._num_unread_bytes += len(part)
+        if self._num_unread_bytes > _MAX_UNREAD_BYTES:
+            self._line.flow.pause_reading()
+        self._tell()
+
+    def end(self) -> None:
+        """The request is complete."""
+        self.is_read = True
+        self._tell()
+
+    def lose(self) -> None:
+        """Nobody waits for the answer."""
+        self.is_lost = True
+        self._tell()
+
+    # What the application calls
+
+    async def run(self, app: ASGIApp) -> None:
+        """Has the application answer."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            self._line.give_up()
+            raise
+        except Exception as error:
+            _log.exception("request_crashed", path=self.scope["path"])
+            await self._answer_crash(error)
+        if not self.writer.is_complete and not self.is_lost:
+            self._line.give_up()
+
+    async def receive(self) -> Message:
+        """What has come of the body since the last time. Waits if nothing has; after the body's end, for the client to go."""
+        if self._is_continue_due and not self._line.transport.is_closing():
+            self._line.transport.write(_GO_ON)
+        self._is_continue_due = False
+        while self._is_taken or not (self._parts or self.is_read):
+            if self._is_over():
+                break
+            self._line.flow.resume_reading()
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        if self._is_over():
+            return {"type": "http.disconnect"}
+        parts, self._parts, self._num_unread_bytes, self._is_taken = self._parts, [], 0, self.is_read
+        return {"type": "http.request", "body": parts[0] if len(parts) == 1 else b"".join(parts), "more_body": not self.is_read}
+
+    async def send(self, message: Message) -> None:
+        """Writes the head of the answer, or a part of its body."""
+        if self._line.flow.is_writing_paused and not self.is_lost:
+            await self._line.flow.drain()
+        if self.is_lost:
+            return
+        self._is_continue_due = False
+        if message["type"] == "http.response.start":
+            self.writer.start(message["status"], list(message.get("headers", ())))
+            return
+        self.writer.write(message.get("body", b""), is_last_part=not message.get("more_body", False))
+        if self.writer.is_complete:
+            self._tell()
+            self._line.on_answered()
+
+    # Inside
+
+    def _is_over(self) -> bool:
+        return self.is_lost or self.writer.is_complete
+
+    async def _answer_crash(self, error: Exception) -> None:
+        if self.writer.has_started or self.is_lost:
+            return
+        body = error_body(error)
+        headers: list[Any] = [JSON, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+    def _tell(self) -> None:
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)

@@ -1,0 +1,82 @@
+"""What all connections of one HTTP server share. For the event loop's thread."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from starlette.types import ASGIApp
+
+from dyorc.config import GatewayConfig
+from dyorc.gateway.http.answer_writer import CommonHeaders
+from dyorc.gateway.http.patience import Patience
+
+
+class Guest(Protocol):
+    """A connection, as the server sees it."""
+
+    def shut_down(self) -> None:
+        """The server stops: the connection ends when its requests are answered."""
+
+    def abort(self) -> None:
+        """Ends at once."""
+
+
+class Lobby:
+    """The connections of one server, and the requests that are being answered.
+
+    Args:
+        app: Answers requests.
+        limits: Largest head, slowest client.
+        max_connections: At a time.
+    """
+
+    def __init__(self, app: ASGIApp, limits: GatewayConfig, max_connections: int) -> None:
+        self.app = app
+        self.limits = limits
+        self.max_connections = max_connections
+        self.patience = Patience(limits)
+        self.common_headers = CommonHeaders()
+        self.connections: set[Guest] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_empty = asyncio.Event()
+
+    def enter(self, connection: Guest) -> bool:
+        """A connection comes; whether there is room for it."""
+        self.connections.add(connection)
+        return len(self.connections) <= self.max_connections
+
+    def leave(self, connection: Guest) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        self._look()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Answers a request."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
+    async def empty(self, timeout_s: float) -> None:
+        """Ends all connections when their requests are answered, at the latest after `timeout_s`."""
+        for connection in list(self.connections):
+            connection.shut_down()
+        self._look()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._is_empty.wait()
+        except TimeoutError:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in list(self.connections):
+            connection.abort()
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._look()
+
+    def _look(self) -> None:
+        if self.connections or self._tasks:
+            self._is_empty.clear()
+        else:
+            self._is_empty.set()

@@ -1,0 +1,215 @@
+"""Bytes of a connection in, requests out: httptools' parser with our limits. No I/O, no clock.
+
+A listener hears of each request in this order: `on_begin`, `on_head`, any number of `on_body`, `on_end`.
+"""
+
+import urllib.parse
+from typing import NamedTuple, Protocol, cast
+
+import httptools
+from starlette.types import Scope
+
+from dyorc.gateway.http.errors import Header
+
+MALFORMED = "what was sent is not HTTP/1.1"
+
+
+class Refusal(NamedTuple):
+    """Why a request, or a whole connection, is turned away.
+
+    Attributes:
+        code: A word for programs that read errors.
+        retry_after_s: When to come back; None: the same request would be refused again.
+    """
+
+    status: int
+    code: str
+    text: str
+    retry_after_s: int | None = None
+
+
+class ParsedHead(NamedTuple):
+    """A request, before its body.
+
+    Attributes:
+        raw_path: As it was sent; in `path`, percent signs are decoded.
+        version: Of HTTP, "1.1" or "1.0".
+        headers: Names in lower case.
+        keeps_alive: Whether the client wants to use the connection again.
+        expects_continue: Whether the client waits for word before it sends the body.
+    """
+
+    method: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    version: str
+    headers: list[Header]
+    keeps_alive: bool
+    expects_continue: bool
+
+    def scope(self) -> Scope:
+        """Its part of an ASGI scope."""
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": self.version,
+            "method": self.method,
+            "root_path": "",
+            "path": self.path,
+            "raw_path": self.raw_path,
+            "query_string": self.query,
+            "headers": self.headers,
+        }
+
+
+class RequestListener(Protocol):
+    """Whoever wants the requests."""
+
+    def on_begin(self) -> None:
+        """The first byte of a request came."""
+
+    def on_head(self, head: ParsedHead) -> None:
+        """Its head is complete."""
+
+    def on_body(self, part: bytes) -> None:
+        """A part of its body came."""
+
+    def on_end(self) -> None:
+        """All of it has come."""
+
+
+class _Parser(Protocol):
+    """What is used of httptools' parser."""
+
+    def feed_data(self, data: bytes | memoryview) -> None: ...
+
+    def get_http_version(self) -> str: ...
+
+    def get_method(self) -> bytes: ...
+
+    def should_keep_alive(self) -> bool: ...
+
+
+class _Refused(Exception):
+    """Stops httptools."""
+
+
+class RequestParser:
+    """Parses what one connection receives.
+
+    Args:
+        max_header_bytes: Of a request's line, headers and trailers together, and of any line that does not end.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_is_over",
+        "_listener",
+        "_max_header_bytes",
+        "_num_head_bytes",
+        "_num_unfinished_bytes",
+        "_parser",
+        "_refusal",
+        "_url",
+    )
+
+    def __init__(self, listener: RequestListener, max_header_bytes: int) -> None:
+        self._listener = listener
+        self._max_header_bytes = max_header_bytes
+        self._parser: _Parser = httptools.HttpRequestParser(self)
+        self._refusal: Refusal | None = None
+        self._is_over = False  # the client has said that no other request follows
+        self._url = b""
+        self._headers: list[Header] | None = None  # while a head is read
+        self._num_head_bytes = 0  # of lines that are complete
+        self._num_unfinished_bytes = 0  # since the head began or a part of the body came, but for the piece with that in it
+
+    def feed(self, data: bytes | memoryview) -> Refusal | None:
+        """Takes in what came, and tells the listener; returns why it cannot go on, if it cannot."""
+        if self._is_over:
+            return None
+        self._num_unfinished_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass
+        except httptools.HttpParserError as error:
+            if self._is_over:
+                return None
+            if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(error.__context__, _Refused):
+                raise
+            return self._refusal or Refusal(400, "http", MALFORMED)
+        if self._num_unfinished_bytes > self._max_header_bytes:  # httptools collects a line until it ends
+            return self._head_too_large()
+        return None
+
+    # What httptools calls
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers = []
+        self._num_head_bytes = self._num_unfinished_bytes = 0
+        self._listener.on_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._headers is not None:  # else it is a trailer
+            self._headers.append((name.lower(), value))
+        self._count(len(name) + len(value) + 4)
+
+    def on_headers_complete(self) -> None:
+        assert self._headers is not None
+        headers, self._headers = self._headers, None
+        raw_path, query = self._target()
+        path = raw_path.decode("ascii")
+        version = self._parser.get_http_version()
+        self._listener.on_head(
+            ParsedHead(
+                method=self._parser.get_method().decode("ascii"),
+                path=urllib.parse.unquote(path) if "%" in path else path,
+                raw_path=raw_path,
+                query=query,
+                version=version,
+                headers=headers,
+                keeps_alive=version != "1.0" and self._parser.should_keep_alive(),
+                expects_continue=any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers),
+            )
+        )
+
+    def on_body(self, body: bytes) -> None:
+        self._num_unfinished_bytes = 0
+        self._listener.on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._num_unfinished_bytes = 0
+        self._is_over = not self._parser.should_keep_alive()
+        self._listener.on_end()
+
+    # Inside
+
+    def _target(self) -> tuple[bytes, bytes]:
+        """Path and query of the request's line."""
+        try:
+            url = httptools.parse_url(self._url)
+        except httptools.HttpParserInvalidURLError:
+            raise self._refused(Refusal(400, "http", MALFORMED)) from None
+        path = cast(bytes | None, url.path)
+        if path is None or not path.isascii():
+            raise self._refused(Refusal(400, "http", MALFORMED))
+        return path, url.query or b""
+
+    def _count(self, num_bytes: int) -> None:
+        self._num_head_bytes += num_bytes
+        if self._num_head_bytes > self._max_header_bytes:
+            raise self._refused(self._head_too_large())
+
+    def _head_too_large(self) -> Refusal:
+        return Refusal(431, "http", f"the request's head is larger than {self._max_header_bytes} bytes")
+
+    def _refused(self, refusal: Refusal) -> _Refused:
+        self._refusal = refusal
+        return _Refused()

@@ -94,7 +94,7 @@ class Client:
             timeout_s: None for the client's.
             priority: 1 is the highest; 0, the default, comes last.
             request_id: Comes back in the answer.
-            outputs: Names of those to send; None for all.
+            outputs: Names of those to send; None, or nothing, for all.
             retries: None for the client's.
             named: Inputs by name. What the model calls an input becomes a tensor: arrays and torch tensors of their own type,
                 numbers, lists and texts of the declared one. All else is a parameter: bool, int, float or str.

@@ -94,7 +94,7 @@ class Options:
         priority: 1 is the highest; 0, the default, comes last.
         explain: Whether the answer comes with the request's story.
         request_id: Comes back in the answer.
-        outputs: Names of those to send; None for all.
+        outputs: Names of those to send; None, or nothing, for all.
     """
 
     version: str | None = None

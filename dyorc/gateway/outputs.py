@@ -10,6 +10,7 @@ from dyorc.errors import ClientMemoryError, InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.client_memory import Span
 from dyorc.gateway.inputs import span_of
+from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.tensor import DType
 from dyorc.transport.codec import encode_bytes
@@ -54,7 +55,7 @@ def wanted_output(
         for other in ("classification", "binary_data"):
             if parameters.get(other, False):
                 raise InvalidInputError(f"Output can't set both 'shared_memory_region' and '{other}' (output {name!r})")
-    return WantedOutput(names.index(name), bool(parameters.get("binary_data", by_default)), span)
+    return WantedOutput(names.index(name), flag(parameters, "binary_data", by_default, f"output {name!r}"), span)
 
 
 def put(array: Array, dtype: DType, span: Span, name: str) -> dict[str, Any]:

@@ -11,12 +11,7 @@ from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.outputs import WantedOutput
-
-_RESERVED = frozenset(
-    {"binary_data_output", "explain", "headers", "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"}
-)
-_HIGHEST_PRIORITY = 2**31
-_MAX_TIMEOUT_US = 2**50
+from dyorc.gateway.parameters import RESERVED, check_parameters, flag, priority_of, timeout_s_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +46,7 @@ def make_request(
 
     Raises:
         InvalidInputError: If it does not fit the model; names what, what was expected, and what came.
+        UnsupportedError: If the request belongs to a sequence.
     """
     signature = model.signature
     _refuse_unknown(given, signature)
@@ -63,9 +59,9 @@ def make_request(
         arrays=tensors,
         statics=statics,
         outputs=outputs,
-        timeout_s=_timeout_s(parameters),
-        priority=_priority(parameters),
-        is_explained=_is_explained(parameters),
+        timeout_s=timeout_s_of(parameters),
+        priority=priority_of(parameters),
+        is_explained=flag(parameters, "explain"),
     )
 
 
@@ -81,36 +77,9 @@ def _refuse_unknown(given: Iterable[str], signature: Signature) -> None:
 
 def _static_parameters(parameters: Mapping[str, Any], model: Model) -> dict[str, Any]:
     known = {spec.name for spec in model.signature.statics}
+    check_parameters(parameters, known)
     given = {name: value for name, value in parameters.items() if name in known}
-    for name, value in parameters.items():
-        if type(value) is int and not -(2**63) <= value < 2**63:
-            raise InvalidInputError(
-                f"parameter {name!r} is a number of {value.bit_length()} bits, expected at most 64, with its sign"
-            )
-    unknown = [name for name in parameters if name not in known and name not in _RESERVED and not name.startswith("triton_")]
+    unknown = [name for name in parameters if name not in known and name not in RESERVED and not name.startswith("triton_")]
     if unknown:
         raise InvalidInputError(f"model {model.name!r} has no parameter {unknown[0]!r}; expected one of {sorted(known)}")
     return given
-
-
-def _timeout_s(parameters: Mapping[str, Any]) -> float | None:
-    """The protocol's timeout, which is in microseconds; 0 stands for none."""
-    timeout = parameters.get("timeout", 0)
-    if not isinstance(timeout, int) or isinstance(timeout, bool) or not 0 <= timeout <= _MAX_TIMEOUT_US:
-        raise InvalidInputError(f"parameter 'timeout' is {timeout!r}, expected microseconds, at most {_MAX_TIMEOUT_US}")
-    return timeout / 1e6 if timeout else None
-
-
-def _priority(parameters: Mapping[str, Any]) -> int:
-    """The protocol counts from 1, the highest, downwards; 0, the default, comes after all of them."""
-    priority = parameters.get("priority", 0)
-    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority < _HIGHEST_PRIORITY:
-        raise InvalidInputError(f"parameter 'priority' is {priority!r}, expected a number from 0 to {_HIGHEST_PRIORITY - 1}")
-    return _HIGHEST_PRIORITY - priority if priority else 0
-
-
-def _is_explained(parameters: Mapping[str, Any]) -> bool:
-    is_explained = parameters.get("explain", False)
-    if not isinstance(is_explained, bool):
-        raise InvalidInputError(f"parameter 'explain' is {is_explained!r}, expected a boolean")
-    return is_explained

@@ -121,11 +121,10 @@ async def too_large(stub: Any) -> None:
 
 
 async def parameters(stub: Any) -> None:
-    """The types that clients give them: priority uint64, timeout int64, sequence_id int64 or string, own ones any."""
+    """The types that clients give them: priority uint64, timeout int64, own ones any."""
     request = behave_request()
     request.parameters["priority"].uint64_param = 1
     request.parameters["timeout"].int64_param = 5_000_000
-    request.parameters["sequence_id"].string_param = "s"
     request.parameters["rest_s"].double_param = 0.001
     request.parameters["fails"].bool_param = False
     await stub.ModelInfer(request)

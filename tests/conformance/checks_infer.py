@@ -105,11 +105,16 @@ async def model_and_version(client: Client) -> None:
         expect(found, ("behave", "1"), "name and version")
 
 
-async def reserved_parameters(client: Client) -> None:
+async def priorities(client: Client) -> None:
+    for priority in (0, 1, 7):
+        await client.infer("behave", [client.input("x", _X, "FP32")], priority=priority)
+
+
+async def sequences(client: Client) -> None:
+    """No model keeps a state between requests, so a sequence is refused, not taken for single requests."""
     for sequence_id in (7, "seven"):
-        await client.infer(
-            "behave", [client.input("x", _X, "FP32")], sequence_id=sequence_id, sequence_start=True, sequence_end=True, priority=1
-        )
+        given: dict[str, Any] = {"sequence_id": sequence_id, "sequence_start": True, "sequence_end": True}
+        await refused(client, "UNIMPLEMENTED", ("sequence_id",), **given)
 
 
 async def own_parameters(client: Client) -> None:
@@ -212,7 +217,8 @@ CHECKS: dict[str, tuple[str, Any]] = {
     "outputs that are named, in their order": ("3.2 inference", named_outputs),
     "the request's id comes back": ("3.2 inference", ids),
     "the answer names model and version": ("3.2 inference", model_and_version),
-    "reserved parameters: sequences and priority": ("3.2 inference", reserved_parameters),
+    "priorities": ("3.2 inference", priorities),
+    "sequences are refused": ("3.2 inference", sequences),
     "the model's own parameters": ("3.2 inference", own_parameters),
     "timeout in microseconds": ("3.2 statuses", deadline),
     "compressed by gzip, both ways": ("3.3 compression", partial(compression, algorithm="gzip")),

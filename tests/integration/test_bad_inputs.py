@@ -119,6 +119,23 @@ TABLE: dict[str, Bad] = {
     "timeout of wrong type": Bad(_parameters(timeout="soon"), ["'timeout'", "microseconds"]),
     "timeout of 400 digits": Bad(_parameters(timeout=10**400), ["'timeout' is a number of 1329 bits"]),
     "static of 400 digits": Bad(_parameters(factor=10**400), ["'factor' is a number of 1329 bits"]),
+    "one past 64 bits": Bad(_parameters(factor=2**63), ["'factor' is 9223372036854775808, expected a number from -", "807"]),
+    "binary output that is no boolean": Bad(
+        _parameters(binary_data_output="yes"), ["'binary_data_output' is 'yes', expected true or false"]
+    ),
+    "binary output that is no boolean, for generate": Bad(
+        _text('{"x": [1, 2, 3, 4], "index": [0, 1], "binary_data_output": "yes"}'),
+        ["'binary_data_output' is 'yes', expected true or false"],
+        path="/v2/models/affine/generate",
+    ),
+    "binary data of an output that is no boolean": Bad(
+        _edited(lambda content: content.update(outputs=[{"name": "output", "parameters": {"binary_data": 1}}])),
+        ["'binary_data' of output 'output' is 1, expected true or false"],
+    ),
+    "a sequence": Bad(_parameters(sequence_id=7), ["'sequence_id' is 7", "sequences are not supported"], 501),
+    "a sequence with a text": Bad(_parameters(sequence_id="seven"), ["'sequence_id' is 'seven'"], 501),
+    "the start of a sequence": Bad(_parameters(sequence_start=True), ["'sequence_start' is True"], 501),
+    "the end of a sequence": Bad(_parameters(sequence_id=0, sequence_end=True), ["'sequence_end' is True"], 501),
     "timeout true": Bad(_parameters(timeout=True), ["'timeout' is True"]),
     "negative priority": Bad(_parameters(priority=-1), ["'priority' is -1"]),
     # shapes
@@ -217,7 +234,6 @@ async def test_a_body_of_100_mb_is_refused_and_not_kept(stack: Stack) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
         ("GET", "/nothing", 404),
         ("POST", "/v2/models/affine", 405),
         ("DELETE", "/v2", 405),

@@ -166,9 +166,10 @@ async def test_the_examples_of_its_page_run(stack: Stack) -> None:
     examples = [text for text in python_examples(_PAGE) if ".stream(" not in text and ".submit(" not in text]
     assert len(examples) == 2
     for text in examples:
-        text = text.replace("http://127.0.0.1:8000", url).replace("classify", "quadruple").replace("image=", "x=")
+        text = text.replace("http://127.0.0.1:8000", url).replace('"classify"', '"quadruple"').replace("image=", "x=")
+        text = text.replace('"read"', '"sums"')
         code = compile(text, str(_PAGE), "exec", flags=_flags(text))
-        scope: dict[str, Any] = {"image": X, "pages": [X, X], "read": "sums"}
+        scope: dict[str, Any] = {"image": X, "pages": [X, X]}
         if code.co_flags & inspect.CO_COROUTINE:
             await eval(code, scope)
         else:

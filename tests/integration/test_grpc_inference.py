@@ -106,7 +106,7 @@ async def test_tensors_of_any_size_are_right(stub: Any, stack: Stack, num: int) 
 
 async def test_parameters_are_those_of_the_protocol_and_of_the_model(stub: Any) -> None:
     for factor in (2.5, ("double_param", 2.5)):
-        answer = await stub.ModelInfer(affine(factor=factor, priority=("uint64_param", 1), timeout=10_000_000, sequence_id="s"))
+        answer = await stub.ModelInfer(affine(factor=factor, priority=("uint64_param", 1), timeout=10_000_000))
         np.testing.assert_array_equal(oip_grpc.outputs_of(answer)["output"], X[INDEX] * np.float32(2.5))
     shifted = await stub.ModelInfer(oip_grpc.request("shift", {"x": X}, by=3, label="a"))
     np.testing.assert_array_equal(oip_grpc.outputs_of(shifted)["output"], X + 3)
@@ -178,7 +178,10 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "parameter empty": (edited(lambda r: r.parameters["factor"].SetInParent()), "INVALID_ARGUMENT", "'factor' has no value"),
     "parameter too large": (affine(priority=("uint64_param", 2**64 - 1)), "INVALID_ARGUMENT", "'priority'"),
     "timeout negative": (affine(timeout=-1), "INVALID_ARGUMENT", "'timeout' is -1"),
-    "final no bool": (affine(triton_enable_empty_final_response=1), "INVALID_ARGUMENT", "expected a bool_param"),
+    "final no bool": (affine(triton_enable_empty_final_response=1), "INVALID_ARGUMENT", "expected true or false"),
+    "binary output no bool": (affine(binary_data_output="yes"), "INVALID_ARGUMENT", "'binary_data_output' is 'yes'"),
+    "sequence": (affine(sequence_id="s"), "UNIMPLEMENTED", "'sequence_id' is 's'"),
+    "sequence's start": (affine(sequence_start=True), "UNIMPLEMENTED", "'sequence_start' is True"),
     "tensor as parameter": (affine(x=1.5), "INVALID_ARGUMENT", "'x'"),
 }
 
@@ -189,7 +192,7 @@ async def test_a_wrong_request_is_told_what_is_wrong(stub: Any, name: str) -> No
     error = await oip_grpc.refused(stub.ModelInfer(request))
     assert (error.status, error.is_retryable, error.retry_ms) == (status, "false", None)
     assert says in error.text
-    assert error.code in ("unknown_model", "invalid_input")
+    assert error.code in ("unknown_model", "invalid_input", "unsupported")
 
 
 @pytest.mark.parametrize(

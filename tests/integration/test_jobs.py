@@ -138,6 +138,7 @@ async def test_a_repeated_submission_is_the_same_job_and_another_body_a_conflict
         ({"model_name": 7}, 400, "invalid_input"),
         ({}, 400, "invalid_input"),
         ({"model_name": "quadruple", "parameters": {"nonsense": 1}}, 400, "invalid_input"),
+        ({"model_name": "quadruple", "ttl": 60}, 400, "invalid_input"),
         ({"model_name": "quadruple", "ttl_s": 0}, 400, "invalid_input"),
         ({"model_name": "quadruple", "ttl_s": 1e9}, 400, "invalid_input"),
         ({"model_name": "quadruple", "webhook": "http://169.254.169.254/"}, 400, "invalid_input"),
@@ -154,13 +155,24 @@ async def test_a_bad_submission_is_refused_at_once(file_store: MakeStore, fields
 async def test_bodies_that_are_no_request_are_refused(file_store: MakeStore) -> None:
     async with serving(arithmetic.quadruple, file_store(), num_replicas=0) as stack:
         wrong = oip.json_body({"x": np.ones(3, np.float32)}, model_name="quadruple")
+        good = oip.json_body({"x": X}, model_name="quadruple")
         for content, headers in [
             (b"", {}), (b"{", {}), (b"[" * 100_000, {}), (b"\xff\xfe", {}), (wrong.content, {}),
             (wrong.content, {"Inference-Header-Content-Length": "x"}), (b"{}", {"Inference-Header-Content-Length": "9" * 18}),
             (b"{}", {"Content-Encoding": "br"}), (b"{}", {"Idempotency-Key": "k" * 300}),
+            (good.content, {"Idempotency-Key": ""}),
         ]:  # fmt: skip
             answer = await stack.client.post("/v1/jobs", content=content, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input"), (content[:20], answer.text)
+
+
+async def test_an_unknown_field_of_a_job_is_named_with_those_that_there_are(file_store: MakeStore) -> None:
+    async with serving(arithmetic.quadruple, file_store(), num_replicas=0) as stack:
+        text = (await submit(stack.client, "quadruple", ttl=60)).json()["error"]
+        assert "`ttl`" in text
+        assert "'ttl_s'" in text
+        every = {"id": "7", "parameters": {}, "outputs": [], "model_version": "1", "ttl_s": 60}
+        assert (await submit(stack.client, "quadruple", **every)).status_code == 202
 
 
 async def test_too_large_bodies_are_refused_with_and_without_a_length(file_store: MakeStore) -> None:
@@ -265,9 +277,10 @@ async def test_lists_go_on_where_the_page_before_ended(make_store: MakeStore) ->
             after = page["next"]
         assert found == ids[::-1]
         assert (await stack.client.get("/v1/jobs", params={"state": "failed"})).json() == {"jobs": [], "next": None}
-        for query in ({"state": "lost"}, {"limit": "0"}, {"limit": "x"}, {"limit": "nan"}, {"limit": "1.5"}):
+        for query in ({"state": "lost"}, {"limit": "0"}, {"limit": "x"}, {"limit": "-1"}, {"limit": "1.5"}):
             answer = await stack.client.get("/v1/jobs", params=query)
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input"), query
+            assert "limit" not in query or "a whole number from 1 to 1000" in answer.json()["error"]
 
 
 async def test_tenants_see_only_their_own_jobs(file_store: MakeStore, tmp_path: Path) -> None:

@@ -99,6 +99,17 @@ async def test_binary_data_output_holds_unless_an_output_says_otherwise(stack: S
     assert list(answer.outputs) == ["negated", "halved"]
 
 
+async def test_an_empty_list_of_outputs_stands_for_all_of_them(stack: Stack) -> None:
+    """As gRPC, where it cannot be told from none at all."""
+    body = oip.binary_body(_inputs(), parameters={"binary_data_output": True}, outputs=[])
+    assert (await _infer(stack, "echo", body)).outputs.keys() == _expected(_inputs()).keys()
+
+
+async def test_a_request_may_say_that_it_belongs_to_no_sequence(stack: Stack) -> None:
+    parameters = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
+    await _infer(stack, "sums", oip.json_body({"x": np.ones(3, np.float32)}, parameters=parameters))
+
+
 async def test_types_without_a_json_form_say_how_to_get_them(stack: Stack) -> None:
     body = oip.binary_body(_inputs())
     answer = await stack.client.post("/v2/models/echo/infer", content=body.content, headers=body.headers)

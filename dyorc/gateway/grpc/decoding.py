@@ -15,6 +15,7 @@ from dyorc.gateway.grpc.inference_pb2 import ModelInferRequest
 from dyorc.gateway.grpc.wire import split
 from dyorc.gateway.inputs import Head, SharedInput, fetched, from_bytes, read_head, span_of
 from dyorc.gateway.outputs import WantedOutput, all_outputs, wanted_output
+from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
 from dyorc.tensor import DType
@@ -50,13 +51,12 @@ def decode_request(found: Any, raws: Sequence[memoryview], model: Model, memory:
 
     Raises:
         InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
+        UnsupportedError: If it belongs to a sequence.
         DyOrcError: As `RequestMemory.room`, `span` and `fetch`.
     """
     given = read_inputs(found.inputs, raws, memory)
     parameters = values_of(found.parameters) if found.parameters else {}
-    has_empty_final = parameters.get("triton_enable_empty_final_response", False)
-    if not isinstance(has_empty_final, bool):
-        raise InvalidInputError(f"parameter 'triton_enable_empty_final_response' is {has_empty_final!r}, expected a bool_param")
+    has_empty_final = flag(parameters, "triton_enable_empty_final_response")
     request = make_request(model, found.id, given, parameters, _wanted(found.outputs, model, memory))
     return request, has_empty_final
 

@@ -14,6 +14,7 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.protocol_inputs import Input, read_inputs
 from dyorc.gateway.http.protocol_outputs import Form, Output, wanted_outputs
 from dyorc.gateway.http.protocol_raw import read_raw_input
+from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
 
@@ -41,6 +42,7 @@ def decode_request(
 
     Raises:
         InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
+        UnsupportedError: If it belongs to a sequence.
         DyOrcError: As `read_inputs`, for inputs and outputs in client memory.
     """
     view = memoryview(body)
@@ -58,6 +60,6 @@ def decode_request(
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
     given = read_inputs(request.inputs, view[json_bytes:], memory)
-    is_binary = bool(request.parameters.get("binary_data_output", form is Form.BINARY))
+    is_binary = flag(request.parameters, "binary_data_output", form is Form.BINARY)
     outputs = wanted_outputs(request.outputs, is_binary, model, memory, form)
     return make_request(model, request.id, given, request.parameters, outputs)

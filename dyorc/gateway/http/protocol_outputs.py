@@ -39,7 +39,7 @@ def wanted_outputs(
     """The outputs to send.
 
     Args:
-        asked: What the request asks for; None stands for all.
+        asked: What the request asks for; None or nothing stands for all, as the protocol has it.
         by_default: Whether as raw bytes if an output does not say.
         form: What the answer can carry.
 
@@ -47,7 +47,7 @@ def wanted_outputs(
         InvalidInputError: If there is no such output, or not in this form.
         ClientError: As `RequestMemory.span`.
     """
-    if asked is None:
+    if not asked:
         wanted = all_outputs(model, is_binary=by_default)
     else:
         wanted = [wanted_output(output.name, output.parameters, by_default, model, memory) for output in asked]

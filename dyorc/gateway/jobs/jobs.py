@@ -22,13 +22,20 @@ _POLL_S = 0.5
 """How often one who waits for a job looks whether another server has ended it."""
 
 
-class _Head(msgspec.Struct, frozen=True):
-    """What a job's JSON says beside its request."""
+_UNREAD = msgspec.Raw()
+
+
+class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job's JSON says beside its request, whose fields are read when it is checked."""
 
     model_name: str
     model_version: str | None = None
     webhook: str | None = None
     ttl_s: float | None = None
+    id: msgspec.Raw = _UNREAD
+    parameters: msgspec.Raw = _UNREAD
+    inputs: msgspec.Raw = _UNREAD
+    outputs: msgspec.Raw = _UNREAD
 
 
 _head_decoder = msgspec.json.Decoder(_Head)
@@ -184,6 +191,9 @@ def _read_head(body: Body) -> _Head:
         return _head_decoder.decode(memoryview(body.data)[: body.json_bytes])
     except RecursionError as error:
         raise InvalidInputError("the job's JSON is nested too deeply") from error
+    except msgspec.ValidationError as error:
+        fields = _Head.__struct_fields__
+        raise InvalidInputError(f"the job's JSON is not a job: {error}; the fields of a job are {list(fields)}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the job's JSON is malformed: {error}") from error
 

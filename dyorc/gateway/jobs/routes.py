@@ -16,6 +16,8 @@ from dyorc.store.base import MAX_LISTED, Body, Job, JobState
 _MAX_WAIT_S = 60.0
 _DEFAULT_LISTED = 100
 _MAX_KEY_CHARS = 255
+_MAX_LIMIT_DIGITS = 18
+"""Python refuses to read numbers of thousands of digits."""
 
 
 def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
@@ -25,11 +27,11 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
     async def submit_job(request: Request) -> Response:
         """Takes an inference request in, to be run when there is room."""
         tenant = tenant_of(request.scope)
-        key = request.headers.get("idempotency-key", "")
-        if len(key) > _MAX_KEY_CHARS:
-            raise InvalidInputError(f"Idempotency-Key has {len(key)} characters, expected at most {_MAX_KEY_CHARS}")
+        key = request.headers.get("idempotency-key")
+        if key is not None and not 1 <= len(key) <= _MAX_KEY_CHARS:
+            raise InvalidInputError(f"Idempotency-Key has {len(key)} characters, expected 1 to {_MAX_KEY_CHARS}")
         body = await read_body(request, tenant, jobs.service)
-        job, is_new = await jobs.submit(tenant, body, key)
+        job, is_new = await jobs.submit(tenant, body, key or "")
         return JSONResponse(job_json(job), 202 if is_new else 200, {"location": f"/v1/jobs/{job.id}"})
 
     @app.get("/v1/jobs")
@@ -37,16 +39,14 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
         request: Request, state: str | None = None, limit: str | None = None, after: str | None = None
     ) -> dict[str, Any]:
         """The tenant's jobs, the newest first. `next` is where the next page goes on, if there is one."""
-        num = _DEFAULT_LISTED if limit is None else _number("limit", limit, MAX_LISTED)
-        if num < 1 or num != int(num):
-            raise InvalidInputError(f"limit is {limit!r}, expected a whole number from 1 to {MAX_LISTED}")
-        found = await jobs.page(tenant_of(request.scope), _state(state), int(num), _id(after) if after else "")
+        num = _DEFAULT_LISTED if limit is None else _limit(limit)
+        found = await jobs.page(tenant_of(request.scope), _state(state), num, _id(after) if after else "")
         return {"jobs": [job_json(job) for job in found], "next": found[-1].id if len(found) == num else None}
 
     @app.get("/v1/jobs/{job_id}")
     async def get_job(request: Request, job_id: str, wait_s: str | None = None) -> dict[str, Any]:
         """A job; with `wait_s`, at most 60, as soon as it has ended."""
-        wait = 0.0 if wait_s is None else _number("wait_s", wait_s, _MAX_WAIT_S)
+        wait = 0.0 if wait_s is None else _seconds(wait_s)
         return job_json(await jobs.get(tenant_of(request.scope), _id(job_id), wait))
 
     @app.get("/v1/jobs/{job_id}/result")
@@ -68,7 +68,7 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
 
 _SUBMIT: dict[str, Any] = {
     "parameters": [
-        {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": _MAX_KEY_CHARS}},
+        {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1, "maxLength": _MAX_KEY_CHARS}},
         {"name": "Inference-Header-Content-Length", "in": "header", "schema": {"type": "integer", "minimum": 0}},
     ],
     "requestBody": {
@@ -98,13 +98,19 @@ def _id(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _number(name: str, text: str, largest: float) -> float:
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_LIMIT_DIGITS and 1 <= int(text) <= MAX_LISTED):
+        raise InvalidInputError(f"limit is {text[:40]!r}, expected a whole number from 1 to {MAX_LISTED}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value <= largest:
-        raise InvalidInputError(f"{name} is {text[:40]!r}, expected a number from 0 to {largest:g}")
+    if not 0 <= value <= _MAX_WAIT_S:
+        raise InvalidInputError(f"wait_s is {text[:40]!r}, expected seconds, from 0 to {_MAX_WAIT_S:g}")
     return value
 
 

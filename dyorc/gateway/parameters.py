@@ -1,0 +1,80 @@
+"""The parameters of inference requests that the protocol reserves, whatever protocol they came by."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from dyorc.errors import InvalidInputError, UnsupportedError
+
+_SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
+
+RESERVED = frozenset({"binary_data_output", "explain", "headers", "priority", "timeout", *_SEQUENCES})
+"""Names that are no parameters of models, beside those that begin with ``triton_``."""
+
+_MAX_SHOWN_BITS = 128
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_HIGHEST_PRIORITY = 2**31
+_MAX_TIMEOUT_US = 2**50
+
+
+def check_parameters(parameters: Mapping[str, Any], own: Collection[str]) -> None:
+    """Does nothing if all parameters are what the protocol knows.
+
+    Args:
+        own: Names of the model's own parameters, which mean what the model says.
+
+    Raises:
+        InvalidInputError: If a number has more than 64 bits, or `binary_data_output` is neither true nor false.
+        UnsupportedError: If the request belongs to a sequence.
+    """
+    for name, value in parameters.items():
+        if type(value) is int and not _LEAST <= value <= _MOST:
+            shown = value if value.bit_length() <= _MAX_SHOWN_BITS else f"a number of {value.bit_length()} bits"
+            raise InvalidInputError(f"parameter {name!r} is {shown}, expected a number from {_LEAST} to {_MOST}")
+    flag(parameters, "binary_data_output")
+    for name in _SEQUENCES:
+        if name not in own and parameters.get(name, 0) not in (0, ""):  # 0, "" and false say that it belongs to none
+            raise UnsupportedError(
+                f"parameter {name!r} is {parameters[name]!r}, but no model keeps a state between requests: sequences are not "
+                "supported"
+            )
+
+
+def flag(parameters: Mapping[str, Any], name: str, default: bool = False, owner: str = "") -> bool:
+    """A parameter that is true or false.
+
+    Args:
+        owner: Whose parameter it is, such as ``output 'y'``; empty: the request's.
+
+    Raises:
+        InvalidInputError: If it is something else.
+    """
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"parameter {name!r}{f' of {owner}' if owner else ''} is {value!r}, expected true or false")
+    return value
+
+
+def timeout_s_of(parameters: Mapping[str, Any]) -> float | None:
+    """The protocol's timeout, which is in microseconds; 0 stands for none.
+
+    Raises:
+        InvalidInputError: If it is no such number.
+    """
+    timeout = parameters.get("timeout", 0)
+    if not isinstance(timeout, int) or isinstance(timeout, bool) or not 0 <= timeout <= _MAX_TIMEOUT_US:
+        raise InvalidInputError(f"parameter 'timeout' is {timeout!r}, expected microseconds, from 0 to {_MAX_TIMEOUT_US}")
+    return timeout / 1e6 if timeout else None
+
+
+def priority_of(parameters: Mapping[str, Any]) -> int:
+    """A request's priority, of which larger goes first.
+
+    The protocol counts from 1, the highest, downwards; 0, the default, comes after all of them.
+
+    Raises:
+        InvalidInputError: If it is no such number.
+    """
+    priority = parameters.get("priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority < _HIGHEST_PRIORITY:
+        raise InvalidInputError(f"parameter 'priority' is {priority!r}, expected a number from 0 to {_HIGHEST_PRIORITY - 1}")
+    return _HIGHEST_PRIORITY - priority if priority else 0

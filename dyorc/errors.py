@@ -39,6 +39,11 @@ The class says what happened; the attributes say what to do about it:
 
 from typing import ClassVar
 
+_MAX_TEXT = 8192
+"""Characters of a foreign exception's text that go into an error of ours."""
+_MAX_OF_GROUP = 8
+"""How many exceptions of a group are told."""
+
 
 class DyOrcError(Exception):
     """The root of the tree.
@@ -198,6 +203,7 @@ class ProgramError(ExecutionError):
     Attributes:
         program: The program's name.
         error_type: Name of the exception's class, as the program raised it.
+        message: What the exception said.
         remote_traceback: Where it was raised, as text; it may come from another process. Never sent to clients.
     """
 
@@ -207,7 +213,12 @@ class ProgramError(ExecutionError):
         super().__init__(f"program {program!r} failed: {error_type}: {message}")
         self.program = program
         self.error_type = error_type
+        self.message = message
         self.remote_traceback = remote_traceback
+
+    def __reduce__(self) -> tuple[type["ProgramError"], tuple[str, str, str, str]]:
+        """Ray pickles what a replica raises when it starts; by default only the text would be passed to `__init__`."""
+        return type(self), (self.program, self.error_type, self.message, self.remote_traceback)
 
 
 class ProgramLoadError(ProgramError):
@@ -263,3 +274,22 @@ class InternalError(DyOrcError):
     """A bug of DyOrc."""
 
     code = "internal"
+
+
+def text_of(error: BaseException) -> str:
+    """What a foreign exception says: bounded, and whatever its ``__str__`` does. A group tells what is in it."""
+    try:
+        text = str(error)
+        if isinstance(error, BaseExceptionGroup):
+            inner: tuple[BaseException, ...] = error.exceptions
+            text += ": " + "; ".join(f"{type(each).__name__}: {text_of(each)}" for each in inner[:_MAX_OF_GROUP])
+        return bounded(text)
+    except BaseException as raised:
+        return f"(it has no text: __str__ raised {type(raised).__name__})"
+
+
+def bounded(text: str, max_characters: int = _MAX_TEXT) -> str:
+    """The beginning of a long text, with how much was cut, as UTF-8 can carry it: file names may hold lone surrogates."""
+    if len(text) > max_characters:
+        text = f"{text[:max_characters]}... (cut: {max_characters} of {len(text)} characters)"
+    return text.encode(errors="replace").decode()

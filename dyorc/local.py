@@ -3,10 +3,12 @@
 The same engine decides; programs run here, one batch at a time. For notebooks, unit tests and a first try.
 """
 
+import signal
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from threading import RLock
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -35,7 +37,7 @@ from dyorc.terms import Terms
 _CONFIG = EngineConfig(hold=False, max_untaken_parts=1, speculation=SpeculationConfig(enabled=False))
 """One batch at a time: a guess would only delay. And no part before the one before it was looked at."""
 _executors: WeakKeyDictionary[Program, Executor] = WeakKeyDictionary()
-_loading = RLock()  # a program may run another one while it is loaded
+_loading = threading.RLock()  # a program may run another one while it is loaded
 
 
 def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
@@ -53,7 +55,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
 
     Raises:
         InvalidInputError: If an input is not what the workflow declares.
-        ExecutionError: If a program or the workflow's own code raises.
+        ExecutionError: If a program or the workflow's own code raises, whatever it raises.
+        KeyboardInterrupt: If the user interrupts it.
     """
     if isinstance(workflow, Program):
         workflow = of_program(workflow)
@@ -105,7 +108,8 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
 def _execute(action: DispatchBatch) -> BatchDone | BatchFailed:
     """Runs a batch here and now."""
     columns = [[_array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
-    result = _executor(action.program).run(columns, action.statics)
+    with _interruptible():
+        result = _executor(action.program).run(columns, action.statics)
     if isinstance(result, BatchError):
         return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
     outputs = [tuple(inline(np.array(array, order="C")) for array in row) for row in zip(*result.outputs, strict=True)]
@@ -121,3 +125,30 @@ def _executor(program: Program) -> Executor:
 
 def _array(tensor: TensorRef) -> Any:
     return apply_views(tensor.data, tensor.views)
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Lets Ctrl-C through: what programs raise is their error, and this is raised inside of one and not by it."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    is_interrupted = False
+
+    def note(number: int, frame: Any) -> None:
+        nonlocal is_interrupted
+        try:
+            handler(number, frame)
+        except KeyboardInterrupt:
+            is_interrupted = True
+            raise
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:  # else a program has set another
+            signal.signal(signal.SIGINT, handler)
+        if is_interrupted:
+            raise KeyboardInterrupt

@@ -21,13 +21,15 @@ from dyorc.authoring.memory import Reserve, reserve_for_results
 from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import Framework, TensorSpec
-from dyorc.errors import InvalidInputError, ProgramLoadError
+from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of
 from dyorc.tensor import Shape
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Rows, each_row
 
 _SMALL_BYTES = 64 * 1024
 """Up to this size fresh memory costs less than looking for memory to use again."""
+_MAX_TRACEBACK = 65_536
+"""Characters of a traceback that are passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchError:
-    """What a program raised."""
+    """What a program raised, be it an `Exception` or not: nothing that it raises ends the replica."""
 
     error_type: str
     message: str
@@ -56,7 +58,7 @@ class BatchError:
 
     @classmethod
     def of(cls, error: BaseException) -> "BatchError":
-        return cls(type(error).__name__, _sendable(str(error)), _sendable("".join(traceback.format_exception(error))))
+        return cls(type(error).__name__, text_of(error), bounded(_traceback_of(error), _MAX_TRACEBACK))
 
 
 class Executor:
@@ -87,9 +89,8 @@ class Executor:
             if executor._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # in `dyorc.run` they are the user's affair
                 importlib.import_module("torch").set_num_threads(num_threads())
             executor._function = program.factory()
-        except Exception as error:
-            failure = BatchError.of(error)
-            raise ProgramLoadError(program.name, failure.error_type, failure.message, failure.traceback) from error
+        except BaseException as error:
+            raise load_error(program.name, error) from error
         return executor
 
     def reuse_memory(self) -> None:
@@ -121,7 +122,7 @@ class Executor:
                 reserve_for_results.reset(token)
             ended_s = time.perf_counter()
             return BatchResult(outputs, ended_s - started_s, stacked_s - started_s, ended_s - returned_s)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             return BatchError.of(error)
 
     def _inference_mode(self) -> AbstractContextManager[Any]:
@@ -238,6 +239,14 @@ class Executor:
         }
 
 
-def _sendable(text: str) -> str:
-    """Text that UTF-8 can carry: file names in errors may hold lone surrogates."""
-    return text.encode(errors="replace").decode()
+def load_error(program: str, error: BaseException) -> ProgramLoadError:
+    """The error of a program that cannot be loaded because of `error`."""
+    failure = BatchError.of(error)
+    return ProgramLoadError(program, failure.error_type, failure.message, failure.traceback)
+
+
+def _traceback_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException:  # an exception may be as odd as it likes
+        return "".join(traceback.format_tb(error.__traceback__))

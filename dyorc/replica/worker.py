@@ -15,7 +15,7 @@ from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.errors import ProgramLoadError, TransportError
 from dyorc.replica.batch_runner import BatchRunner
-from dyorc.replica.executor import BatchError, Executor
+from dyorc.replica.executor import Executor, load_error
 from dyorc.replica.stager import Stager
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Frame
@@ -80,7 +80,7 @@ class Worker:
         self._loaded = threading.Event()
         self._stopping = threading.Event()
         self._busy_since_s: float | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._timeout_s = 0.0
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class Worker:
                     executor = self._load(link)
                     self._loaded.set()
                     self._work(link, exchange, executor)
-        except Exception as error:
+        except BaseException as error:
             self._error = error
         finally:
             self._loaded.set()
@@ -143,15 +143,18 @@ class Worker:
 
     def _load(self, link: ReplicaEnd) -> Executor:
         try:
-            program = self._find()
+            program = self._find_program()
             self._timeout_s = program.options.execution_timeout_s
             return Executor.load(program)
-        except Exception as error:
-            failure = BatchError.of(error)
-            if isinstance(error, ProgramLoadError):
-                failure = BatchError(error.error_type, str(error.__cause__), error.remote_traceback)
-            link.send([encode(LoadFailure(self._name, failure.error_type, failure.message, failure.traceback))])
+        except ProgramLoadError as error:
+            link.send([encode(LoadFailure(self._name, error.error_type, error.message, error.remote_traceback))])
             raise
+
+    def _find_program(self) -> Program:
+        try:
+            return self._find()
+        except BaseException as error:  # the user's module may raise anything when it is imported
+            raise load_error(self._name, error) from error
 
 
 class _Session:

@@ -2,14 +2,17 @@
 
 import asyncio
 import inspect
+import pickle
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
+from dyorc.errors import ProgramLoadError
 from dyorc.replica.worker import Worker
 from tests import oip
 from tests.deadlines import wait_until_async
@@ -129,6 +132,43 @@ async def test_an_error_text_that_no_message_can_carry_arrives_all_the_same() ->
             assert answer.status_code == 500
             assert oip.error_text(answer) == "program 'odd_program' failed: FileNotFoundError: weights-?.bin"
         assert len(stack.status(faulty.odd_program).replica_pids) == 1
+
+
+async def test_whatever_a_program_raises_is_its_error_and_its_replica_goes_on() -> None:
+    async with running([faulty.raising]) as stack:
+        pids = dict(stack.status(faulty.raising_program).replica_pids)
+        for what, told in faulty.TOLD.items():
+            answer = await infer(stack.client, "raising", what=what)
+            assert answer.status_code == 500
+            assert oip.error_text(answer).startswith("program 'raising_program' failed: ")
+            assert oip.error_text(answer).endswith(told)
+            assert len(answer.content) < 10_000
+        good = await infer(stack.client, "raising")
+        np.testing.assert_array_equal(oip.read(good).outputs["output"], X + 1)
+        assert stack.status(faulty.raising_program).replica_pids == pids
+        stack.workers["raising_program-0"].check()
+
+
+async def test_whatever_a_program_raises_while_it_loads_is_its_error() -> None:
+    async with running([faulty.interrupted], engine=EngineConfig(max_load_failures=1), num_replicas=0) as stack:
+        waiting = asyncio.create_task(infer(stack.client, "interrupted"))
+        await stack.start_worker(faulty.never_loads)
+        answer = await waiting
+        assert answer.status_code == 500
+        assert oip.error_text(answer) == "program 'never_loads' failed: KeyboardInterrupt: while it was loading"
+
+
+async def test_whatever_a_module_raises_while_it_is_imported_is_its_programs_error() -> None:
+    def leave() -> Program:
+        raise SystemExit("no weights here")
+
+    async with running([faulty.pick], engine=EngineConfig(max_load_failures=1), num_replicas=0) as stack:
+        waiting = asyncio.create_task(infer(stack.client, "pick"))
+        worker = Worker(leave, "picky", stack.address, "picky-0", "here", stack.link, stack.transport)
+        with pytest.raises(ProgramLoadError, match="no weights here") as caught:
+            await asyncio.to_thread(worker.start)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value), "Ray passes it on"
+        assert oip.error_text(await waiting) == "program 'picky' failed: SystemExit: no weights here"
 
 
 async def test_a_client_that_goes_away_takes_its_queued_calls_along(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`dyorc.run` on workflows that go near the edge. What one request does wrong is its own affair."""
 
+import signal
 from collections.abc import AsyncIterator
 from typing import TypedDict
 
@@ -8,7 +9,8 @@ import pytest
 from jaxtyping import Bool, Float, Int
 
 import dyorc
-from dyorc.errors import DefinitionError, InvalidInputError, ProgramError, WorkflowError
+from dyorc.errors import DefinitionError, InvalidInputError, ProgramError, ProgramLoadError, WorkflowError
+from tests.workflows import faulty
 
 
 @dyorc.program
@@ -130,6 +132,45 @@ def test_exit_in_user_code_fails_the_request_and_not_the_process() -> None:
         dyorc.run(leaves, X)
     with pytest.raises(ProgramError, match="SystemExit"):
         dyorc.run(quits, X)
+
+
+@pytest.mark.parametrize("what", faulty.RAISED)
+def test_whatever_a_program_raises_is_its_error(what: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        dyorc.run(faulty.raising, X, what)
+    assert str(caught.value).endswith(faulty.TOLD[what])
+    assert len(caught.value.message) < 10_000
+    assert len(caught.value.remote_traceback) < 70_000
+    assert "raise RAISED[what]" in caught.value.remote_traceback
+
+
+def test_whatever_a_program_raises_while_it_loads_is_its_error() -> None:
+    with pytest.raises(ProgramLoadError, match="KeyboardInterrupt: while it was loading"):
+        dyorc.run(faulty.interrupted, X)
+
+
+def test_an_interrupt_from_outside_is_no_error_of_the_program_that_runs() -> None:
+    num_runs = 0
+
+    @dyorc.program
+    def is_interrupted(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+        nonlocal num_runs
+        num_runs += 1
+        signal.raise_signal(signal.SIGINT)
+        return x
+
+    @dyorc.workflow
+    async def goes_on(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        try:
+            return await is_interrupted(x)
+        except ProgramError:
+            return x
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        dyorc.run(goes_on, X)
+    assert num_runs == 1
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_predicate_calls_no_program() -> None:

@@ -64,6 +64,72 @@ async def odd(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
     return odd_program(x)
 
 
+class Mute(Exception):
+    """Raises when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt("no comment")
+
+
+RAISED: dict[str, BaseException] = {
+    "Ctrl-C": KeyboardInterrupt("pressed by nobody"),
+    "cancelled": asyncio.CancelledError("by its own hand"),
+    "closed": GeneratorExit("left early"),
+    "exit": SystemExit("going home"),
+    "stop": StopIteration("at the end"),
+    "group": BaseExceptionGroup("two things", [ValueError("the first"), KeyboardInterrupt("the second")]),
+    "mute": Mute(),
+    "long": ValueError("long " * 2**20),
+}
+"""What programs do not raise."""
+
+TOLD = {
+    "Ctrl-C": "KeyboardInterrupt: pressed by nobody",
+    "cancelled": "CancelledError: by its own hand",
+    "closed": "GeneratorExit: left early",
+    "exit": "SystemExit: going home",
+    "stop": "StopIteration: at the end",
+    "group": "BaseExceptionGroup: two things (2 sub-exceptions): ValueError: the first; KeyboardInterrupt: the second",
+    "mute": "Mute: (it has no text: __str__ raised KeyboardInterrupt)",
+    "long": "... (cut: 8192 of 5242880 characters)",
+}
+"""What is told of it."""
+
+
+@dyorc.program
+def raising_program(x: Float[np.ndarray, "batch 4"], what: str) -> Float[np.ndarray, "batch 4"]:
+    """Raises what it is told to, and adds one if that is nothing."""
+    if what:
+        raise RAISED[what]
+    return x + 1
+
+
+@dyorc.workflow
+async def raising(x: Float[np.ndarray, "4"], what: str = "") -> Float[np.ndarray, "4"]:
+    """One call of `raising_program`."""
+    return raising_program(x, what)
+
+
+@dyorc.program
+class NeverLoads:
+    """Is interrupted while it loads."""
+
+    def __init__(self) -> None:
+        raise KeyboardInterrupt("while it was loading")
+
+    def __call__(self, x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+        return x
+
+
+never_loads = NeverLoads()
+
+
+@dyorc.workflow
+async def interrupted(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """Calls a program that raises while it is loaded."""
+    return never_loads(x)
+
+
 @dyorc.program
 def plus_one(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
     """Deployed, and right."""

@@ -71,6 +71,24 @@ async def test_requests_sent_ahead_are_answered_in_order(tls: Tls) -> None:
         assert [(await client.read()).body for _ in range(20)] == [b"%d" % number for number in range(20)]
 
 
+OFFER = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
+
+
+async def test_an_offer_of_another_protocol_is_ignored(tls: Tls) -> None:
+    async with web(**tls) as found:
+        client = await found.connect()
+        await client.send(request("/echo", b"", *OFFER) + request(body=b"next"))
+        assert [(await client.read()).body for _ in range(2)] == [b"", b"next"]
+        whole = request("/echo", b"in a packet of its own", *OFFER)
+        head, body = whole[:-22], whole[-22:]
+        await client.send(head)
+        await wait_until_async(lambda: len(found.app.events) == 5, "the request begins")
+        await client.send(body)
+        assert (await client.read()).body == body
+        await client.send(whole)
+        assert (await client.read()).body == body
+
+
 @pytest.mark.parametrize("start", [b"P", b"POST /echo HTTP/1.1\r\nX: ", b"\r\n\r\nPOST "])
 async def test_a_head_that_does_not_end_is_answered_with_408(tls: Tls, start: bytes) -> None:
     async with web(**tls, **QUICK) as found:

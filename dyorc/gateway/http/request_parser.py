@@ -1,5 +1,8 @@
 """Bytes of a connection in, requests out: httptools' parser with our limits. No I/O, no clock.
 
+Offers to change the protocol (``Upgrade: h2c``, as curl and Java's client send them) are ignored: the request is read as if it
+had none.
+
 A listener hears of each request in this order: `on_begin`, `on_head`, any number of `on_body`, `on_end`.
 """
 
@@ -90,6 +93,12 @@ class _Parser(Protocol):
 
     def should_keep_alive(self) -> bool: ...
 
+    def should_upgrade(self) -> bool: ...
+
+
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+"""Headers that say how long a body is."""
+
 
 class _Refused(Exception):
     """Stops httptools."""
@@ -103,8 +112,11 @@ class RequestParser:
     """
 
     __slots__ = (
+        "_body_headers",
         "_headers",
         "_is_over",
+        "_is_replaying",
+        "_keeps_alive",
         "_listener",
         "_max_header_bytes",
         "_num_head_bytes",
@@ -119,7 +131,10 @@ class RequestParser:
         self._max_header_bytes = max_header_bytes
         self._parser: _Parser = httptools.HttpRequestParser(self)
         self._refusal: Refusal | None = None
+        self._keeps_alive = True
         self._is_over = False  # the client has said that no other request follows
+        self._body_headers: list[Header] | None = None  # of a request that offers to change the protocol, until its body is read
+        self._is_replaying = False
         self._url = b""
         self._headers: list[Header] | None = None  # while a head is read
         self._num_head_bytes = 0  # of lines that are complete
@@ -131,9 +146,7 @@ class RequestParser:
             return None
         self._num_unfinished_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass
+            self._feed(data)
         except httptools.HttpParserError as error:
             if self._is_over:
                 return None
@@ -147,6 +160,8 @@ class RequestParser:
     # What httptools calls
 
     def on_message_begin(self) -> None:
+        if self._is_replaying:
+            return
         self._url = b""
         self._headers = []
         self._num_head_bytes = self._num_unfinished_bytes = 0
@@ -162,11 +177,15 @@ class RequestParser:
         self._count(len(name) + len(value) + 4)
 
     def on_headers_complete(self) -> None:
+        if self._is_replaying:
+            return
         assert self._headers is not None
         headers, self._headers = self._headers, None
         raw_path, query = self._target()
         path = raw_path.decode("ascii")
         version = self._parser.get_http_version()
+        self._keeps_alive = self._parser.should_keep_alive()
+        self._body_headers = [one for one in headers if one[0] in _FRAMING] if self._parser.should_upgrade() else None
         self._listener.on_head(
             ParsedHead(
                 method=self._parser.get_method().decode("ascii"),
@@ -175,7 +194,7 @@ class RequestParser:
                 query=query,
                 version=version,
                 headers=headers,
-                keeps_alive=version != "1.0" and self._parser.should_keep_alive(),
+                keeps_alive=version != "1.0" and self._keeps_alive,
                 expects_continue=any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers),
             )
         )
@@ -185,11 +204,37 @@ class RequestParser:
         self._listener.on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._body_headers is not None:
+            return  # to httptools a request that offers another protocol ends with its head
         self._num_unfinished_bytes = 0
-        self._is_over = not self._parser.should_keep_alive()
+        self._is_over = not self._keeps_alive
         self._listener.on_end()
 
     # Inside
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        rest = memoryview(data)
+        while True:
+            try:
+                self._parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+                self._ignore_offer()
+            else:
+                return
+
+    def _ignore_offer(self) -> None:
+        """Begins anew behind a head that offers another protocol: with a parser that has seen the same head without the offer."""
+        headers, self._body_headers = self._body_headers or [], None
+        if not self._keeps_alive:
+            headers.append((b"connection", b"close"))
+        self._num_head_bytes = 0  # what follows is counted as trailers
+        self._parser = httptools.HttpRequestParser(self)
+        self._is_replaying = True
+        try:
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(b"%b: %b\r\n" % header for header in headers) + b"\r\n")
+        finally:
+            self._is_replaying = False
 
     def _target(self) -> tuple[bytes, bytes]:
         """Path and query of the request's line."""

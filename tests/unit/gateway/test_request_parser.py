@@ -92,3 +92,33 @@ def test_a_bug_of_the_listener_is_not_taken_for_the_clients() -> None:
     listener.on_end = lambda: 1 / 0  # type: ignore[method-assign]
     with pytest.raises(Exception, match="callback"):
         RequestParser(listener, 4096).feed(POST)
+
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 150, 1000])
+def test_an_offer_of_another_protocol_is_ignored(size: int) -> None:
+    get = b"GET /get HTTP/1.1\r\nHost: a\r\n" + OFFER + b"\r\n"
+    post = b"POST /post HTTP/1.1\r\nHost: a\r\n" + OFFER + b"Content-Length: 4\r\n\r\nbody"
+    chunked = b"POST /chunked HTTP/1.1\r\nHost: a\r\n" + OFFER + b"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+    last = b"GET /last HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade, close\r\n\r\n"
+    listener, refusal = parse(in_pieces(get + post + get + chunked + POST + last + POST, size))
+    assert refusal is None
+    assert [(head.path, body) for head, body in listener.requests] == [
+        ("/get", b""),
+        ("/post", b"body"),
+        ("/get", b""),
+        ("/chunked", b"body"),
+        ("/a b", b"body"),
+        ("/last", b""),
+    ]
+    assert [head.keeps_alive for head, _ in listener.requests] == [True] * 5 + [False]
+    assert listener.num_begun == 6
+
+
+def test_a_body_behind_an_offer_is_held_to_its_form() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\n" + OFFER + b"Transfer-Encoding: chunked\r\n\r\n"
+    _, refusal = parse([head + b"no length\r\n"])
+    assert refusal is not None
+    assert refusal.status == 400

@@ -33,6 +33,8 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.BYTES: np.dtype(object),
 }
 _DTYPES = {dtype: name for name, dtype in _NUMPY.items()}
+_BIG_ENDIAN = ">" if sys.byteorder == "little" else "="
+"""NumPy's sign for it, on this machine."""
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
@@ -55,7 +57,7 @@ def dtype_of(array: Array) -> DType:
 def as_array(value: Any, dtype: DType, what: str) -> Array:
     """A value from user code (array, tensor, list, number, text) as an array.
 
-    Python numbers, lists and texts take the declared `dtype`; arrays and tensors keep their own.
+    Python numbers, lists and texts take the declared `dtype`; arrays and tensors keep their own, in little-endian byte order.
 
     Raises:
         InvalidInputError: If it cannot be one; names `what`.
@@ -76,6 +78,8 @@ def _as_array(value: Any, dtype: DType, what: str) -> Array:
         array: Array = np.asarray(value)
         if array.dtype.kind in "SUO":
             return _as_bytes(array, what)
+        if array.dtype.byteorder == _BIG_ENDIAN:
+            array = array.astype(array.dtype.newbyteorder("<"))
         dtype_of(array)
         return array
     if dtype is DType.BYTES:

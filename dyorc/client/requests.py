@@ -1,7 +1,6 @@
 """Requests as bytes: values from user code become the binary form of the Open Inference Protocol."""
 
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
@@ -152,23 +151,12 @@ def _encode(metadata: ModelMetadata, given: Mapping[str, Any]) -> tuple[list[dic
         if name not in inputs:
             parameters[name] = _parameter(metadata, name, value)
             continue
-        array = _little_endian(as_array(_native(value), inputs[name].datatype, f"input {name!r} of {metadata.name!r}"))
+        array = as_array(value, inputs[name].datatype, f"input {name!r} of {metadata.name!r}")
         dtype = dtype_of(array)
         raw = encode_bytes(array) if dtype is DType.BYTES else _raw(array)
         heads.append({"name": name, "datatype": dtype, "shape": array.shape, "parameters": {"binary_data_size": len(raw)}})
         pieces.append(raw)
     return heads, pieces, parameters
-
-
-def _native(value: Any) -> Any:
-    """An array of another byte order in ours; anything else as it is."""
-    return _little_endian(value) if isinstance(value, np.ndarray) else value
-
-
-def _little_endian(array: Array) -> Array:
-    if array.dtype.kind in "OSU" or array.dtype.byteorder in "|<" or (array.dtype.byteorder == "=" and sys.byteorder == "little"):
-        return array
-    return array.astype(array.dtype.newbyteorder("<"))
 
 
 def _raw(array: Array) -> Piece:

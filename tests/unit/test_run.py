@@ -201,6 +201,25 @@ def test_lists_of_other_numbers_are_not_converted() -> None:
         dyorc.run(flag, "no")
 
 
+def test_arrays_of_another_byte_order_are_taken_as_others() -> None:
+    """As inputs, as constants of a workflow, and as what a program returns."""
+
+    @dyorc.program
+    def swapped(x: Float[np.ndarray, "batch n"], y: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+        return (x + y).astype(">f4")
+
+    @dyorc.workflow
+    async def adds(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        return swapped(x, np.array([1, 1, 1, 1], ">f4"))
+
+    for x in (X.astype(">f4"), X.astype(">f4")[::-1][::-1], X):
+        found = dyorc.run(adds, x)
+        assert found.tolist() == [2, 3, 4, 5]
+        assert found.dtype == np.float32
+    with pytest.raises(InvalidInputError, match="is FP64, expected FP32"):
+        dyorc.run(adds, X.astype(">f8"))
+
+
 def test_a_class_takes_its_programs_name() -> None:
     @dyorc.program(name="renamed")
     class Something:

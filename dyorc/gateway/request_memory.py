@@ -51,6 +51,7 @@ class RequestMemory:
 
         Raises:
             CapacityError: If there is none now.
+            PayloadTooLargeError: If there never will be.
         """
         if self.body is not None or num_bytes - align_at <= self._tensors.inline_limit_bytes:
             return None
@@ -83,7 +84,7 @@ class RequestMemory:
             is_kept: Whether programs can read it as it is, so that large ones belong into the arena.
 
         Raises:
-            PayloadTooLargeError: If they are too long together.
+            PayloadTooLargeError: If they are longer together than a request may be, or than the arena.
             CapacityError: If there is no room in the arena.
             DyOrcError: As `Region.read_into`.
         """

@@ -13,9 +13,10 @@ import msgspec
 import numpy as np
 
 from dyorc.arrays import Array, address_of, apply_views, dtype_of
-from dyorc.errors import CapacityError, TransportError
+from dyorc.errors import CapacityError, PayloadTooLargeError, TransportError
 from dyorc.tensor import BlockId, DType, TensorRef, blocks_of, layout_of
 from dyorc.transport.arena import Block
+from dyorc.transport.arena_file import PAGE_BYTES, round_up
 from dyorc.transport.codec import (
     MAX_ROWS,
     Column,
@@ -30,7 +31,7 @@ from dyorc.transport.codec import (
 )
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.outbox import TENSOR_ALIGNMENT, NoRoomError, num_bytes_of
+from dyorc.transport.outbox import TENSOR_ALIGNMENT, NoRoomError, TooLargeError, num_bytes_of
 from dyorc.transport.routes import Routes
 from dyorc.transport.tiers import Holder
 
@@ -112,11 +113,12 @@ class Tensors:
 
         Raises:
             CapacityError: If the arena is full.
+            PayloadTooLargeError: If it would not fit into an empty one.
         """
         lead = -align_at % TENSOR_ALIGNMENT
         block = self._exchange.arena.allocate(num_bytes + lead)
         if block is None:
-            raise CapacityError(f"there is no room for the request's {num_bytes} bytes in shared memory")
+            raise self._no_room(num_bytes + lead)
         return Body(block, lead)
 
     def drop(self, body: Body) -> None:
@@ -129,46 +131,61 @@ class Tensors:
 
         Raises:
             CapacityError: If the arena is full.
+            PayloadTooLargeError: If they would not fit into an empty one.
         """
         kept: list[TensorRef] = []
         try:
             for array in arrays:
                 kept.append(self.keep(array, body))
-        except BaseException:
+        except BaseException as error:
             own = None
             if body is not None:
                 body.is_used = False
                 own = body.block.block_id
             self.free([block for block in blocks_of(kept) if block[1] != own])
+            if isinstance(error, NoRoomError | TooLargeError):
+                raise self._no_room(self._bytes_to_store(arrays, body)) from error
             raise
         return tuple(kept)
+
+    def _bytes_to_store(self, arrays: Sequence[Array], body: Body | None) -> int:
+        """What inputs take of the arena, each in whole pages, with the body that some may lie in."""
+        num_bytes = 0 if body is None else len(body.memory)
+        for array in arrays:
+            if (length := num_bytes_of(array)) > self.inline_limit_bytes and (body is None or body.offset_of(array) is None):
+                num_bytes += round_up(length, PAGE_BYTES)
+        return num_bytes
+
+    def _no_room(self, num_bytes: int) -> CapacityError | PayloadTooLargeError:
+        """Why a request's inputs are refused, which take so much of the arena."""
+        limit = self._exchange.arena.max_block_bytes
+        if num_bytes > limit:
+            return PayloadTooLargeError(
+                f"the request's inputs take {num_bytes} bytes of shared memory, of which the server has {limit} in all"
+            )
+        return CapacityError(f"there is no room now for the request's {num_bytes} bytes in shared memory")
 
     def keep(self, array: Array, body: Body | None = None) -> TensorRef:
         """A reference to an input: to its place in `body`, or to a copy in the arena; small ones ride along.
 
         Raises:
-            CapacityError: If the arena is full.
+            NoRoomError: If the arena is full.
+            TooLargeError: If it would not fit into an empty one.
         """
         dtype, node = dtype_of(array), self._node
-        num_bytes = array.nbytes if dtype is not DType.BYTES else num_bytes_of(array)
+        num_bytes = num_bytes_of(array)
         if num_bytes <= self.inline_limit_bytes:
             data = array if body is None else array.copy()
             return TensorRef(dtype=dtype, shape=array.shape, num_bytes=num_bytes, node=node, data=data)
-        if body is not None and dtype is not DType.BYTES and (offset := body.offset_of(array)) is not None:
+        if body is not None and (offset := body.offset_of(array)) is not None:  # never of texts, which are objects elsewhere
             if not body.is_used:
                 body.is_used = True
                 self._exchange.arena.publish(body.block)
             block = body.block.block_id
         else:
-            block, offset, num_bytes = self._store(array)
-        return TensorRef(dtype=dtype, shape=array.shape, num_bytes=num_bytes, node=node, holder=OWN, block=block, offset=offset)
-
-    def _store(self, array: Array) -> tuple[int, int, int]:
-        try:
             part = self._exchange.outbox.store(array)
-        except NoRoomError as error:
-            raise CapacityError(f"there is no room for an input of {error.num_bytes} bytes in shared memory") from error
-        return part.block, part.offset, part.num_bytes
+            block, offset, num_bytes = part.block, part.offset, part.num_bytes
+        return TensorRef(dtype=dtype, shape=array.shape, num_bytes=num_bytes, node=node, holder=OWN, block=block, offset=offset)
 
     def free(self, blocks: Sequence[BlockId]) -> Mapping[str, list[int]]:
         """Frees blocks of our own; gives the others, by their holder."""

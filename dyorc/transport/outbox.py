@@ -28,6 +28,10 @@ class NoRoomError(Exception):
         self.num_bytes = num_bytes
 
 
+class TooLargeError(TransportError):
+    """The arena will never hold that much in one block. Nothing was stored."""
+
+
 class Outbox:
     """Writes columns.
 
@@ -50,7 +54,8 @@ class Outbox:
 
         Raises:
             NoRoomError: If the arena has no room now; nothing stays stored.
-            TransportError: If a column is larger than the arena will ever hold, or mixes types.
+            TooLargeError: If a column is larger than the arena will ever hold.
+            TransportError: If one mixes types.
         """
         are_small = [self._is_small(rows) for rows in columns]
         if all(are_small):
@@ -103,7 +108,7 @@ class Outbox:
 
         Raises:
             NoRoomError: If there is no room now.
-            TransportError: If there never will be.
+            TooLargeError: If there never will be.
         """
         with self._all_or_none() as blocks:
             part = self._store([array], blocks).parts[0]
@@ -200,7 +205,7 @@ class Outbox:
 
     def _allocate(self, num_bytes: int, blocks: list[Block]) -> Block:
         if num_bytes > self._arena.max_block_bytes:
-            raise TransportError(
+            raise TooLargeError(
                 f"a tensor of a whole batch has {num_bytes} bytes, the arena holds {self._arena.max_block_bytes}; "
                 f"raise DYORC_TRANSPORT__ARENA_BYTES or lower the program's max_batch_size"
             )

@@ -106,6 +106,18 @@ async def test_a_full_arena_makes_batches_wait_and_then_answers_503(tmp_path: Pa
         np.testing.assert_allclose(ends_of(await infer(stack.client, "chain_when_open", 7, folder=str(tmp_path))), [7, END + 7])
 
 
+@pytest.mark.parametrize("is_binary", [True, False])
+async def test_an_input_that_never_fits_is_refused_for_good(is_binary: bool) -> None:
+    x = np.zeros(2**21, np.uint8)
+    body = (oip.binary_body if is_binary else oip.json_body)({"x": x})
+    async with running([large.summed], transport=FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})) as stack:
+        answer = await stack.client.post("/v2/models/summed/infer", content=body.content, headers=body.headers)
+        assert (answer.status_code, answer.json()["code"], answer.json()["retryable"]) == (413, "payload_too_large", False)
+        assert "retry-after" not in answer.headers
+        assert "of which the server has" in oip.error_text(answer)
+        await wait_until_empty(stack)
+
+
 async def test_a_result_that_never_fits_says_what_to_do() -> None:
     transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})
     async with running([large.whole], transport=transport) as stack:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyorc.arrays import Array, same_array
-from dyorc.errors import CapacityError, InvalidInputError, TransportError
+from dyorc.errors import CapacityError, InvalidInputError, PayloadTooLargeError, TransportError
 from dyorc.orchestrator.tensors import OWN, Body, Tensors
 from dyorc.tensor import DType, TensorRef
 from dyorc.transport.codec import MAX_ROWS, Column, StoredColumn, StoredRows
@@ -124,7 +124,7 @@ def test_an_empty_body(own: Exchange, tensors: Tensors) -> None:
     ("bad", "error"),
     [
         (np.zeros(ARENA_BYTES // 10), CapacityError),
-        (np.zeros(ARENA_BYTES), TransportError),
+        (np.zeros(ARENA_BYTES), PayloadTooLargeError),
         (np.zeros(100, np.complex128), InvalidInputError),
         (np.array(["text" * LIMIT], object), TransportError),
     ],
@@ -144,9 +144,32 @@ def test_a_request_whose_inputs_cannot_all_be_kept_keeps_none(
 
 
 def test_a_body_without_room_is_a_matter_of_capacity(own: Exchange, tensors: Tensors) -> None:
-    with pytest.raises(CapacityError, match=f"no room for the request's {ARENA_BYTES} bytes"):
+    block = own.arena.allocate(ARENA_BYTES // 2)
+    assert block is not None
+    with pytest.raises(CapacityError, match=f"no room now for the request's {ARENA_BYTES // 2} bytes"):
+        tensors.body(ARENA_BYTES // 2, 0)
+    assert own.arena.num_blocks == 1
+
+
+def test_what_would_not_fit_into_an_empty_arena_is_refused_for_good_with_both_sizes(own: Exchange, tensors: Tensors) -> None:
+    limit = own.arena.max_block_bytes
+    with pytest.raises(PayloadTooLargeError, match=f"take {ARENA_BYTES} bytes of shared memory, of which the server has {limit}"):
         tensors.body(ARENA_BYTES, 0)
+    half = np.zeros(limit // 2 + 1, np.uint8)
+    with pytest.raises(PayloadTooLargeError, match=f"of which the server has {limit}") as caught:
+        tensors.keep_all([half, half])
+    assert not caught.value.retryable
+    with pytest.raises(PayloadTooLargeError):
+        tensors.keep_all([np.array([b"text" * ARENA_BYTES], object)])
+    body, array = body_with(tensors, half, 1)
+    with pytest.raises(PayloadTooLargeError):
+        tensors.keep_all([array, half], body)
+    with pytest.raises(CapacityError):
+        tensors.keep_all([half])
+    tensors.drop(body)
     assert own.arena.num_blocks == 0
+    (kept,) = tensors.keep_all([half])
+    assert kept.block
 
 
 def test_free_tells_whose_blocks_the_others_are(tensors: Tensors) -> None:

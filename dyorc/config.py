@@ -34,7 +34,7 @@ class EngineConfig(_Section):
     max_requests: int = Field(default=4096, ge=1)
     """Requests in flight; one more is turned away."""
     max_calls_per_request: int = Field(default=10_000, ge=1)
-    """Calls of one request, over all its tasks; one more fails it."""
+    """Calls of one request: of programs and of workflows, in all workflows that it runs together; one more fails it."""
     max_in_flight_batches: int = Field(default=2, ge=1)
     """Batches that one replica may hold: one that runs, the rest travelling."""
     max_attempts: int = Field(default=3, ge=1)

@@ -1,6 +1,6 @@
 """Outputs of inference requests, whatever protocol they leave by: which are wanted in which form, and those for client memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from dyorc.arrays import Array
 from dyorc.errors import ClientMemoryError, InvalidInputError
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.classification import num_classes_of, top_classes
 from dyorc.gateway.client_memory import Span
 from dyorc.gateway.inputs import span_of
 from dyorc.gateway.parameters import flag
@@ -23,11 +24,18 @@ class WantedOutput(NamedTuple):
         at: Its position in the model's signature.
         is_binary: Whether as raw bytes.
         span: Where in client memory to put it instead of sending it; None if it is sent.
+        num_classes: How many of its highest values to send instead of it; 0: itself.
     """
 
     at: int
     is_binary: bool
     span: Span | None = None
+    num_classes: int = 0
+
+    def array(self, arrays: Sequence[Array]) -> Array:
+        """What is sent, of all outputs of the model."""
+        array = np.asarray(arrays[self.at], order="C")
+        return top_classes(array, self.num_classes) if self.num_classes else array
 
 
 def all_outputs(model: Model, *, is_binary: bool) -> list[WantedOutput]:
@@ -55,7 +63,9 @@ def wanted_output(
         for other in ("classification", "binary_data"):
             if parameters.get(other, False):
                 raise InvalidInputError(f"Output can't set both 'shared_memory_region' and '{other}' (output {name!r})")
-    return WantedOutput(names.index(name), flag(parameters, "binary_data", by_default, f"output {name!r}"), span)
+    at = names.index(name)
+    num_classes = num_classes_of(parameters, name, model.signature.outputs.tensors[at].dtype)
+    return WantedOutput(at, flag(parameters, "binary_data", by_default, f"output {name!r}"), span, num_classes)
 
 
 def put(array: Array, dtype: DType, span: Span, name: str) -> dict[str, Any]:

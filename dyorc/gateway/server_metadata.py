@@ -7,6 +7,7 @@ from dyorc.gateway.client_memory import ClientMemory
 
 _EXTENSIONS = (
     "binary_tensor_data",
+    "classification",
     "generate",
     "model_configuration",
     "model_repository",

@@ -14,7 +14,9 @@ from rows import Table, expect
 from tensors import DATATYPES, input_name, output_name
 
 _SECTION = "3.1 routes"
-_EXTENSIONS = {"binary_tensor_data", "model_configuration", "model_repository", "statistics", "system_shared_memory"}
+_EXTENSIONS = {
+    "binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics", "system_shared_memory"
+}  # fmt: skip
 _DURATIONS = {"success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"}
 MODELS = ("classify", "mirror", "every_type", "behave", "count", "small", "large", "reverse_text")
 

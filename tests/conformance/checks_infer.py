@@ -105,6 +105,27 @@ async def model_and_version(client: Client) -> None:
         expect(found, ("behave", "1"), "name and version")
 
 
+async def classes(client: Client) -> None:
+    """The highest values of an output with their positions, as texts; more than there are values: all of them."""
+    x = np.array([0.5, 2.25, -1, 2.25], np.float32)
+    inputs = [client.input("x", x, "FP32"), client.input("texts", np.array([b"ab"], dtype=np.object_), "BYTES")]
+    reversed_ = np.array([b"ba"], dtype=np.object_)
+    for is_binary in (True, False):
+        for num, expected in ((1, ["3.25:1"]), (3, ["3.25:1", "3.25:3", "1.5:0"]), (9, ["3.25:1", "3.25:3", "1.5:0", "0.0:2"])):
+            outputs = [client.output("raised", is_binary, num), client.output("reversed", is_binary)]
+            result = await client.infer("mirror", inputs, outputs=outputs)
+            texts = np.array([text.encode() for text in expected], dtype=np.object_)
+            assert same(result.as_numpy("raised"), texts), f"the {num} highest are {result.as_numpy('raised')}"
+            assert same(result.as_numpy("reversed"), reversed_), "the other output is wrong"
+
+
+async def classes_of_texts(client: Client) -> None:
+    outputs = [client.output("reversed", class_count=2)]
+    status, text = await client.refusal("infer", "mirror", _mirror_inputs(client, _X, _texts()), outputs=outputs)
+    expect(status, "INVALID_ARGUMENT", "the status")
+    assert "reversed" in text, text
+
+
 async def priorities(client: Client) -> None:
     for priority in (0, 1, 7):
         await client.infer("behave", [client.input("x", _X, "FP32")], priority=priority)
@@ -217,6 +238,8 @@ CHECKS: dict[str, tuple[str, Any]] = {
     "outputs that are named, in their order": ("3.2 inference", named_outputs),
     "the request's id comes back": ("3.2 inference", ids),
     "the answer names model and version": ("3.2 inference", model_and_version),
+    "classes instead of an output": ("3.2 classification", classes),
+    "texts have no classes": ("3.2 classification", classes_of_texts),
     "priorities": ("3.2 inference", priorities),
     "sequences are refused": ("3.2 inference", sequences),
     "the model's own parameters": ("3.2 inference", own_parameters),

@@ -94,11 +94,11 @@ class Client:
         found.set_shared_memory(region, num_bytes, offset)
         return found
 
-    def output(self, name: str, is_binary: bool = True) -> Any:
-        """An output that is asked for."""
+    def output(self, name: str, is_binary: bool = True, class_count: int = 0) -> Any:
+        """An output that is asked for; as its highest classes, if their number is given."""
         if self.is_http:
-            return self._types.InferRequestedOutput(name, binary_data=is_binary)
-        return self._types.InferRequestedOutput(name)
+            return self._types.InferRequestedOutput(name, binary_data=is_binary, class_count=class_count)
+        return self._types.InferRequestedOutput(name, class_count=class_count)
 
     def shared_output(self, name: str, region: str, num_bytes: int, offset: int = 0) -> Any:
         """An output that goes to shared memory."""

@@ -132,6 +132,10 @@ TABLE: dict[str, Bad] = {
         _edited(lambda content: content.update(outputs=[{"name": "output", "parameters": {"binary_data": 1}}])),
         ["'binary_data' of output 'output' is 1, expected true or false"],
     ),
+    "a negative number of classes": Bad(
+        _edited(lambda content: content.update(outputs=[{"name": "output", "parameters": {"classification": -1}}])),
+        ["'classification' of output 'output' is -1, expected a number of classes"],
+    ),
     "a sequence": Bad(_parameters(sequence_id=7), ["'sequence_id' is 7", "sequences are not supported"], 501),
     "a sequence with a text": Bad(_parameters(sequence_id="seven"), ["'sequence_id' is 'seven'"], 501),
     "the start of a sequence": Bad(_parameters(sequence_start=True), ["'sequence_start' is True"], 501),

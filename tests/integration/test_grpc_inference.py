@@ -95,6 +95,16 @@ async def test_outputs_come_in_the_order_asked_for(stub: Any) -> None:
     assert list(oip_grpc.outputs_of(await stub.ModelInfer(request))) == ["negated", "halved", "doubled", "reversed", "transposed"]
 
 
+async def test_an_output_may_be_asked_for_as_its_highest_classes(stub: Any) -> None:
+    request = oip_grpc.request("same_fp32", {"x": np.array([0.5, 3, -1, 3], np.float32)})
+    request.outputs.add(name="output").parameters["classification"].int64_param = 3
+    response = await stub.ModelInfer(request)
+    assert [(one.datatype, list(one.shape)) for one in response.outputs] == [("BYTES", [3])]
+    assert oip_grpc.outputs_of(response)["output"].tolist() == [b"3.0:1", b"3.0:3", b"0.5:0"]
+    request.outputs[0].parameters["classification"].string_param = "three"
+    assert "expected a number of classes" in (await oip_grpc.refused(stub.ModelInfer(request))).text
+
+
 @pytest.mark.parametrize("num", [1000, 4096, 4097, 500_000])
 async def test_tensors_of_any_size_are_right(stub: Any, stack: Stack, num: int) -> None:
     x = np.arange(num, dtype=np.float32)

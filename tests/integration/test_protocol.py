@@ -121,6 +121,20 @@ async def test_types_without_a_json_form_say_how_to_get_them(stack: Stack) -> No
     assert oip.error_text(answer) == "input 'halves' is FP16, which JSON cannot carry; send it as binary data"
 
 
+@pytest.mark.parametrize("is_binary", [True, False])
+async def test_an_output_may_be_asked_for_as_its_highest_classes(stack: Stack, is_binary: bool) -> None:
+    asked = {"halved": 2, "transposed": 9, "doubled": 0}
+    outputs = [
+        {"name": name, "parameters": {"classification": num, "binary_data": is_binary or not num}} for name, num in asked.items()
+    ]
+    answer = await _infer(stack, "echo", oip.binary_body(_inputs(), outputs=outputs))
+    assert answer.binary == (asked.keys() if is_binary else {"doubled"})
+    assert [(one["datatype"], one["shape"]) for one in answer.head["outputs"]] == [("BYTES", [2]), ("BYTES", [6]), ("BF16", [3])]
+    assert answer.outputs["halved"].tolist() == [b"3.275e+04:2", b"0.75:0"]
+    assert answer.outputs["transposed"].tolist() == [b"5:5", b"4:3", b"3:1", b"2:4", b"1:2", b"0:0"]
+    _assert_same(answer.outputs["doubled"], _expected(_inputs())["doubled"])
+
+
 async def test_bytes_that_are_no_text_say_how_to_get_them(stack: Stack) -> None:
     body = oip.binary_body(_inputs(), outputs=[{"name": "reversed"}])
     answer = await stack.client.post("/v2/models/echo/infer", content=body.content, headers=body.headers)
@@ -166,7 +180,7 @@ async def test_metadata_says_what_goes_in_and_out(stack: Stack) -> None:
         return response.json()
 
     server = await get("/v2")
-    assert {"binary_tensor_data", "model_configuration", "statistics", "generate"} <= set(server["extensions"])
+    assert {"binary_tensor_data", "classification", "model_configuration", "statistics", "generate"} <= set(server["extensions"])
     assert "system_shared_memory" not in server["extensions"], "nobody allowed it"
     assert await get("/v2/health/live") == {"live": True}
     assert await get("/v2/health/ready") == {"ready": True}

@@ -44,14 +44,15 @@ def encode_response(
     names = model.signature.outputs.names
     outputs = response.outputs
     raws: list[Buffer] = []
-    for at, _, span in request.outputs:
-        array = np.asarray(arrays[at], order="C")
+    for wanted in request.outputs:
+        array = wanted.array(arrays)
         dtype = dtype_of(array)
-        output = outputs.add(name=names[at], datatype=dtype, shape=array.shape)
-        if span is None:
+        name = names[wanted.at]
+        output = outputs.add(name=name, datatype=dtype, shape=array.shape)
+        if wanted.span is None:
             raws.append(_raw(array, dtype))
         else:
-            _set_all(output.parameters, put(array, dtype, span, names[at]))
+            _set_all(output.parameters, put(array, dtype, wanted.span, name))
             raws.append(b"")
     if is_final is not None:
         response.parameters[_FINAL].bool_param = is_final

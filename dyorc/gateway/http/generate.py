@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 import orjson
 
 from dyorc.arrays import Array
@@ -107,10 +106,10 @@ def encode_generate(
         InvalidInputError: If a BYTES output is no UTF-8.
     """
     response: dict[str, Any] = {}
-    for at, _, _ in request.outputs:
-        name = model.signature.outputs.names[at]
-        array = np.asarray(arrays[at], order="C")
-        is_bytes = model.signature.outputs.tensors[at].dtype is DType.BYTES
+    for output in request.outputs:
+        name = model.signature.outputs.names[output.at]
+        array = output.array(arrays)
+        is_bytes = model.signature.outputs.tensors[output.at].dtype is DType.BYTES
         flat = texts(name, array) if is_bytes else array.reshape(-1)
         response[name] = flat[0] if array.size == 1 else flat
     if story is not None:

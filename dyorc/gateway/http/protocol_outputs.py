@@ -5,7 +5,6 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-import numpy as np
 import orjson
 
 from dyorc.arrays import Array, dtype_of
@@ -54,11 +53,10 @@ def wanted_outputs(
     if form is not Form.AS_ASKED:
         wanted = [_in_stream(output, form, model) for output in wanted]
     tensors = model.signature.outputs.tensors
-    for at, is_binary, span in wanted:
-        if tensors[at].dtype in NO_JSON_FORM and not is_binary and span is None:
-            raise InvalidInputError(
-                f"output {tensors[at].name!r} is {tensors[at].dtype}, which JSON cannot carry; ask for binary data"
-            )
+    for output in wanted:
+        spec = tensors[output.at]
+        if spec.dtype in NO_JSON_FORM and not output.is_binary and not output.num_classes and output.span is None:
+            raise InvalidInputError(f"output {spec.name!r} is {spec.dtype}, which JSON cannot carry; ask for binary data")
     return wanted
 
 
@@ -87,13 +85,13 @@ def encode_response(
     outputs: list[dict[str, Any]] = []
     raw: list[bytes | memoryview] = []
     has_binary = False
-    for at, is_binary, span in wanted:
-        array = np.asarray(arrays[at], order="C")
+    for one in wanted:
+        array = one.array(arrays)
         dtype = dtype_of(array)
-        output: dict[str, Any] = {"name": model.signature.outputs.names[at], "datatype": dtype, "shape": array.shape}
-        if span is not None:
-            output["parameters"] = put(array, dtype, span, output["name"])
-        elif is_binary:
+        output: dict[str, Any] = {"name": model.signature.outputs.names[one.at], "datatype": dtype, "shape": array.shape}
+        if one.span is not None:
+            output["parameters"] = put(array, dtype, one.span, output["name"])
+        elif one.is_binary:
             part = encode_bytes(array) if dtype is DType.BYTES else array.tobytes()
             output["parameters"] = {"binary_data_size": len(part)}
             raw.append(part)

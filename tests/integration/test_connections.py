@@ -71,6 +71,40 @@ async def test_requests_sent_ahead_are_answered_in_order(tls: Tls) -> None:
         assert [(await client.read()).body for _ in range(20)] == [b"%d" % number for number in range(20)]
 
 
+async def test_however_many_requests_come_at_once_all_are_answered(tls: Tls) -> None:
+    async with web(**tls) as found:
+        client = await found.connect()
+        small = b"".join(request(body=b"%d" % number) for number in range(1000))
+        sending = asyncio.create_task(client.send(small + request(body=bytes(100_000)) + small))
+        expected = [b"%d" % number for number in range(1000)]
+        assert [(await client.read()).body for _ in range(2001)] == [*expected, bytes(100_000), *expected]
+        await sending
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [(b"\x16garbage\r\n", 400), (b"GET /echo HTTP/1.1\r\n\r\n", 400), (request()[:-2], 408)]
+)
+async def test_what_came_before_a_bad_request_is_answered(tls: Tls, end: bytes, status: int) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect()
+        await client.send(request("/hang") + request(body=b"second") + end)
+        await wait_until_async(lambda: found.app.events, "the first request is answered")
+        await asyncio.sleep(0.7)  # more than a head may take
+        found.app.release.set()
+        assert [(await client.read()).status for _ in range(3)] == [200, 200, status]
+        assert await client.closed() == b""
+
+
+async def test_a_bad_body_ends_its_request_and_no_other(tls: Tls) -> None:
+    bad = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nno length\r\n"
+    async with web(**tls) as found:
+        client = await found.connect()
+        await client.send(request(body=b"first") + bad)
+        assert (await client.read()).body == b"first"
+        assert (await client.read()).status == 400
+        assert await client.closed() == b""
+
+
 OFFER = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
 
 
@@ -220,7 +254,7 @@ async def test_requests_are_not_collected_from_those_who_read_no_answers(tls: Tl
     async with web(**tls, **QUICK) as found:
         client = await found.connect(limit=1024)
         with pytest.raises((ConnectionError, ssl.SSLError)):
-            await asyncio.wait_for(drip(client, request("/large/100") * 1000, 0), 20)
+            await asyncio.wait_for(drip(client, request("/large/10000") * 1000, 0), 20)
         assert found.app.events.count("begun") < 5000
         await serves(found)
 
@@ -233,7 +267,7 @@ async def test_requests_are_not_collected_from_those_who_read_no_answers(tls: Tl
         b"POST /echo HTTP/1.1\r\nx: " + b"v" * 10_000 + b"\r\n",
         b"POST /echo HTTP/1.1\r\n" + b"n" * 10_000 + b": v\r\n",
         b"POST /" + b"u" * 10_000 + b" HTTP/1.1\r\n",
-        b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: " + b"v" * 10_000 + b"\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: " + b"v" * 10_000 + b"\r\n",
     ],
     ids=["headers", "value", "name", "target", "trailer"],
 )

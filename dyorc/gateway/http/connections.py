@@ -25,8 +25,9 @@ from dyorc.gateway.http.watch import Stage, Watch
 Callback: TypeAlias = Callable[[], None]
 
 
-_MAX_WAITING_REQUESTS = 100
-"""Of one connection, behind the one that is being answered; with more it is closed. What comes in one read may be thousands."""
+_PIECE_BYTES = 4 * 2**10
+"""What comes in one read may be thousands of requests. It is parsed in pieces of this size, and no further while any wait."""
+_NOTHING = memoryview(b"")
 
 
 class Connection(asyncio.Protocol):
@@ -48,7 +49,9 @@ class Connection(asyncio.Protocol):
         self._answering: Exchange | None = None
         self._reading: Exchange | None = None  # the last one whose head is here
         self._is_reading_head = self._is_new = False
-        self._is_lost = self._is_refused = self._is_stopping = False
+        self._unread = _NOTHING  # came, and is not parsed yet
+        self._last_words: Refusal | None = None  # end the connection when all that came before them is answered
+        self._is_lost = self._is_stopping = False
 
     # For those who work for the client
 
@@ -90,12 +93,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if self._is_refused or self.transport.is_closing():
+        if self._last_words is not None or self.transport.is_closing():
             return
         self._watch.on_received(len(data))
-        refusal = self._parser.feed(data)
-        if refusal is not None:
-            self.refuse(refusal)
+        self._unread = memoryview(bytes(self._unread) + data if self._unread else data)
+        self._parse()
         self._settle()
 
     def pause_writing(self) -> None:
@@ -127,8 +129,6 @@ class Connection(asyncio.Protocol):
             return
         self._waiting.append(exchange)
         self.flow.pause_reading()
-        if len(self._waiting) > _MAX_WAITING_REQUESTS:
-            self.transport.close()
 
     def on_body(self, part: bytes) -> None:
         """A part of its body."""
@@ -148,9 +148,8 @@ class Connection(asyncio.Protocol):
         assert exchange is not None
         if exchange.writer.is_last or (self._is_stopping and not self._waiting):
             self.transport.close()
-        elif self._waiting and not self.transport.is_closing():
-            self._start(self._waiting.popleft())
-        self.flow.resume_reading()
+        elif not self.transport.is_closing():
+            self._go_on()
         self._settle()
 
     def give_up(self) -> None:
@@ -167,8 +166,8 @@ class Connection(asyncio.Protocol):
             return Stage.LOST
         if self.transport.is_closing():
             return Stage.CLOSING
-        if self._is_refused:
-            return Stage.REFUSED
+        if self._last_words is not None:
+            return Stage.REFUSED if self._answering is None else Stage.ANSWER
         if self._is_reading_head:
             return Stage.HEAD
         if self._reading is not None and not self._reading.is_read:
@@ -194,20 +193,35 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answers with an error, and closes when the client does, or soon; or at once, if another answer is on its way."""
-        if not self._is_refused and not self.transport.is_closing():
-            is_answering, self._is_refused = self._is_answering(), True
-            if is_answering:
-                self.transport.close()
-            else:
-                self._write(refusal)
-                self.flow.resume_reading()
-                if self.transport.can_write_eof():  # not over TLS
-                    self.transport.write_eof()
-            self._give_up_requests()
+        """Turns the client away: answers what has come whole, then says why, and closes when the client does, or soon."""
+        if self._last_words is None and not self.transport.is_closing():
+            self._last_words = refusal
+            self._drop_unfinished()
+            if self._answering is None and not self.transport.is_closing():
+                self._say_last_words(refusal)
         self._settle()
 
     # Inside
+
+    def _parse(self) -> None:
+        """Makes requests of what came, until some wait for their turn."""
+        while self._unread and not self._waiting and self._last_words is None:
+            size = max(_PIECE_BYTES, self._parser.num_missing_bytes)
+            piece, self._unread = self._unread[:size], self._unread[size:] or _NOTHING  # an empty view would keep it all
+            refusal = self._parser.feed(piece)
+            if refusal is not None:
+                self.refuse(refusal)
+        if self._unread:
+            self.flow.pause_reading()
+
+    def _go_on(self) -> None:
+        """An answer is written, and the connection stays."""
+        if self._waiting:
+            self._start(self._waiting.popleft())
+        self._parse()  # perhaps the rest of that request
+        if self._answering is None and self._last_words is not None:
+            self._say_last_words(self._last_words)
+        self.flow.resume_reading()
 
     def _start(self, exchange: Exchange) -> None:
         self._answering = exchange
@@ -218,14 +232,28 @@ class Connection(asyncio.Protocol):
         self._watch.settle(is_new=is_new)
 
     def _may_read(self) -> bool:
-        return not self._waiting
+        return not self._waiting and not self._unread
 
-    def _is_answering(self) -> bool:
-        """Whether what is written now would be taken for, or get into, the answer to another request."""
-        exchange = self._answering
-        if exchange is None:
-            return self.stage is Stage.BODY  # whose request has got its answer already
-        return bool(self._waiting) or exchange.is_read or exchange.writer.has_started
+    def _drop_unfinished(self) -> None:
+        """Gives the request up whose rest will not be read."""
+        exchange = self._reading
+        if exchange is None or exchange.is_read:
+            return
+        exchange.lose()
+        if self._waiting:  # it is the last of them
+            self._waiting.pop()
+            return
+        if exchange.writer.has_started:  # another answer would be taken for a part of this one, or for the next one's
+            self.transport.close()
+        self._answering = None
+        self._tell_of_loss()
+
+    def _say_last_words(self, refusal: Refusal) -> None:
+        self._write(refusal)
+        self._unread = _NOTHING
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():  # not over TLS
+            self.transport.write_eof()
 
     def _write(self, refusal: Refusal) -> None:
         is_retryable = refusal.retry_after_s is not None
@@ -240,8 +268,12 @@ class Connection(asyncio.Protocol):
     def _give_up_requests(self) -> None:
         """Nobody waits for answers any more."""
         self._waiting.clear()
+        self._unread = _NOTHING
         if self._answering is not None:
             self._answering.lose()
+        self._tell_of_loss()
+
+    def _tell_of_loss(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()

@@ -109,6 +109,9 @@ class RequestParser:
 
     Args:
         max_header_bytes: Of a request's line, headers and trailers together, and of any line that does not end.
+
+    Attributes:
+        num_missing_bytes: How many of the next bytes surely belong to the body of the request that is being read.
     """
 
     __slots__ = (
@@ -124,6 +127,7 @@ class RequestParser:
         "_parser",
         "_refusal",
         "_url",
+        "num_missing_bytes",
     )
 
     def __init__(self, listener: RequestListener, max_header_bytes: int) -> None:
@@ -135,6 +139,7 @@ class RequestParser:
         self._is_over = False  # the client has said that no other request follows
         self._body_headers: list[Header] | None = None  # of a request that offers to change the protocol, until its body is read
         self._is_replaying = False
+        self.num_missing_bytes = 0
         self._url = b""
         self._headers: list[Header] | None = None  # while a head is read
         self._num_head_bytes = 0  # of lines that are complete
@@ -184,6 +189,8 @@ class RequestParser:
         raw_path, query = self._target()
         path = raw_path.decode("ascii")
         version = self._parser.get_http_version()
+        self._check_host(headers, version)
+        self.num_missing_bytes = sum(int(value) for name, value in headers if name == b"content-length")  # there is one at most
         self._keeps_alive = self._parser.should_keep_alive()
         self._body_headers = [one for one in headers if one[0] in _FRAMING] if self._parser.should_upgrade() else None
         self._listener.on_head(
@@ -201,12 +208,13 @@ class RequestParser:
 
     def on_body(self, body: bytes) -> None:
         self._num_unfinished_bytes = 0
+        self.num_missing_bytes -= len(body)
         self._listener.on_body(body)
 
     def on_message_complete(self) -> None:
         if self._body_headers is not None:
             return  # to httptools a request that offers another protocol ends with its head
-        self._num_unfinished_bytes = 0
+        self._num_unfinished_bytes = self.num_missing_bytes = 0
         self._is_over = not self._keeps_alive
         self._listener.on_end()
 
@@ -246,6 +254,12 @@ class RequestParser:
         if path is None or not path.isascii():
             raise self._refused(Refusal(400, "http", MALFORMED))
         return path, url.query or b""
+
+    def _check_host(self, headers: list[Header], version: str) -> None:
+        """Two hosts mean that somebody between the client and us may have gone by the other one."""
+        num = sum(name == b"host" for name, _ in headers)
+        if num > 1 or (num == 0 and version != "1.0"):
+            raise self._refused(Refusal(400, "http", f"the request has {num or 'no'} Host header{'s' * (num > 1)}, expected one"))
 
     def _count(self, num_bytes: int) -> None:
         self._num_head_bytes += num_bytes

@@ -92,7 +92,9 @@ class Watch:
     def time_is_up(self, room: Room, now_s: float) -> None:
         """The client has had as long as `room` allows."""
         patience, connection = self._patience, self._connection
-        if room is patience.head:
+        if room is patience.head and connection.flow.is_reading_paused:
+            room.enter(self, now_s)  # the rest may be here, and wait until requests before it are answered
+        elif room is patience.head:
             connection.refuse(Refusal(408, "http", f"the request's head was not complete after {room.timeout_s:g} s"))
         elif room is patience.body and self._is_body_coming(room):
             self._num_received = 0

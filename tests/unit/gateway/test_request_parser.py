@@ -94,6 +94,31 @@ def test_a_bug_of_the_listener_is_not_taken_for_the_clients() -> None:
         RequestParser(listener, 4096).feed(POST)
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (b"GET / HTTP/1.1\r\n", "has no Host header, expected one"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nhost: a\r\n", "has 2 Host headers, expected one"),
+        (b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n", "has 2 Host headers, expected one"),
+        (b"GET / HTTP/1.1\r\nHost:\r\n", ""),
+        (b"GET / HTTP/1.0\r\n", ""),
+    ],
+)
+def test_a_request_has_one_host(lines: bytes, told: str) -> None:
+    listener, refusal = parse([lines + b"\r\n"])
+    assert len(listener.requests) == (not told)
+    if told:
+        assert refusal is not None
+        assert (refusal.status, refusal.text) == (400, f"the request {told}")
+
+
+def test_what_surely_belongs_to_a_body_is_known() -> None:
+    parser = RequestParser(Listener(), 4096)
+    for piece, num in ((POST[:-4], 4), (b"bo", 2), (b"dy" + POST[:-4], 4), (b"body", 0)):
+        parser.feed(piece)
+        assert parser.num_missing_bytes == num
+
+
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
 
 

@@ -32,7 +32,7 @@ TARGETS = [tensors.affine, arithmetic.sums]
 X = np.array([1.5, 2.5, 3.5, 4.5], np.float32)
 INDEX = np.array([3, 0], np.int64)
 METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods]
-OPEN = {"ServerLive", "ServerReady", "ModelReady"}
+OPEN = {"ServerLive", "ServerReady"}
 
 
 @pytest.fixture(scope="module")
@@ -269,13 +269,29 @@ async def test_every_call_but_health_needs_a_key(stub: Any, method: str) -> None
 
 
 @pytest.mark.usefixtures("guarded")
+async def test_reflection_needs_a_key_and_grpcs_health_none(stub: Any) -> None:
+    question = reflection_pb2.ServerReflectionRequest(list_services="")
+    call = ServerReflectionStub(stub.channel).ServerReflectionInfo()
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call.read()
+    assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    call = ServerReflectionStub(stub.channel).ServerReflectionInfo(metadata=(("x-api-key", "one"),))
+    await call.write(question)
+    assert (await call.read()).list_services_response.service
+    await call.done_writing()
+    health = HealthStub(stub.channel)
+    assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.usefixtures("guarded")
 @pytest.mark.parametrize(
     "metadata", [(("authorization", "Bearer one"),), (("authorization", "bearer one"),), (("x-api-key", "one"),)]
 )
 async def test_a_tenant_sees_only_its_models(stub: Any, metadata: Any) -> None:
     answer = await stub.ModelInfer(oip_grpc.request("sums", {"x": X}), metadata=metadata)
     assert float(oip_grpc.outputs_of(answer)["total"]) == X.sum()
-    for method in ("ModelInfer", "ModelMetadata", "ModelConfig", "ModelStatistics", "SystemSharedMemoryStatus"):
+    assert (await stub.ModelReady(pb.ModelReadyRequest(name="sums"), metadata=metadata)).ready
+    for method in ("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics", "SystemSharedMemoryStatus"):
         error = await oip_grpc.refused(getattr(stub, method)(request_of(method), metadata=metadata))
         assert (error.status, error.code) == ("PERMISSION_DENIED", "permission_denied")
     index = await stub.RepositoryIndex(pb.RepositoryIndexRequest(), metadata=metadata)

@@ -42,7 +42,7 @@ class Control:
     def model_ready(self, request: Any, tenant: Tenant) -> Any:
         """Whether a model is ready. One that is not known is not, as with Triton."""
         try:
-            model = self._service.catalog.model(request.name, request.version or None)
+            model = self._service.model(tenant, request.name, request.version or None)
         except UnknownModelError:
             return pb.ModelReadyResponse(ready=False)
         return pb.ModelReadyResponse(ready=is_ready(self._status, model))

@@ -21,8 +21,8 @@ from dyorc.gateway.tenants import ANONYMOUS, Tenant
 
 SERVICE = "inference.GRPCInferenceService"
 
-_OPEN_CALLS = frozenset({"ServerLive", "ServerReady", "ModelReady"})
-"""Those that need no key."""
+_OPEN_CALLS = frozenset({"ServerLive", "ServerReady"})
+"""Those that need no key, beside gRPC's own service for health: as over HTTP, what load balancers ask."""
 
 
 class Method(NamedTuple):
@@ -45,7 +45,7 @@ def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Me
     health = Health(service.orchestrator.status, streams, frozenset({SERVICE}))
     methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)
     methods[f"/{HEALTH}/Watch"] = Method(health.watch, is_streaming=True)
-    reflection = Reflection(streams, (SERVICE, HEALTH))
+    reflection = Reflection(service, streams, (SERVICE, HEALTH))
     methods[f"/{REFLECTION}/ServerReflectionInfo"] = Method(reflection.info, is_streaming=True)
     return methods
 

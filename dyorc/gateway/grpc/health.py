@@ -2,8 +2,8 @@
 # grpcio and generated messages have no types.
 """gRPC's own services: health, for load balancers and Kubernetes, and reflection, for tools such as grpcurl.
 
-Nobody needs a key for them: they say whether the server is ready, and which messages the protocol has. Service "" and the
-inference service are SERVING when every program has a replica; "liveness" is, as long as the server answers.
+Health needs no key, since load balancers have none; reflection does. Service "" and the inference service are SERVING when every
+program has a replica; "liveness" is, as long as the server answers.
 """
 
 from collections.abc import AsyncIterator
@@ -17,8 +17,12 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import aio as reflection
 
+from dyorc.errors import DyOrcError
+from dyorc.gateway.grpc.callers import tenant_of
+from dyorc.gateway.grpc.errors import refuse
 from dyorc.gateway.grpc.inference_pb2 import DESCRIPTOR
 from dyorc.gateway.grpc.streams import EOF, OpenStreams
+from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.status import StatusBoard
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -81,17 +85,23 @@ class Reflection:
     """Answers `grpc.reflection.v1alpha.ServerReflection`.
 
     Args:
+        service: Says who may ask.
         streams: Says when the server stops, which ends all streams.
         services: Names of what there is.
     """
 
-    def __init__(self, streams: OpenStreams, services: tuple[str, ...]) -> None:
+    def __init__(self, service: InferenceService, streams: OpenStreams, services: tuple[str, ...]) -> None:
+        self._service = service
         self._streams = streams
         pools: Any = _Pools()
         self._servicer: Any = reflection.ReflectionServicer((*services, REFLECTION), pool=pools)
 
     async def info(self, messages: Any, context: Any) -> None:
         """Answers one question after another."""
+        try:
+            tenant_of(self._service.access, context)
+        except DyOrcError as error:
+            await refuse(context, error, "ServerReflectionInfo")
         try:
             async for answer in self._servicer.ServerReflectionInfo(self._questions(context), context):
                 await context.write(answer.SerializeToString())

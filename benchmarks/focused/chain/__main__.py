@@ -2,130 +2,80 @@
 
     python -m benchmarks.focused.chain [--systems dyorc,dyorc_empty,ray_serve,ray_serve_throughput] [--rounds 3] [--duration-s 4]
 
-A request is a seed, the answer four floats; between the programs go float32 tensors of 2,000,000 values (`chain_work.py`).
-The programs do little more than read and write them, so that the hops count. The systems take turns, only one server runs at a
-time, with 1 and with 4 closed-loop clients; every answer is compared with NumPy's. The figures are medians over the rounds.
+A request is a seed, the answer four floats; between the programs go float32 tensors of 2,000,000 values (`work.py`). The programs
+do little more than read and write them, so that the hops count. The systems take turns, with 1 and with 4 closed-loop clients;
+every answer is compared with NumPy's. The figures are medians over the rounds.
 
 Progress goes to stderr. The last line of stdout is one JSON object: for each system "p50_ms_1", "p99_ms_1" (1 client) and
 "rps_4" (4 clients); "p50_ratio" and "rps_ratio", how many times faster DyOrc is than the better of Ray Serve's two modes (with
-"_empty": programs that write straight into shared memory, by `dyorc.empty`; the same programs otherwise);
-"programs_ms", what the three programs take on their own, one after the other in one process; and
-"orchestrator_bytes_per_call", what DyOrc's orchestrator received from and sent to replicas for a call, in bytes (one client).
-Takes about three minutes.
+"_empty": programs that write straight into shared memory, by `dyorc.empty`; the same programs otherwise); "programs_ms", what the
+three programs take on their own, one after the other in one process; and "orchestrator_bytes_per_call", what DyOrc's orchestrator
+received from and sent to replicas for a call, in bytes (one client). Takes about three minutes.
 
 Not the same for all: DyOrc's requests are in the Open Inference Protocol, Ray Serve's are raw bytes; DyOrc batches up to four
-calls, Ray Serve does not, which is better for it here (`ray_chain_app.py`).
+calls, Ray Serve does not, which is better for it here (`ray_serve_app.py`).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from benchmarks.focused.chain.chain_work import draw_pool, make, ramp, shift, total
-from benchmarks.focused.overhead.__main__ import System
-from benchmarks.processes import adopt_orphans
-from benchmarks.serving import BenchmarkError, serving
+from benchmarks.focused import turns
+from benchmarks.focused.chain.work import draw_pool, make, ramp, shift, total
+from benchmarks.focused.ray_serve_server import ray_serve
+from benchmarks.focused.turns import Rounds, Turn
+from loadgen.pool import Pool
+from loadgen.targets.base import TargetSpec
 
-_HERE = Path(__file__).resolve().parent
-_OVERHEAD = _HERE.parent / "overhead"
-
+_APP = Path(__file__).with_name("chain.py")
+_PEER = "benchmarks.focused.chain.ray_serve_app"
+_PEER_OPTIONS = ("--num-cpus", "5", "--object-store-bytes", str(512 * 2**20), "--probe-bytes", "4")
+_WORKFLOWS = {"dyorc": "chain", "dyorc_empty": "chain_there"}
 _NUM_CLIENTS = (1, 4)
 _FIGURES = ("p50_ms_1", "p99_ms_1", "rps_4")
 _NUM_ALONE = 20
 _NUM_COUNTED = 50
 _NUM_PROGRAMS = 3
 
-
-def _ray_serve(mode: str) -> System:
-    command = [sys.executable, str(_OVERHEAD / "ray_serve_server.py"), str(_HERE / "ray_chain_app.py"), "--mode", mode]
-    command += ["--num-cpus", "5", "--object-store-bytes", str(512 * 2**20), "--probe-bytes", "4"]
-    return System(command=command, protocol="raw", path="/")
-
-
-def _dyorc(workflow: str) -> System:
-    command = [sys.executable, "-m", "dyorc.cli", "serve", f"{_HERE / 'chain.py'}:{workflow}", "--port", "0"]
-    return System(command=command, protocol="oip", path=f"/v2/models/{workflow}/infer")
-
-
 SYSTEMS = {
-    "dyorc": _dyorc("chain"),
-    "dyorc_empty": _dyorc("chain_there"),
-    "ray_serve": _ray_serve("default"),
-    "ray_serve_throughput": _ray_serve("throughput"),
+    **{name: turns.dyorc(f"{_APP}:{workflow}") for name, workflow in _WORKFLOWS.items()},
+    "ray_serve": ray_serve(_PEER, "default", *_PEER_OPTIONS),
+    "ray_serve_throughput": ray_serve(_PEER, "throughput", *_PEER_OPTIONS),
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """How each server is measured."""
-
-    pool: Path
-    warm_up_s: float
-    duration_s: float
-
-
-def measure(name: str, round_: int, load: Load) -> dict[str, float]:
-    """Starts one system; its figures with each number of clients."""
-    system = SYSTEMS[name]
-    started_s = time.monotonic()
+def measure(turn: Turn, pool: Pool) -> dict[str, float]:
+    """With each number of clients, and what goes through the orchestrator."""
+    url, workflow = turn.address.url, _WORKFLOWS.get(turn.system)
+    if workflow:
+        spec = TargetSpec(protocol="http", url=url, model=workflow)
+    else:
+        spec = TargetSpec(protocol="raw", url=url, codec="benchmarks.focused.raw_floats")
     figures: dict[str, float] = {}
-    with serving(system.command) as (address, _):
-        host, port = address.host, address.http_port
-        _log(f"round {round_}  {name:<21} ready after {time.monotonic() - started_s:4.1f} s")
-        for num_clients in _NUM_CLIENTS:
-            found = _run_client(system, host, port, num_clients, load)
-            figures |= {f"{figure}_{num_clients}": value for figure, value in found.items()}
-            if name == "dyorc" and num_clients == 1:
-                figures["bytes_per_call"] = _link_bytes_per_call(host, port)
-            _log(
-                f"round {round_}  {name:<21} {num_clients} clients: p50 {found['p50_ms']:8.2f} ms, "
-                f"p99 {found['p99_ms']:8.2f} ms, {found['rps']:6.1f} requests/s"
-            )
+    for num_clients in _NUM_CLIENTS:
+        figures |= turn.closed_loop(spec, pool, num_clients)
+    if turn.system == "dyorc":
+        figures["bytes_per_call"] = _link_bytes_per_call(url, _WORKFLOWS["dyorc"])
     return figures
 
 
-def _run_client(system: System, host: str, port: int, num_clients: int, load: Load) -> dict[str, float]:
-    options = {
-        "--host": host,
-        "--port": port,
-        "--path": system.path,
-        "--protocol": system.protocol,
-        "--input-name": "seed",
-        "--num-clients": num_clients,
-        "--pool": load.pool,
-        "--warm-up-s": load.warm_up_s,
-        "--duration-s": load.duration_s,
-    }
-    command = [sys.executable, str(_OVERHEAD / "client.py"), *(str(word) for pair in options.items() for word in pair)]
-    finished = subprocess.run(command, capture_output=True, text=True)
-    if finished.returncode != 0:
-        raise BenchmarkError(finished.stderr.strip())
-    return json.loads(finished.stdout)
-
-
-def _link_bytes_per_call(host: str, port: int) -> float:
+def _link_bytes_per_call(url: str, workflow: str) -> float:
     """What goes between DyOrc's orchestrator and the replicas for one call, in bytes."""
 
     def link_bytes() -> int:
-        with urllib.request.urlopen(f"http://{host}:{port}/status", timeout=30) as response:
+        with urllib.request.urlopen(f"{url}/status", timeout=30) as response:
             return sum(json.load(response)["link"].values())
 
     body = json.dumps({"inputs": [{"name": "seed", "shape": [1], "datatype": "FP32", "data": [0.5]}]}).encode()
-    request = urllib.request.Request(f"http://{host}:{port}{SYSTEMS['dyorc'].path}", body)
+    request = urllib.request.Request(f"{url}/v2/models/{workflow}/infer", body)
     before = link_bytes()
     for _ in range(_NUM_COUNTED):
         with urllib.request.urlopen(request, timeout=30) as response:
@@ -145,32 +95,20 @@ def time_programs() -> float:
     return statistics.median(taken_ms)
 
 
-def run(names: Sequence[str], num_rounds: int, load: Load) -> dict[str, object]:
-    """All rounds, every system in each; the medians."""
-    figures: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    programs_ms: list[float] = []
-    for round_ in range(1, num_rounds + 1):
-        programs_ms.append(time_programs())
-        for name in names:
-            figures[name].append(measure(name, round_, load))
-    medians = {
-        name: {figure: round(statistics.median(one[figure] for one in found), 3) for figure in _FIGURES}
-        for name, found in figures.items()
-    }
+def summarize(rounds: Rounds) -> dict[str, object]:
+    """Medians over the rounds, and how DyOrc compares."""
+    found = {name: turns.medians(figures) for name, figures in rounds.items()}
+    shown = {name: {figure: figures[figure] for figure in _FIGURES} for name, figures in found.items()}
     return {
-        **medians,
-        **dict(_ratios(medians)),
-        "programs_ms": round(statistics.median(programs_ms), 3),
-        "orchestrator_bytes_per_call": _counted(figures.get("dyorc", [])),
+        **shown,
+        **dict(_ratios(shown)),
+        "programs_ms": round(time_programs(), 3),
+        "orchestrator_bytes_per_call": found.get("dyorc", {}).get("bytes_per_call"),
     }
 
 
-def _counted(rounds: Sequence[dict[str, float]]) -> float | None:
-    return round(statistics.median(one["bytes_per_call"] for one in rounds), 1) if rounds else None
-
-
-def _ratios(medians: dict[str, dict[str, float]]) -> Iterator[tuple[str, float]]:
-    peers = [figures for name, figures in medians.items() if not name.startswith("dyorc")]
+def _ratios(medians: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, float]]:
+    peers = [figures for name, figures in medians.items() if name not in _WORKFLOWS]
     for name, suffix in (("dyorc", ""), ("dyorc_empty", "_empty")):
         ours = medians.get(name)
         if ours is not None and peers:
@@ -178,36 +116,5 @@ def _ratios(medians: dict[str, dict[str, float]]) -> Iterator[tuple[str, float]]
             yield f"rps_ratio{suffix}", round(ours["rps_4"] / max(peer["rps_4"] for peer in peers), 2)
 
 
-def main() -> None:
-    """Runs all rounds and prints the summary."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="some of %(default)s")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm-up-s", type=float, default=1.5)
-    parser.add_argument("--duration-s", type=float, default=4.0)
-    arguments = parser.parse_args()
-    names = arguments.systems.split(",")
-    if unknown := set(names) - set(SYSTEMS):
-        parser.error(f"no such system: {', '.join(sorted(unknown))}; there are: {', '.join(SYSTEMS)}")
-    adopt_orphans()
-    signal.signal(signal.SIGTERM, _exit)
-    with tempfile.TemporaryDirectory(prefix="chain-") as folder:
-        load = Load(pool=Path(folder) / "pool.npz", warm_up_s=arguments.warm_up_s, duration_s=arguments.duration_s)
-        np.savez(load.pool, **draw_pool()._asdict())
-        try:
-            summary = run(names, arguments.rounds, load)
-        except BenchmarkError as error:
-            sys.exit(str(error))
-    print(json.dumps(summary))
-
-
-def _exit(*_: object) -> None:
-    sys.exit(143)  # an exception, so that the server is stopped
-
-
-def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    turns.main(__doc__, SYSTEMS, partial(measure, pool=draw_pool()), summarize, duration_s=4.0)

@@ -1,14 +1,14 @@
 """The chain benchmark's three programs as a DyOrc workflow.
 
-Served by `main.py` with `dyorc serve chain.py:chain`. Its peer is `ray_chain_app.py`.
+Served with `dyorc serve chain.py:chain`. Its peer is `ray_serve_app.py`.
 """
 
 import torch
-from chain_work import MAX_BATCH_SIZE, NUM_VALUES, make, ramp, shift, total
 from jaxtyping import Float
 from torch import Tensor
 
 import dyorc
+from benchmarks.focused.chain.work import MAX_BATCH_SIZE, NUM_VALUES, make, ramp, shift, total
 
 
 @dyorc.program(max_batch_size=MAX_BATCH_SIZE)

@@ -1,6 +1,6 @@
 """Serves `x + 1` by a real Triton server, from an environment that has `nvidia-pytriton`, until it gets SIGINT or SIGTERM.
 
-    .venv-triton/bin/python benchmarks/focused/gateway/triton_server.py [--kind python_backend] [--max-queue-delay-us 0]
+    .venv-peers/triton/bin/python -m benchmarks.focused.gateway.triton_server [--kind python_backend] [--max-queue-delay-us 0]
 
 Says where it listens and when it is ready, like `dyorc serve`. Kinds:
 

@@ -9,8 +9,10 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks.focused.hostile.turns import Attack, measure
-from tests.server_process import serving
+from benchmarks.focused import turns
+from benchmarks.focused.hostile.beside import Attack, Probe, measure
+from benchmarks.processes import adopt_orphans
+from benchmarks.serving import serving
 
 _VICTIMS = Path(__file__).with_name("victims.py")
 _NUM_ATTACKERS = {"idle": 10_000, "slow": 1000, "deaf": 50}
@@ -24,13 +26,13 @@ def main() -> None:
     parser.add_argument("--attacks", default=",".join(_NUM_ATTACKERS), help="some of %(default)s")
     parser.add_argument("--scale", type=float, default=1.0, help="for a quick try: this part of the attackers")
     options = parser.parse_args()
+    adopt_orphans()
     figures = {}
-    with serving([f"{_VICTIMS}:answer", f"{_VICTIMS}:answer_at_length"]) as server:
+    with serving([*turns.dyorc(f"{_VICTIMS}:answer").command, f"{_VICTIMS}:answer_at_length"]) as (address, _):
+        probe = Probe(url=address.url, duration_s=options.duration_s, headers={})
         for name in options.attacks.split(","):
             num = max(2, round(_NUM_ATTACKERS[name] * options.scale))
-            attack = Attack(name, [name, server.url, str(num)])
-            figures[name] = measure(attack, [server.url, "--duration-s", str(options.duration_s)], options.rounds)
-        server.stop()
+            figures[name] = measure(Attack(name=name, arguments=[name, address.url, str(num)]), probe, options.rounds)
     print(json.dumps({**figures, "worst_p99_ratio": max(one["p99_ratio"] for one in figures.values())}))
 
 

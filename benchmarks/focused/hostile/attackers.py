@@ -23,11 +23,12 @@ from urllib.parse import urlsplit
 import numpy as np
 import uvloop
 
-from benchmarks.focused.hostile.probe import read_answer, request_bytes
+from loadgen.targets.layout import http_post, oip_request
 
 _DRIP_S = 1.0
 _CONNECTS_AT_A_TIME = 100
 _PORTS_PER_ADDRESS = 5000
+_LENGTH = b"\r\ncontent-length:"
 
 
 class Attack:
@@ -37,10 +38,16 @@ class Attack:
         url = urlsplit(options.url)
         self._place = (url.hostname or "", url.port or 80)
         self._options = options
+        self._short, self._long = self._laid_out("answer", 16), self._laid_out("answer_at_length", 1)
         self._connecting = asyncio.Semaphore(_CONNECTS_AT_A_TIME)
         self._numbers = itertools.count()
         self.counts: collections.Counter[str] = collections.Counter()
         self.num_ready = 0
+
+    def _laid_out(self, model: str, num_values: int) -> bytes:
+        path, headers, body = oip_request(model, {"x": np.ones(num_values, np.float32)})
+        key = {"X-API-Key": self._options.key} if self._options.key else {}
+        return http_post(self._options.url, path, headers, key, body)
 
     async def run(self, number: int) -> None:
         """One attacker, for ever."""
@@ -64,8 +71,8 @@ class Attack:
             self.counts["disconnected"] += 1
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(request_bytes("/v2/models/answer/infer", np.ones(16, np.float32), self._options.key))
-        status, _ = await read_answer(reader)
+        writer.write(self._short)
+        status = await _status_of_answer(reader)
         self.counts[str(status)] += 1
 
     async def _idle(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,7 +87,7 @@ class Attack:
             await writer.drain()
 
     async def _deaf(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(request_bytes("/v2/models/answer_at_length/infer", np.ones(1, np.float32), self._options.key))
+        writer.write(self._long)
         while not writer.is_closing():
             await asyncio.sleep(_DRIP_S)
             writer.write(b"\r\n")  # allowed between requests; tells whether the connection is still there
@@ -90,6 +97,14 @@ class Attack:
         gap_s = self._options.num / self._options.rate
         while True:
             _, _ = await asyncio.gather(self._ask(reader, writer), asyncio.sleep(gap_s))
+
+
+async def _status_of_answer(reader: asyncio.StreamReader) -> int:
+    """Of the next answer, which is read to its end."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    at = head.lower().index(_LENGTH) + len(_LENGTH)
+    await reader.readexactly(int(head[at : head.index(b"\r", at)]))
+    return int(head[9:12])
 
 
 async def _main(options: argparse.Namespace) -> None:

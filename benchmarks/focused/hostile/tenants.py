@@ -11,9 +11,11 @@ import json
 import tempfile
 from pathlib import Path
 
-from benchmarks.focused.hostile.turns import Attack, measure
+from benchmarks.focused import turns
+from benchmarks.focused.hostile.beside import Attack, Probe, measure
+from benchmarks.processes import adopt_orphans
+from benchmarks.serving import serving
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
-from tests.server_process import serving
 
 _VICTIMS = Path(__file__).with_name("victims.py")
 _MAX_REQUESTS = 8
@@ -28,22 +30,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--duration-s", type=float, default=6.0)
     options = parser.parse_args()
+    adopt_orphans()
     (flooding_key, flooding), (other_key, other) = new_key(), new_key()
+    limited = TenantRecord(name="flooding", keys=[flooding], max_requests=_MAX_REQUESTS, max_requests_per_s=_MAX_REQUESTS_PER_S)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "keys.toml"
-        limited = TenantRecord(
-            name="flooding", keys=[flooding], max_requests=_MAX_REQUESTS, max_requests_per_s=_MAX_REQUESTS_PER_S
-        )
         write_tenants(file, [limited, TenantRecord(name="other", keys=[other])])
         figures = {}
         for name, device_s in _DEVICE_S.items():
             settings = {"DYORC_GATEWAY__KEYS_FILE": str(file), "VICTIM_DEVICE_S": str(device_s)}
-            with serving([f"{_VICTIMS}:answer"], **settings) as server:
-                rate = ["--rate", str(_EXCESS * _MAX_REQUESTS_PER_S)]
-                attack = Attack(name, ["flood", server.url, str(_EXCESS * _MAX_REQUESTS), "--key", flooding_key, *rate])
-                probe = [server.url, "--key", other_key, "--duration-s", str(options.duration_s)]
+            with serving(turns.dyorc(f"{_VICTIMS}:answer").command, settings) as (address, _):
+                flood = ["flood", address.url, str(_EXCESS * _MAX_REQUESTS), "--key", flooding_key]
+                attack = Attack(name=name, arguments=[*flood, "--rate", str(_EXCESS * _MAX_REQUESTS_PER_S)])
+                probe = Probe(url=address.url, duration_s=options.duration_s, headers={"X-API-Key": other_key})
                 figures[name] = measure(attack, probe, options.rounds)
-                server.stop()
     print(json.dumps(figures))
 
 

@@ -1,15 +1,15 @@
 """The overhead benchmark's cascade as a DyOrc workflow.
 
-Served by `main.py` with `dyorc serve cascade.py:cascade`. Its peer is `ray_serve_app.py`: the same networks, the same
+Served with `dyorc serve cascade.py:cascade`. Its peer is `ray_serve_app.py`: the same networks, the same
 condition, the same batch limit.
 """
 
 import torch
 from jaxtyping import Float
-from overhead_nets import MAX_BATCH_SIZE, build_large, build_small, is_done
 from torch import Tensor
 
 import dyorc
+from benchmarks.focused.overhead.nets import MAX_BATCH_SIZE, build_large, build_small, is_done
 
 
 @dyorc.program(max_batch_size=MAX_BATCH_SIZE)

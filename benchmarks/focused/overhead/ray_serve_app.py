@@ -12,20 +12,21 @@ Imported by `ray_serve_server.py` and by the replicas. What was done for Ray Ser
   time than that;
 * `max_ongoing_requests` far above the number of clients; its default of 5 would also cap the batches at 5;
 * no access log, in both modes;
-* `batch_wait_timeout_s` set for each load: see `_BATCH_WAIT_TIMEOUT_S` in `main.py`.
+* `batch_wait_timeout_s` set for each load: see `_BATCH_WAIT_TIMEOUT_S` in `__main__.py`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from overhead_nets import MAX_BATCH_SIZE, build_large, build_small, is_done
 from ray import serve
 from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 from starlette.requests import Request
 from starlette.responses import Response
 from torch import nn
+
+from benchmarks.focused.overhead.nets import MAX_BATCH_SIZE, build_large, build_small, is_done
 
 BATCH_WAIT_PATH = "/batch-wait-timeout-s"
 

@@ -19,7 +19,6 @@ import warnings
 
 import numpy as np
 import torch
-from chain_work import make, ramp, shift, total
 from numpy.typing import NDArray
 from ray import serve
 from ray.serve import Application
@@ -27,6 +26,8 @@ from ray.serve.handle import DeploymentHandle
 from starlette.requests import Request
 from starlette.responses import Response
 from torch import Tensor
+
+from benchmarks.focused.chain.work import make, ramp, shift, total
 
 Array = NDArray[np.float32]
 

@@ -1,6 +1,6 @@
 """The two torch networks of the overhead benchmark, the branch condition and the drawn inputs.
 
-Used by DyOrc's workflow (`cascade.py`), by the peer (`ray_serve_app.py`) and by `main.py` for the reference answers, so
+Used by DyOrc's workflow (`cascade.py`), by the peer (`ray_serve_app.py`) and for the reference answers, so
 that all of them compute the same thing. Importing this module sets torch to one thread in the importing process: the networks
 are tiny, the benchmark is about what happens around them. No threads of its own.
 """
@@ -8,11 +8,13 @@ are tiny, the benchmark is about what happens around them. No threads of its own
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from benchmarks.focused.raw_floats import OUTPUT
+from loadgen.pool import Pool, Tensors
 
 NUM_INPUTS = 256
 NUM_OUTPUTS = 16
@@ -44,24 +46,14 @@ def is_done(y: np.ndarray) -> bool:
     return bool(y[0] > 0.0)
 
 
-class Pool(NamedTuple):
-    """Drawn inputs and what the cascade must answer to each.
-
-    Shapes: inputs (num_requests, 256), answers (num_requests, 16); both float32.
-    """
-
-    inputs: np.ndarray
-    answers: np.ndarray
-
-
 def draw_pool(num_requests: int = 512, seed: int = 0) -> Pool:
     """Draws standard normal inputs and computes their answers here, one by one."""
     small, large = build_small(), build_large()
     random = np.random.default_rng(seed)
     num_going_on = round(num_requests * _SECOND_STAGE_RATIO)
     wanted = {False: num_going_on, True: num_requests - num_going_on}
-    inputs: list[np.ndarray] = []
-    answers: list[np.ndarray] = []
+    inputs: list[Tensors] = []
+    answers: list[Tensors] = []
     with torch.inference_mode():
         while len(inputs) < num_requests:
             x = random.standard_normal(NUM_INPUTS, dtype=np.float32)
@@ -70,9 +62,9 @@ def draw_pool(num_requests: int = 512, seed: int = 0) -> Pool:
             if wanted[done] == 0 or abs(float(y[0])) < _EDGE:
                 continue
             wanted[done] -= 1
-            inputs.append(x)
-            answers.append(y if done else _answer(large, x))
-    return Pool(np.stack(inputs), np.stack(answers))
+            inputs.append({"x": x})
+            answers.append({OUTPUT: y if done else _answer(large, x)})
+    return Pool(inputs=inputs, answers=answers)
 
 
 def _answer(net: nn.Module, x: np.ndarray) -> np.ndarray:

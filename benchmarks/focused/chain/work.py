@@ -1,17 +1,18 @@
 """What the chain benchmark's three programs compute, their inputs, and the answers that NumPy gives.
 
-Used by DyOrc's workflow (`chain.py`), by the peer (`ray_chain_app.py`) and by `main.py`. Each function reads and writes its
-tensors once, out of place, so that what lies between the programs counts. Importing this module sets torch to one thread in
-the importing process: the programs of a chain run side by side, on few cores.
+Used by DyOrc's workflow (`chain.py`), by the peer (`ray_serve_app.py`) and by whoever times them alone. Each function reads and
+writes its tensors once, out of place, so that what lies between the programs counts. Importing this module sets torch to one
+thread in the importing process: the programs of a chain run side by side, on few cores.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
+
+from benchmarks.focused.raw_floats import OUTPUT
+from loadgen.pool import Pool
 
 NUM_VALUES = 2_000_000
 """float32 values between the programs: 8 MB."""
@@ -43,18 +44,9 @@ def total(x: Tensor) -> Tensor:
     return x.reshape(len(x), NUM_TOTALS, -1).mean(dim=2)
 
 
-class Pool(NamedTuple):
-    """Seeds and what has to come back for each.
-
-    Shapes: inputs (num_requests, 1), answers (num_requests, NUM_TOTALS); both float32.
-    """
-
-    inputs: np.ndarray
-    answers: np.ndarray
-
-
 def draw_pool(num_requests: int = 64, seed: int = 0) -> Pool:
     """Draws seeds and computes their answers with NumPy, in float64."""
     seeds = np.random.default_rng(seed).uniform(-1.0, 1.0, num_requests).astype(np.float32)
     means = np.linspace(-1.0, 2.0, NUM_VALUES).reshape(NUM_TOTALS, -1).mean(axis=1)
-    return Pool(seeds[:, None], (np.outer(seeds, means) + _OFFSET).astype(np.float32))
+    answers = (np.outer(seeds, means) + _OFFSET).astype(np.float32)
+    return Pool(inputs=[{"seed": one[None]} for one in seeds], answers=[{OUTPUT: answer} for answer in answers])

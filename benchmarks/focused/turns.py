@@ -1,0 +1,181 @@
+"""Systems in turns: one server at a time, each system once in every round, so that all meet the same neighbours.
+
+What the benchmarks beside peers have in common: their command line, the turns, the closed loops of the load generator, medians.
+An idle server is not idle (Ray's least of all), so each is stopped before the next one starts. Progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from benchmarks.processes import adopt_orphans
+from benchmarks.serving import Address, BenchmarkError, serving
+from loadgen.errors import WorkerFailedError
+from loadgen.load import Load
+from loadgen.pool import Pool
+from loadgen.run import run
+from loadgen.targets.base import TargetSpec
+
+Figures: TypeAlias = Mapping[str, float]
+"""Of one turn, or medians over the rounds: ``p50_ms_32`` is of 32 clients."""
+Rounds: TypeAlias = Mapping[str, Sequence[Figures]]
+"""By system, in the order of the rounds."""
+
+_DRAIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """How to start a server. It says where it listens, and when it is ready (`benchmarks.serving`)."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How long each load is put on, before it is measured and while."""
+
+    warm_up_s: float
+    duration_s: float
+
+
+class Turn:
+    """One start of a system, while it runs."""
+
+    def __init__(self, system: str, number: int, address: Address, terms: Terms) -> None:
+        self.system = system
+        self.address = address
+        self._number = number
+        self._terms = terms
+
+    def closed_loop(self, spec: TargetSpec, pool: Pool, num_clients: int, name: str = "") -> dict[str, float]:
+        """Clients that each send their next request when they have their answer: ``p50_ms``, ``p99_ms`` and ``rps`` of them.
+
+        Args:
+            name: What this load is, beside the number of clients; goes before the figures' names.
+
+        Raises:
+            BenchmarkError: If any answer is missing or wrong.
+        """
+        result = run(
+            self.system,
+            spec,
+            pool,
+            Load(
+                arrivals="closed",
+                num_clients=num_clients,
+                warm_up_s=self._terms.warm_up_s,
+                duration_s=self._terms.duration_s,
+                drain_s=_DRAIN_S,
+            ),
+        )
+        if result.first_wrong or result.counts.correct != result.counts.planned:
+            raise BenchmarkError(f"{self.system}, {num_clients} clients: {result.first_wrong or result.errors or result.counts}")
+        latency = result.latency_ms
+        self.log(
+            f"{name}{' ' * bool(name)}{num_clients:>2} clients: p50 {latency.p50:8.2f} ms, p99 {latency.p99:8.2f} ms, "
+            f"{result.throughput_rps:8.1f} requests/s, client {result.client_cpu_ratio:.0%} of a core"
+        )
+        found = {"p50_ms": latency.p50, "p99_ms": latency.p99, "rps": result.throughput_rps, "cpu": result.client_cpu_ratio}
+        before = f"{name}_" if name else ""
+        return {f"{before}{figure}_{num_clients}": value for figure, value in found.items()}
+
+    def log(self, text: str) -> None:
+        """Says how it goes."""
+        log(f"round {self._number}  {self.system:<21} {text}")
+
+
+Measure: TypeAlias = Callable[[Turn], Mapping[str, float]]
+"""Puts all loads on a system that runs."""
+
+
+def take_turns(systems: Mapping[str, System], num_rounds: int, terms: Terms, measure: Measure) -> Rounds:
+    """Starts and measures each system once in every round.
+
+    Raises:
+        BenchmarkError: If a server does not start, or answers wrongly.
+    """
+    found: dict[str, list[Figures]] = {name: [] for name in systems}
+    for number in range(1, num_rounds + 1):
+        for name, system in systems.items():
+            began_s = time.monotonic()
+            with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+                environment = {"XDG_STATE_HOME": str(Path(folder) / "state"), **system.environment}
+                with serving(system.command, environment) as (address, _):
+                    turn = Turn(name, number, address, terms)
+                    turn.log(f"ready after {time.monotonic() - began_s:.1f} s")
+                    found[name].append(measure(turn))
+    return found
+
+
+def medians(rounds: Iterable[Figures]) -> dict[str, float]:
+    """Of each figure, over the rounds."""
+    values: dict[str, list[float]] = {}
+    for figures in rounds:
+        for name, value in figures.items():
+            values.setdefault(name, []).append(value)
+    return {name: round(statistics.median(found), 3) for name, found in values.items()}
+
+
+def without_cpu(figures: Figures) -> dict[str, float]:
+    """Without what the clients used themselves."""
+    return {name: value for name, value in figures.items() if "cpu_" not in name}
+
+
+def main(
+    about: str | None,
+    systems: Mapping[str, System],
+    measure: Measure,
+    summarize: Callable[[Rounds], Mapping[str, object]],
+    *,
+    duration_s: float,
+    by_default: Sequence[str] = (),
+) -> None:
+    """Runs a benchmark as its command line says, and prints its summary: one JSON object, the last line of stdout.
+
+    Args:
+        duration_s: Of a load, unless another is asked for.
+        by_default: Systems that are measured unless others are asked for; all if empty.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--systems", default=",".join(by_default or systems), help=f"some of {','.join(systems)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm-up-s", type=float, default=1.5)
+    parser.add_argument("--duration-s", type=float, default=duration_s)
+    parser.add_argument("--raw", type=Path, help="write the figures of every round to this JSON file")
+    options = parser.parse_args()
+    names = options.systems.split(",")
+    if unknown := set(names) - set(systems):
+        parser.error(f"no such system: {', '.join(sorted(unknown))}; there are {', '.join(systems)}")
+    adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))  # an exception, so that the server is stopped
+    terms = Terms(warm_up_s=options.warm_up_s, duration_s=options.duration_s)
+    try:
+        rounds = take_turns({name: systems[name] for name in names}, options.rounds, terms, measure)
+    except (BenchmarkError, WorkerFailedError, OSError) as error:
+        sys.exit(f"error: {error}")
+    if options.raw is not None:
+        options.raw.write_text(json.dumps(rounds, indent=1) + "\n")
+    print(json.dumps(summarize(rounds)))
+
+
+def dyorc(target: str, **environment: str) -> System:
+    """DyOrc, serving ``app.py:workflow`` on a free port."""
+    command = [sys.executable, "-m", "dyorc.cli", "serve", target, "--port", "0"]
+    return System(command=command, environment=environment)
+
+
+def log(text: str) -> None:
+    """Progress."""
+    print(text, file=sys.stderr, flush=True)

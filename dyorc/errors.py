@@ -19,7 +19,9 @@ The class says what happened; the attributes say what to do about it:
     |- ClientMemoryError          memory that a client shares cannot be opened, or is too small for a result
     |- CapacityError              nothing is wrong, there is no room now; send again later
     |  |- TenantLimitError          ... for this tenant, which has used up its share
+    |  |- StoreError                ... because the store of jobs cannot be used
     |  `- NotReadyError             ... because replicas are still starting
+    |- JobNotEndedError           the job has no result yet; ask again later
     |- DeadlineError              the request's time is up (also a TimeoutError)
     |- RequestCancelledError      the caller went away
     |- TransportError             bytes between processes were lost or malformed
@@ -114,7 +116,7 @@ class UnsupportedError(ClientError):
 
 
 class ConflictError(ClientError):
-    """The request contradicts an earlier one, or comes too early."""
+    """The request contradicts an earlier one."""
 
     code = "conflict"
 
@@ -160,10 +162,33 @@ class TenantLimitError(CapacityError):
     code = "tenant_limit"
 
 
+class StoreError(CapacityError):
+    """The store of jobs cannot be used now. The text is the same for all reasons, for clients read it.
+
+    Attributes:
+        detail: Which store it is and what is wrong with it, for the log. Never sent to clients.
+    """
+
+    code = "store"
+    detail: str = ""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("the job store cannot be used now")
+        self.detail = detail
+
+
 class NotReadyError(CapacityError):
     """Programs that are needed have no replica yet."""
 
     code = "not_ready"
+
+
+class JobNotEndedError(DyOrcError):
+    """The job has no result yet, since it has not ended. Asking again later may help."""
+
+    code = "job_not_ended"
+    retryable = True
+    retry_after_s = 1.0
 
 
 class DeadlineError(DyOrcError, TimeoutError):

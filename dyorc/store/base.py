@@ -158,7 +158,7 @@ class Delivery(msgspec.Struct, frozen=True):
 class JobStore(Protocol):
     """Keeps jobs. Entered, it is open. What returns has happened for good: it survives this process.
 
-    Every call raises `CapacityError` while the store cannot be reached or written; then nothing of it has happened, or all of it
+    Every call raises `StoreError` while the store cannot be reached or written; then nothing of it has happened, or all of it
     (a connection may break behind a command). Each may be repeated.
     """
 

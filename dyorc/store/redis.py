@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from dyorc.errors import CapacityError, ConflictError, UnknownJobError
+from dyorc.errors import ConflictError, StoreError, UnknownJobError
 from dyorc.store.base import MAX_LISTED, UNLIMITED, Body, Claim, Delivery, Job, JobState, NewJob, Outcome, job_of, too_many
 from dyorc.store.turns import Turns
 
@@ -90,8 +90,8 @@ class RedisStore:
             except RedisError as error:
                 raise self._down(error) from error
 
-    def _down(self, error: Exception) -> CapacityError:
-        return CapacityError(f"the job store {self._place} cannot be used now: {type(error).__name__}: {error}")
+    def _down(self, error: Exception) -> StoreError:
+        return StoreError(f"the job store {self._place} cannot be used now: {type(error).__name__}: {error}")
 
     async def submit(self, job: NewJob, max_queued: int = UNLIMITED) -> tuple[Job, bool]:
         """As `JobStore.submit`."""

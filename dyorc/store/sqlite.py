@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from dyorc.errors import CapacityError
+from dyorc.errors import StoreError
 from dyorc.store import sqlite_jobs as jobs
 from dyorc.store.base import UNLIMITED, Body, Claim, Delivery, Job, JobState, NewJob, Outcome
 from dyorc.store.batches import Batches
@@ -51,13 +51,13 @@ class SqliteStore:
         """Opens the file.
 
         Raises:
-            CapacityError: If it cannot be opened, or is of a newer version; names it.
+            StoreError: If it cannot be opened, or is of a newer version.
         """
         try:
             self._connection = await self._batches.on_thread(self._open)
         except (sqlite3.Error, OSError, NewerSchemaError) as error:
             await self._batches.close()
-            raise CapacityError(f"the job store {self._path} cannot be opened: {error}") from error
+            raise StoreError(f"the job store {self._path} cannot be opened: {error}") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -94,7 +94,7 @@ class SqliteStore:
                     connection.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
-            raise CapacityError(f"the job store {self._path} cannot be used now: {error}") from error
+            raise StoreError(f"the job store {self._path} cannot be used now: {error}") from error
         return outcomes
 
     @staticmethod

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from dyorc.config import JobsConfig
-from dyorc.errors import CapacityError, InvalidInputError, UnsupportedError
+from dyorc.errors import CapacityError, InvalidInputError, StoreError, UnsupportedError
 from dyorc.gateway.jobs.records import terms_of
 from dyorc.gateway.jobs.runner import Runner
 from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
@@ -44,7 +44,8 @@ _head_decoder = msgspec.json.Decoder(_Head)
 class Jobs:
     """Takes jobs and runs them while it is entered.
 
-    A store that cannot be opened is no reason not to serve everything else: each call says then why there are no jobs.
+    A store that cannot be opened is no reason not to serve everything else: each call says then that there are no jobs, and the
+    log says why.
 
     Attributes:
         service: Runs requests.
@@ -63,9 +64,9 @@ class Jobs:
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(self._store)
-            except CapacityError as error:
+            except StoreError as error:
                 self._closed = str(error)
-                _log.warning("no_jobs", error=self._closed)
+                _log.warning("no_jobs", error=error.detail)
             else:
                 await stack.enter_async_context(self._webhooks)
                 await stack.enter_async_context(self._runner)

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from dyorc.errors import ConflictError, InvalidInputError, RequestCancelledError
+from dyorc.errors import InvalidInputError, JobNotEndedError, RequestCancelledError
 from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.jobs.bodies import read_body
 from dyorc.gateway.jobs.jobs import Jobs
@@ -133,4 +133,4 @@ def _result(job: Job, body: Body | None) -> Response:
         return JSONResponse(error_json(job.error), job.error.status)
     if job.state is JobState.CANCELLED:
         raise RequestCancelledError(f"job {job.id} was cancelled")
-    raise ConflictError(f"job {job.id} is {job.state}; it has no result yet")
+    raise JobNotEndedError(f"job {job.id} is {job.state}; it has no result yet")

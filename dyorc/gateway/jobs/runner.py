@@ -13,7 +13,7 @@ from typing import Any, Self
 import structlog
 
 from dyorc.config import JobsConfig
-from dyorc.errors import CapacityError
+from dyorc.errors import CapacityError, StoreError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.jobs.attempts import Attempts, Ending, Later, effect_lost
 from dyorc.gateway.jobs.records import tenant_of
@@ -113,9 +113,9 @@ class Runner:
                 if self._is_down:
                     _log.warning("job_store_back")
                 self._is_down = False
-            except CapacityError as error:
+            except StoreError as error:
                 if not self._is_down:
-                    _log.warning("job_store_down", error=str(error))
+                    _log.warning("job_store_down", error=error.detail)
                 self._is_down = True
                 await self._unless_stopping(asyncio.sleep(_RETRY_S))
 
@@ -184,8 +184,8 @@ class Runner:
                 elif await self._store.finish(claim, ending):
                     self._on_end(claim.job.id)
                 return
-            except CapacityError as error:
-                _log.warning("job_not_written", job=claim.job.id, error=str(error))
+            except StoreError as error:
+                _log.warning("job_not_written", job=claim.job.id, error=error.detail)
                 await asyncio.sleep(_RETRY_S)
 
     # Keeping
@@ -195,7 +195,7 @@ class Runner:
         while not await _is_set(self._is_over, period_s):
             try:
                 await step()
-            except CapacityError:
+            except StoreError:
                 continue  # the claiming task says so
 
     async def _renew(self) -> None:

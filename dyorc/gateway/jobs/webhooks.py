@@ -17,7 +17,7 @@ import httpx
 import structlog
 
 from dyorc.config import JobsConfig
-from dyorc.errors import CapacityError, InvalidInputError
+from dyorc.errors import InvalidInputError, StoreError
 from dyorc.gateway.jobs.records import job_bytes
 from dyorc.store.base import Delivery, JobStore
 
@@ -100,7 +100,7 @@ class Webhooks:
             try:
                 # What is being sent is nobody else's until its time must be up.
                 due = await self._store.due_webhooks(num_free, 2 * self._config.webhook_timeout_s) if num_free else []
-            except CapacityError:
+            except StoreError:
                 due = []  # the runner says that the store is down
             for one in due:
                 task = asyncio.create_task(self._deliver(one))
@@ -124,7 +124,7 @@ class Webhooks:
         failure = await self._send(delivery)
         try:
             await self._say(delivery, failure)
-        except CapacityError:
+        except StoreError:
             return  # it is due again when its lease ends
 
     async def _say(self, delivery: Delivery, failure: str | None) -> None:

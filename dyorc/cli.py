@@ -5,7 +5,6 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +13,7 @@ import typer
 import uvloop
 from pydantic import ValidationError
 from rich.console import Console
-from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError
@@ -73,6 +70,7 @@ def serve(
 
 async def _serve(targets: list[str], settings: Settings) -> None:
     from dyorc.embedded import serve_embedded  # here, so that `dyorc --help` does not import Ray
+    from dyorc.progress import show_progress
 
     stop = asyncio.Event()
     started_s = time.monotonic()
@@ -84,7 +82,7 @@ async def _serve(targets: list[str], settings: Settings) -> None:
         if server.grpc_address:
             _console.print(f"gRPC on {server.grpc_address}", highlight=False)
         stopping = asyncio.create_task(stop.wait())
-        watching = asyncio.create_task(_show_progress(server))
+        watching = asyncio.create_task(show_progress(_console, server.status, server.wait_until_ready()))
         await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
@@ -101,43 +99,6 @@ async def _serve(targets: list[str], settings: Settings) -> None:
 def _set_on_signals(stop: asyncio.Event) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-
-async def _show_progress(server: Any) -> None:
-    """The state of each program while they load: a live table, or a line for each change where output is no terminal."""
-    if _console.is_terminal:
-        with Live(_progress_table(server.status, {}), console=_console, refresh_per_second=8) as live:
-            async for complaints in server.wait_until_ready():
-                live.update(_progress_table(server.status, complaints))
-            live.update(_progress_table(server.status, {}))
-        return
-    shown: dict[str, str] = {}
-    async for complaints in server.wait_until_ready():
-        _print_changes(server.status, complaints, shown)
-    _print_changes(server.status, {}, shown)
-
-
-def _print_changes(status: Any, complaints: Mapping[str, str], shown: dict[str, str]) -> None:
-    for one in status.programs.values():
-        text = f"  {one.name}: {one.state.value} {one.error or complaints.get(one.name, '')}".rstrip()
-        if shown.get(one.name) != text:
-            shown[one.name] = text
-            _console.print(text, highlight=False, markup=False)
-
-
-def _progress_table(status: Any, complaints: Mapping[str, str]) -> Table:
-    colours = {"starting": "yellow", "loading": "cyan", "ready": "green", "failing": "red"}
-    table = Table("program", "state", "replicas", "for", "", box=None, padding=(0, 2))
-    for one in status.programs.values():
-        state = one.state.value
-        table.add_row(
-            one.name,
-            f"[{colours[state]}]{state}[/]",
-            f"{len(one.replica_pids)}/{one.num_wanted}",
-            f"{time.monotonic() - one.since_s:.0f} s",
-            escape(one.error or complaints.get(one.name, "")),
-        )
-    return table
 
 
 @_app.command()

@@ -18,6 +18,9 @@ from dyorc.gateway.keys import KeyRecord, TenantRecord, new_key, read_tenants, w
 app = typer.Typer(no_args_is_help=True, help="Makes, lists and revokes API keys.")
 _console = Console(soft_wrap=True)
 
+_UNLIMITED = 100_000
+"""Columns of a table whose lines are as long as they have to be: a limit that is cut off says something else."""
+
 File = Annotated[
     Path | None, typer.Option("--file", "-f", help="The keys file; DYORC_GATEWAY__KEYS_FILE if none is given.", dir_okay=False)
 ]
@@ -56,16 +59,15 @@ def add(
 @app.command(name="list")
 def list_keys(file: File = None) -> None:
     """Shows tenants with their limits, and their keys without what is secret."""
-    table = Table(
-        "tenant", "weight", "limits", "models", Column("key", no_wrap=True), "expires", "note", box=None, padding=(0, 2)
-    )
+    columns = [Column(name, no_wrap=True) for name in ("tenant", "weight", "limits", "models", "key", "expires", "note")]
+    table = Table(*columns, box=None, padding=(0, 2))
     for one in read_tenants(_path(file)):
         cells = [one.name, f"{one.weight:g}", _limits(one), "all" if one.models is None else escape(", ".join(one.models))]
         for key in one.keys:
             table.add_row(*cells, key.id, _expiry(key), escape(key.note))
         if not one.keys:
             table.add_row(*cells, "none")
-    _console.print(table)
+    Console(width=_UNLIMITED).print(table)
 
 
 @app.command()
@@ -115,7 +117,7 @@ def _ids(tenants: list[TenantRecord]) -> list[str]:
 
 def _limits(one: TenantRecord) -> str:
     limits = {"requests": one.max_requests, "bytes": one.max_bytes, "requests/s": one.max_requests_per_s}
-    return ", ".join(f"{value:g} {name}" for name, value in limits.items() if value is not None) or "none"
+    return ", ".join(f"{value:.15g} {name}" for name, value in limits.items() if value is not None) or "none"
 
 
 def _expiry(key: KeyRecord) -> str:

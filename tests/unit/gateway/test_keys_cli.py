@@ -44,6 +44,26 @@ def test_a_key_is_printed_once_and_lets_its_tenant_in_until_it_is_revoked(file: 
         access.tenant_of(key)
 
 
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_a_list_shows_all_of_every_limit_however_narrow_the_terminal(
+    file: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    limits = ["--max-requests", "100000", "--max-bytes", "268435456", "--max-requests-per-s", "50000", "--weight", "2.5"]
+    models = [part for number in range(5) for part in ("--model", f"model-with-a-long-name-{number}")]
+    keys("add", "--tenant", "search-in-the-large", *limits, *models, "--note", "the crawler of the night " * 5)
+    monkeypatch.setenv("COLUMNS", columns)
+    heading, line = keys("list").stdout.splitlines()
+    for part in (
+        "search-in-the-large",
+        "100000 requests, 268435456 bytes, 50000 requests/s",
+        "model-with-a-long-name-4",
+        "night",
+    ):
+        assert part in line
+    assert "\N{HORIZONTAL ELLIPSIS}" not in line
+    assert heading.split() == ["tenant", "weight", "limits", "models", "key", "expires", "note"]
+
+
 def test_limits_given_with_a_key_change_its_tenant_and_leave_the_rest(file: Path) -> None:
     keys("add", "--tenant", "one", "--max-requests", "5", "--model", "a", "--model", "b")
     keys("add", "--tenant", "two")

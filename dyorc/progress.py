@@ -1,0 +1,63 @@
+"""What ``dyorc serve`` shows while programs load: a live table, or a line for each change where output is no terminal."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from dyorc.orchestrator.status import ProgramState, ProgramStatus, StatusBoard
+
+_COLOURS = {
+    ProgramState.STARTING: "yellow",
+    ProgramState.LOADING: "cyan",
+    ProgramState.READY: "green",
+    ProgramState.FAILING: "red",
+}
+
+
+async def show_progress(console: Console, status: StatusBoard, changes: AsyncIterator[Mapping[str, str]]) -> None:
+    """Shows the state of each program until all are ready.
+
+    Args:
+        changes: At every change, what Serve complains of, by program; ends when all are ready.
+    """
+    if console.is_terminal:
+        with Live(_table(status, {}), console=console, refresh_per_second=8) as live:
+            async for complaints in changes:
+                live.update(_table(status, complaints))
+            live.update(_table(status, {}))
+        return
+    shown: dict[str, str] = {}
+    async for complaints in changes:
+        _print_changes(console, status, complaints, shown)
+    _print_changes(console, status, {}, shown)
+
+
+def _print_changes(console: Console, status: StatusBoard, complaints: Mapping[str, str], shown: dict[str, str]) -> None:
+    for one in status.programs.values():
+        text = f"  {one.name}: {one.state.value} {_trouble_of(one, complaints)}".rstrip()
+        if shown.get(one.name) != text:
+            shown[one.name] = text
+            console.print(text, highlight=False, markup=False)
+
+
+def _table(status: StatusBoard, complaints: Mapping[str, str]) -> Table:
+    table = Table("program", "state", "replicas", "for", "", box=None, padding=(0, 2))
+    for one in status.programs.values():
+        table.add_row(
+            one.name,
+            f"[{_COLOURS[one.state]}]{one.state.value}[/]",
+            f"{len(one.replica_pids)}/{one.num_wanted}",
+            f"{time.monotonic() - one.since_s:.0f} s",
+            escape(_trouble_of(one, complaints)),
+        )
+    return table
+
+
+def _trouble_of(one: ProgramStatus, complaints: Mapping[str, str]) -> str:
+    """What keeps a program from being ready. Serve is asked every few seconds only, so its complaint may outlive its reason."""
+    complaint = "" if one.state is ProgramState.READY else complaints.get(one.name, "")
+    return one.error or complaint

@@ -55,8 +55,8 @@ format: $(VENV)/.dev ## Put the code into the one format
 protos: ## Generate the gRPC gateway's code from its .proto, with the oldest protoc that we support
 	$(PYTHON) -m venv $(PROTOC)
 	$(PROTOC)/bin/pip install --quiet --disable-pip-version-check 'grpcio-tools==1.72.*'
-	$(PROTOC)/bin/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. dyorc/gateway/grpc/inference.proto
-	sed -i 's/_descriptor_pool.Default()/_descriptor_pool.DescriptorPool()/' dyorc/gateway/grpc/inference_pb2.py
+	$(PROTOC)/bin/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. dyorc/protocol/inference.proto
+	sed -i 's/_descriptor_pool.Default()/_descriptor_pool.DescriptorPool()/' dyorc/protocol/inference_pb2.py
 
 peers: $(PEERS:%=.venv-peers/%/.made) ## Install the peers, each in an environment of its own (5 GB, 5 minutes)
 

@@ -4,14 +4,15 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
 import httpx
 import msgspec
 import numpy as np
 
 from dyorc.arrays import numpy_dtype
-from dyorc.client.metadata import ModelMetadata, TensorMetadata
+from dyorc.protocol.calls import path_of
+from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
+from dyorc.protocol.routes import model_path
 from dyorc.tensor import FLOATS, DType
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import TargetSpec
@@ -124,7 +125,7 @@ def metadata_of(spec: TargetSpec) -> ModelMetadata:
 
 
 def _over_http(spec: TargetSpec) -> ModelMetadata:
-    url = f"{spec.url.rstrip('/')}/v2/models/{quote(spec.model, safe='')}"
+    url = f"{spec.url.rstrip('/')}{model_path(spec.model, None)}"
     try:
         answer = httpx.get(url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=httpx_verify(spec))
         if answer.status_code != 200:
@@ -142,7 +143,7 @@ def _over_grpc(spec: TargetSpec) -> ModelMetadata:
     headers = tuple((name.lower(), value) for name, value in spec.headers.items())
     address, credentials = grpc_address(spec.url), grpc_credentials(spec)
     with grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address) as channel:
-        call = channel.unary_unary("/inference.GRPCInferenceService/ModelMetadata")
+        call = channel.unary_unary(path_of("ModelMetadata"))
         try:
             told = call(pb.ModelMetadataRequest(name=spec.model).SerializeToString(), timeout=_TIMEOUT_S, metadata=headers)
         except grpc.RpcError as error:

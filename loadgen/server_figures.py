@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from dyorc.protocol.routes import STATISTICS, STATUS, model_path
 from loadgen.results import ServerFigures
 from loadgen.targets.base import TargetSpec
 from loadgen.targets.tls import httpx_verify
@@ -80,7 +81,7 @@ class StatisticsWatch:
             base_url=spec.url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=httpx_verify(spec)
         ) as client:
             try:
-                for path in ("/v2/models/stats", f"/v2/models/{spec.model}/stats"):
+                for path in (STATISTICS, model_path(spec.model, None, "stats")):
                     answer = client.get(path)
                     if answer.status_code == 200:
                         break
@@ -100,7 +101,7 @@ class StatisticsWatch:
 
 def _speculation(client: httpx.Client) -> dict[str, float]:
     try:
-        answer = client.get("/status")
+        answer = client.get(STATUS)
         found: Any = msgspec.json.decode(answer.content) if answer.status_code == 200 else {}
     except (httpx.HTTPError, msgspec.DecodeError):
         return {}

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import numpy as np
 
-from dyorc.gateway.grpc import inference_pb2 as pb
-from dyorc.gateway.grpc.inference_pb2_grpc import GRPCInferenceServiceStub
+from dyorc.protocol import inference_pb2 as pb
+from dyorc.protocol.inference_pb2_grpc import GRPCInferenceServiceStub
 from tests import oip
 
 METHOD = "/inference.GRPCInferenceService/"

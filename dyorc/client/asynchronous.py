@@ -7,17 +7,19 @@ from typing import Any, Self
 
 import httpx
 
-from dyorc.client.answers import Answer
 from dyorc.client.effects import Flow
 from dyorc.client.exchanges import clock_s
 from dyorc.client.http import Cert, Connection, Verify, limits, ssl_context
+from dyorc.client.inputs import Inputs, merged
 from dyorc.client.job_operations import JobOperations, JobOptions
-from dyorc.client.job_records import JobRecord, JobState
-from dyorc.client.metadata import ModelMetadata
 from dyorc.client.operations import Operations, health_path, statistics_path
-from dyorc.client.requests import Inputs, Options, merged, model_path
 from dyorc.client.retries import DEFAULT_RETRIES, Delivery, Retries
 from dyorc.client.runners import AsyncRunner
+from dyorc.protocol.answers import Answer
+from dyorc.protocol.jobs import JobRecord, JobState
+from dyorc.protocol.metadata import ModelMetadata
+from dyorc.protocol.requests import Options
+from dyorc.protocol.routes import LIVE, model_path
 
 
 class AsyncClient:
@@ -161,7 +163,7 @@ class AsyncClient:
 
     async def is_live(self) -> bool:
         """Whether the server answers at all."""
-        return await self._runner.run(self._operations.is_healthy("/v2/health/live"))
+        return await self._runner.run(self._operations.is_healthy(LIVE))
 
     async def is_ready(self, model: str | None = None) -> bool:
         """Whether a model, or each of them, can run now."""

@@ -8,8 +8,8 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from dyorc.client.requests import Request
 from dyorc.errors import DyOrcError
+from dyorc.protocol.requests import Request
 
 T = TypeVar("T")
 

@@ -1,21 +1,16 @@
-"""Streamed answers: frames of ``application/vnd.dyorc.stream``, read as their bytes come.
-
-    u32 LE json_bytes | u32 LE rest_bytes | JSON, as of a binary answer, or of an error | raw tensors
+"""Streamed answers: frames (`dyorc.protocol.frames`) read as their bytes come.
 
 No more than one frame is kept, and none that is longer than allowed is begun.
 """
 
-import struct
 from collections.abc import Iterator
 
 import msgspec
 
-from dyorc.client.answers import Answer, padding, parse_answer
-from dyorc.client.refusals import ErrorBody, error_decoder, malformed, refusal
 from dyorc.errors import TransportError
-
-MEDIA_TYPE = "application/vnd.dyorc.stream"
-_LENGTHS = struct.Struct("<II")
+from dyorc.protocol.answers import Answer, padding, parse_answer
+from dyorc.protocol.frames import LENGTHS
+from dyorc.protocol.refusals import ErrorBody, error_decoder, malformed, refusal
 
 
 class FrameReader:
@@ -63,10 +58,10 @@ class FrameReader:
         return self._frame is not None and len(self._frame) == self._end
 
     def _take_lengths(self, rest: memoryview) -> memoryview:
-        missing = _LENGTHS.size - len(self._lengths)
+        missing = LENGTHS.size - len(self._lengths)
         self._lengths += rest[:missing]
-        if len(self._lengths) == _LENGTHS.size:
-            self._json_bytes, rest_bytes = _LENGTHS.unpack(self._lengths)
+        if len(self._lengths) == LENGTHS.size:
+            self._json_bytes, rest_bytes = LENGTHS.unpack(self._lengths)
             self._lengths = bytearray()
             num_bytes = self._json_bytes + rest_bytes
             if num_bytes > self._max_part_bytes:

@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 
 import httpx
 
-from dyorc.client.answers import padding
 from dyorc.client.effects import Broken, Reply
 from dyorc.client.operations import json_bytes_of
-from dyorc.client.refusals import malformed
-from dyorc.client.requests import Request
 from dyorc.errors import DeadlineError, InvalidInputError, TransportError
+from dyorc.protocol.answers import padding
+from dyorc.protocol.headers import AUTHORIZATION
+from dyorc.protocol.refusals import malformed
+from dyorc.protocol.requests import Request
 
 Verify: TypeAlias = bool | str | Path | ssl.SSLContext
 Cert: TypeAlias = str | Path | tuple[str | Path, str | Path]
@@ -58,7 +59,7 @@ class Connection:
         if api_key is not None:
             if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
                 raise ValueError("api_key holds other characters than visible ASCII, or none")
-            headers.append(("authorization", f"Bearer {api_key}"))
+            headers.append((AUTHORIZATION, f"Bearer {api_key}"))
         return cls(base_url=url.rstrip("/"), headers=tuple(headers), max_answer_bytes=max_answer_bytes)
 
     def request(self, request: Request, extensions: Mapping[str, Any]) -> httpx.Request:

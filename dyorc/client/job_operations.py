@@ -10,14 +10,16 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from dyorc.client.answers import Answer
 from dyorc.client.effects import Flow, Sleep
-from dyorc.client.job_records import JobPage, JobRecord, JobState
 from dyorc.client.operations import Operations, answer_of, read_json
-from dyorc.client.requests import Options, Request, infer_request
 from dyorc.errors import DeadlineError, InvalidInputError, UnknownJobError
+from dyorc.protocol.answers import Answer
+from dyorc.protocol.headers import IDEMPOTENCY_KEY
+from dyorc.protocol.jobs import JobPage, JobRecord, JobState
+from dyorc.protocol.parameters import TIMEOUT
+from dyorc.protocol.requests import Options, Request, infer_request
+from dyorc.protocol.routes import JOBS
 
-_ROUTE = "/v1/jobs"
 _MAX_WAIT_S = 30.0
 """How long one answer may be waited for; proxies may close connections that are silent for longer."""
 
@@ -69,11 +71,11 @@ class JobOperations:
             "ttl_s": job.ttl_s,
         }
         if job.run_timeout_s is not None:
-            given = {**given, "timeout": round(job.run_timeout_s * 1e6)}
+            given = {**given, TIMEOUT: round(job.run_timeout_s * 1e6)}
         metadata = yield from operations.metadata_by(model, options.version, deadline_s)
         request = infer_request(
-            _ROUTE, metadata, given, options, **{name: value for name, value in fields.items() if value is not None}
-        ).with_header("idempotency-key", key)
+            JOBS, metadata, given, options, **{name: value for name, value in fields.items() if value is not None}
+        ).with_header(IDEMPOTENCY_KEY, key)
         reply = yield from operations.delivery.send(request, deadline_s, operations.retries)
         return read_json(reply, _record_decoder)
 
@@ -144,7 +146,7 @@ class JobOperations:
         after: str | None = None
         while len(found) < max_jobs:
             query = {"state": state, "limit": min(_PAGE, max_jobs - len(found)), "after": after}
-            path = f"{_ROUTE}?{urlencode({name: value for name, value in query.items() if value is not None})}"
+            path = f"{JOBS}?{urlencode({name: value for name, value in query.items() if value is not None})}"
             page = yield from operations.get(path, _page_decoder, deadline_s)
             found += page.jobs
             if page.next is None or page.next == after:
@@ -154,4 +156,4 @@ class JobOperations:
 
 
 def _path(job_id: str, action: str = "") -> str:
-    return f"{_ROUTE}/{quote(job_id, safe='')}{action}"
+    return f"{JOBS}/{quote(job_id, safe='')}{action}"

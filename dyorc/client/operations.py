@@ -5,14 +5,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dyorc.client.answers import Answer, parse_answer
 from dyorc.client.effects import Broken, Emit, Flow, Parts, Read, Reply, Sleep
-from dyorc.client.frames import MEDIA_TYPE, FrameReader
-from dyorc.client.metadata import ModelMetadata
-from dyorc.client.refusals import malformed
-from dyorc.client.requests import LENGTH_HEADER, Options, Request, infer_request, model_path
+from dyorc.client.frames import FrameReader
 from dyorc.client.retries import Delivery, Retries
 from dyorc.errors import CapacityError, ClientError, DeadlineError, DyOrcError, TransportError
+from dyorc.protocol import media_types, routes
+from dyorc.protocol.answers import Answer, parse_answer
+from dyorc.protocol.headers import JSON_LENGTH
+from dyorc.protocol.metadata import ModelMetadata
+from dyorc.protocol.refusals import malformed
+from dyorc.protocol.requests import Options, Request, infer_request
+from dyorc.protocol.routes import model_path
 
 T = TypeVar("T")
 
@@ -60,13 +63,13 @@ class Operations:
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
             request = infer_request(model_path(model, options.version, "infer_stream"), metadata, given, options)
-            request = request.with_header("accept", MEDIA_TYPE)
+            request = request.with_header("accept", media_types.FRAMES)
             reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
         except ClientError:
             self._forget(model, options.version)
             raise
-        if (kind := reply.headers.get("content-type", "").partition(";")[0].strip()) != MEDIA_TYPE:
-            raise malformed(f"the server answered a stream with {kind!r}, expected {MEDIA_TYPE!r}")
+        if (kind := reply.headers.get("content-type", "").partition(";")[0].strip()) != media_types.FRAMES:
+            raise malformed(f"the server answered a stream with {kind!r}, expected {media_types.FRAMES!r}")
         reader = FrameReader(self._max_part_bytes)
         while True:
             chunk: bytes | Broken = yield Read(deadline_s)
@@ -116,7 +119,7 @@ class Operations:
 
     def models(self) -> Flow[list[str]]:
         """Names of all models."""
-        return (yield from self.get("/v2/models", _models_decoder)).models
+        return (yield from self.get(routes.MODELS, _models_decoder)).models
 
     def get_object(self, path: str) -> Flow[dict[str, Any]]:
         """A JSON object."""
@@ -172,12 +175,12 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 def health_path(model: str | None) -> str:
     """Where to ask whether a model, or the whole server, is ready."""
-    return "/v2/health/ready" if model is None else model_path(model, None, "ready")
+    return routes.READY if model is None else model_path(model, None, "ready")
 
 
 def statistics_path(model: str | None, version: str | None) -> str:
     """Where to ask how often and how long a model, or each of them, has run."""
-    return "/v2/models/stats" if model is None else model_path(model, version, "stats")
+    return routes.STATISTICS if model is None else model_path(model, version, "stats")
 
 
 def read_json(reply: Reply, decoder: msgspec.json.Decoder[T]) -> T:
@@ -212,7 +215,7 @@ def json_bytes_of(headers: Mapping[str, str]) -> int | None:
     Raises:
         TransportError: If the header says no number.
     """
-    length = headers.get(LENGTH_HEADER)
+    length = headers.get(JSON_LENGTH)
     if length is None:
         return None
     if not (length.isascii() and length.isdigit()) or len(length) > _MAX_LENGTH_DIGITS:

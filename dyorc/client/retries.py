@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dyorc.client.effects import Broken, Flow, Reply, Send, Sleep
-from dyorc.client.refusals import refusal_of
-from dyorc.client.requests import Request
 from dyorc.errors import DeadlineError, DyOrcError
+from dyorc.protocol.headers import TIMEOUT
+from dyorc.protocol.refusals import refusal_of
+from dyorc.protocol.requests import Request
 
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
@@ -106,7 +107,7 @@ class Delivery:
         left_s = deadline_s - self.clock_s()
         if left_s <= 0:
             raise DeadlineError("the time was up before the request was sent")
-        return request if left_s == math.inf else request.with_header("request-timeout", f"{left_s:.6f}")
+        return request if left_s == math.inf else request.with_header(TIMEOUT, f"{left_s:.6f}")
 
 
 def _judged(outcome: Reply | Broken, may_repeat: bool) -> tuple[DyOrcError, bool]:

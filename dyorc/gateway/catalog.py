@@ -9,6 +9,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.errors import DefinitionError, UnknownModelError
+from dyorc.protocol.parameters import REPEATABLE
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Model:
             "outputs": [
                 {"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.outputs.tensors
             ],
-            "properties": {"repeatable": "true" if self.is_repeatable else "false"},
+            "properties": {REPEATABLE: "true" if self.is_repeatable else "false"},
         }
 
     def check(self, arrays: Sequence[Array], statics: tuple[StaticValue, ...]) -> None:

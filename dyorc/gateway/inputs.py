@@ -10,10 +10,11 @@ from dyorc.arrays import Array, numpy_dtype
 from dyorc.errors import InvalidInputError, TransportError
 from dyorc.gateway.client_memory import Span
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.protocol.parameters import SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET, SHARED_MEMORY_REGION
+from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes
 from dyorc.tensor import ITEM_BYTES, DType
-from dyorc.transport.codec import MAX_RANK, MAX_SIZE, decode_bytes
 
-_PLACE = frozenset({"shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"})
+_PLACE = frozenset({SHARED_MEMORY_REGION, SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET})
 
 NO_JSON_FORM = frozenset({DType.FP16, DType.BF16})
 """Types that have to come and go as raw bytes."""
@@ -61,15 +62,16 @@ def span_of(parameters: Mapping[str, Any], kind: str, name: str, memory: Request
         return None
     owner = f"{kind} {name!r}"
     memory.check_allowed()
-    if "shared_memory_region" not in parameters:
+    if SHARED_MEMORY_REGION not in parameters:
         raise InvalidInputError(f"{owner} has {min(_PLACE & parameters.keys())}, and no shared_memory_region")
-    region = parameters["shared_memory_region"]
+    region = parameters[SHARED_MEMORY_REGION]
     if not isinstance(region, str):
         raise InvalidInputError(f"Unable to parse 'shared_memory_region': {owner} has {region!r}, expected a text")
-    if "shared_memory_byte_size" not in parameters:
+    if SHARED_MEMORY_BYTE_SIZE not in parameters:
         raise InvalidInputError(f"{owner} has shared_memory_region, and no shared_memory_byte_size")
-    num_bytes = _count_of(parameters["shared_memory_byte_size"], "shared_memory_byte_size", owner)
-    return memory.span(region, _count_of(parameters.get("shared_memory_offset", 0), "shared_memory_offset", owner), num_bytes)
+    num_bytes = _count_of(parameters[SHARED_MEMORY_BYTE_SIZE], SHARED_MEMORY_BYTE_SIZE, owner)
+    offset = _count_of(parameters.get(SHARED_MEMORY_OFFSET, 0), SHARED_MEMORY_OFFSET, owner)
+    return memory.span(region, offset, num_bytes)
 
 
 def _count_of(value: Any, name: str, owner: str) -> int:

@@ -13,8 +13,9 @@ from dyorc.gateway.client_memory import Span
 from dyorc.gateway.inputs import span_of
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.protocol.parameters import BINARY_DATA, SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET, SHARED_MEMORY_REGION
+from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
-from dyorc.transport.codec import encode_bytes
 
 
 class WantedOutput(NamedTuple):
@@ -60,12 +61,12 @@ def wanted_output(
         raise InvalidInputError(f"model {model.name!r} has no output {name!r}; it has {list(names)}")
     span = span_of(parameters, "output", name, memory)
     if span is not None:
-        for other in ("classification", "binary_data"):
+        for other in ("classification", BINARY_DATA):
             if parameters.get(other, False):
                 raise InvalidInputError(f"Output can't set both 'shared_memory_region' and '{other}' (output {name!r})")
     at = names.index(name)
     num_classes = num_classes_of(parameters, name, model.signature.outputs.tensors[at].dtype)
-    return WantedOutput(at, flag(parameters, "binary_data", by_default, f"output {name!r}"), span, num_classes)
+    return WantedOutput(at, flag(parameters, BINARY_DATA, by_default, f"output {name!r}"), span, num_classes)
 
 
 def put(array: Array, dtype: DType, span: Span, name: str) -> dict[str, Any]:
@@ -82,5 +83,5 @@ def put(array: Array, dtype: DType, span: Span, name: str) -> dict[str, Any]:
             f"{len(raw)} bytes to hold the results"
         )
     span.region.write(raw, span.offset)
-    place = {"shared_memory_region": span.region.name, "shared_memory_byte_size": len(raw)}
-    return place | ({"shared_memory_offset": span.offset} if span.offset else {})
+    place = {SHARED_MEMORY_REGION: span.region.name, SHARED_MEMORY_BYTE_SIZE: len(raw)}
+    return place | ({SHARED_MEMORY_OFFSET: span.offset} if span.offset else {})

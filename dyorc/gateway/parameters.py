@@ -4,10 +4,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dyorc.errors import InvalidInputError, UnsupportedError
+from dyorc.protocol.parameters import BINARY_DATA_OUTPUT, EXPLAIN, PRIORITY, TIMEOUT
 
 _SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
 
-RESERVED = frozenset({"binary_data_output", "explain", "headers", "priority", "timeout", *_SEQUENCES})
+RESERVED = frozenset({BINARY_DATA_OUTPUT, EXPLAIN, "headers", PRIORITY, TIMEOUT, *_SEQUENCES})
 """Names that are no parameters of models, beside those that begin with ``triton_``."""
 
 _MAX_SHOWN_BITS = 128
@@ -30,7 +31,7 @@ def check_parameters(parameters: Mapping[str, Any], own: Collection[str]) -> Non
         if type(value) is int and not _LEAST <= value <= _MOST:
             shown = value if value.bit_length() <= _MAX_SHOWN_BITS else f"a number of {value.bit_length()} bits"
             raise InvalidInputError(f"parameter {name!r} is {shown}, expected a number from {_LEAST} to {_MOST}")
-    flag(parameters, "binary_data_output")
+    flag(parameters, BINARY_DATA_OUTPUT)
     for name in _SEQUENCES:
         if name not in own and parameters.get(name, 0) not in (0, ""):  # 0, "" and false say that it belongs to none
             raise UnsupportedError(
@@ -60,7 +61,7 @@ def timeout_s_of(parameters: Mapping[str, Any]) -> float | None:
     Raises:
         InvalidInputError: If it is no such number.
     """
-    timeout = parameters.get("timeout", 0)
+    timeout = parameters.get(TIMEOUT, 0)
     if not isinstance(timeout, int) or isinstance(timeout, bool) or not 0 <= timeout <= _MAX_TIMEOUT_US:
         raise InvalidInputError(f"parameter 'timeout' is {timeout!r}, expected microseconds, from 0 to {_MAX_TIMEOUT_US}")
     return timeout / 1e6 if timeout else None
@@ -74,7 +75,7 @@ def priority_of(parameters: Mapping[str, Any]) -> int:
     Raises:
         InvalidInputError: If it is no such number.
     """
-    priority = parameters.get("priority", 0)
+    priority = parameters.get(PRIORITY, 0)
     if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority < _HIGHEST_PRIORITY:
         raise InvalidInputError(f"parameter 'priority' is {priority!r}, expected a number from 0 to {_HIGHEST_PRIORITY - 1}")
     return _HIGHEST_PRIORITY - priority if priority else 0

@@ -12,6 +12,7 @@ from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.outputs import WantedOutput
 from dyorc.gateway.parameters import RESERVED, check_parameters, flag, priority_of, timeout_s_of
+from dyorc.protocol.parameters import EXPLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def make_request(
         outputs=outputs,
         timeout_s=timeout_s_of(parameters),
         priority=priority_of(parameters),
-        is_explained=flag(parameters, "explain"),
+        is_explained=flag(parameters, EXPLAIN),
     )
 
 

@@ -11,33 +11,18 @@ import hashlib
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, Protocol
 
 import msgspec
 
 from dyorc.errors import TenantLimitError
+from dyorc.protocol.jobs import JobState
 
 MAX_LISTED = 1000
 """Jobs in one page of a list."""
 
 UNLIMITED = 2**31
 """More than anybody counts."""
-
-
-class JobState(StrEnum):
-    """Where a job is."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def is_final(self) -> bool:
-        """Whether it stays like that."""
-        return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
 class Body(msgspec.Struct, frozen=True):

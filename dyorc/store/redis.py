@@ -22,7 +22,8 @@ from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from dyorc.errors import ConflictError, StoreError, UnknownJobError
-from dyorc.store.base import MAX_LISTED, UNLIMITED, Body, Claim, Delivery, Job, JobState, NewJob, Outcome, job_of, too_many
+from dyorc.protocol.jobs import JobState
+from dyorc.store.base import MAX_LISTED, UNLIMITED, Body, Claim, Delivery, Job, NewJob, Outcome, job_of, too_many
 from dyorc.store.turns import Turns
 
 _SCRIPT = Path(__file__).with_name("redis_jobs.lua").read_text()

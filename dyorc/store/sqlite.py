@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dyorc.errors import StoreError
+from dyorc.protocol.jobs import JobState
 from dyorc.store import sqlite_jobs as jobs
-from dyorc.store.base import UNLIMITED, Body, Claim, Delivery, Job, JobState, NewJob, Outcome
+from dyorc.store.base import UNLIMITED, Body, Claim, Delivery, Job, NewJob, Outcome
 from dyorc.store.batches import Batches
 from dyorc.store.batches import Outcome as StepOutcome
 from dyorc.store.sqlite_schema import NewerSchemaError, migrate

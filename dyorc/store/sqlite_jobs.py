@@ -6,7 +6,18 @@ from typing import Any
 import msgspec
 
 from dyorc.errors import ConflictError, UnknownJobError
-from dyorc.store.base import MAX_LISTED, Body, Claim, Delivery, Job, JobState, NewJob, Outcome, job_of, too_many
+from dyorc.protocol.jobs import JobState
+from dyorc.store.base import (
+    MAX_LISTED,
+    Body,
+    Claim,
+    Delivery,
+    Job,
+    NewJob,
+    Outcome,
+    job_of,
+    too_many,
+)
 from dyorc.store.sqlite_schema import REQUEST, RESULT, Connection
 
 _FIELDS = (

@@ -7,7 +7,6 @@ are checked before anything is read.
 """
 
 import math
-import struct
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -17,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from dyorc.arrays import Array, dtype_of, numpy_dtype
 from dyorc.errors import TransportError
+from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes, encode_bytes
 from dyorc.tensor import ITEM_BYTES, DType, Layout, Shape
 
 Frame: TypeAlias = bytes | bytearray | memoryview
@@ -28,10 +28,6 @@ _JOIN_LIMIT_BYTES = 64 * 1024
 
 MAX_ROWS = 2**16
 """Calls in a column off the wire; a number beyond would be an endless loop over rows of no bytes."""
-
-MAX_RANK = 64
-MAX_SIZE = 2**48
-"""Bounds of shapes off the wire: NumPy's most dimensions, and far more elements than a machine holds."""
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -168,16 +164,6 @@ def _check_length(frame: Frame, dtype: DType, shape: Shape) -> None:
         raise TransportError(f"a frame of {dtype}{list(shape)} has {length} bytes, expected {expected}")
 
 
-def encode_bytes(array: Array) -> bytes:
-    """BYTES elements as the Open Inference Protocol writes them: a 4-byte little-endian length, then the bytes."""
-    parts: list[bytes] = []
-    for item in array.reshape(-1).tolist():
-        if not isinstance(item, bytes):
-            raise TransportError(f"an element of a BYTES tensor is {type(item).__name__}, expected bytes")
-        parts += (struct.pack("<I", len(item)), item)
-    return b"".join(parts)
-
-
 def check_stored(dtype: DType, part: StoredRows) -> None:
     """Checks what a header says of calls in an arena, before anything is read.
 
@@ -228,28 +214,3 @@ def _strided(flat: Array, layout: Layout) -> Array:
         return _reshaped(flat[:0], layout.shape)
     strides = [stride * flat.itemsize for stride in layout.strides]
     return as_strided(flat[layout.start :], layout.shape, strides)
-
-
-def decode_bytes(frame: Frame, shape: Shape) -> Array:
-    """The inverse of `encode_bytes`.
-
-    Raises:
-        TransportError: If the lengths run past the end, or the number of elements is not the shape's.
-    """
-    view = memoryview(frame)
-    num_expected, at = math.prod(shape), 0
-    items: list[bytes] = []
-    while at < len(view):
-        if at + 4 > len(view):
-            raise TransportError(f"element {len(items)} has {len(view) - at} bytes left for its 4-byte length")
-        (length,) = struct.unpack_from("<I", view, at)
-        at += 4
-        if length > len(view) - at:
-            raise TransportError(f"element {len(items)} says it has {length} bytes, {len(view) - at} are left")
-        items.append(bytes(view[at : at + length]))
-        at += length
-    if len(items) != num_expected:
-        raise TransportError(f"{len(items)} elements came, shape {list(shape)} has {num_expected}")
-    array = np.empty(num_expected, dtype=object)
-    array[:] = items
-    return _reshaped(array, shape)

@@ -11,10 +11,19 @@ import numpy as np
 
 from dyorc.arrays import Array, address_of, dtype_of
 from dyorc.errors import TransportError
+from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
 from dyorc.transport.arena import Arena, Block
 from dyorc.transport.arena_file import round_up
-from dyorc.transport.codec import ColumnHeader, Frame, Rows, StoredColumn, StoredRows, each_row, encode_bytes, encode_column
+from dyorc.transport.codec import (
+    ColumnHeader,
+    Frame,
+    Rows,
+    StoredColumn,
+    StoredRows,
+    each_row,
+    encode_column,
+)
 
 TENSOR_ALIGNMENT = 64
 """In bytes, of tensors that share a block without being alike, and of a request's."""

@@ -6,12 +6,13 @@ from typing import Protocol, TypeAlias, cast
 
 import httptools
 
+from dyorc.protocol.headers import JSON_LENGTH
 from loadgen.targets.base import RequestFailedError
 
 Reply: TypeAlias = tuple[int, int, bytes]
 """Status; length of the JSON in the body, or -1 if no header says; body."""
 
-_JSON_LENGTH = b"inference-header-content-length"
+_JSON_LENGTH = JSON_LENGTH.encode()
 _LENGTHS = (b"content-length", b"transfer-encoding")
 _BODILESS = (204, 304)
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from dyorc.arrays import dtype_of, numpy_dtype
 from dyorc.errors import DyOrcError
-from dyorc.gateway.grpc import inference_pb2
+from dyorc.protocol import inference_pb2
+from dyorc.protocol.calls import path_of
+from dyorc.protocol.raw import decode_bytes, encode_bytes
 from dyorc.tensor import DType
-from dyorc.transport.codec import decode_bytes, encode_bytes
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import RawAnswer, RequestFailedError, TargetSpec
 from loadgen.targets.failures import plain
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 pb: Any = inference_pb2
 """Its messages are made when it is imported, so nothing knows their types."""
-METHOD = "/inference.GRPCInferenceService/ModelInfer"
+METHOD = path_of("ModelInfer")
 _NUM_CHANNELS = 4
 """One connection of HTTP/2 is slower than several, and servers allow but some hundred streams on each."""
 _CONNECT_S = 10

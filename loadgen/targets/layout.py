@@ -7,10 +7,12 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from dyorc.arrays import dtype_of
-from dyorc.client.answers import parse_answer
-from dyorc.client.metadata import ModelMetadata, TensorMetadata
-from dyorc.client.requests import Options, infer_request, model_path
 from dyorc.errors import DyOrcError
+from dyorc.protocol import media_types
+from dyorc.protocol.answers import parse_answer
+from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
+from dyorc.protocol.requests import Options, infer_request
+from dyorc.protocol.routes import model_path
 from loadgen.pool import Tensors
 
 JSON_BYTES = 8
@@ -68,7 +70,7 @@ def http_post(url: str, path: str, headers: Sequence[tuple[str, str]], more: Map
         url: Where the server is; a path in it goes before `path`.
     """
     parts = urlsplit(url)
-    lines = {"host": parts.netloc.rpartition("@")[2], "content-type": "application/octet-stream"}
+    lines = {"host": parts.netloc.rpartition("@")[2], "content-type": media_types.TENSORS}
     lines.update((name.lower(), value) for name, value in headers)
     lines.update((name.lower(), value) for name, value in more.items())
     lines["content-length"] = str(len(body))

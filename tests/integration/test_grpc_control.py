@@ -21,8 +21,8 @@ from dyorc.config import GatewayConfig
 from dyorc.engine.statistics import BatchTally, ModelStatistics, Tally
 from dyorc.errors import AuthenticationError
 from dyorc.gateway.access import Access
-from dyorc.gateway.grpc import inference_pb2 as pb
 from dyorc.gateway.tenants import Tenant
+from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running

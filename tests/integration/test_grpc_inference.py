@@ -18,7 +18,7 @@ import pytest
 from dyorc.config import GatewayConfig
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.admission import Ticket
-from dyorc.gateway.grpc import inference_pb2 as pb
+from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running

@@ -10,8 +10,8 @@ import grpc.aio
 import pytest
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.grpc import inference_pb2 as pb
-from dyorc.gateway.grpc.inference_pb2_grpc import GRPCInferenceServiceStub
+from dyorc.protocol import inference_pb2 as pb
+from dyorc.protocol.inference_pb2_grpc import GRPCInferenceServiceStub
 from tests.certificates import Authority, Certificate
 from tests.integration.stack import running
 from tests.workflows import tensors

@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 
 from dyorc.errors import CapacityError, ConflictError, TenantLimitError, UnknownJobError
-from dyorc.store.base import Body, Claim, Delivery, Job, JobError, JobState, JobStore, NewJob, Outcome, new_id
+from dyorc.protocol.jobs import JobState
+from dyorc.store.base import (
+    Body,
+    Claim,
+    Delivery,
+    Job,
+    JobError,
+    JobStore,
+    NewJob,
+    Outcome,
+    new_id,
+)
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore
 from tests.redis_server import RedisServer

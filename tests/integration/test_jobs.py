@@ -22,7 +22,8 @@ from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
-from dyorc.store.base import Body, JobState, JobStore, NewJob, new_id
+from dyorc.protocol.jobs import JobState
+from dyorc.store.base import Body, JobStore, NewJob, new_id
 from dyorc.store.opening import store_of
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore, default_path

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dyorc.arrays import same_array
-from dyorc.client.answers import parse_answer
-from dyorc.client.metadata import ModelMetadata, TensorMetadata
-from dyorc.client.requests import LENGTH_HEADER, Options, Request, infer_request
 from dyorc.errors import TransportError
+from dyorc.protocol.answers import parse_answer
+from dyorc.protocol.headers import JSON_LENGTH
+from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
+from dyorc.protocol.requests import Options, Request, infer_request
 from dyorc.tensor import DType
 from tests import oip
 from tests.scripted_server import binary_answer
@@ -48,7 +49,7 @@ def _metadata(inputs: dict[str, oip.Array]) -> ModelMetadata:
 def _body(request: Request) -> tuple[dict[str, Any], bytes]:
     content = b"".join(request.chunks())
     assert len(content) == request.num_bytes
-    length = int(dict(request.headers)[LENGTH_HEADER])
+    length = int(dict(request.headers)[JSON_LENGTH])
     return json.loads(content[:length]), content[length:]
 
 

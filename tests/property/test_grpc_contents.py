@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from dyorc.errors import DyOrcError, InvalidInputError
-from dyorc.gateway.grpc import inference_pb2 as pb
 from dyorc.gateway.grpc.decoding import parse, read_inputs
 from dyorc.gateway.grpc.wire import split, streamed, with_raw
+from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc
 
 _TYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]

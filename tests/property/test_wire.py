@@ -14,17 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from dyorc.arrays import numpy_dtype, same_array
 from dyorc.errors import TransportError
+from dyorc.protocol.raw import decode_bytes, encode_bytes
 from dyorc.tensor import DType
-from dyorc.transport.codec import (
-    Column,
-    StoredColumn,
-    StoredRows,
-    decode_bytes,
-    decode_column,
-    encode_bytes,
-    encode_column,
-    num_frames,
-)
+from dyorc.transport.codec import Column, StoredColumn, StoredRows, decode_column, encode_column, num_frames
 from dyorc.transport.messages import (
     PROTOCOL_VERSION,
     BatchFailure,

@@ -6,6 +6,7 @@ from typing import Any
 
 from dyorc.gateway.access import Access
 from dyorc.gateway.tenants import Tenant
+from dyorc.protocol.headers import API_KEY, AUTHORIZATION
 
 
 def tenant_of(access: Access, context: Any) -> Tenant:
@@ -24,8 +25,8 @@ def _key_of(metadata: Any) -> str | None:
     for name, value in metadata:
         if not isinstance(value, str):
             continue
-        if name == "authorization" and value[:7].lower() == "bearer ":
+        if name == AUTHORIZATION and value[:7].lower() == "bearer ":
             return value[7:].strip()
-        if name == "x-api-key":
+        if name == API_KEY:
             key = value
     return key

@@ -9,8 +9,8 @@ from typing import Any
 
 from dyorc.errors import ConflictError, InvalidInputError, UnknownRegionError
 from dyorc.gateway.client_memory import ClientMemory
-from dyorc.gateway.grpc import inference_pb2 as pb
 from dyorc.gateway.tenants import Tenant
+from dyorc.protocol import inference_pb2 as pb
 
 
 class ClientMemoryCalls:

@@ -12,7 +12,6 @@ from google.protobuf.json_format import ParseDict
 
 from dyorc.errors import UnknownModelError, UnsupportedError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.grpc import inference_pb2 as pb
 from dyorc.gateway.model_config import model_config
 from dyorc.gateway.model_statistics import model_statistics
 from dyorc.gateway.readiness import is_ready, repository_index
@@ -20,6 +19,7 @@ from dyorc.gateway.server_metadata import server_metadata
 from dyorc.gateway.server_settings import LOG_SETTINGS, TRACE_SETTINGS, refuse_changes
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
+from dyorc.protocol import inference_pb2 as pb
 
 
 class Control:

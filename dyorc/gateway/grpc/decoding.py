@@ -11,15 +11,15 @@ from dyorc.arrays import Array
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.grpc.contents import from_contents, values_of
-from dyorc.gateway.grpc.inference_pb2 import ModelInferRequest
 from dyorc.gateway.grpc.wire import split
 from dyorc.gateway.inputs import Head, SharedInput, fetched, from_bytes, read_head, span_of
 from dyorc.gateway.outputs import WantedOutput, all_outputs, wanted_output
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
+from dyorc.protocol.inference_pb2 import ModelInferRequest
+from dyorc.protocol.raw import MAX_RANK
 from dyorc.tensor import DType
-from dyorc.transport.codec import MAX_RANK
 from dyorc.transport.outbox import offsets_of
 
 _MAX_TENSORS = 1000

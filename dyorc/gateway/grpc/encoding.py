@@ -10,12 +10,13 @@ import orjson
 
 from dyorc.arrays import Array, dtype_of
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.grpc.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
 from dyorc.gateway.grpc.wire import Buffer, streamed, with_raw
 from dyorc.gateway.outputs import put
 from dyorc.gateway.requests import InferRequest
+from dyorc.protocol.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
+from dyorc.protocol.parameters import EXPLAIN
+from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
-from dyorc.transport.codec import encode_bytes
 
 _COPY_LIMIT_BYTES = 64 * 1024
 """Up to this size a copy costs less than a view."""
@@ -57,7 +58,7 @@ def encode_response(
     if is_final is not None:
         response.parameters[_FINAL].bool_param = is_final
     if story is not None:
-        response.parameters["explain"].string_param = orjson.dumps(story).decode()
+        response.parameters[EXPLAIN].string_param = orjson.dumps(story).decode()
     return with_raw(response.SerializeToString(), raws)
 
 
@@ -91,7 +92,7 @@ def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> b
     response.model_name, response.model_version, response.id = model.name, "1", request_id
     response.parameters[_FINAL].bool_param = True
     if story is not None:
-        response.parameters["explain"].string_param = orjson.dumps(story).decode()
+        response.parameters[EXPLAIN].string_param = orjson.dumps(story).decode()
     return answer.SerializeToString()
 
 

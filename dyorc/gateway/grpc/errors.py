@@ -26,6 +26,7 @@ from dyorc.errors import (
     UnknownRegionError,
     UnsupportedError,
 )
+from dyorc.protocol.headers import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -75,10 +76,10 @@ def text_of(error: DyOrcError) -> str:
 
 def metadata_of(error: DyOrcError) -> tuple[tuple[str, str], ...]:
     """The trailing metadata of an error: what it is, whether the request may be sent again, and when."""
-    found = (("dyorc-code", error.code), ("dyorc-retryable", "true" if error.retryable else "false"))
+    found = ((GRPC_CODE, error.code), (GRPC_RETRYABLE, "true" if error.retryable else "false"))
     if error.retry_after_s is None:
         return found
-    return (*found, ("grpc-retry-pushback-ms", str(max(1, round(error.retry_after_s * 1000)))))
+    return (*found, (GRPC_RETRY_MS, str(max(1, round(error.retry_after_s * 1000)))))
 
 
 async def refuse(context: Any, error: Exception, call: str) -> NoReturn:

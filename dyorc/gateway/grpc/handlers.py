@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from dyorc.errors import InvalidInputError
-from dyorc.gateway.grpc import inference_pb2 as pb
 from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.client_memory_calls import ClientMemoryCalls
 from dyorc.gateway.grpc.control import Control
@@ -18,8 +17,8 @@ from dyorc.gateway.grpc.inference import ModelInfer
 from dyorc.gateway.grpc.streams import ModelStreamInfer, OpenStreams
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
-
-SERVICE = "inference.GRPCInferenceService"
+from dyorc.protocol import inference_pb2 as pb
+from dyorc.protocol.calls import SERVICE, path_of
 
 _OPEN_CALLS = frozenset({"ServerLive", "ServerReady"})
 """Those that need no key, beside gRPC's own service for health: as over HTTP, what load balancers ask."""
@@ -40,8 +39,8 @@ def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Me
     """What answers each call, by its path: the protocol's, and gRPC's own."""
     unary: dict[str, Any] = {name: _unary(service, name, answer) for name, answer in _answers(service).items()}
     unary["ModelInfer"] = ModelInfer(service).__call__  # gRPC wants to see that it is a coroutine function
-    methods = {f"/{SERVICE}/{name}": Method(handle, is_streaming=False) for name, handle in unary.items()}
-    methods[f"/{SERVICE}/ModelStreamInfer"] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
+    methods = {path_of(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
+    methods[path_of("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
     health = Health(service.orchestrator.status, streams, frozenset({SERVICE}))
     methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)
     methods[f"/{HEALTH}/Watch"] = Method(health.watch, is_streaming=True)

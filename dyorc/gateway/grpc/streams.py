@@ -24,11 +24,11 @@ from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
 from dyorc.gateway.grpc.encoding import empty_final, encode_part, streamed_error
 from dyorc.gateway.grpc.errors import known, refuse, text_of
-from dyorc.gateway.grpc.inference_pb2 import ModelInferRequest
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
+from dyorc.protocol.inference_pb2 import ModelInferRequest
 
 _log = structlog.get_logger("dyorc.gateway")
 

@@ -8,9 +8,12 @@ from dyorc.errors import DyOrcError, PayloadTooLargeError
 from dyorc.gateway.http.compression import Encoding, compress
 from dyorc.gateway.http.errors import Header, error_body, retry_headers, status_of
 from dyorc.gateway.http.heads import RequestHead
+from dyorc.protocol import media_types
+from dyorc.protocol.headers import JSON_LENGTH
 
-JSON: Header = (b"content-type", b"application/json")
-_BINARY: Header = (b"content-type", b"application/octet-stream")
+JSON: Header = (b"content-type", media_types.JSON.encode())
+_BINARY: Header = (b"content-type", media_types.TENSORS.encode())
+_JSON_LENGTH = JSON_LENGTH.encode()
 
 _JOIN_BYTES = 64 * 2**10
 """Shorter answers are put together and written at once; in longer ones that would be one more copy of their tensors."""
@@ -21,7 +24,7 @@ lies in the transport's buffers, where nothing waits for it."""
 
 async def write_answer(send: Send, head: RequestHead, parts: Sequence[bytes | memoryview], json_bytes: int | None) -> None:
     """Writes the body of an inference response, whose JSON is `json_bytes` long if tensors follow it; compressed if so asked."""
-    headers = [JSON] if json_bytes is None else [_BINARY, (b"inference-header-content-length", str(json_bytes).encode())]
+    headers = [JSON] if json_bytes is None else [_BINARY, (_JSON_LENGTH, str(json_bytes).encode())]
     if head.negotiates:
         headers.append((b"vary", b"accept-encoding"))
         if head.answer_encoding is not None:

@@ -17,15 +17,17 @@ from dyorc.gateway.http.answers import write_error
 from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.front import TENANT
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
+from dyorc.protocol.headers import API_KEY, AUTHORIZATION
+from dyorc.protocol.routes import HEALTH, JOBS, MODELS, SERVER, STATISTICS
 
 _OPEN = frozenset({"/docs", "/openapi.json"})
-_OPEN_FOLDERS = ("/v2/health/", "/docs/")
-_MODELS = "/v2/models/"
-_JOBS = "/v1/jobs"
+_OPEN_FOLDERS = (f"{HEALTH}/", "/docs/")
+_MODELS = f"{MODELS}/"
 
-_LISTS = frozenset({"/", "/v2", "/v2/models", "/v2/models/stats", "/v2/repository/index"})
+_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, "/v2/repository/index"})
 """Routes that tell a tenant of its own models only, or of none."""
 
+_AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()
 _CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="dyorc"')
 
 
@@ -48,11 +50,11 @@ def authenticate(access: Access, scope: Scope) -> Tenant:
 def key_in(headers: Iterable[Header]) -> str | None:
     """The API key that came with a request: ``Authorization: Bearer KEY``, or ``X-API-Key: KEY``."""
     for name, value in headers:
-        if name == b"authorization":
+        if name == _AUTHORIZATION:
             scheme, _, key = value.partition(b" ")
             if scheme.lower() == b"bearer":
                 return key.strip().decode("latin-1")
-        elif name == b"x-api-key":
+        elif name == _API_KEY:
             return value.decode("latin-1")
     return None
 
@@ -63,7 +65,7 @@ async def refuse(send: Send, error: DyOrcError) -> None:
 
 
 def _check_path(tenant: Tenant, path: str) -> None:
-    if path in _LISTS or path.startswith(_JOBS):  # a job is looked up among its tenant's own
+    if path in _LISTS or path.startswith(JOBS):  # a job is looked up among its tenant's own
         return
     if path.startswith(_MODELS):
         tenant.check_model(path[len(_MODELS) :].partition("/")[0])

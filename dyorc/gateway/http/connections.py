@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
-import orjson
+import msgspec
 
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
@@ -21,10 +21,13 @@ from dyorc.gateway.http.flow import Flow
 from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
 from dyorc.gateway.http.watch import Stage, Watch
+from dyorc.protocol.headers import RETRY_AFTER
+from dyorc.protocol.refusals import ErrorBody
 
 Callback: TypeAlias = Callable[[], None]
 
 
+_RETRY_AFTER = RETRY_AFTER.encode()
 _PIECE_BYTES = 4 * 2**10
 """What comes in one read may be thousands of requests. It is parsed in pieces of this size, and no further while any wait."""
 _NOTHING = memoryview(b"")
@@ -257,10 +260,10 @@ class Connection(asyncio.Protocol):
 
     def _write(self, refusal: Refusal) -> None:
         is_retryable = refusal.retry_after_s is not None
-        body = orjson.dumps({"error": refusal.text, "code": refusal.code, "retryable": is_retryable})
+        body = msgspec.json.encode(ErrorBody(refusal.text, refusal.code, is_retryable))
         headers: list[Header] = [JSON, (b"content-length", b"%d" % len(body))]
         if is_retryable:
-            headers.append((b"retry-after", b"%d" % refusal.retry_after_s))
+            headers.append((_RETRY_AFTER, b"%d" % refusal.retry_after_s))
         writer = AnswerWriter(self.transport, self._lobby.common_headers, None)
         writer.start(refusal.status, headers)
         writer.write(body, is_last_part=True)

@@ -7,11 +7,13 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from dyorc.errors import DyOrcError, InvalidInputError
 from dyorc.gateway.http.errors import error_json, retry_headers, status_of
 from dyorc.gateway.http.front import allowed_methods
+from dyorc.protocol.refusals import ErrorBody
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -52,4 +54,4 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def http_error(detail: Any) -> dict[str, Any]:
     """An error of HTTP's own: no such route, or not with this verb."""
-    return {"error": str(detail), "code": "http", "retryable": False}
+    return asdict(ErrorBody(str(detail), "http", False))

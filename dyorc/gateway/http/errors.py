@@ -2,7 +2,7 @@
 
 from typing import Any, TypeAlias
 
-import orjson
+import msgspec
 
 from dyorc.errors import (
     AuthenticationError,
@@ -12,7 +12,6 @@ from dyorc.errors import (
     ConflictError,
     DeadlineError,
     DyOrcError,
-    InternalError,
     JobNotEndedError,
     PayloadTooLargeError,
     PermissionDeniedError,
@@ -24,8 +23,12 @@ from dyorc.errors import (
     UnknownRegionError,
     UnsupportedError,
 )
+from dyorc.protocol.headers import RETRY_AFTER
+from dyorc.protocol.refusals import told
 
 Header: TypeAlias = tuple[bytes, bytes]
+
+_RETRY_AFTER = RETRY_AFTER.encode()
 
 # The first class that fits counts, so a subclass stands before its parent.
 _STATUS: tuple[tuple[type[DyOrcError], int], ...] = (
@@ -58,16 +61,14 @@ def retry_headers(error: DyOrcError) -> list[Header]:
     """Retry-After, in whole seconds, if the error says when to come back."""
     if error.retry_after_s is None:
         return []
-    return [(b"retry-after", str(max(1, round(error.retry_after_s))).encode())]
+    return [(_RETRY_AFTER, str(max(1, round(error.retry_after_s))).encode())]
 
 
 def error_json(error: Exception) -> dict[str, Any]:
-    """Every error of every route looks like this; what is none of ours says no more than that."""
-    if not isinstance(error, DyOrcError):
-        error = InternalError("internal error")
-    return {"error": str(error), "code": error.code, "retryable": error.retryable}
+    """Every error of every route looks like this."""
+    return msgspec.structs.asdict(told(error))
 
 
 def error_body(error: Exception) -> bytes:
     """The same, as it is sent."""
-    return orjson.dumps(error_json(error))
+    return msgspec.json.encode(told(error))

@@ -19,6 +19,7 @@ from dyorc.gateway.http.protocol_inputs import Input, read_inputs
 from dyorc.gateway.http.protocol_outputs import Form, texts, wanted_outputs
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
+from dyorc.protocol.parameters import EXPLAIN
 from dyorc.tensor import DType
 
 _MAX_DEPTH = 32
@@ -113,6 +114,6 @@ def encode_generate(
         flat = texts(name, array) if is_bytes else array.reshape(-1)
         response[name] = flat[0] if array.size == 1 else flat
     if story is not None:
-        response["parameters"] = {"explain": story}
+        response["parameters"] = {EXPLAIN: story}
     response |= {"model_name": model.name, "model_version": "1"} | ({"id": request.request_id} if request.request_id else {})
     return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)

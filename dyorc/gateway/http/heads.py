@@ -7,22 +7,26 @@ from starlette.types import Scope
 
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
+from dyorc.protocol import headers, media_types
+from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
 
-STREAM_TYPE = b"application/vnd.dyorc.stream"
-"""What a client accepts that wants the parts of a stream as frames."""
+_FRAMES = media_types.FRAMES.encode()
+_JSON_LENGTH = headers.JSON_LENGTH.encode()
+_TIMEOUT = headers.TIMEOUT.encode()
 
 _MAX_LENGTH_DIGITS = 18
 """Of a length in a header; Python refuses to read numbers of thousands of digits."""
 
-_ACTIONS = frozenset({"infer", "infer_stream", "generate", "generate_stream"})
+_ACTIONS = frozenset({INFER, INFER_STREAM, GENERATE, GENERATE_STREAM})
+_MODELS = f"{MODELS}/"
 _READ = frozenset(
     {
         b"content-length",
-        b"inference-header-content-length",
+        _JSON_LENGTH,
         b"accept-encoding",
         b"accept",
         b"content-encoding",
-        b"request-timeout",
+        _TIMEOUT,
     }
 )
 _SECONDS = re.compile(rb"\d{1,15}(\.\d{1,15})?")
@@ -60,7 +64,7 @@ class RequestHead(NamedTuple):
 
 def target_of(path: str) -> Target | None:
     """What a path asks for, if it is an inference route's: ``/v2/models/{model}[/versions/{version}]/{action}``."""
-    if not path.startswith("/v2/models/"):
+    if not path.startswith(_MODELS):
         return None
     parts = path.split("/")
     if parts[-1] not in _ACTIONS or not parts[3]:
@@ -85,12 +89,12 @@ def read_head(scope: Scope) -> RequestHead:
             continue
         if name == b"content-length":
             announced_bytes = int(value)  # the HTTP parser has checked it
-        elif name == b"inference-header-content-length":
+        elif name == _JSON_LENGTH:
             json_bytes = _json_length_of(value)
         elif name == b"accept-encoding":
             answer_encoding, negotiates = accepted_encoding(value), True
         elif name == b"accept":
-            accepts_frames = STREAM_TYPE in value.lower()
+            accepts_frames = _FRAMES in value.lower()
         elif name == b"content-encoding":
             encoding = encoding_of(value)
         else:

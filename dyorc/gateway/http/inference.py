@@ -23,6 +23,7 @@ from dyorc.gateway.http.streams import Buffers, StreamWriter, Wrap, as_event, as
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -59,10 +60,10 @@ class InferenceRoutes:
         self._service = service
         self._bodies = BodyReader(service.config.max_request_bytes)
         self._actions: dict[str, _Action] = {
-            "infer": self._infer,
-            "infer_stream": self._infer_stream,
-            "generate": self._generate,
-            "generate_stream": self._generate_stream,
+            INFER: self._infer,
+            INFER_STREAM: self._infer_stream,
+            GENERATE: self._generate,
+            GENERATE_STREAM: self._generate_stream,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: Target) -> None:

@@ -11,9 +11,10 @@ from dyorc.gateway.model_config import model_config
 from dyorc.gateway.model_statistics import model_statistics
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.routes import MODELS, STATISTICS
 
-_MODEL = "/v2/models/{name}"
-_VERSION = "/v2/models/{name}/versions/{version}"
+_MODEL = f"{MODELS}/{{name}}"
+_VERSION = f"{_MODEL}/versions/{{version}}"
 
 
 def add_model_routes(app: FastAPI, service: InferenceService) -> None:
@@ -25,7 +26,7 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     def statistics_of(name: str) -> dict[str, Any]:
         return model_statistics(name, service.orchestrator.statistics(name))
 
-    @app.get("/v2/models/stats", response_model=AllStatistics, tags=["models"])  # before a model could be called so
+    @app.get(STATISTICS, response_model=AllStatistics, tags=["models"])  # before a model could be called so
     async def all_statistics(request: Request) -> dict[str, Any]:
         """Counts and times of all models."""
         tenant = tenant_of(request.scope)

@@ -7,6 +7,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from dyorc.gateway.http.openapi_inference import ERROR, SCHEMAS, inference_paths
+from dyorc.protocol import media_types
+from dyorc.protocol.headers import API_KEY, RETRY_AFTER
+from dyorc.protocol.routes import SERVER
 
 _VERBS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 
@@ -28,12 +31,12 @@ _WORKING = {
     499: "the client went away",
     504: "the deadline passed",
 }
-_RETRY_AFTER = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+_RETRY_AFTER = {RETRY_AFTER.title(): {"schema": {"type": "integer"}, "description": "Seconds"}}
 
 
 def json_body(schema: dict[str, Any]) -> dict[str, Any]:
     """What a FastAPI route has to be told (as `openapi_extra`) that reads its JSON body by itself."""
-    return {"requestBody": {"required": False, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": False, "content": {media_types.JSON: {"schema": schema}}}}
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
@@ -45,11 +48,11 @@ def describe(app: FastAPI) -> dict[str, Any]:
         components.setdefault("schemas", {}).update(SCHEMAS)
         components["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
-            "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            "api_key": {"type": "apiKey", "in": "header", "name": API_KEY},
         }
         found["security"] = [{}, {"bearer": []}, {"api_key": []}]
         for path, operation in _operations(found):
-            _add_errors(operation, _EVERYWHERE if path.startswith("/v2") and "infer" not in operation.get("tags", ()) else _ALL)
+            _add_errors(operation, _EVERYWHERE if path.startswith(SERVER) and "infer" not in operation.get("tags", ()) else _ALL)
         app.openapi_schema = found
     return app.openapi_schema
 
@@ -69,7 +72,7 @@ def _add_errors(operation: dict[str, Any], texts: dict[int, str]) -> None:
     responses = operation["responses"]
     responses.pop("422", None)
     for status, text in texts.items():
-        answer: dict[str, Any] = {"description": text, "content": {"application/json": {"schema": ERROR}}}
+        answer: dict[str, Any] = {"description": text, "content": {media_types.JSON: {"schema": ERROR}}}
         if status in (429, 503):
             answer["headers"] = _RETRY_AFTER
         responses.setdefault(str(status), answer)

@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from dyorc.protocol import media_types
+from dyorc.protocol.headers import JSON_LENGTH, TIMEOUT
+from dyorc.protocol.refusals import ErrorBody
+from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
 from dyorc.tensor import DType
 
 ERROR = {"$ref": "#/components/schemas/Error"}
@@ -26,7 +30,7 @@ _BYTES = {"type": "string", "format": "binary"}
 SCHEMAS: dict[str, Any] = {
     "Error": _object(
         {"error": _TEXT, "code": _TEXT, "retryable": {"type": "boolean"}},
-        ("error", "code", "retryable"),
+        ErrorBody.__struct_fields__,
         additionalProperties=False,
     ),
     "InferRequest": _object(
@@ -69,27 +73,27 @@ def _header(name: str, schema: dict[str, Any], description: str) -> dict[str, An
 
 
 _LENGTH = {"type": "integer", "minimum": 0}
-_JSON_LENGTH = _header("Inference-Header-Content-Length", _LENGTH, "Length of the JSON; 0: the body is the only input's bytes")
+_JSON_LENGTH = _header(JSON_LENGTH.title(), _LENGTH, "Length of the JSON; 0: the body is the only input's bytes")
 _COMMON = [
-    _header("Request-Timeout", {"type": "number", "minimum": 0}, "Seconds; decimal, without exponent"),
+    _header(TIMEOUT.title(), {"type": "number", "minimum": 0}, "Seconds; decimal, without exponent"),
     _header("Content-Encoding", {"type": "string", "enum": ["gzip", "deflate", "identity"]}, "How the body is compressed"),
 ]
 _ACCEPT_ENCODING = _header("Accept-Encoding", _TEXT, "gzip, deflate, identity; with or without q-values")
 _PATH = [{"name": "name", "in": "path", "required": True, "schema": _TEXT, "description": "The model's"}]
 _VERSION = [{"name": "version", "in": "path", "required": True, "schema": _TEXT, "description": "Always 1"}]
 
-_INFER_BODY = {"application/json": {"schema": _ref("InferRequest")}, "application/octet-stream": {"schema": _BYTES}}
-_GENERATE_BODY = {"application/json": {"schema": _ref("GenerateRequest")}}
+_INFER_BODY = {media_types.JSON: {"schema": _ref("InferRequest")}, media_types.TENSORS: {"schema": _BYTES}}
+_GENERATE_BODY = {media_types.JSON: {"schema": _ref("GenerateRequest")}}
 _ANSWER_HEADERS = {
     "Content-Encoding": {"schema": _TEXT},
     "Vary": {"schema": _TEXT},
 }
 _INFER_ANSWER = {
     "description": "The outputs",
-    "headers": _ANSWER_HEADERS | {"Inference-Header-Content-Length": {"schema": _LENGTH}},
-    "content": {"application/json": {"schema": _ref("InferResponse")}, "application/octet-stream": {"schema": _BYTES}},
+    "headers": _ANSWER_HEADERS | {JSON_LENGTH.title(): {"schema": _LENGTH}},
+    "content": {media_types.JSON: {"schema": _ref("InferResponse")}, media_types.TENSORS: {"schema": _BYTES}},
 }
-_EVENTS = {"text/event-stream; charset=utf-8": {"schema": _TEXT}}
+_EVENTS = {f"{media_types.EVENTS}; charset=utf-8": {"schema": _TEXT}}
 
 
 def _operation(summary: str, parameters: list[Any], body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
@@ -103,27 +107,27 @@ def _operation(summary: str, parameters: list[Any], body: dict[str, Any], answer
 
 
 _ACTIONS = {
-    "infer": _operation("Run a model", [*_COMMON, _JSON_LENGTH, _ACCEPT_ENCODING], _INFER_BODY, _INFER_ANSWER),
-    "infer_stream": _operation(
+    INFER: _operation("Run a model", [*_COMMON, _JSON_LENGTH, _ACCEPT_ENCODING], _INFER_BODY, _INFER_ANSWER),
+    INFER_STREAM: _operation(
         "Run a model that answers in parts",
         [*_COMMON, _JSON_LENGTH],
         _INFER_BODY,
         {
             "description": "Each event's data is a part, or in the end an error, as JSON; or frames, if the client accepts them",
-            "content": _EVENTS | {"application/vnd.dyorc.stream": {"schema": _BYTES}},
+            "content": _EVENTS | {media_types.FRAMES: {"schema": _BYTES}},
         },
     ),
-    "generate": _operation(
+    GENERATE: _operation(
         "Run a model on plain JSON values",
         [*_COMMON, _ACCEPT_ENCODING],
         _GENERATE_BODY,
         {
             "description": "The outputs",
             "headers": _ANSWER_HEADERS,
-            "content": {"application/json": {"schema": _ref("GenerateResponse")}},
+            "content": {media_types.JSON: {"schema": _ref("GenerateResponse")}},
         },
     ),
-    "generate_stream": _operation(
+    GENERATE_STREAM: _operation(
         "Run a model that answers in parts on plain JSON values",
         _COMMON,
         _GENERATE_BODY,
@@ -142,5 +146,5 @@ def inference_paths() -> dict[str, Any]:
                 "responses": dict(operation["responses"]),
                 "operationId": f"{action}{'_of_version' if more else ''}",
             }
-            paths[f"/v2/models/{{name}}{place}/{action}"] = {"post": found}
+            paths[f"{MODELS}/{{name}}{place}/{action}"] = {"post": found}
     return paths

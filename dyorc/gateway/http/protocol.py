@@ -17,6 +17,7 @@ from dyorc.gateway.http.protocol_raw import read_raw_input
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
+from dyorc.protocol.parameters import BINARY_DATA_OUTPUT
 
 
 class _Request(msgspec.Struct):
@@ -60,6 +61,6 @@ def decode_request(
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
     given = read_inputs(request.inputs, view[json_bytes:], memory)
-    is_binary = flag(request.parameters, "binary_data_output", form is Form.BINARY)
+    is_binary = flag(request.parameters, BINARY_DATA_OUTPUT, form is Form.BINARY)
     outputs = wanted_outputs(request.outputs, is_binary, model, memory, form)
     return make_request(model, request.id, given, request.parameters, outputs)

@@ -11,6 +11,7 @@ from dyorc.arrays import Array, numpy_dtype
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.inputs import NO_JSON_FORM, Head, SharedInput, fetched, from_bytes, read_head, reshape, span_of
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.protocol.parameters import BINARY_DATA_SIZE
 from dyorc.tensor import DType
 
 
@@ -42,7 +43,7 @@ def read_inputs(inputs: Sequence[Input], rest: memoryview, memory: RequestMemory
             raise InvalidInputError(f"input {tensor.name!r} was given twice")
         head = read_head(tensor.name, tensor.datatype, tensor.shape)
         span = span_of(tensor.parameters, "input", tensor.name, memory)
-        size = tensor.parameters.get("binary_data_size")
+        size = tensor.parameters.get(BINARY_DATA_SIZE)
         if span is not None:
             _refuse_other_sources(tensor)
             shared.append(SharedInput(head, span))
@@ -62,7 +63,7 @@ def read_inputs(inputs: Sequence[Input], rest: memoryview, memory: RequestMemory
 
 def _refuse_other_sources(tensor: Input) -> None:
     given = ["'data'"] if tensor.data is not msgspec.UNSET else []
-    given += ["'binary_data_size'"] if "binary_data_size" in tensor.parameters else []
+    given += [f"'{BINARY_DATA_SIZE}'"] if BINARY_DATA_SIZE in tensor.parameters else []
     if given:
         raise InvalidInputError(
             "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' "

@@ -13,8 +13,9 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.inputs import NO_JSON_FORM
 from dyorc.gateway.outputs import WantedOutput, all_outputs, put, wanted_output
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.protocol.parameters import BINARY_DATA_SIZE, EXPLAIN
+from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
-from dyorc.transport.codec import encode_bytes
 
 
 class Form(Enum):
@@ -93,7 +94,7 @@ def encode_response(
             output["parameters"] = put(array, dtype, one.span, output["name"])
         elif one.is_binary:
             part = encode_bytes(array) if dtype is DType.BYTES else array.tobytes()
-            output["parameters"] = {"binary_data_size": len(part)}
+            output["parameters"] = {BINARY_DATA_SIZE: len(part)}
             raw.append(part)
             has_binary = True
         else:
@@ -103,7 +104,7 @@ def encode_response(
     if request_id:
         response["id"] = request_id
     if story is not None:
-        response["parameters"] = {"explain": story}
+        response["parameters"] = {EXPLAIN: story}
     head = orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
     return [head, *raw], len(head) if has_binary else None
 

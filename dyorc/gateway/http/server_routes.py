@@ -9,6 +9,7 @@ from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.server_metadata import server_metadata
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.routes import LIVE, MODELS, READY, SERVER, STATUS
 
 
 def add_server_routes(app: FastAPI, service: InferenceService) -> None:
@@ -21,30 +22,30 @@ def add_server_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get("/", response_model=Entrance, tags=["server"])
     async def entrance(request: Request) -> dict[str, Any]:
         """Names of all models, and where to read on. Not part of the protocol."""
-        return {"models": names(request), "docs": "/docs", "status": "/status"}
+        return {"models": names(request), "docs": "/docs", "status": STATUS}
 
-    @app.get("/v2", response_model=ServerMetadata, tags=["server"])
+    @app.get(SERVER, response_model=ServerMetadata, tags=["server"])
     async def metadata() -> dict[str, Any]:
         """Name, version and the protocol extensions that the server speaks."""
         return server_metadata(service.clients)
 
-    @app.get("/v2/health/live", response_model=Live, tags=["health"])
+    @app.get(LIVE, response_model=Live, tags=["health"])
     async def live() -> dict[str, bool]:
         """Whether the server answers at all."""
         return {"live": True}
 
-    @app.get("/v2/health/ready", response_model=Ready, tags=["health"])
+    @app.get(READY, response_model=Ready, tags=["health"])
     async def ready() -> dict[str, bool]:
         """Whether every program has a replica; 503 until then."""
         require_ready(service.orchestrator.status)
         return {"ready": True}
 
-    @app.get("/v2/models", response_model=ModelNames, tags=["models"])
+    @app.get(MODELS, response_model=ModelNames, tags=["models"])
     async def models(request: Request) -> dict[str, list[str]]:
         """Names of all models. Not part of the protocol."""
         return {"models": names(request)}
 
-    @app.get("/status", tags=["server"])
+    @app.get(STATUS, tags=["server"])
     async def status() -> dict[str, Any]:
         """What is going on: replicas, queues and costs of each program, and how guessing goes. Not part of the protocol."""
         return service.orchestrator.report()

@@ -11,6 +11,7 @@ from dyorc.gateway.http.json_bodies import read_json
 from dyorc.gateway.http.openapi import json_body
 from dyorc.gateway.server_settings import LOG_SETTINGS, TRACE_SETTINGS, refuse_changes
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.routes import MODELS
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _BODY = json_body({"type": "object"})
@@ -20,8 +21,8 @@ def add_settings_routes(app: FastAPI, service: InferenceService) -> None:
     """Adds ``/v2[/models/{name}]/trace/setting`` and ``/v2/logging``."""
 
     @app.get("/v2/trace/setting", response_model=TraceSettings, tags=["settings"])
-    @app.get("/v2/models/{name}/trace/setting", response_model=TraceSettings, tags=["settings"])
-    @app.get("/v2/models/{name}/versions/{version}/trace/setting", response_model=TraceSettings, tags=["settings"])
+    @app.get(f"{MODELS}/{{name}}/trace/setting", response_model=TraceSettings, tags=["settings"])
+    @app.get(f"{MODELS}/{{name}}/versions/{{version}}/trace/setting", response_model=TraceSettings, tags=["settings"])
     async def trace(request: Request, name: str | None = None, version: str | None = None) -> dict[str, Any]:
         """How requests are traced."""
         if name is not None:
@@ -29,9 +30,9 @@ def add_settings_routes(app: FastAPI, service: InferenceService) -> None:
         return TRACE_SETTINGS
 
     @app.post("/v2/trace/setting", response_model=TraceSettings, openapi_extra=_BODY, tags=["settings"])
-    @app.post("/v2/models/{name}/trace/setting", response_model=TraceSettings, openapi_extra=_BODY, tags=["settings"])
+    @app.post(f"{MODELS}/{{name}}/trace/setting", response_model=TraceSettings, openapi_extra=_BODY, tags=["settings"])
     @app.post(
-        "/v2/models/{name}/versions/{version}/trace/setting",
+        f"{MODELS}/{{name}}/versions/{{version}}/trace/setting",
         response_model=TraceSettings,
         openapi_extra=_BODY,
         tags=["settings"],

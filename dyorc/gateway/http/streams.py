@@ -5,7 +5,6 @@ goes away stops it.
 """
 
 import asyncio
-import struct
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol, TypeAlias, TypeVar
@@ -18,15 +17,16 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.answers import write_body
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.errors import Header, error_body, status_of
-from dyorc.gateway.http.heads import STREAM_TYPE
+from dyorc.protocol import media_types
+from dyorc.protocol.frames import LENGTHS
 
 _log = structlog.get_logger("dyorc.gateway")
 
 T = TypeVar("T")
 Buffers: TypeAlias = list[bytes | memoryview]
 
-EVENTS: Header = (b"content-type", b"text/event-stream; charset=utf-8")
-FRAMES: Header = (b"content-type", STREAM_TYPE)
+EVENTS: Header = (b"content-type", f"{media_types.EVENTS}; charset=utf-8".encode())
+FRAMES: Header = (b"content-type", media_types.FRAMES.encode())
 _UNBUFFERED: list[Header] = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]  # proxies pass each part on at once
 
 
@@ -45,7 +45,7 @@ def as_frame(parts: Sequence[bytes | memoryview], json_bytes: int | None = None)
     """A part as a frame: the lengths of its JSON and of the raw tensors behind it (u32, little-endian), then both."""
     num_bytes = sum(len(part) for part in parts)
     json_bytes = num_bytes if json_bytes is None else json_bytes
-    return [struct.pack("<II", json_bytes, num_bytes - json_bytes), *parts]
+    return [LENGTHS.pack(json_bytes, num_bytes - json_bytes), *parts]
 
 
 class StreamWriter:

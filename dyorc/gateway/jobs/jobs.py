@@ -14,7 +14,8 @@ from dyorc.gateway.jobs.runner import Runner
 from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
-from dyorc.store.base import Body, Job, JobState, JobStore, NewJob, new_id
+from dyorc.protocol.jobs import JobState
+from dyorc.store.base import Body, Job, JobStore, NewJob, new_id
 
 _log = structlog.get_logger("dyorc.jobs")
 

@@ -8,6 +8,7 @@ import orjson
 from dyorc.errors import DyOrcError, InternalError
 from dyorc.gateway.http.errors import status_of
 from dyorc.gateway.tenants import Tenant
+from dyorc.protocol.refusals import ErrorBody
 from dyorc.store.base import Job, JobError
 
 
@@ -43,7 +44,7 @@ def job_bytes(job: Job) -> bytes:
 
 def error_json(error: JobError) -> dict[str, Any]:
     """A job's error, in the form of all errors."""
-    return {"error": error.text, "code": error.code, "retryable": error.retryable}
+    return msgspec.structs.asdict(ErrorBody(error.text, error.code, error.retryable))
 
 
 def job_error(error: Exception) -> JobError:

@@ -11,8 +11,13 @@ from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.jobs.bodies import read_body
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.jobs.records import error_json, job_json
-from dyorc.store.base import MAX_LISTED, Body, Job, JobState
+from dyorc.protocol import media_types
+from dyorc.protocol.headers import IDEMPOTENCY_KEY, JSON_LENGTH
+from dyorc.protocol.jobs import JobState
+from dyorc.protocol.routes import JOBS
+from dyorc.store.base import MAX_LISTED, Body, Job
 
+_JOB = f"{JOBS}/{{job_id}}"
 _MAX_WAIT_S = 60.0
 _DEFAULT_LISTED = 100
 _MAX_KEY_CHARS = 255
@@ -23,18 +28,18 @@ _MAX_LIMIT_DIGITS = 18
 def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
     """Adds them to an application that answers errors of the tree in `dyorc.errors`."""
 
-    @app.post("/v1/jobs", status_code=202, openapi_extra=_SUBMIT, responses={200: {"description": "It was submitted before."}})
+    @app.post(JOBS, status_code=202, openapi_extra=_SUBMIT, responses={200: {"description": "It was submitted before."}})
     async def submit_job(request: Request) -> Response:
         """Takes an inference request in, to be run when there is room."""
         tenant = tenant_of(request.scope)
-        key = request.headers.get("idempotency-key")
+        key = request.headers.get(IDEMPOTENCY_KEY)
         if key is not None and not 1 <= len(key) <= _MAX_KEY_CHARS:
             raise InvalidInputError(f"Idempotency-Key has {len(key)} characters, expected 1 to {_MAX_KEY_CHARS}")
         body = await read_body(request, tenant, jobs.service)
         job, is_new = await jobs.submit(tenant, body, key or "")
-        return JSONResponse(job_json(job), 202 if is_new else 200, {"location": f"/v1/jobs/{job.id}"})
+        return JSONResponse(job_json(job), 202 if is_new else 200, {"location": f"{JOBS}/{job.id}"})
 
-    @app.get("/v1/jobs")
+    @app.get(JOBS)
     async def list_jobs(
         request: Request, state: str | None = None, limit: str | None = None, after: str | None = None
     ) -> dict[str, Any]:
@@ -43,23 +48,23 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
         found = await jobs.page(tenant_of(request.scope), _state(state), num, _id(after) if after else "")
         return {"jobs": [job_json(job) for job in found], "next": found[-1].id if len(found) == num else None}
 
-    @app.get("/v1/jobs/{job_id}")
+    @app.get(_JOB)
     async def get_job(request: Request, job_id: str, wait_s: str | None = None) -> dict[str, Any]:
         """A job; with `wait_s`, at most 60, as soon as it has ended."""
         wait = 0.0 if wait_s is None else _seconds(wait_s)
         return job_json(await jobs.get(tenant_of(request.scope), _id(job_id), wait))
 
-    @app.get("/v1/jobs/{job_id}/result")
+    @app.get(f"{_JOB}/result")
     async def get_result(request: Request, job_id: str) -> Response:
         """What the inference route would have answered."""
         return _result(*await jobs.result(tenant_of(request.scope), _id(job_id)))
 
-    @app.post("/v1/jobs/{job_id}/cancel")
+    @app.post(f"{_JOB}/cancel")
     async def cancel_job(request: Request, job_id: str) -> dict[str, Any]:
         """Ends a job, if it has not ended yet."""
         return job_json(await jobs.cancel(tenant_of(request.scope), _id(job_id)))
 
-    @app.delete("/v1/jobs/{job_id}", status_code=204)
+    @app.delete(_JOB, status_code=204)
     async def delete_job(request: Request, job_id: str) -> Response:
         """Ends and forgets a job."""
         await jobs.delete(tenant_of(request.scope), _id(job_id))
@@ -68,13 +73,17 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
 
 _SUBMIT: dict[str, Any] = {
     "parameters": [
-        {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1, "maxLength": _MAX_KEY_CHARS}},
-        {"name": "Inference-Header-Content-Length", "in": "header", "schema": {"type": "integer", "minimum": 0}},
+        {
+            "name": IDEMPOTENCY_KEY.title(),
+            "in": "header",
+            "schema": {"type": "string", "minLength": 1, "maxLength": _MAX_KEY_CHARS},
+        },
+        {"name": JSON_LENGTH.title(), "in": "header", "schema": {"type": "integer", "minimum": 0}},
     ],
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {
+            media_types.JSON: {
                 "schema": {
                     "type": "object",
                     "required": ["model_name", "inputs"],
@@ -87,7 +96,7 @@ _SUBMIT: dict[str, Any] = {
                     },
                 }
             },
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            media_types.TENSORS: {"schema": {"type": "string", "format": "binary"}},
         },
     },
 }
@@ -126,9 +135,9 @@ def _state(text: str | None) -> JobState | None:
 def _result(job: Job, body: Body | None) -> Response:
     if body is not None:
         if body.json_bytes is None:
-            return Response(body.data, media_type="application/json")
-        headers = {"inference-header-content-length": str(body.json_bytes)}
-        return Response(body.data, headers=headers, media_type="application/octet-stream")
+            return Response(body.data, media_type=media_types.JSON)
+        headers = {JSON_LENGTH: str(body.json_bytes)}
+        return Response(body.data, headers=headers, media_type=media_types.TENSORS)
     if job.error is not None:
         return JSONResponse(error_json(job.error), job.error.status)
     if job.state is JobState.CANCELLED:

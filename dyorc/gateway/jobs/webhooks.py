@@ -19,6 +19,8 @@ import structlog
 from dyorc.config import JobsConfig
 from dyorc.errors import InvalidInputError, StoreError
 from dyorc.gateway.jobs.records import job_bytes
+from dyorc.protocol import media_types
+from dyorc.protocol.headers import SIGNATURE
 from dyorc.store.base import Delivery, JobStore
 
 _log = structlog.get_logger("dyorc.jobs")
@@ -141,9 +143,9 @@ class Webhooks:
     async def _send(self, delivery: Delivery) -> str | None:
         """Sends one; gives what went wrong, if it did. Nobody reads what the other side answers but its status."""
         body = job_bytes(delivery.job)
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": media_types.JSON}
         if self._config.webhook_secret:
-            headers["DyOrc-Signature"] = signature(self._config.webhook_secret, body, int(time.time()))
+            headers[SIGNATURE] = signature(self._config.webhook_secret, body, int(time.time()))
         try:
             check_webhook(delivery.job.webhook, self._config)
             async with (

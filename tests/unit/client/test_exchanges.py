@@ -10,8 +10,8 @@ from dyorc.client.effects import Read, Reply, Send
 from dyorc.client.exchanges import Exchange
 from dyorc.client.http import Connection
 from dyorc.client.pools import TransportPool
-from dyorc.client.requests import Request
 from dyorc.errors import DeadlineError
+from dyorc.protocol.requests import Request
 
 
 class _Stream(httpx.SyncByteStream):

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from dyorc.client.answers import Answer
 from dyorc.client.frames import FrameReader
 from dyorc.errors import DyOrcError, ProgramError, TransportError
+from dyorc.protocol.answers import Answer
 from tests.scripted_server import binary_answer, frame
 
 LIMIT = 10_000

@@ -9,9 +9,7 @@ import pytest
 
 from dyorc.client.effects import Broken, Reply
 from dyorc.client.job_operations import JobOperations, JobOptions
-from dyorc.client.job_records import JobState
 from dyorc.client.operations import Operations
-from dyorc.client.requests import Options
 from dyorc.client.retries import Retries
 from dyorc.errors import (
     DeadlineError,
@@ -21,6 +19,8 @@ from dyorc.errors import (
     TransportError,
     UnknownModelError,
 )
+from dyorc.protocol.jobs import JobState
+from dyorc.protocol.requests import Options
 from tests.scripted_server import metadata
 from tests.unit.client.driver import Driver, broken, refused, reply
 

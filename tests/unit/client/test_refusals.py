@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from dyorc.client.refusals import ErrorBody, refusal, refusal_of
 from dyorc.errors import CapacityError, DyOrcError, InternalError, ProgramError, TransportError
 from dyorc.gateway.http.errors import error_body, retry_headers, status_of
+from dyorc.protocol.refusals import ErrorBody, refusal, refusal_of
 
 
 def _every_class() -> list[type[DyOrcError]]:

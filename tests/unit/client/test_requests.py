@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from dyorc.client.metadata import ModelMetadata, TensorMetadata
-from dyorc.client.requests import Options, Request, infer_request, merged, model_path
+from dyorc.client.inputs import merged
 from dyorc.errors import InvalidInputError
+from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
+from dyorc.protocol.requests import Options, Request, infer_request
+from dyorc.protocol.routes import model_path
 from dyorc.tensor import DType
 
 MODEL = ModelMetadata(

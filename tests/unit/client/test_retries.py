@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from dyorc.client.effects import Reply
-from dyorc.client.requests import Request
 from dyorc.client.retries import DEFAULT_RETRIES, Retries
 from dyorc.errors import (
     CapacityError,
@@ -18,6 +17,7 @@ from dyorc.errors import (
     TenantLimitError,
     TransportError,
 )
+from dyorc.protocol.requests import Request
 from tests.unit.client.driver import Driver, broken, refused, reply
 
 BUSY = refused(503, "capacity", retryable=True)

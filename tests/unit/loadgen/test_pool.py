@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dyorc.client.metadata import TensorMetadata
+from dyorc.protocol.metadata import TensorMetadata
 from dyorc.tensor import DType
 from loadgen.drawing import draw, read_pool, shapes_of
 from loadgen.options import load_of, target_of

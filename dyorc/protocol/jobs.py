@@ -1,11 +1,11 @@
-"""What a server tells of durable jobs."""
+"""Durable jobs, as a server tells of them."""
 
 from enum import StrEnum
 
 import msgspec
 
-from dyorc.client.refusals import ErrorBody, refusal
 from dyorc.errors import DyOrcError, RequestCancelledError
+from dyorc.protocol.refusals import ErrorBody, refusal
 
 
 class JobState(StrEnum):

@@ -1,11 +1,12 @@
-"""Errors off the wire: a server's JSON becomes an error of the one tree, by its code."""
+"""Errors on the wire: what a server writes of an error of the one tree, and how a client makes an error of that by its code."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from dyorc.errors import DyOrcError, ProgramError, TransportError
+from dyorc.errors import DyOrcError, InternalError, ProgramError, TransportError
+from dyorc.protocol.headers import RETRY_AFTER
 
 E = TypeVar("E", bound=DyOrcError)
 
@@ -19,6 +20,13 @@ class ErrorBody(msgspec.Struct, frozen=True):
     error: str
     code: str = ""
     retryable: bool | None = None
+
+
+def told(error: Exception) -> ErrorBody:
+    """What a client is told of an error; what is none of ours says no more than that."""
+    if not isinstance(error, DyOrcError):
+        error = InternalError("internal error")
+    return ErrorBody(str(error), error.code, error.retryable)
 
 
 error_decoder = msgspec.json.Decoder(ErrorBody)
@@ -76,7 +84,7 @@ def malformed(text: str) -> TransportError:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    value = headers.get("retry-after", "").strip()
+    value = headers.get(RETRY_AFTER, "").strip()
     # A date is possible, too; DyOrc sends none, and clocks differ.
     return float(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 

@@ -4,16 +4,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
-from urllib.parse import quote
 
 import msgspec
 import numpy as np
 
 from dyorc.arrays import Array, as_array, dtype_of
-from dyorc.client.metadata import ModelMetadata
 from dyorc.errors import InvalidInputError
+from dyorc.protocol import headers, media_types
+from dyorc.protocol.metadata import ModelMetadata
+from dyorc.protocol.parameters import BINARY_DATA, BINARY_DATA_OUTPUT, BINARY_DATA_SIZE, EXPLAIN, PRIORITY
+from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
-from dyorc.transport.codec import encode_bytes
 
 Piece: TypeAlias = bytes | memoryview
 
@@ -21,7 +22,6 @@ _CHUNK_BYTES = 256 * 1024
 """What is given to the socket at once. What is shorter is joined: a copy costs less than a system call; and of a longer piece the
 rest would be copied for each part that a socket takes."""
 
-LENGTH_HEADER = "inference-header-content-length"
 _STATIC_TYPES = (bool, int, float, str)
 
 
@@ -67,23 +67,6 @@ class Request:
             yield b"".join(small)
 
 
-Inputs: TypeAlias = Mapping[str, Any]
-"""Inputs and parameters by name."""
-
-
-def merged(inputs: Inputs | None, named: Inputs) -> Inputs:
-    """Inputs that were given in both ways.
-
-    Raises:
-        InvalidInputError: If one was given twice.
-    """
-    if inputs is None:
-        return named
-    if twice := sorted(inputs.keys() & named.keys()):
-        raise InvalidInputError(f"input {twice[0]!r} was given twice")
-    return {**inputs, **named}
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a caller may say of one inference, besides its inputs.
@@ -104,14 +87,6 @@ class Options:
     outputs: Sequence[str] | None = None
 
 
-def model_path(model: str, version: str | None, action: str = "") -> str:
-    """The path of a model's route, such as its ``infer``."""
-    path = f"/v2/models/{quote(model, safe='')}"
-    if version is not None:
-        path += f"/versions/{quote(version, safe='')}"
-    return f"{path}/{action}" if action else path
-
-
 def infer_request(path: str, metadata: ModelMetadata, given: Mapping[str, Any], options: Options, **fields: Any) -> Request:
     """A request for inference, whose answer's tensors shall be raw bytes.
 
@@ -123,22 +98,22 @@ def infer_request(path: str, metadata: ModelMetadata, given: Mapping[str, Any], 
         InvalidInputError: If a value cannot be what its name stands for.
     """
     heads, pieces, parameters = _encode(metadata, given)
-    parameters["binary_data_output"] = True
+    parameters[BINARY_DATA_OUTPUT] = True
     if options.priority:
-        parameters["priority"] = options.priority
+        parameters[PRIORITY] = options.priority
     if options.explain:
-        parameters["explain"] = True
+        parameters[EXPLAIN] = True
     content: dict[str, Any] = {**fields, "inputs": heads, "parameters": parameters}
     if options.request_id:
         content["id"] = options.request_id
     if options.outputs is not None:
-        content["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in options.outputs]
+        content["outputs"] = [{"name": name, "parameters": {BINARY_DATA: True}} for name in options.outputs]
     try:
         head = msgspec.json.encode(content)
     except UnicodeEncodeError as error:  # half of a surrogate pair
         raise InvalidInputError(f"the request to {metadata.name!r} cannot be written as JSON: {error}") from error
-    headers = (("content-type", "application/octet-stream"), (LENGTH_HEADER, str(len(head))))
-    return Request("POST", path, headers, (head, *pieces))
+    heading = (("content-type", media_types.TENSORS), (headers.JSON_LENGTH, str(len(head))))
+    return Request("POST", path, heading, (head, *pieces))
 
 
 def _encode(metadata: ModelMetadata, given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Piece], dict[str, Any]]:
@@ -154,7 +129,7 @@ def _encode(metadata: ModelMetadata, given: Mapping[str, Any]) -> tuple[list[dic
         array = as_array(value, inputs[name].datatype, f"input {name!r} of {metadata.name!r}")
         dtype = dtype_of(array)
         raw = encode_bytes(array) if dtype is DType.BYTES else _raw(array)
-        heads.append({"name": name, "datatype": dtype, "shape": array.shape, "parameters": {"binary_data_size": len(raw)}})
+        heads.append({"name": name, "datatype": dtype, "shape": array.shape, "parameters": {BINARY_DATA_SIZE: len(raw)}})
         pieces.append(raw)
     return heads, pieces, parameters
 

@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 
 from dyorc.arrays import Array, numpy_dtype
-from dyorc.client.refusals import malformed
 from dyorc.errors import TransportError
+from dyorc.protocol.parameters import BINARY_DATA_SIZE, EXPLAIN
+from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes
+from dyorc.protocol.refusals import malformed
 from dyorc.tensor import ITEM_BYTES, DType, Shape
-from dyorc.transport.codec import MAX_RANK, MAX_SIZE, decode_bytes
 
 ALIGN_BYTES = 16
 """Tensors behind the JSON begin at a multiple of this, so that nothing has to read them byte by byte."""
@@ -40,7 +41,7 @@ class Answer:
     @property
     def explain(self) -> list[dict[str, Any]]:
         """Step by step what was done and why; empty unless it was asked for."""
-        return self.parameters.get("explain", [])
+        return self.parameters.get(EXPLAIN, [])
 
 
 class _Output(msgspec.Struct):
@@ -86,7 +87,7 @@ def parse_answer(content: memoryview, json_bytes: int) -> Answer:
     at = json_bytes
     for output in head.outputs:
         _check_shape(output)
-        size = output.parameters.get("binary_data_size")
+        size = output.parameters.get(BINARY_DATA_SIZE)
         if size is None:
             outputs[output.name] = _from_json(output)
             continue

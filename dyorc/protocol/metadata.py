@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dyorc.protocol.parameters import REPEATABLE
 from dyorc.tensor import DType, Shape
 
 
@@ -36,4 +37,4 @@ class ModelMetadata(msgspec.Struct, frozen=True):
     @property
     def is_repeatable(self) -> bool:
         """Whether the server says that running a request twice is as good as once."""
-        return self.properties.get("repeatable") == "true"
+        return self.properties.get(REPEATABLE) == "true"

@@ -1,0 +1,22 @@
+"""Inputs as callers give them."""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from dyorc.errors import InvalidInputError
+
+Inputs: TypeAlias = Mapping[str, Any]
+"""Inputs and parameters by name."""
+
+
+def merged(inputs: Inputs | None, named: Inputs) -> Inputs:
+    """Inputs that were given in both ways.
+
+    Raises:
+        InvalidInputError: If one was given twice.
+    """
+    if inputs is None:
+        return named
+    if twice := sorted(inputs.keys() & named.keys()):
+        raise InvalidInputError(f"input {twice[0]!r} was given twice")
+    return {**inputs, **named}

@@ -1,0 +1,25 @@
+"""Paths of the HTTP API."""
+
+from urllib.parse import quote
+
+SERVER = "/v2"
+HEALTH = f"{SERVER}/health"
+LIVE = f"{HEALTH}/live"
+READY = f"{HEALTH}/ready"
+MODELS = f"{SERVER}/models"
+STATISTICS = f"{MODELS}/stats"
+JOBS = "/v1/jobs"
+STATUS = "/status"
+
+INFER = "infer"
+INFER_STREAM = "infer_stream"
+GENERATE = "generate"
+GENERATE_STREAM = "generate_stream"
+
+
+def model_path(model: str, version: str | None, action: str = "") -> str:
+    """The path of a model's route, such as its ``infer``."""
+    path = f"{MODELS}/{quote(model, safe='')}"
+    if version is not None:
+        path += f"/versions/{quote(version, safe='')}"
+    return f"{path}/{action}" if action else path

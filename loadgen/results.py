@@ -60,6 +60,27 @@ class ServerFigures(msgspec.Struct, frozen=True, kw_only=True):
     speculation: dict[str, float] = {}
 
 
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """The measured time in equal steps, the last of which may be shorter. Each list but the first has an entry for each step.
+
+    Attributes:
+        edges_s: Where steps begin, in seconds from the end of the warm-up; and the end of the last.
+        num_due: Requests that were due in the step. The next three are of these.
+        num_bad: Without a right answer: wrong, failed or unanswered.
+        p50_ms, p99_ms: Latencies; None where nothing was due.
+        num_answered: Answers and errors that came in the step, whenever their requests were due.
+        max_waiting: The most requests at once that were due and had no answer: sent or not, of the warm-up or not.
+    """
+
+    edges_s: list[float]
+    num_due: list[int]
+    num_bad: list[int]
+    p50_ms: list[float | None]
+    p99_ms: list[float | None]
+    num_answered: list[int]
+    max_waiting: list[int]
+
+
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of one target under one load.
 
@@ -80,6 +101,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         client_warning: Why the figures may be the generator's own rather than the server's; empty if there is no reason.
         histogram: All latencies in microseconds, an HDR histogram in its own compressed text form (V2).
         send_delay_histogram: The same of the send delays.
+        timeline: How it went over the measured time; None in files of earlier versions.
         machine: Processor, cores, memory, kernel.
         versions: Of Python and of what matters here.
         commit: Of the repository that the generator was started from; empty if there is none.
@@ -106,7 +128,13 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     client_warning: str
     histogram: str
     send_delay_histogram: str
+    timeline: Timeline | None = None
     server: ServerFigures = ServerFigures()
     machine: dict[str, Any]
     versions: dict[str, str]
     commit: str
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests a second: the load's; of a trace as it was recorded, or of a closed loop, what came of it."""
+        return float(self.load.get("rate_rps") or self.counts.planned / self.duration_s)

@@ -17,6 +17,7 @@ from loadgen.recording import Records
 from loadgen.results import RunResult, ServerFigures
 from loadgen.schedule import plan, span_of
 from loadgen.targets.base import TargetSpec
+from loadgen.timeline import timeline
 from loadgen.worker import WorkerPlan
 from loadgen.workers import Moment, Workers
 
@@ -122,6 +123,7 @@ def _result(
         client_warning=measures.client_warning(send_delay_ms.p90, latency_ms.p50, cpu_ratio),
         histogram=measures.histogram(found.latency_ns),
         send_delay_histogram=measures.histogram(found.send_delay_ns),
+        timeline=timeline(records, *span_ns),
         machine=machine(),
         versions=versions(),
         commit=commit(),

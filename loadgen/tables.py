@@ -40,7 +40,7 @@ def percent(ratio: float) -> str:
 
 
 def rate_text(result: RunResult) -> str:
-    """What load was put on: "200/s", from and to for a ramp, "8 clients" in a closed loop, "trace" as it was."""
+    """What load was put on: "200/s", from and to for a ramp, "8 clients" in a closed loop, a trace's own."""
     load = result.load
     match load.get("arrivals"):
         case "closed":
@@ -48,10 +48,13 @@ def rate_text(result: RunResult) -> str:
         case "ramp":
             return f"{load.get('start_rps', 0):g}–{load.get('rate_rps', 0):g}/s"
         case "trace" if not load.get("rate_rps"):
-            return "trace"
+            return f"trace, {_rate(result.rate_rps)}"
         case _:
-            rate_rps = float(load.get("rate_rps", 0.0))
-            return f"{rate_rps:,.1f}/s".replace(".0/", "/") if rate_rps >= 100 else f"{rate_rps:.3g}/s"
+            return _rate(result.rate_rps)
+
+
+def _rate(rps: float) -> str:
+    return f"{rps:,.1f}/s".replace(".0/", "/") if rps >= 100 else f"{rps:.3g}/s"
 
 
 def _row(result: RunResult) -> Sequence[str]:

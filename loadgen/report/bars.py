@@ -156,7 +156,11 @@ def batch_chart(program: str, series: Mapping[str, tuple[int, Mapping[str, int]]
 
 
 def speculation_charts(series: Mapping[str, tuple[int, Mapping[str, float]]]) -> list[str]:
-    """How guessing went; for each name its style and its figures. Names that end in "_s" are seconds, all others counts."""
+    """How guessing went; for each name its style and its figures. Names that end in "_s" are seconds, all others counts.
+
+    Who guessed nothing is left out, and so is a chart without a bar.
+    """
+    series = {name: (style, found) for name, (style, found) in series.items() if any(found.values())}
     figures = dict.fromkeys(figure for _, found in series.values() for figure in found)
     times = [figure for figure in figures if figure.endswith("_s")]
     counts = [figure for figure in figures if not figure.endswith("_s")]
@@ -165,7 +169,7 @@ def speculation_charts(series: Mapping[str, tuple[int, Mapping[str, float]]]) ->
         bars = [
             BarSeries(name=name, style=style, values=[found.get(figure) for figure in chosen])
             for name, (style, found) in series.items()
-            if found
+            if any(found.get(figure) for figure in chosen)
         ]
         groups = [figure.removeprefix("num_").removesuffix("_s") for figure in chosen]
         is_roomy = len(bars) * len(groups) <= _MAX_NUMBERS

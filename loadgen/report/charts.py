@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from hdrh.histogram import HdrHistogram
@@ -34,7 +35,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadLine:
-    """Latencies at several rates: (requests a second, p50, p99 in milliseconds)."""
+    """Latencies at several rates: (requests a second, p50, p99 in milliseconds). A rate may occur several times."""
 
     name: str
     style: int
@@ -135,12 +136,14 @@ def _at(points: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def _load_line(entry: LoadLine, frame: Frame) -> str:
-    ordered = sorted(entry.points)
+    """Every measurement is a mark; those of one rate are joined to the next rate's by their median."""
     drawn = ""
+    rates = sorted({point[0] for point in entry.points})
     for at, dashes in ((1, ""), (2, "7 3")):
         quantile = ("p50", "p99")[at - 1]
-        spots = [frame.point(point[0], point[at]) for point in ordered]
-        drawn += line(spots, entry.style, dashes=dashes, label=f"{entry.name}: {quantile}")
-        for (x, y), point in zip(spots, ordered, strict=True):
-            drawn += marker(x, y, entry.style, f"{entry.name}: {quantile} {point[at]:.4g} ms at {point[0]:.4g} requests/s")
+        middles = [(rate, median(point[at] for point in entry.points if point[0] == rate)) for rate in rates]
+        drawn += line([frame.point(*middle) for middle in middles], entry.style, dashes=dashes, label=f"{entry.name}: {quantile}")
+        for point in sorted(entry.points):
+            said = f"{entry.name}: {quantile} {point[at]:.4g} ms at {point[0]:.4g} requests/s"
+            drawn += marker(*frame.point(point[0], point[at]), entry.style, said)
     return drawn

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from loadgen.report.bars import batch_chart, speculation_charts
 from loadgen.report.charts import Curve, LoadLine, cdf_chart, load_chart
+from loadgen.report.courses import Course, course_charts
 from loadgen.report.naming import Named, named
 from loadgen.report.parts import details, document, paragraph, section, table, tiles, warning
 from loadgen.results import BranchResult, RunResult
@@ -31,6 +32,7 @@ def page(results: Sequence[RunResult], *, heading: str = "Load test") -> str:
             _warnings(entries),
             _results(entries),
             section("Latency", cdf_chart([_curve(entry) for entry in entries], name="Latency", slo_ms=_slo_ms(results))),
+            _over_time(entries),
             _against_load(entries),
             _branches(entries),
             _batches(entries),
@@ -91,6 +93,19 @@ def _curve(entry: Named) -> Curve:
     return Curve(name=entry.name, style=entry.style, histogram=entry.result.histogram)
 
 
+def _over_time(entries: Sequence[Named]) -> str:
+    known = [entry for entry in entries if entry.result.timeline is not None]
+    shown = _one_of_each(known)
+    courses = [
+        Course(name=entry.name, style=entry.style, timeline=entry.result.timeline)
+        for entry in shown
+        if entry.result.timeline is not None
+    ]
+    charts = course_charts(courses, slo_ms=_slo_ms([entry.result for entry in shown])) if courses else {}
+    said = paragraph(_CHOSEN, is_soft=True) if len(shown) < len(known) else ""
+    return section("Over time", said, *(section(name, chart, level=3) for name, chart in charts.items()))
+
+
 def _slo_ms(results: Sequence[RunResult]) -> float | None:
     """The objective, if all have the same."""
     found = {result.slo_s for result in results}
@@ -101,17 +116,15 @@ def _slo_ms(results: Sequence[RunResult]) -> float | None:
 def _against_load(entries: Sequence[Named]) -> str:
     lines: dict[str, list[Named]] = {}
     for entry in entries:
-        if entry.result.load.get("rate_rps") and entry.result.load.get("arrivals") != "ramp":
+        if entry.result.load.get("arrivals") not in ("ramp", "closed"):
             lines.setdefault(entry.result.label, []).append(entry)
-    if all(len({entry.result.load["rate_rps"] for entry in found}) < 2 for found in lines.values()):
+    if all(len({entry.result.rate_rps for entry in found}) < 2 for found in lines.values()):
         return ""
     drawn = [
         LoadLine(
             name=label,
             style=style,
-            points=[
-                (found.result.load["rate_rps"], found.result.latency_ms.p50, found.result.latency_ms.p99) for found in of_label
-            ],
+            points=[(one.result.rate_rps, one.result.latency_ms.p50, one.result.latency_ms.p99) for one in of_label],
         )
         for style, (label, of_label) in enumerate(lines.items())
     ]
@@ -158,7 +171,7 @@ def _device_times(rows: Sequence[Sequence[str]], programs: Sequence[str]) -> str
 def _one_of_each(entries: Sequence[Named]) -> Sequence[Named]:
     """As many as bars can tell apart: of each label the measurement with the highest rate."""
     highest: dict[str, Named] = {}
-    for entry in sorted(entries, key=lambda entry: entry.result.load.get("rate_rps", 0.0)):
+    for entry in sorted(entries, key=lambda entry: entry.result.rate_rps):
         highest[entry.result.label] = entry
     return list(highest.values())[:_MAX_BARS]
 

@@ -47,6 +47,9 @@ async def test_a_workflow_answers_rightly(protocol: str) -> None:
         result = await asyncio.to_thread(run, protocol, spec, QUADRUPLES, LOAD, server=watch)
     assert (result.counts.correct, result.first_wrong, result.errors) == (result.counts.planned, "", {})
     assert result.counts.planned > 50
+    assert result.timeline is not None
+    assert sum(result.timeline.num_due) == result.counts.planned
+    assert max(result.timeline.max_waiting) > 0
     batches = sum(int(size) * number for size, number in result.server.batch_sizes["double"].items())
     assert batches == pytest.approx(2 * result.counts.planned, rel=0.5)
     assert result.server.device_ms_per_request["double"] > 0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from loadgen.results import BranchResult, Counts, Quantiles, RunResult, ServerFigures
+from loadgen.results import BranchResult, Counts, Quantiles, RunResult, ServerFigures, Timeline
 
 
 def latencies(num: int = 2000, *, median_ms: float = 5.0, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -34,6 +34,19 @@ def branch(values: np.ndarray[Any, Any]) -> BranchResult:
     return BranchResult(num_requests=len(values), latency_ms=quantiles(values), histogram=histogram(values))
 
 
+def timeline(*, bad: Sequence[int] = (0, 0, 0, 0)) -> Timeline:
+    """Four seconds, in the third of which nothing is due."""
+    return Timeline(
+        edges_s=[0, 1, 2, 3, 4],
+        num_due=[100, 300, 0, 200],
+        num_bad=list(bad),
+        p50_ms=[5.0, 8.0, None, 6.0],
+        p99_ms=[20.0, 80.0, None, 30.0],
+        num_answered=[90, 250, 60, 200],
+        max_waiting=[12, 70, 60, 15],
+    )
+
+
 @cache
 def _described(median_ms: float, seed: int) -> tuple[Quantiles, Quantiles, str, str]:
     values = latencies(median_ms=median_ms, seed=seed)
@@ -52,6 +65,7 @@ def result(
     errors: Mapping[str, int] | None = None,
     branches: Mapping[str, BranchResult] | None = None,
     server: ServerFigures = ServerFigures(),  # noqa: B008  (frozen)
+    timeline: Timeline | None = None,
     seed: int = 0,
     **load: Any,
 ) -> RunResult:
@@ -85,6 +99,7 @@ def result(
         histogram=shape,
         send_delay_histogram=send_delay_shape,
         server=server,
+        timeline=timeline,
         machine={"processor": "a processor", "cores": 2},
         versions={"python": "3.11"},
         commit="abc123",

@@ -15,7 +15,7 @@ from loadgen.report.reading import read_results
 from loadgen.report.scales import linear, logarithmic, nines
 from loadgen.results import RunResult, ServerFigures
 from loadgen.sweep import sweep
-from tests.unit.loadgen.made_results import branch, histogram, latencies, result
+from tests.unit.loadgen.made_results import branch, histogram, latencies, result, timeline
 from tests.unit.loadgen.pages import Page, hints, name_of, pictures, words
 
 EVIL = "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x00\ud800"
@@ -117,6 +117,86 @@ def test_latency_against_load_needs_several_rates() -> None:
     assert [hint.rsplit(" at ")[1] for hint in points] == ["100 requests/s", "200 requests/s", "400 requests/s"]
     rounds = [result("a", rate_rps=100, seed=seed) for seed in range(2)]
     assert "Latency against load" not in page(rounds)
+
+
+def test_the_course_of_a_measurement_is_drawn_over_its_time() -> None:
+    several = [result("a", timeline=timeline()), result("b", timeline=timeline())]
+
+    drawn = {name_of(picture): picture for picture in pictures(page(several))}
+
+    assert list(drawn) == ["Latency", "Latency over time", "Rate over time", "Requests without an answer"]
+    for name, figures in (
+        ("Latency over time", ["p50", "p99"]),
+        ("Rate over time", ["answered", "due"]),
+        ("Requests without an answer", ["waiting"]),
+    ):
+        lines = {hint for hint in hints(drawn[name], "path") if ": " in hint}
+        assert lines == {f"{label}: {figure}" for label in "ab" for figure in figures}
+        assert {"seconds", "0", "4"} <= set(words(drawn[name]))
+    assert "SLO 25 ms" in words(drawn["Latency over time"])
+
+
+def test_a_step_without_requests_is_a_gap() -> None:
+    drawn = {name_of(picture): picture for picture in pictures(page([result("a", timeline=timeline())]))}
+
+    latency = drawn["Latency over time"]
+    (p50,) = [path for path in latency.iter("{http://www.w3.org/2000/svg}path") if "p50" in "".join(path.itertext())]
+    assert len(p50.attrib["d"].split("L")) == 2  # the first two seconds
+    assert hints(latency, "circle").count("a: p50") == 1  # the last one
+
+
+def test_errors_are_drawn_if_there_were_any() -> None:
+    found = result("a", timeline=timeline(bad=[0, 30, 0, 10]))
+
+    drawn = {name_of(picture): picture for picture in pictures(page([found]))}
+
+    assert "at most 30" in "".join(drawn["Errors over time"].itertext())
+
+
+def test_results_of_earlier_versions_have_no_course() -> None:
+    assert "Over time" not in Page(page([result("a")])).text
+
+
+def test_a_trace_has_the_rate_that_came_of_it() -> None:
+    sizes = {label: ServerFigures(batch_sizes={label: {"1": 1}}) for label in ("slow", "fast")}
+    fast = result("a", rate_rps=0.0, arrivals="trace", server=sizes["fast"])  # 2,000 requests in 10 s
+    slow = result("a", rate_rps=50.0, arrivals="trace", server=sizes["slow"])
+
+    text = page([fast, slow])
+
+    drawn = {name_of(picture): picture for picture in pictures(text)}
+    assert "Batches of fast" in drawn  # of each label, the measurement with the highest rate
+    assert "Batches of slow" not in drawn
+    points = [hint for hint in hints(drawn["Latency against load"], "circle") if "p50" in hint]
+    assert [hint.rsplit(" at ")[1] for hint in points] == ["50 requests/s", "200 requests/s"]
+    assert "trace, 200/s" in Page(text).texts
+
+
+def test_repeated_points_are_marks_around_their_median() -> None:
+    repeated = [result("a", rate_rps=rate, median_ms=ms) for rate in (100, 200) for ms in (3, 5, 9)]
+
+    drawn = {name_of(picture): picture for picture in pictures(page(repeated))}
+
+    chart = drawn["Latency against load"]
+    (p50,) = [path for path in chart.iter("{http://www.w3.org/2000/svg}path") if "p50" in "".join(path.itertext())]
+    ends = [tuple(map(float, point.split())) for point in p50.attrib["d"].removeprefix("M").split("L")]
+    assert len(ends) == 2
+    assert ends[0][0] < ends[1][0]  # no vertical line
+    marks = [circle for circle in chart.iter("{http://www.w3.org/2000/svg}circle") if ": p50" in "".join(circle.itertext())]
+    assert len(marks) == 6
+    heights = sorted(float(mark.attrib["cy"]) for mark in marks if float(mark.attrib["cx"]) == ends[0][0])
+    assert heights[1] == ends[0][1]  # through the one in the middle
+
+
+def test_nobody_who_guessed_nothing_has_a_chart_of_guesses() -> None:
+    nothing = ServerFigures(speculation={"num_commits": 0.0, "num_squashes": 0.0, "wasted_s": 0.0})
+    counts_only = ServerFigures(speculation={"num_commits": 4.0, "num_squashes": 0.0, "wasted_s": 0.0})
+
+    assert "Speculation" not in Page(page([result("a", server=nothing)])).text
+    both = page([result("a", server=nothing), result("b", server=counts_only)])
+    charts = [picture for picture in pictures(both) if "Speculation" in name_of(picture)]
+    assert [name_of(picture) for picture in charts] == ["Speculation, count"]
+    assert hints(charts[0], "rect")[1:] == ["commits, b: 4", "squashes, b: 0"]
 
 
 def test_series_are_told_apart() -> None:

@@ -40,7 +40,7 @@ def test_nearly_all_is_not_all(ratio: float, text: str) -> None:
         ({"arrivals": "closed", "num_clients": 8}, "8 clients"),
         ({"arrivals": "ramp", "start_rps": 50.0}, "50–200/s"),
         ({"arrivals": "trace"}, "200/s"),
-        ({"arrivals": "trace", "rate_rps": 0.0}, "trace"),
+        ({"arrivals": "trace", "rate_rps": 0.0}, "trace, 200/s"),
         ({"rate_rps": 9050.97}, "9,051/s"),
         ({"rate_rps": 12800.0}, "12,800/s"),
         ({"rate_rps": 0.25}, "0.25/s"),

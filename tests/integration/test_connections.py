@@ -105,6 +105,77 @@ async def test_a_bad_body_ends_its_request_and_no_other(tls: Tls) -> None:
         assert await client.closed() == b""
 
 
+async def test_an_old_client_keeps_its_connection_if_it_asks_for_it(tls: Tls) -> None:
+    def old(path: str, *headers: str) -> bytes:
+        return request(path, b"", *headers).replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Host: test\r\n", b"")
+
+    async with web(**tls) as found:
+        client = await found.connect()
+        await client.send(old("/large/3", "Connection: keep-alive") * 2)
+        for _ in range(2):
+            answer = await client.read()
+            assert (answer.status, answer.headers["connection"], answer.body) == (200, "keep-alive", bytes(3))
+        await client.send(old("/large/3", "Expect: 100-continue"))
+        answer = await client.read()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert await client.closed() == b""
+
+
+async def test_an_old_client_gets_no_chunks(tls: Tls) -> None:
+    async with web(**tls) as found:
+        client = await found.connect()
+        await client.send(b"GET /parts HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        head, _, body = (await client.closed()).partition(b"\r\n\r\n")
+        assert b"connection: close" in head
+        assert b"transfer-encoding" not in head
+        assert body == b"onetwo"
+
+
+async def test_a_body_that_nobody_asked_for_is_not_waited_for(tls: Tls) -> None:
+    async with web(**tls, **QUICK) as found:
+        client = await found.connect()
+        await client.send(request("/early", bytes(1000), "Expect: 100-continue")[:-1000])
+        answer = await client.read()
+        assert (answer.body, answer.headers["connection"]) == (b"early", "close")
+        assert await client.closed() == b""
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        (request("/hang"), [100, 200]),  # asked whether it is still there
+        (request("/hang").replace(b"HTTP/1.1", b"HTTP/1.0"), [200]),
+        (request("/hang") + request(), [200, 200]),
+    ],
+    ids=["one", "old", "two"],
+)
+async def test_a_client_that_closes_its_own_half_gets_its_answers(requests: bytes, expected: list[int]) -> None:
+    async with web() as found:
+        client = await found.connect()
+        await client.send(requests)
+        await wait_until_async(lambda: found.app.events, "the first request comes")
+        client.writer.write_eof()
+        await asyncio.sleep(0.2)
+        assert found.app.events == ["begun"]  # and not lost
+        found.app.release.set()
+        statuses = [int(line.split()[1]) for line in (await client.closed()).split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+        assert [one for one in statuses if one != 100 or 100 in expected] == expected
+
+
+async def test_half_a_request_before_the_end_is_dropped() -> None:
+    async with web() as found:
+        client, other = await found.connect(), await found.connect()
+        await client.send(request(body=b"whole") + request(body=b"half")[:-2])
+        client.writer.write_eof()
+        answers = await client.closed()
+        assert answers.endswith(b"whole")
+        assert answers.count(b"HTTP/1.1 200 OK") == 1
+        await other.send(request(body=b"half")[:-2])
+        other.writer.write_eof()
+        assert await other.closed() == b""
+        await wait_until_async(lambda: found.app.events.count("begun") == found.app.events.count("done"), "all have ended")
+
+
 OFFER = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
 
 

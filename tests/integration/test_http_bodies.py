@@ -211,3 +211,27 @@ async def test_a_timeout_of_nothing_is_over_at_once(stack: Stack) -> None:
     body = oip.json_body({"x": np.ones(3, np.float32)})
     response = await _post(stack, "/v2/models/sums/infer", body.content, Request_Timeout="0")
     assert response.status_code == 504
+
+
+@pytest.mark.parametrize("path", ["/v2/models/echo/infer", "/v2/models/echo/generate"])
+async def test_a_body_that_is_too_large_is_not_asked_for(stack: Stack, path: str) -> None:
+    place = stack.client.base_url
+    reader, writer = await asyncio.open_connection(place.host, place.port)
+    head = f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {_MAX_BYTES + 1}\r\nExpect: 100-continue\r\n\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(20):
+        answer = await reader.read()  # until the connection is closed
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in answer
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/docs"), ("GET", "/v2"), ("POST", "/v2/models/echo/infer_stream"), ("GET", "/nowhere")]
+)
+async def test_no_header_is_sent_twice(stack: Stack, method: str, path: str) -> None:
+    body = oip.json_body({"x": np.ones(2, np.float32)}).content if method == "POST" else b""
+    answer = await stack.client.request(method, path, content=body)
+    names = [name.lower() for name, _ in answer.headers.multi_items()]
+    assert sorted(names) == sorted(set(names))
+    assert answer.headers["cache-control"] == "no-store"

@@ -12,14 +12,15 @@ from urllib.parse import urlsplit
 from starlette.types import Receive, Scope, Send
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.http.answers import write
+from dyorc.gateway.http.answers import write, write_body
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 
 
 @dataclass
 class App:
-    """``/echo`` answers with the body; ``/large/N`` with N bytes; ``/early`` before the body is read; ``/hang`` never.
+    """``/echo`` answers with the body; ``/large/N`` with N bytes; ``/early`` before the body is read; ``/hang`` never; ``/parts``
+    in parts of unknown length.
 
     Attributes:
         events: What has happened: "begun", "lost" and "done", in order.
@@ -41,7 +42,12 @@ class App:
                 await self.release.wait()
             case _:
                 pass
-        await write(send, 200, [], [body])
+        if path == "/parts":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await write_body(send, b"one", more_body=True)
+            await write_body(send, b"two", more_body=False)
+        else:
+            await write(send, 200, [], [body])
         self.events.append("done")
 
     def _on_lost(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import http
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from email.utils import formatdate
 
 from dyorc.gateway.http.errors import Header
@@ -15,6 +15,7 @@ _JOIN_BYTES = 64 * 2**10
 _BODILESS = frozenset({204, 304})
 _COMMON: tuple[Header, ...] = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """Of every answer: a browser must not guess its type, and nobody keep it, as it may be for one tenant only."""
+_COMMON_NAMES = frozenset({b"date", *(name for name, _ in _COMMON)})
 
 
 def _status_line(status: int) -> bytes:
@@ -29,10 +30,11 @@ _STATUS_LINES = {status: _status_line(status) for status in range(200, 600)}
 
 
 class CommonHeaders:
-    """The headers of every answer, as they are sent; the date is that of the second."""
+    """The headers of every answer that has none of its own of these names, as they are sent; the date is that of the second."""
 
     def __init__(self) -> None:
         self._second = 0
+        self._headers: list[Header] = []
         self._lines = b""
 
     def lines(self) -> bytes:
@@ -40,8 +42,15 @@ class CommonHeaders:
         second = int(time.time())
         if second != self._second:
             self._second = second
-            self._lines = _lines([(b"date", formatdate(second, usegmt=True).encode()), *_COMMON])
+            self._headers = [(b"date", formatdate(second, usegmt=True).encode()), *_COMMON]
+            self._lines = _lines(self._headers)
         return self._lines
+
+    def lines_beside(self, headers: Sequence[Header]) -> bytes:
+        """Those that an answer with `headers` does not have already."""
+        self.lines()
+        names = {name for name, _ in headers}
+        return _lines([header for header in self._headers if header[0] not in names])
 
 
 class AnswerWriter:
@@ -63,6 +72,7 @@ class AnswerWriter:
         "_has_body",
         "_held",
         "_is_chunked",
+        "_is_old",
         "_missing_bytes",
         "_transport",
         "has_started",
@@ -78,29 +88,39 @@ class AnswerWriter:
         self.has_started = self.is_complete = False
         self._held = b""
         self._is_chunked = False
-        self._missing_bytes = 0
+        self._is_old = (
+            head is not None and head.version == "1.0"
+        )  # closes after an answer, unless told otherwise; knows no chunks
+        self._missing_bytes: int | None = None
 
-    def start(self, status: int, headers: Iterable[Header]) -> None:
+    def start(self, status: int, headers: Sequence[Header]) -> None:
         """Takes the head.
 
         Raises:
             ValueError: If a header breaks its line.
         """
         length: int | None = None
-        says_close = False
+        says_close = has_own = False
         for name, value in headers:
             if name == b"content-length":
                 length = int(value)
             elif name == b"connection" and value == b"close":
                 says_close = self.is_last = True
-        lines = [_STATUS_LINES[status], self._common.lines(), _lines(headers)]
+            elif name in _COMMON_NAMES:
+                has_own = True
+        self._has_body = self._has_body and status not in _BODILESS
+        self._missing_bytes = length
+        if length is None and self._has_body:
+            self._is_chunked = not self._is_old
+            self.is_last = self.is_last or self._is_old  # the end of the connection is the end of the body
+        common = self._common.lines_beside(headers) if has_own else self._common.lines()
+        lines = [_STATUS_LINES[status], common, _lines(headers)]
+        if self._is_chunked:
+            lines.append(b"transfer-encoding: chunked\r\n")
         if self.is_last and not says_close:
             lines.append(b"connection: close\r\n")
-        self._has_body = self._has_body and status not in _BODILESS
-        self._missing_bytes = length or 0
-        if length is None and self._has_body:
-            self._is_chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
+        elif self._is_old and not self.is_last:
+            lines.append(b"connection: keep-alive\r\n")
         lines.append(b"\r\n")
         self._held = b"".join(lines)
         self.has_started = True
@@ -115,7 +135,7 @@ class AnswerWriter:
             body = b""
         elif self._is_chunked:
             body = _chunk(body, is_last_part=is_last_part)
-        else:
+        elif self._missing_bytes is not None:
             self._missing_bytes -= len(body)
             if self._missing_bytes < 0 or (is_last_part and self._missing_bytes):
                 raise ValueError(f"an answer's body differs from its Content-Length by {-self._missing_bytes} bytes")
@@ -130,7 +150,7 @@ class AnswerWriter:
         self.is_complete = is_last_part
 
 
-def _lines(headers: Iterable[Header]) -> bytes:
+def _lines(headers: Sequence[Header]) -> bytes:
     """Headers as they are sent; they may carry texts of clients, which must not begin a line of their own."""
     lines = [b"%b: %b\r\n" % header for header in headers]
     joined = b"".join(lines)

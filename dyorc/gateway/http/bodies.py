@@ -42,17 +42,19 @@ class BodyReader:
         """
         announced_bytes, json_bytes = head.announced_bytes, head.json_bytes
         if head.encoding is not None:
-            body = await self.read_all(receive, announced_bytes, ticket)
+            body = await self.read_all(head, receive, ticket)
             return await decompress(body, head.encoding, self._max_bytes, ticket.grow)
         if announced_bytes is not None and json_bytes is not None and announced_bytes <= self._max_bytes:
             room = memory.room(announced_bytes, json_bytes)
             if room is not None:
                 return await _read_into(room, receive)
-        return await self.read_all(receive, announced_bytes, ticket)
+        return await self.read_all(head, receive, ticket)
 
-    async def read_all(self, receive: Receive, announced_bytes: int | None, ticket: Ticket) -> bytes:
+    async def read_all(self, head: RequestHead, receive: Receive, ticket: Ticket) -> bytes:
         """The body as it is sent, in ordinary memory. Arguments and errors are those of `read`."""
-        limit = self._max_bytes
+        limit, announced_bytes = self._max_bytes, head.announced_bytes
+        if head.awaits_word and announced_bytes is not None and announced_bytes > limit:
+            raise _too_large(announced_bytes, limit)  # before the client is told to send it
         parts: list[bytes] = []
         num_bytes = 0
         while True:

@@ -18,6 +18,7 @@ from dyorc.gateway.http.answers import JSON
 from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.exchange import Exchange
 from dyorc.gateway.http.flow import Flow
+from dyorc.gateway.http.half_closed import HalfClosed
 from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
 from dyorc.gateway.http.watch import Stage, Watch
@@ -54,7 +55,8 @@ class Connection(asyncio.Protocol):
         self._is_reading_head = self._is_new = False
         self._unread = _NOTHING  # came, and is not parsed yet
         self._last_words: Refusal | None = None  # end the connection when all that came before them is answered
-        self._is_lost = self._is_stopping = False
+        self._has_hung_up = False  # all is said, and what comes is thrown away
+        self._is_lost = self._is_stopping = self._is_half_closed = False
 
     # For those who work for the client
 
@@ -96,12 +98,24 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if self._last_words is not None or self.transport.is_closing():
+        if self._last_words is not None or self._has_hung_up or self.transport.is_closing():
             return
         self._watch.on_received(len(data))
         self._unread = memoryview(bytes(self._unread) + data if self._unread else data)
         self._parse()
         self._settle()
+
+    def eof_received(self) -> bool:
+        """The client sends no more. Returns whether it still gets its answers."""
+        if self._place["scheme"] == "https":  # TLS has no halves
+            return False
+        self._drop_unfinished()
+        exchange = self._answering
+        if exchange is None or exchange.writer.has_started or self._has_hung_up or self.transport.is_closing():
+            return False  # a stream goes on for as long as its client is there, which nobody could find out
+        self._is_half_closed = True
+        HalfClosed(self.transport, is_asked=exchange.scope["http_version"] != "1.0")
+        return not self.transport.is_closing()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than is written."""
@@ -150,7 +164,7 @@ class Connection(asyncio.Protocol):
         exchange, self._answering = self._answering, None
         assert exchange is not None
         if exchange.writer.is_last or (self._is_stopping and not self._waiting):
-            self.transport.close()
+            self._hang_up()
         elif not self.transport.is_closing():
             self._go_on()
         self._settle()
@@ -169,8 +183,10 @@ class Connection(asyncio.Protocol):
             return Stage.LOST
         if self.transport.is_closing():
             return Stage.CLOSING
-        if self._last_words is not None:
-            return Stage.REFUSED if self._answering is None else Stage.ANSWER
+        if self._has_hung_up:
+            return Stage.REFUSED
+        if self._last_words is not None or self._is_half_closed:
+            return Stage.ANSWER
         if self._is_reading_head:
             return Stage.HEAD
         if self._reading is not None and not self._reading.is_read:
@@ -197,7 +213,7 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, refusal: Refusal) -> None:
         """Turns the client away: answers what has come whole, then says why, and closes when the client does, or soon."""
-        if self._last_words is None and not self.transport.is_closing():
+        if self._last_words is None and not self._has_hung_up and not self.transport.is_closing():
             self._last_words = refusal
             self._drop_unfinished()
             if self._answering is None and not self.transport.is_closing():
@@ -224,6 +240,8 @@ class Connection(asyncio.Protocol):
         self._parse()  # perhaps the rest of that request
         if self._answering is None and self._last_words is not None:
             self._say_last_words(self._last_words)
+        elif self._answering is None and self._is_half_closed:
+            self._hang_up()
         self.flow.resume_reading()
 
     def _start(self, exchange: Exchange) -> None:
@@ -235,7 +253,7 @@ class Connection(asyncio.Protocol):
         self._watch.settle(is_new=is_new)
 
     def _may_read(self) -> bool:
-        return not self._waiting and not self._unread
+        return not self._waiting and not self._unread and not self._is_half_closed
 
     def _drop_unfinished(self) -> None:
         """Gives the request up whose rest will not be read."""
@@ -253,7 +271,20 @@ class Connection(asyncio.Protocol):
 
     def _say_last_words(self, refusal: Refusal) -> None:
         self._write(refusal)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Closes, once the client has had the time to read what was written.
+
+        While it sends, that must not be at once: its kernel would learn that nobody reads, and throw the answer away.
+        """
+        self._waiting.clear()
         self._unread = _NOTHING
+        is_sending = self._is_reading_head or not (self._reading is None or self._reading.is_read)
+        if self._is_half_closed or (self._last_words is None and not is_sending):
+            self.transport.close()
+            return
+        self._has_hung_up = True
         self.flow.resume_reading()
         if self.transport.can_write_eof():  # not over TLS
             self.transport.write_eof()

@@ -10,10 +10,10 @@ from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
 from dyorc.gateway.http.errors import error_body
 from dyorc.gateway.http.flow import Flow
+from dyorc.gateway.http.half_closed import GO_ON
 
 _log = structlog.get_logger("dyorc.gateway")
 
-_GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 _MAX_UNREAD_BYTES = 64 * 2**10
 """Of a body that nobody has asked for yet; then the client has to wait."""
 
@@ -112,7 +112,7 @@ class Exchange:
     async def receive(self) -> Message:
         """What has come of the body since the last time. Waits if nothing has; after the body's end, for the client to go."""
         if self._is_continue_due and not self._line.transport.is_closing():
-            self._line.transport.write(_GO_ON)
+            self._line.transport.write(GO_ON)
         self._is_continue_due = False
         while self._is_taken or not (self._parts or self.is_read):
             if self._is_over():
@@ -131,8 +131,10 @@ class Exchange:
             await self._line.flow.drain()
         if self.is_lost:
             return
-        self._is_continue_due = False
         if message["type"] == "http.response.start":
+            if self._is_continue_due and not self.is_read:
+                self.writer.is_last = True  # the client need not send the body any more, so nobody knows what would come next
+            self._is_continue_due = False
             self.writer.start(message["status"], list(message.get("headers", ())))
             return
         self.writer.write(message.get("body", b""), is_last_part=not message.get("more_body", False))

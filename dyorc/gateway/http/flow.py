@@ -6,8 +6,12 @@ import struct
 from collections.abc import Callable
 
 _TCP_INFO_BYTES = 256
+# In the kernel's ``struct tcp_info``.
+_STATE_AT = 0
 _BYTES_ACKNOWLEDGED_AT = 120
-"""In the kernel's ``struct tcp_info``: a 64-bit count of the bytes that the other side has acknowledged."""
+"""A 64-bit count of the bytes that the other side has acknowledged."""
+_TCP_CLOSE = 7
+"""A connection that was reset, or has ended on both sides."""
 
 
 class Flow:
@@ -66,8 +70,22 @@ def num_acknowledged(transport: asyncio.Transport) -> int:
     The transport's own buffer does not tell: it gets smaller in steps, when a third of the kernel's is free, which a slow client
     may need a minute for. And over TLS it shows only a part of what is waiting.
     """
+    info = _tcp_info(transport)
+    if info is None:
+        return -transport.get_write_buffer_size()
+    return struct.unpack_from("=Q", info, _BYTES_ACKNOWLEDGED_AT)[0]
+
+
+def is_cut(transport: asyncio.Transport) -> bool:
+    """Whether the connection has ended on both sides, or nobody knows: who does not read is not told of it."""
+    info = _tcp_info(transport)
+    return info is None or info[_STATE_AT] == _TCP_CLOSE
+
+
+def _tcp_info(transport: asyncio.Transport) -> bytes | None:
+    """What the kernel knows of a connection; None if it does not say: not Linux, or an old one."""
     try:
         info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        return struct.unpack_from("=Q", info, _BYTES_ACKNOWLEDGED_AT)[0]
-    except (AttributeError, OSError, struct.error):  # not Linux, or an old one
-        return -transport.get_write_buffer_size()
+    except (AttributeError, OSError):
+        return None
+    return info if len(info) >= _BYTES_ACKNOWLEDGED_AT + 8 else None

@@ -26,6 +26,7 @@ _READ = frozenset(
         b"accept-encoding",
         b"accept",
         b"content-encoding",
+        b"expect",
         _TIMEOUT,
     }
 )
@@ -51,6 +52,7 @@ class RequestHead(NamedTuple):
         negotiates: Whether the client said anything about that.
         timeout_s: After that, the client will not be interested any more.
         accepts_frames: Whether a stream may come as frames.
+        awaits_word: Whether the client sends the body when it is told to go on.
     """
 
     announced_bytes: int | None = None
@@ -60,6 +62,7 @@ class RequestHead(NamedTuple):
     negotiates: bool = False
     timeout_s: float | None = None
     accepts_frames: bool = False
+    awaits_word: bool = False
 
 
 def target_of(path: str) -> Target | None:
@@ -83,7 +86,7 @@ def read_head(scope: Scope) -> RequestHead:
         InvalidInputError: If one of them is malformed.
     """
     announced_bytes = json_bytes = encoding = answer_encoding = timeout_s = None
-    negotiates = accepts_frames = False
+    negotiates = accepts_frames = awaits_word = False
     for name, value in scope["headers"]:
         if name not in _READ:
             continue
@@ -97,9 +100,11 @@ def read_head(scope: Scope) -> RequestHead:
             accepts_frames = _FRAMES in value.lower()
         elif name == b"content-encoding":
             encoding = encoding_of(value)
+        elif name == b"expect":
+            awaits_word = value.lower() == b"100-continue" and scope["http_version"] != "1.0"
         else:
             timeout_s = _timeout_s_of(value)
-    return RequestHead(announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames)
+    return RequestHead(announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, awaits_word)
 
 
 def _json_length_of(value: bytes) -> int:

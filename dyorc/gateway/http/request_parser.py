@@ -201,8 +201,9 @@ class RequestParser:
                 query=query,
                 version=version,
                 headers=headers,
-                keeps_alive=version != "1.0" and self._keeps_alive,
-                expects_continue=any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers),
+                keeps_alive=self._keeps_alive,
+                expects_continue=version != "1.0"
+                and any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers),
             )
         )
 

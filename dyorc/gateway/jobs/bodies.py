@@ -24,5 +24,5 @@ async def read_body(request: Request, tenant: Tenant, service: InferenceService)
         raise InvalidInputError(f"Content-Encoding {request.headers['content-encoding']!r} is not supported, expected none")
     reader = BodyReader(service.config.max_request_bytes)
     with service.admission.admit(tenant, reader.expected_bytes(head)) as ticket:
-        data = await reader.read_all(request.receive, head.announced_bytes, ticket)
+        data = await reader.read_all(head, request.receive, ticket)
     return Body(data, head.json_bytes)

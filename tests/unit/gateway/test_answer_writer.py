@@ -99,3 +99,12 @@ def test_a_status_without_a_name_is_written(transport: _Transport) -> None:
     answer.start(499, [length(0)])
     answer.write(b"", is_last_part=True)
     assert transport.written[0].startswith(b"HTTP/1.1 499 \r\n")
+
+
+def test_a_header_that_an_answer_has_itself_is_not_sent_twice(transport: _Transport) -> None:
+    answer = writer_of(transport)
+    answer.start(200, [(b"cache-control", b"max-age=60"), length(0)])
+    answer.write(b"", is_last_part=True)
+    names = [line.partition(b":")[0] for line in transport.written[0].split(b"\r\n")[1:-2]]
+    assert sorted(names) == [b"cache-control", b"content-length", b"date", b"x-content-type-options"]
+    assert b"max-age" in transport.written[0]

@@ -1,0 +1,37 @@
+"""A client that sends no more: it has closed its connection, or only its own half of it and waits for its answers.
+
+The end of what it sends looks the same for both. But a client that has closed all of it answers whatever reaches it with a reset,
+and a server may say "100 Continue" at any time before an answer. So that is sent, and the kernel asked whether a reset came.
+"""
+
+import asyncio
+
+from dyorc.gateway.http.flow import is_cut
+
+GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FIRST_WAIT_S = 0.01
+_MAX_WAIT_S = 1.0
+
+
+class HalfClosed:
+    """Ends a connection whose client has closed all of it, until it is closed anyway.
+
+    Args:
+        is_asked: Whether the client may be told to continue; HTTP/1.0 does not know that.
+    """
+
+    def __init__(self, transport: asyncio.Transport, *, is_asked: bool) -> None:
+        self._transport = transport
+        self._wait_s = _FIRST_WAIT_S
+        if is_asked:
+            transport.write(GO_ON)
+        self._look()
+
+    def _look(self) -> None:
+        if self._transport.is_closing():
+            return
+        if is_cut(self._transport):
+            self._transport.abort()
+            return
+        asyncio.get_running_loop().call_later(self._wait_s, self._look)
+        self._wait_s = min(2 * self._wait_s, _MAX_WAIT_S)

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import structlog
 import typer
 import uvloop
-from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 
 from dyorc.config import Settings
+from dyorc.environment import read_settings
 from dyorc.errors import DyOrcError
 from dyorc.gateway.keys_cli import app as keys
 from dyorc.simulation.cli import app as simulation
@@ -34,7 +34,7 @@ def main() -> None:
     """Runs the command line; an error of ours is one line, not a stack trace."""
     try:
         _app()
-    except (DyOrcError, OSError, ValidationError) as error:
+    except (DyOrcError, OSError) as error:
         Console(stderr=True).print(f"[red]dyorc:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
@@ -60,7 +60,7 @@ def serve(
 ) -> None:
     """Serves workflows over HTTP and gRPC, with a local Ray for their programs. Stops on Ctrl-C."""
     _set_up_logging(logging.INFO if verbose else logging.WARNING)
-    settings = Settings()
+    settings = read_settings()
     given = {"host": host, "port": port, "grpc_port": grpc_port, "keys_file": None if keys_file is None else str(keys_file)}
     switches = {"allow_client_shm": allow_client_shm or None, "allow_open": allow_open or None}
     changes = {name: value for name, value in (given | switches).items() if value is not None}

@@ -1,7 +1,7 @@
 """Every setting of DyOrc, with its unit and default.
 
 Each component takes its own section, frozen. `Settings` composes them and is the only reader of the environment:
-``DYORC_GATEWAY__PORT=8000``. It is read once, by the command line, and passed down.
+``DYORC_GATEWAY__PORT=8000``. It is read once, by the command line (`dyorc.environment`), and passed down.
 """
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from dyorc.config import Settings
+from dyorc.environment import read_settings
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.keys import KeyRecord, TenantRecord, new_key, read_tenants, write_tenants
 
@@ -88,7 +88,7 @@ def revoke(
 def _path(file: Path | None) -> Path:
     if file is not None:
         return file
-    if named := Settings().gateway.keys_file:
+    if named := read_settings().gateway.keys_file:
         return Path(named)
     raise ConfigurationError("no keys file: expected --file, or DYORC_GATEWAY__KEYS_FILE in the environment")
 

@@ -1,0 +1,73 @@
+"""Settings from the environment: names and values that cannot be meant are refused."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dyorc.environment import read_settings
+from dyorc.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("DYORC_GATWAY__KEYS_FILE", "DYORC_GATEWAY__KEYS_FILE"),
+        ("DYORC_GATEWAY__KEY_FILE", "DYORC_GATEWAY__KEYS_FILE"),
+        ("dyorc_gateway__key_file", "DYORC_GATEWAY__KEYS_FILE"),
+        ("DYORC_KEYS_FILE", "DYORC_GATEWAY__KEYS_FILE"),
+        ("DYORC_PORT", "DYORC_GATEWAY__PORT or DYORC_LINK__PORT"),
+        ("DYORC_ENGINE__MAX_DEPTH", "DYORC_ENGINE__SPECULATION__MAX_DEPTH"),
+        ("DYORC_STROE", "DYORC_STORE"),
+    ],
+)
+def test_a_name_that_is_no_setting_is_refused_with_the_nearest(name: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_settings({name: "1"})
+    assert str(caught.value) == f"there is no setting {name} (did you mean {meant}?); docs/operations.md lists all"
+
+
+def test_a_name_like_no_other_is_refused_too() -> None:
+    with pytest.raises(ConfigurationError, match=r"^there is no setting DYORC_BOGUS; docs/operations.md lists all$"):
+        read_settings({"DYORC_BOGUS": "1"})
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"DYORC_SERVICE_HOST": "10.0.0.1", "DYORC_SERVICE_PORT": "8000", "DYORC_SERVICE_PORT_HTTP": "8000"},
+        {
+            "DYORC_PORT": "tcp://10.0.0.1:8000",
+            "DYORC_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+            "DYORC_PORT_8000_TCP_ADDR": "10.0.0.1",
+        },
+        {"DYORC_SEARCH_PORT": "tcp://10.0.0.1:8000", "DYORC_SEARCH_PORT_8000_TCP_PROTO": "tcp"},
+        {
+            "DYORC_NUM_THREADS": "2",
+            "DYORC_GATEWAY__PORT": "1",
+            "DYORC_GATEWAY": "{}",
+            "dyorc_store": "",
+            "PATH": "",
+            "DYORCHID": "1",
+        },
+    ],
+)
+def test_what_is_a_setting_or_comes_from_kubernetes_is_not_refused(environment: dict[str, str]) -> None:
+    read_settings(environment)
+
+
+def test_a_wrong_value_is_one_line_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYORC_GATEWAY__PORT", "99999")
+    with pytest.raises(ConfigurationError, match=r"^DYORC_GATEWAY__PORT is '99999': [^\n]* 65535$"):
+        read_settings()
+    monkeypatch.setenv("DYORC_JOBS__WEBHOOK_HOSTS", "example.com")
+    with pytest.raises(ConfigurationError, match=r"^the environment cannot be read: .*jobs.*, expected JSON$"):
+        read_settings()
+
+
+def test_the_command_line_refuses_them_before_it_starts_anything() -> None:
+    command = [sys.executable, "-m", "dyorc.cli", "serve", "nothing.py:nothing"]
+    found = subprocess.run(command, env={**os.environ, "DYORC_BOGUS": "1"}, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 1
+    assert found.stderr == "dyorc: there is no setting DYORC_BOGUS; docs/operations.md lists all\n"

@@ -23,7 +23,7 @@ from dyorc.engine.actions import ReleaseTensors
 from dyorc.engine.model.cells import Cell
 from dyorc.tensor import BlockId, blocks_of
 
-Kept: TypeAlias = dict[Cell, list[BlockId]]
+Kept: TypeAlias = dict[Cell, Sequence[BlockId]]
 """The cells whose tensors somebody keeps, each with the blocks that its leases are on, one for each row."""
 
 

@@ -6,8 +6,6 @@ Told only of requests that ask for it. The steps are plain values, ready for JSO
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from dyorc.engine.model.budget import Bet
-
 Step: TypeAlias = dict[str, Any]
 
 
@@ -23,15 +21,6 @@ class Story:
     def add(self, now_ns: int, event: str, **facts: Any) -> None:
         """Another step."""
         self.steps.append({"at_ms": round((now_ns - self._started_ns) / 1e6, 3), "event": event, **facts})
-
-
-def describe_bet(bet: Bet) -> Step:
-    """What was expected of a call that ran before it was certain."""
-    return {
-        "probability": round(bet.probability, 3),
-        "saves_ms": round(bet.saved_s * 1e3, 3),
-        "costs_others_ms": round(bet.price_s * 1e3, 3),
-    }
 
 
 def as_text(steps: Sequence[Step]) -> str:

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
+from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeVar, assert_never, cast
 
@@ -41,7 +42,8 @@ from dyorc.engine.events import (
     TimerFired,
     ValueFetched,
 )
-from dyorc.engine.statistics import ModelStatistics, Statistics
+from dyorc.engine.shared import Inheritance
+from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.story import Step
 from dyorc.errors import InternalError
 from dyorc.orchestrator.fleet import Fleet
@@ -95,7 +97,8 @@ class Orchestrator:
     ) -> None:
         self._programs = programs
         self._config = engine
-        self._statistics = Statistics()
+        # A replica may still answer an engine that is gone, of this process or of one before it.
+        self._inheritance = Inheritance(batch_ids=count(secrets.randbits(48)))
         self._engine = self._new_engine()
         self.status = StatusBoard(programs)
         self.exchange = Exchange(OWN, node, transport, network)
@@ -314,8 +317,7 @@ class Orchestrator:
                     self._carry_out(FailRequest(action.request_id, InternalError("the answer could not be put together")))
 
     def _new_engine(self) -> Engine:
-        # A replica may still answer an engine that is gone, of this process or of one before it.
-        return Engine(self._config, self._programs, first_batch_id=secrets.randbits(48), statistics=self._statistics)
+        return Engine(self._config, self._programs, self._inheritance)
 
     def _start_over(self) -> None:
         """A bug in the engine: fails what is in flight, and goes on with a new one. Idle replicas say again who they are."""

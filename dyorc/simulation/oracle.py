@@ -2,7 +2,8 @@
 
 from dyorc.arrays import apply_views, as_value
 from dyorc.authoring.decisions import Decision
-from dyorc.engine.model.cells import Argument, Call, Cell, CellState, Outcome
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome
 from dyorc.errors import DyOrcError
 from dyorc.simulation.draws import Value, value_of
 from dyorc.simulation.plain import as_operand, evaluate

@@ -67,10 +67,8 @@ class _OraclePredictor:
 
 def timer_engine(programs: Sequence[Program], seed: int, wait_s: float = 0.01) -> Engine:
     """The engine's workflows on Ray Serve's batching."""
-    engine = Engine(_config(hold=False, speculation=_NO_GUESSES), programs)
-    scheduler = TimerScheduler(programs, engine.timers, engine.tasks.call_done, engine._emit, wait_s, seed)  # pyright: ignore[reportPrivateUsage]
-    engine.scheduler = scheduler  # pyright: ignore[reportAttributeAccessIssue]
-    return engine
+    make_scheduler = partial(TimerScheduler, wait_s=wait_s, seed=seed)
+    return Engine(_config(hold=False, speculation=_NO_GUESSES), programs, make_scheduler=make_scheduler)
 
 
 POLICIES: dict[str, MakeEngine] = {

@@ -10,16 +10,20 @@ Source: Ray 2.60, ``ray/serve/batching.py`` (``_process_batches`` closes a batch
 """
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.actions import Action, DispatchBatch, FormReason
-from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined
-from dyorc.engine.model.cells import Call, CallState
-from dyorc.engine.timers import Timer, TimerKind, Timers
-from dyorc.errors import CapacityError, DyOrcError, InternalError
-from dyorc.tensor import TensorRef
+from dyorc.engine.actions import DispatchBatch, FormReason
+from dyorc.engine.events import BatchDone, ReplicaJoined
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.seam import ReplicaEvent
+from dyorc.engine.shared import Shared
+from dyorc.engine.timers import Timer, TimerKind
+from dyorc.engine.turn import Done
+from dyorc.errors import CapacityError, InternalError
+from dyorc.tensor import BlockId
 
 NS_PER_S = 1_000_000_000
 
@@ -43,55 +47,42 @@ class Batcher:
 
 
 class TimerScheduler:
-    """Stands in for `dyorc.engine.scheduling.scheduler.Scheduler`, with its interface; replicas here neither fail nor leave.
+    """A scheduler for `dyorc.engine.engine.Engine` whose replicas neither fail nor leave.
 
     Args:
-        done: Told of each call that ran, with its outputs.
-        emit: Takes actions.
+        programs: What is deployed, by name.
         wait_s: How long a batch stays open after its first call (Ray Serve's ``batch_wait_timeout_s``; its default is 0.01).
         seed: For the routing.
     """
 
-    def __init__(
-        self,
-        programs: Iterable[Program],
-        timers: Timers,
-        done: Callable[[Call, tuple[TensorRef, ...], int], None],
-        emit: Callable[[Action], None],
-        wait_s: float = 0.01,
-        seed: int = 0,
-    ) -> None:
-        self._timers = timers
-        self._done = done
-        self._emit = emit
+    def __init__(self, shared: Shared, programs: Mapping[str, Program], wait_s: float = 0.01, seed: int = 0) -> None:
+        self._turn = shared.turn
+        self._timers = shared.timers
         self._wait_ns = round(wait_s * NS_PER_S)
         self._rng = random.Random(seed)
-        self._programs = {program.name: program for program in programs}
+        self._programs = programs
         self._batchers: dict[str, Batcher] = {}
-        self._by_program: dict[str, list[Batcher]] = {name: [] for name in self._programs}
+        self._by_program: dict[str, list[Batcher]] = {name: [] for name in programs}
         self._batches: dict[int, tuple[Batcher, list[Call]]] = {}
         self._num_batches = 0
-        self.now_ns = 0
-
-    def take_late(self) -> list[tuple[Call, DyOrcError]]:
-        """Nothing is refused here."""
-        return []
 
     def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
         """There is always room."""
         return None
 
-    def submit(self, call: Call, now_ns: int) -> None:
+    def submit(self, call: Call) -> None:
         """Routes a call to a replica and puts it into the batch that is open there."""
         batcher = self._route(self._by_program[call.callee.name])
-        call.state = CallState.QUEUED
+        call.enqueue()
         batcher.num_ongoing += 1
         batcher.open.append(call)
         if len(batcher.open) >= batcher.program.options.max_batch_size:
             self._close(batcher)
         elif len(batcher.open) == 1:
-            # The engine hands this kind of timer back through `touch`, whatever its key.
-            batcher.timer = self._timers.set(now_ns + self._wait_ns, TimerKind.POOL, batcher.replica_id)
+            batcher.timer = self._timers.set(self._turn.now_ns + self._wait_ns, TimerKind.POOL, batcher.replica_id)
+
+    def commit(self, call: Call) -> None:
+        raise InternalError(f"{call!r} was a guess, and this scheduler takes none")
 
     def withdraw(self, call: Call) -> None:
         """A call that nobody needs is dropped when its batch is closed."""
@@ -99,37 +90,36 @@ class TimerScheduler:
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
         """Nobody looks ahead here."""
 
-    def replica_joined(self, event: ReplicaJoined) -> None:
-        """A replica is ready."""
-        batcher = Batcher(event.replica_id, self._programs[event.program])
-        self._batchers[event.replica_id] = batcher
-        self._by_program[event.program].append(batcher)
+    def take(self, event: ReplicaEvent) -> None:
+        """A replica is ready, or a batch ran."""
+        match event:
+            case ReplicaJoined():
+                batcher = Batcher(event.replica_id, self._programs[event.program])
+                self._batchers[event.replica_id] = batcher
+                self._by_program[event.program].append(batcher)
+            case BatchDone():
+                batcher, calls = self._batches.pop(event.batch_id)
+                batcher.num_ongoing -= len(calls)
+                self._turn.ended.extend([Done(call, outputs) for call, outputs in zip(calls, event.outputs, strict=True)])
+            case _:
+                raise InternalError(f"simulated replicas neither fail nor leave, but there was {event}")
 
-    def touch(self, replica_id: str) -> None:
+    def fire(self, timer: Timer) -> None:
         """A batch has been open for long enough."""
-        self._close(self._batchers[replica_id])
+        self._close(self._batchers[str(timer.key)])
 
-    def form_batches(self, now_ns: int) -> None:
+    def lose(self, blocks: Iterable[BlockId]) -> None:
+        """Nothing is stored here."""
+
+    def forget(self, blocks: Iterable[BlockId]) -> None:
+        """Nothing is stored here."""
+
+    def drain(self) -> None:
         """Nothing to do: batches are closed by their size and by timers."""
 
-    def batch_done(self, event: BatchDone, now_ns: int) -> None:
-        """A batch ran."""
-        batcher, calls = self._batches.pop(event.batch_id)
-        batcher.num_ongoing -= len(calls)
-        for call, outputs in zip(calls, event.outputs, strict=True):
-            self._done(call, outputs, now_ns)
-
-    def batch_failed(self, event: BatchFailed, now_ns: int) -> None:
-        raise InternalError(f"a simulated batch failed: {event.message}")
-
-    def replica_left(self, replica_id: str, reason: str) -> None:
-        raise InternalError(f"simulated replica {replica_id} left: {reason}")
-
-    def load_failed(self, event: LoadFailed) -> None:
-        raise InternalError(f"simulated program {event.program} failed to load: {event.message}")
-
-    def execution_timed_out(self, batch_id: int) -> None:
-        raise InternalError(f"simulated batch {batch_id} timed out, though no timer was set for it")
+    def report(self, program: str) -> dict[str, Any]:
+        """How many calls wait in batches that are open."""
+        return {"num_queued": sum(len(batcher.open) for batcher in self._by_program[program])}
 
     def _route(self, batchers: list[Batcher]) -> Batcher:
         """The less busy of two."""
@@ -150,9 +140,10 @@ class TimerScheduler:
         if not calls:
             return
         for call in calls:
-            call.state = CallState.RUNNING
+            call.dispatch()
         self._num_batches += 1
         self._batches[self._num_batches] = batcher, calls
         reason = FormReason.FULL if len(calls) == batcher.program.options.max_batch_size else FormReason.QUEUE_EMPTIED
         operands = [call.operands for call in calls]
-        self._emit(DispatchBatch(batcher.replica_id, self._num_batches, batcher.program, operands, calls[0].statics, reason))
+        dispatch = DispatchBatch(batcher.replica_id, self._num_batches, batcher.program, operands, calls[0].statics, reason)
+        self._turn.actions.append(dispatch)

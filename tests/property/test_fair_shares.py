@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.model.calls import Call, CallState, Order, Standing
 from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.queues import CallQueue
+from dyorc.engine.statistics import Record
 from tests.unit.engine.programs import add_one
 
 WEIGHTS = {"a": 1.0, "b": 1.0, "c": 2.0, "d": 0.5, "e": 5.0}
@@ -26,16 +27,17 @@ class Calls:
 
     def make(self, tenant: str, lane: int = 0, priority: int = 0, deadline: int = 0, can_be_dropped: bool = True) -> Call:
         self.number += 1
-        request = SimpleNamespace(tenant=tenant, weight=WEIGHTS[tenant], can_be_dropped=can_be_dropped)
+        standing = Standing(Order(0, -priority, deadline, self.number), tenant, WEIGHTS[tenant], cast(Any, None), Record("none"))
+        standing.can_be_dropped = can_be_dropped
+        request = SimpleNamespace(standing=standing)
         call = Call(add_one, (), (), cast(Any, SimpleNamespace(task=SimpleNamespace(request=request))))
         call.call_id = self.number
-        call.order = (-priority, deadline, self.number)
         call.batch_key = cast(Any, LANES[lane])
         return call
 
 
 def tenant_of(call: Call) -> str:
-    return call.segment.task.request.tenant
+    return call.standing.tenant
 
 
 class QueueStates(RuleBasedStateMachine):
@@ -72,7 +74,7 @@ class QueueStates(RuleBasedStateMachine):
     def leave(self, call: Call) -> None:
         self.waiting.remove(call)
         self.queue.withdraw(call)
-        call.state = CallState.WITHDRAWN
+        call.withdraw()
 
     @precondition(lambda self: self.waiting)
     @rule(tenant=tenants)
@@ -93,7 +95,7 @@ class QueueStates(RuleBasedStateMachine):
         group = data.draw(st.sampled_from([group for group in self.retries if group]))
         call = group.pop()
         self.queue.withdraw(call)
-        call.state = CallState.WITHDRAWN
+        call.withdraw()
 
     @precondition(lambda self: self.waiting)
     @rule(lane=st.integers(0, 2), tenant=tenants)
@@ -120,8 +122,8 @@ class QueueStates(RuleBasedStateMachine):
             self.since.clear()  # it goes before everybody, whoever's turn it is
             return
         assert not is_retry
-        assert all(call.order[1] < late for call in dropped)
-        assert all(call.order[1] >= late for call in calls)
+        assert all(call.order.deadline_ns < late for call in dropped)
+        assert all(call.order.deadline_ns >= late for call in calls)
         assert num_next == len(calls) or dropped
         assert first in (*calls[:1], *dropped)
         [key] = {call.batch_key for call in (*calls, *dropped)}

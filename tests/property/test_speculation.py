@@ -17,13 +17,14 @@ from dyorc.authoring.decisions import Decision, DecisionKind
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.actions import FormReason
 from dyorc.engine.guessing.prediction import Distribution, HistoryPredictor, Predictor
-from dyorc.engine.model.cells import Argument, Call, CallState, Cell, CellState, Outcome
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome
 from dyorc.engine.model.journal import BranchPoint, Context, Part, Segment
 from dyorc.engine.model.requests import Request, Task
+from dyorc.engine.model.restorations import Restoration
+from dyorc.engine.model.streams import Stream
 from dyorc.engine.tasks.generators import Generating
-from dyorc.engine.tasks.parts import Stream
 from dyorc.engine.tasks.paths import Path
-from dyorc.engine.tasks.recovery import Restoration
 from dyorc.errors import DyOrcError, ProgramError
 from tests.property.random_workflows import (
     PROGRAMS,

@@ -15,7 +15,8 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
 from dyorc.engine.guessing.prediction import HistoryPredictor, Predictor
 from dyorc.engine.model.budget import Bet, Budget
-from dyorc.engine.model.cells import Call, Outcome
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.cells import Outcome
 from dyorc.engine.model.journal import BranchPoint
 from dyorc.errors import InternalError
 
@@ -159,18 +160,18 @@ class Speculator:
 
     def can_bet(self, call: Call, waste_s: float) -> bool:
         """Whether the budgets have room for a call that is expected to waste so much."""
-        return self.total.can_waste(waste_s) and call.segment.task.request.budget.can_waste(waste_s)
+        return self.total.can_waste(waste_s) and call.standing.budget.can_waste(waste_s)
 
     def place(self, call: Call, bet: Bet) -> None:
         """A call is run before it is certain."""
         call.bet = bet
         self.num_speculations += 1
         self.total.reserved_s += bet.waste_s
-        call.segment.task.request.budget.reserved_s += bet.waste_s
+        call.standing.budget.reserved_s += bet.waste_s
 
     def use(self, calls: Iterable[Call], share_s: float) -> None:
         """Calls that are needed take so much device time each."""
-        for budget, number in Counter([call.segment.task.request.budget for call in calls]).items():
+        for budget, number in Counter([call.standing.budget for call in calls]).items():
             budget.use(number * share_s)
             self.total.use(number * share_s)
 
@@ -186,7 +187,7 @@ class Speculator:
         bet = self._settle(call)
         self.num_squashes += 1
         self.total.waste(bet.share_s)
-        call.segment.task.request.budget.waste(bet.share_s)
+        call.standing.budget.waste(bet.share_s)
         return bet.price_s
 
     def _settle(self, call: Call) -> Bet:
@@ -195,5 +196,5 @@ class Speculator:
             raise InternalError(f"{call!r} was not bet on")
         call.bet = None
         self.total.reserved_s -= bet.waste_s
-        call.segment.task.request.budget.reserved_s -= bet.waste_s
+        call.standing.budget.reserved_s -= bet.waste_s
         return bet

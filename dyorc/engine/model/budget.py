@@ -21,6 +21,14 @@ class Bet:
         self.share_s = share_s
         self.price_s = price_s
 
+    def describe(self) -> dict[str, float]:
+        """What was expected of the call, as plain values."""
+        return {
+            "probability": round(self.probability, 3),
+            "saves_ms": round(self.saved_s * 1e3, 3),
+            "costs_others_ms": round(self.price_s * 1e3, 3),
+        }
+
     @property
     def waste_s(self) -> float:
         """Device time that it is expected to waste, in seconds."""

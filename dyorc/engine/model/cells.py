@@ -1,23 +1,19 @@
 """Cells: the places where values appear, and who waits for them."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dyorc.arrays import apply_views, as_value, read_only, same_array
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.signature import StaticValue
-from dyorc.engine.model.budget import Bet
 from dyorc.errors import DyOrcError
-from dyorc.tensor import BlockId, Index, TensorRef
+from dyorc.tensor import Index, TensorRef
 
 if TYPE_CHECKING:
-    from dyorc.authoring.batching import BatchKey
-    from dyorc.authoring.program import Program
-    from dyorc.engine.model.journal import BranchPoint, Part, Segment
+    from dyorc.engine.model.calls import Call
+    from dyorc.engine.model.journal import BranchPoint, Part
     from dyorc.engine.model.requests import Task
-    from dyorc.engine.tasks.paths import Path
-    from dyorc.engine.tasks.recovery import Restoration
+    from dyorc.engine.model.runs import Run
 
 
 class CellState(Enum):
@@ -70,6 +66,11 @@ class Cell:
         """Its tensors were lost and are there again, elsewhere. What was looked at stays as it was."""
         if self.state is CellState.READY:
             self.fill(tensors)
+
+    def add_waiter(self, waiter: "Waiter") -> None:
+        """Somebody needs it to settle."""
+        self.dependents.append(waiter)
+        waiter.num_awaited += 1
 
     def show(self, arrays: tuple[Any, ...]) -> None:
         """The contents are at hand."""
@@ -124,86 +125,10 @@ class Argument:
         return tensor
 
 
-class CallState(Enum):
-    """Where a call is. It moves down this list; when a replica is lost, it goes back to QUEUED, or to WAITING for lost inputs."""
+Outcome: TypeAlias = Hashable
+"""What a decision gives."""
 
-    WAITING = auto()
-    """Some of its inputs are not there yet or were lost, or it may not run before it is certain."""
-    GUESSED = auto()
-    """In its program's queue of guesses."""
-    QUEUED = auto()
-    """In its program's queue."""
-    RUNNING = auto()
-    """In a batch on a replica."""
-    SETTLED = auto()
-    """Its cell is ready or failed."""
-    WITHDRAWN = auto()
-    """Nobody needs it any more; a result that comes late is dropped."""
-
-
-Order: TypeAlias = tuple[int, int, int]
-"""Minus the priority, deadline (ns), arrival number: smaller goes first. For guesses: minus the probability, then these."""
-
-
-class Call:
-    """One use of a program by a request.
-
-    Attributes:
-        order: Its place in its program's queue.
-        num_awaited: Input cells that are still pending, and one more while it has to wait until it is certain.
-        awaits_commit: Whether it has to.
-        is_guess: Whether it may turn out not to be needed.
-        bet: What was spent on it while that was so.
-        operands: Its input tensors, once all are there.
-        blocks: Where those lie that are not carried along.
-        batch_key: Calls of equal keys may share a batch.
-        num_attempts: How often it ran on a replica that died.
-        num_losses: How often its result was lost, or its batch did not get its inputs though they seemed to be there.
-        restores: What it is made for, if it runs another one again whose result was lost; it stands in no journal.
-        submitted_ns: When all its inputs were there.
-        expected_ns: When its result is expected, once it was submitted.
-        segment: Where in its task's journal it stands.
-    """
-
-    __slots__ = (
-        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "cell", "expected_ns", "is_guess",
-        "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "segment", "state", "statics",
-        "submitted_ns",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        program: "Program",
-        arguments: tuple[Argument, ...],
-        statics: tuple[StaticValue, ...],
-        segment: "Segment",
-    ) -> None:
-        self.call_id = 0
-        self.callee = program
-        self.arguments = arguments
-        self.statics = statics
-        self.segment = segment
-        self.cell = Cell(self)
-        self.state = CallState.WAITING
-        self.num_awaited = 0
-        self.awaits_commit = False
-        self.is_guess = False
-        self.bet: Bet | None = None
-        self.num_attempts = 0
-        self.num_losses = 0
-        self.restores: Restoration | None = None
-        self.operands: tuple[TensorRef, ...] = ()
-        self.blocks: Sequence[BlockId] = ()
-        self.batch_key: BatchKey = ((), ())
-        self.order: Order = (0, 0, 0)
-        self.submitted_ns = 0
-        self.expected_ns = 0
-
-    def __repr__(self) -> str:
-        return f"call {self.call_id} of {self.callee.name!r}"
-
-
-Waiter: TypeAlias = "Path | BranchPoint | Task | Part"
+Waiter: TypeAlias = "Run | BranchPoint | Task | Part"
 """Who goes on when values are there; the engine counts what each still waits for."""
 
 
@@ -213,6 +138,3 @@ def look(ref: Ref) -> Any:
     if ref.field is None:
         return ref.outputs.build([as_value(array) for array in arrays])
     return as_value(apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field])
-
-
-Outcome: TypeAlias = Hashable

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Site
 from dyorc.authoring.ref import Ref
-from dyorc.engine.model.cells import Argument, Call, Cell, CellState, Outcome, look
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
 from dyorc.errors import DyOrcError, WorkflowError
 from dyorc.tensor import BlockId
 

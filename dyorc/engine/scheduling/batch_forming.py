@@ -1,23 +1,18 @@
 """Which calls make a program's next batch, on which replica, and whether that waits for more."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from dyorc.engine.actions import FormReason
-from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.model.calls import Call
+from dyorc.engine.scheduling.batches import Batch, Formed
 from dyorc.engine.scheduling.bets import Bets
 from dyorc.engine.scheduling.holding import held_until_ns
-from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Pool, Replica
-from dyorc.engine.timers import TimerKind, Timers
-
-
-@dataclass(frozen=True, slots=True)
-class Formed:
-    """Calls that are to be sent to a replica."""
-
-    replica: Replica
-    calls: list[Call]
-    reason: FormReason
+from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.shared import Shared
+from dyorc.engine.timers import TimerKind
+from dyorc.engine.turn import Late
+from dyorc.errors import DeadlineError
 
 
 class BatchFormer:
@@ -27,30 +22,27 @@ class BatchFormer:
     the next when that would arrive as the running one ends; before that the batch can still grow, unless it is full. Guesses
     fill up a batch of certain calls, or have one of their own if no certain call waits, and a replica and a core are idle.
 
-    Args:
-        can_hold: Whether a batch may wait for more calls.
-        can_drop: Whether calls that would be back too late are left out.
-        batches: In flight.
+    Calls that would be back too late are left out and end as `Late`.
 
-    Attributes:
-        late: Calls that were left out for that: they wait nowhere, and their requests are to be failed. What is expected of
-            each is when it would have been back at the earliest.
+    Args:
+        batches: In flight.
 
     Source: early drop (Shen et al.: "Nexus: a GPU cluster engine for accelerating DNN-based video analysis", SOSP 2019).
     """
 
-    def __init__(self, can_hold: bool, can_drop: bool, timers: Timers, bets: Bets, batches: Mapping[int, Batch]) -> None:
-        self.late: list[Call] = []
-        self._can_hold = can_hold
-        self._can_drop = can_drop
-        self._timers = timers
+    def __init__(self, shared: Shared, bets: Bets, batches: Mapping[int, Batch]) -> None:
+        self._turn = shared.turn
+        self._timers = shared.timers
+        self._can_hold = shared.config.hold
+        self._can_drop = shared.config.early_drop
         self._bets = bets
         self._batches = batches
 
-    def of_certain_calls(self, pool: Pool, now_ns: int) -> Formed | None:
+    def of_certain_calls(self, pool: Pool) -> Formed | None:
         """The next batch of a program; None if no certain call waits, there is no replica for it, or it has to wait."""
         if not len(pool.queue):
             return None
+        now_ns = self._turn.now_ns
         size = max_size = pool.program.options.max_batch_size
         replica = None
         start_ns = now_ns
@@ -83,7 +75,7 @@ class BatchFormer:
         return Formed(replica or pool.place(calls), calls, reason)
 
     def _take(self, pool: Pool, replica: Replica | None, size: int, now_ns: int) -> tuple[list[Call], bool]:
-        """The next calls of a queue that can be back before their deadlines; the others go to `late`.
+        """The next calls of a queue that can be back before their deadlines; the others end as `Late`.
 
         A call is held against the time of a batch as large as this one would be, not of one made smaller for its sake: under
         overload that would make all batches small, and more calls late.
@@ -92,22 +84,21 @@ class BatchFormer:
         while len(queue):
             end_ns = pool.earliest_end_ns(replica, queue.count_next(size), now_ns) if self._can_drop else 0
             calls, is_retry, late = queue.take(size, end_ns)
-            if late:
-                self.late.extend(late)
-                for call in late:
-                    call.state = CallState.WAITING
-                    call.expected_ns = end_ns
+            for call in late:
+                call.wait()
+                self._turn.ended.append(Late(call, _too_late(call, end_ns)))
             if calls or not late:
                 return calls, is_retry
         return [], False
 
-    def of_guesses(self, pool: Pool, now_ns: int) -> Formed | None:
+    def of_guesses(self, pool: Pool) -> Formed | None:
         """A batch of guesses alone; None if there are none, a certain call waits, nothing is idle, or it does not pay.
 
         To be asked for once all programs have their batches of certain calls: a core that is free then is not needed.
         """
         if not len(pool.guesses) or len(pool.queue) or not pool.num_idle:
             return None
+        now_ns = self._turn.now_ns
         replica = pool.with_core()
         if replica is None or self._hold(pool, None, now_ns):
             return None
@@ -132,11 +123,11 @@ class BatchFormer:
         if first is None:
             return False  # what is left is to be tried again alone
         num_ready = len(pool.queue) + len(pool.guesses)
-        deadline_ns = first.segment.task.request.deadline_ns
+        deadline_ns = first.standing.order.deadline_ns
         until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
         if until_ns > now_ns and len(pool.queue):
             # The first is not always the most pressing; and there are less than make a full batch, or it would not be held.
-            deadline_ns = min(call.segment.task.request.deadline_ns for call in pool.queue)
+            deadline_ns = min(call.standing.order.deadline_ns for call in pool.queue)
             until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
         if until_ns <= now_ns:
             return False
@@ -153,3 +144,11 @@ class BatchFormer:
                 return
             self._timers.cancel(timer)
         pool.timer = self._timers.set(at_ns, TimerKind.POOL, pool.program.name)
+
+
+def _too_late(call: Call, end_ns: int) -> DeadlineError:
+    behind_s = (end_ns - call.standing.order.deadline_ns) / 1e9
+    return DeadlineError(
+        f"the request's deadline cannot be met: a call of program {call.callee.name!r} would be done "
+        f"{behind_s:.3f} s after it at the earliest, so it was not run"
+    )

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.model.budget import Bet
-from dyorc.engine.model.cells import Call
+from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.foresight import Foresight
-from dyorc.engine.scheduling.replicas import Pool, Replica
+from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.replicas import Replica
 
 _NS_PER_S = 1e9
 

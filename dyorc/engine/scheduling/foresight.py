@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.cells import Call, CallState, Cell, CellState
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.cells import Cell, CellState
 from dyorc.engine.scheduling.latency import Average
 
 if TYPE_CHECKING:
-    from dyorc.engine.scheduling.replicas import Pool
+    from dyorc.engine.scheduling.pools import Pool
 
 _MAX_LINKS = 16
 """How long a chain of waiting calls is followed."""

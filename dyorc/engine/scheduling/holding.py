@@ -19,8 +19,10 @@ Source: holding control of bus lines (Daganzo, "A headway-based approach to elim
 import heapq
 from collections.abc import Mapping
 
-from dyorc.engine.model.cells import Call, CallState
-from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Pool, Replica
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.scheduling.batches import Batch
+from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 
 _NS_PER_S = 1e9
 _SLACK_NS = 100_000

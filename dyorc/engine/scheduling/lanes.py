@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Set
 from typing import TypeAlias
 
 from dyorc.authoring.batching import BatchKey
-from dyorc.engine.model.cells import Call, CallState, Order
+from dyorc.engine.model.calls import Call, CallState, Order
 
 _Item: TypeAlias = tuple[Order, int, Call]
 
@@ -23,14 +23,16 @@ class Lanes:
 
     Args:
         state: Of the calls that wait here; a call in another state has left.
+        enter: Gives a call that state.
 
     Attributes:
         size: How many wait.
     """
 
-    def __init__(self, state: CallState = CallState.QUEUED) -> None:
+    def __init__(self, state: CallState = CallState.QUEUED, enter: Callable[[Call], None] = Call.enqueue) -> None:
         self.size = 0
         self._state = state
+        self._enter = enter
         self._lanes: dict[BatchKey, list[_Item]] = {}
         self._fronts: list[tuple[Order, int, BatchKey]] = []
         self._num_withdrawn: dict[BatchKey, int] = {}
@@ -54,7 +56,10 @@ class Lanes:
 
     def add(self, call: Call) -> None:
         """Puts a call in its place."""
-        call.state = self._state
+        self._enter(call)
+        self._place(call)
+
+    def _place(self, call: Call) -> None:
         lane = self._lanes.get(call.batch_key)
         if lane is None:
             lane = self._lanes[call.batch_key] = []
@@ -77,8 +82,7 @@ class Lanes:
             lane.clear()
             self._lane_changed(key)
         elif count > 32 and count > len(lane) // 2:
-            call.state = CallState.WITHDRAWN
-            lane[:] = [item for item in lane if item[2].state is self._state]
+            lane[:] = [item for item in lane if item[2].state is self._state and item[2] is not call]
             heapq.heapify(lane)
             self._num_withdrawn[key] = 0
             self._lane_changed(key)
@@ -94,7 +98,7 @@ class Lanes:
             left = [call for call in self if call not in taken]
             self.clear()
             for call in left:
-                self.add(call)
+                self._place(call)
         return calls
 
     def count_next(self, limit: int) -> int:
@@ -130,7 +134,7 @@ class Lanes:
             call = heapq.heappop(lane)[2]
             if call.state is not self._state:
                 self._num_withdrawn[key] -= 1
-            elif call.order[1] < end_ns and call.segment.task.request.can_be_dropped:
+            elif call.order.deadline_ns < end_ns and call.standing.can_be_dropped:
                 late.append(call)
             else:
                 calls.append(call)

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from dyorc.engine.model.cells import Call, CallState
+from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.lanes import Lanes
 
@@ -50,7 +50,7 @@ class CallQueue:
 
     def add(self, call: Call) -> None:
         """Puts a call in its place."""
-        tenant = call.segment.task.request.tenant
+        tenant = call.standing.tenant
         if tenant != self._tenant:
             self._meet(tenant)
         self._lanes.add(call)
@@ -68,7 +68,7 @@ class CallQueue:
     def add_retry(self, calls: list[Call]) -> None:
         """Puts a group in front that must share no batch with others."""
         for call in calls:
-            call.state = CallState.QUEUED
+            call.enqueue()
         self._retries.append(calls)
         self._retrying.update(calls)
 

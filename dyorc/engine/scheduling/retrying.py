@@ -3,12 +3,20 @@
 Guesses are not run again before they are certain, and never in the company of calls that are: those must not fail with them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from dyorc.engine.leases import Leases
-from dyorc.engine.model.cells import Call, CallState
-from dyorc.engine.scheduling.replicas import Batch, Pool
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.scheduling.batches import Batch
+from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.turn import Deferred, Failed, Turn, Unready
 from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ProgramError, ReplicaLostError
+
+
+def fail(turn: Turn, pool: Pool, call: Call, error: DyOrcError) -> None:
+    """Counts a call that cannot be run, and tells its task."""
+    pool.record.failed(turn.now_ns - call.submitted_ns, turn.now_ns)
+    turn.ended.append(Failed(call, error))
 
 
 class Retrying:
@@ -16,24 +24,12 @@ class Retrying:
 
     Args:
         max_attempts: How often a call may be on a replica that dies, or not get its inputs though they seem to be there.
-        failed: Told of each call that cannot be run.
-        deferred: Told of each guess that has to wait until it is certain.
-        unready: Told of each call that has to be made ready again, because tensors were lost.
     """
 
-    def __init__(
-        self,
-        max_attempts: int,
-        leases: Leases,
-        failed: Callable[[Call, DyOrcError], None],
-        deferred: Callable[[Call], None],
-        unready: Callable[[Call], None],
-    ) -> None:
-        self._max_attempts = max_attempts
+    def __init__(self, turn: Turn, leases: Leases, max_attempts: int) -> None:
+        self._turn = turn
         self._leases = leases
-        self._failed = failed
-        self._deferred = deferred
-        self._unready = unready
+        self._max_attempts = max_attempts
 
     def lacks_inputs(self, call: Call) -> bool:
         """Whether tensors that a call needs were lost."""
@@ -50,15 +46,15 @@ class Retrying:
         for call in batch.calls:
             call.num_attempts += was_running
         for call in self._certain(batch):
-            call.order = call.segment.task.request.order  # it may have been a guess when it was sent, and those have another
+            call.order = call.standing.order  # it may have been a guess when it was sent, and those have another
             if not pool.program.options.is_repeatable:
                 text = f"the replica of program {name!r} was lost ({reason}); the program is not declared idempotent, "
-                self._failed(call, EffectLostError(f"{text}so it is not run again"))
+                fail(self._turn, pool, call, EffectLostError(f"{text}so it is not run again"))
             elif call.num_attempts >= self._max_attempts:
                 text = f"{call.num_attempts} replicas of program {name!r} were lost while they ran this call ({reason})"
-                self._failed(call, ReplicaLostError(text))
+                fail(self._turn, pool, call, ReplicaLostError(text))
             elif self.lacks_inputs(call):
-                self._unready(call)
+                self._turn.ended.append(Unready(call))
             elif call.num_attempts > 1:
                 pool.queue.add_retry([call])
             else:
@@ -67,22 +63,22 @@ class Retrying:
     def inputs_lost(self, batch: Batch) -> None:
         """A batch did not run because its inputs could not be had: its calls go back, those whose inputs were lost until these
         have been made again. If nothing was lost as far as is known, it is tried again, a few times."""
+        pool = batch.replica.pool
         is_unknown = not any(self.lacks_inputs(call) for call in batch.calls)
         for call in batch.calls:
             if call.state is not CallState.RUNNING:
                 continue
             call.num_losses += is_unknown
             if call.num_losses >= self._max_attempts and not call.is_guess:
-                name, count = batch.replica.pool.program.name, call.num_losses
-                text = f"the inputs of a call of program {name!r} could not be had in {count} attempts"
-                self._failed(call, ReplicaLostError(text))
+                text = f"the inputs of a call of program {pool.program.name!r} could not be had in {call.num_losses} attempts"
+                fail(self._turn, pool, call, ReplicaLostError(text))
             else:
-                self._unready(call)
+                self._turn.ended.append(Unready(call))
 
     def no_memory(self, batch: Batch, error: CapacityError) -> None:
         """There was no memory for the results of a batch. All its calls fail: less of them would find none either."""
         for call in self._certain(batch):
-            self._failed(call, error)
+            fail(self._turn, batch.replica.pool, call, error)
 
     def program_failed(self, batch: Batch, error: ProgramError) -> None:
         """A program raised: a batch of one fails; a larger one is halved and tried again, so that one bad input fails alone."""
@@ -95,23 +91,21 @@ class Retrying:
                 self._retry(part, pool)
             return
         for call in calls:
-            self._failed(call, error)
+            fail(self._turn, pool, call, error)
 
     def _retry(self, calls: list[Call], pool: Pool) -> None:
         """Calls are tried again together, but for those whose inputs were lost meanwhile."""
-        for call in calls:
-            if self.lacks_inputs(call):
-                self._unready(call)
-        if part := [call for call in calls if call.state is CallState.RUNNING]:
+        part = [call for call in calls if not self.lacks_inputs(call)]
+        self._turn.ended.extend([Unready(call) for call in calls if call not in part])
+        if part:
             pool.queue.add_retry(part)
 
     def _certain(self, batch: Batch) -> Iterator[Call]:
-        """The calls of a batch that are needed for certain, looked at one by one: what is done with one may end others. Guesses
-        are put off."""
+        """The calls of a batch that are needed for certain. Guesses are put off."""
         for call in batch.calls:
             if call.state is not CallState.RUNNING:
                 continue
             if call.is_guess:
-                self._deferred(call)
+                self._turn.ended.append(Deferred(call))
             else:
                 yield call

@@ -1,38 +1,35 @@
 """Queues, batches and replicas: decides which calls run together, where and when.
 
-This side of the engine knows nothing of requests and workflows. It takes ready calls and says how they ended.
+This half of the engine knows nothing of requests and workflows. It takes ready calls, and puts down in `Turn.ended` how they
+ended.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.config import EngineConfig
-from dyorc.engine.actions import Action, DispatchBatch, ReplaceReplica
-from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, TensorsLost
-from dyorc.engine.guessing.speculation import Speculator
-from dyorc.engine.leases import Leases
-from dyorc.engine.model.cells import Call, CallState
-from dyorc.engine.scheduling.batch_forming import BatchFormer, Formed
+from dyorc.engine.actions import DispatchBatch, ReplaceReplica
+from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, ReplicaLeft, TensorsLost
+from dyorc.engine.model.calls import Call, CallState, Order
+from dyorc.engine.scheduling.batch_forming import BatchFormer
+from dyorc.engine.scheduling.batches import Batch, Formed
 from dyorc.engine.scheduling.bets import Bets
 from dyorc.engine.scheduling.foresight import Foresight
 from dyorc.engine.scheduling.holding import foresee
+from dyorc.engine.scheduling.pools import Pool
 from dyorc.engine.scheduling.processors import Processor
-from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Pool, Replica
-from dyorc.engine.scheduling.retrying import Retrying
+from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.scheduling.retrying import Retrying, fail
 from dyorc.engine.scheduling.staging import Staging
-from dyorc.engine.statistics import BatchTimes, Statistics
-from dyorc.engine.story import Step, Story, describe_bet
-from dyorc.engine.timers import TimerKind, Timers
-from dyorc.errors import (
-    CapacityError,
-    DeadlineError,
-    DyOrcError,
-    ProgramError,
-    ProgramLoadError,
-)
-from dyorc.tensor import BlockId, TensorRef, blocks_of
+from dyorc.engine.seam import ReplicaEvent
+from dyorc.engine.shared import Shared
+from dyorc.engine.statistics import BatchTimes
+from dyorc.engine.story import Step, Story
+from dyorc.engine.timers import Timer, TimerKind
+from dyorc.engine.turn import Done, Unready
+from dyorc.errors import CapacityError, ProgramError, ProgramLoadError
+from dyorc.tensor import BlockId, blocks_of
 
 NS_PER_S = 1_000_000_000
 
@@ -41,56 +38,70 @@ class Scheduler:
     """Runs the calls of all requests on the replicas of all programs.
 
     Args:
-        speculator: Keeps count of guesses, and bounds them.
-        statistics: Where calls are counted, program by program.
-        leases: Told what batches in flight read, and who holds tensors.
-        done: Told of each call that ran, with its outputs.
-        failed: Told of each call that cannot be run.
-        deferred: Told of each guess that went wrong on its replica.
-        unready: Told of each call that has to be made ready again, because tensors were lost.
-        emit: Takes actions.
-
-    Attributes:
-        now_ns: When the events happened that are being handled.
+        programs: What is deployed, by name.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        programs: Iterable[Program],
-        timers: Timers,
-        speculator: Speculator,
-        statistics: Statistics,
-        leases: Leases,
-        done: Callable[[Call, tuple[TensorRef, ...], int], None],
-        failed: Callable[[Call, DyOrcError], None],
-        deferred: Callable[[Call], None],
-        unready: Callable[[Call], None],
-        emit: Callable[[Action], None],
-        first_batch_id: int = 1,
-    ) -> None:
+    def __init__(self, shared: Shared, programs: Mapping[str, Program]) -> None:
+        config, statistics = shared.config, shared.inheritance.statistics
         self._config = config
-        self._timers = timers
-        self._done = done
-        self._tell_failed = failed
-        self._retrying = Retrying(config.max_attempts, leases, self._failed, deferred, unready)
-        self._unready = unready
-        self._leases = leases
-        self.staging = Staging(emit)
-        self._emit = emit
-        self._speculator = speculator
-        self.pools = {program.name: Pool(program, config.max_in_flight_batches) for program in programs}
+        self._turn = shared.turn
+        self._timers = shared.timers
+        self._leases = shared.leases
+        self._speculator = shared.speculator
+        self._batch_ids = shared.inheritance.batch_ids
+        self._retrying = Retrying(shared.turn, shared.leases, config.max_attempts)
+        self.staging = Staging(shared.turn)
+        self.pools = {
+            name: Pool(program, statistics.of_program(name), config.max_in_flight_batches) for name, program in programs.items()
+        }
         self._foresight = Foresight(self.pools)
         self.replicas: dict[str, Replica] = {}
         self.processors: dict[str, Processor] = {}
         self.batches: dict[int, Batch] = {}
-        bets = Bets(speculator, self._foresight, config.speculation.margin)
-        self._former = BatchFormer(config.hold, config.early_drop, timers, bets, self.batches)
-        self._records = {name: statistics.of_program(name) for name in self.pools}
-        self.now_ns = 0
-        self._next_batch_id = first_batch_id
-        self._newly_queued: list[Call] = []
-        self._touched: dict[str, Pool] = {}
+        self._former = BatchFormer(shared, Bets(shared.speculator, self._foresight, config.speculation.margin), self.batches)
+
+    def take(self, event: ReplicaEvent) -> None:
+        """Something happened to a replica or a batch."""
+        match event:
+            case BatchDone():
+                self._batch_done(event)
+            case BatchFailed():
+                self._batch_failed(event)
+            case TensorsLost():
+                self._tensors_lost(event)
+            case ReplicaJoined():
+                self._replica_joined(event)
+            case ReplicaLeft(replica_id=replica_id, reason=reason):
+                self._replica_left(replica_id, reason)
+            case LoadFailed():
+                self._load_failed(event)
+
+    def fire(self, timer: Timer) -> None:
+        """The time of a timer has come: a batch runs for too long, or a program may form its next batch."""
+        match timer.kind, timer.key:
+            case TimerKind.EXECUTION, int(batch_id):
+                self._execution_timed_out(batch_id)
+            case TimerKind.POOL, str(program):
+                self._touch(program)
+            case _:
+                raise AssertionError(f"timer {timer.kind} with key {timer.key!r}")
+
+    def drain(self) -> None:
+        """Gives every program that something happened to as many batches as its replicas take."""
+        turn = self._turn
+        pools = [self.pools[name] for name in turn.touched]
+        turn.touched.clear()
+        for form in (self._former.of_certain_calls, self._former.of_guesses):
+            for pool in pools:
+                while (formed := form(pool)) is not None:
+                    self._dispatch(pool, formed)
+        for call in turn.queued:
+            if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
+                self.staging.stage(call, self.pools[call.callee.name])
+        turn.queued.clear()
+
+    def _touch(self, program: str) -> None:
+        self._turn.touched[program] = None
 
     # Calls
 
@@ -106,36 +117,38 @@ class Scheduler:
                 )
         return None
 
-    def submit(self, call: Call, now_ns: int) -> None:
-        """Queues a call whose inputs are all there. (The time is for schedulers that close batches by it.)"""
+    def submit(self, call: Call) -> None:
+        """Queues a call whose inputs are all there."""
         pool = self.pools[call.callee.name]
-        call.submitted_ns = now_ns
+        call.submitted_ns = now_ns = self._turn.now_ns
         call.expected_ns = now_ns + int(pool.sojourn_ns.value)
         if call.is_guess:
-            call.order = (-round(1000 * call.segment.probability()), *call.segment.task.request.order[:2])
+            order = call.standing.order
+            call.order = Order(-round(1000 * call.segment.probability()), order.urgency, order.deadline_ns, 0)
             pool.guesses.add(call)
-            self._touched[call.callee.name] = pool
+            self._touch(call.callee.name)
         else:
-            call.order = call.segment.task.request.order
+            call.order = call.standing.order
             self._enqueue(call, pool)
 
     def _enqueue(self, call: Call, pool: Pool) -> None:
         if pool.load_error is not None and not pool.replicas:
-            self._failed(call, pool.load_error)
+            call.wait()
+            fail(self._turn, pool, call, pool.load_error)
             return
         if call.num_attempts > 1:
             pool.queue.add_retry([call])
         else:
             pool.queue.add(call)
         if call.blocks:
-            self._newly_queued.append(call)
-        self._touched[call.callee.name] = pool
+            self._turn.queued.append(call)
+        self._touch(call.callee.name)
 
     def commit(self, call: Call) -> None:
         """A guess that has not run yet is certain now."""
         pool = self.pools[call.callee.name]
         pool.guesses.withdraw(call)
-        call.order = call.segment.task.request.order
+        call.order = call.standing.order
         self._enqueue(call, pool)
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
@@ -162,7 +175,7 @@ class Scheduler:
 
     # Replicas
 
-    def replica_joined(self, event: ReplicaJoined) -> None:
+    def _replica_joined(self, event: ReplicaJoined) -> None:
         """A replica is ready. One that says so again is taken as it is known."""
         pool = self.pools.get(event.program)
         if pool is None or event.replica_id in self.replicas:
@@ -173,7 +186,7 @@ class Scheduler:
         pool.add(replica)
         pool.num_load_failures = 0
         pool.load_error = None
-        self._touched[event.program] = pool
+        self._touch(event.program)
 
     def _processor(self, event: ReplicaJoined) -> Processor | None:
         """The cores that a new replica shares; one for each node."""
@@ -184,7 +197,7 @@ class Scheduler:
             processor = self.processors[event.node] = Processor(event.num_cores)
         return processor
 
-    def replica_left(self, replica_id: str, reason: str) -> None:
+    def _replica_left(self, replica_id: str, reason: str) -> None:
         """A replica is gone: its calls go back to the queue, or fail if they may not be repeated."""
         replica = self.replicas.pop(replica_id, None)
         if replica is None:
@@ -200,7 +213,7 @@ class Scheduler:
         replica.batches.clear()
         if has_losses:
             self._pull_back()
-        self._touched[replica.pool.program.name] = replica.pool
+        self._touch(replica.pool.program.name)
 
     # Tensors
 
@@ -214,17 +227,22 @@ class Scheduler:
         for pool in self.pools.values():
             for queue in (pool.queue, pool.guesses):
                 for call in queue.take_out(self._retrying.lacks_inputs):
-                    self._unready(call)
+                    call.wait()
+                    self._turn.ended.append(Unready(call))
 
-    def tensors_lost(self, event: TensorsLost, now_ns: int) -> None:
+    def forget(self, blocks: Iterable[BlockId]) -> None:
+        """These blocks are released."""
+        self.staging.forget(blocks)
+
+    def _tensors_lost(self, event: TensorsLost) -> None:
         """A batch did not run because its inputs could not be had."""
-        batch = self._take_back(event.replica_id, event.batch_id, now_ns)
+        batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
         self.lose(event.blocks)
         self._retrying.inputs_lost(batch)
 
-    def load_failed(self, event: LoadFailed) -> None:
+    def _load_failed(self, event: LoadFailed) -> None:
         """A replica could not load its program. After some such failures in a row, waiting calls get to know why."""
         pool = self.pools.get(event.program)
         if pool is None:
@@ -234,13 +252,14 @@ class Scheduler:
             pool.load_error = ProgramLoadError(event.program, event.error_type, event.message, event.traceback)
             if not pool.replicas:
                 for call in pool.queue.take_all():
-                    self._failed(call, pool.load_error)
+                    call.wait()
+                    fail(self._turn, pool, call, pool.load_error)
 
     # Batches
 
-    def batch_done(self, event: BatchDone, now_ns: int) -> None:
+    def _batch_done(self, event: BatchDone) -> None:
         """A batch ran."""
-        batch = self._take_back(event.replica_id, event.batch_id, now_ns)
+        batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             self._refuse(event)
             return
@@ -250,14 +269,15 @@ class Scheduler:
             message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
             self._retrying.program_failed(batch, ProgramError(pool.program.name, "TransportError", message))
             return
-        self._learn(batch, event.execute_s, now_ns)
-        self._count(batch, event, now_ns)
+        self._learn(batch, event.execute_s)
+        self._count(batch, event)
+        ended = self._turn.ended
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
-            self._done(call, outputs, now_ns)
+            ended.append(Done(call, outputs))
 
-    def _learn(self, batch: Batch, execute_s: float, now_ns: int) -> None:
+    def _learn(self, batch: Batch, execute_s: float) -> None:
         """Takes note of how long a batch took."""
-        pool, size = batch.replica.pool, len(batch.calls)
+        pool, size, now_ns = batch.replica.pool, len(batch.calls), self._turn.now_ns
         if batch.expected_ns is not None:
             pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
         pool.least_latency.observe(size, execute_s)
@@ -270,16 +290,16 @@ class Scheduler:
         if sample.bet is None:
             pool.sojourn_ns.add(now_ns - sample.submitted_ns)
 
-    def _count(self, batch: Batch, event: BatchDone, now_ns: int) -> None:
+    def _count(self, batch: Batch, event: BatchDone) -> None:
         """Takes a batch that ran into the statistics: of its program, and of the workflows whose calls were in it."""
-        size = len(batch.calls)
+        size, now_ns = len(batch.calls), self._turn.now_ns
         started_ns = batch.started_ns if batch.started_ns is not None else batch.dispatched_ns
         infer_s = event.execute_s if event.infer_s is None else event.infer_s
         times = BatchTimes(size, now_ns - started_ns, event.gather_s, infer_s, event.publish_s)
         queue_ns = size * started_ns - sum([call.submitted_ns for call in batch.calls])
-        self._records[batch.replica.pool.program.name].batch_done(times, queue_ns, now_ns)
+        batch.replica.pool.record.batch_done(times, queue_ns, now_ns)
         certain = [
-            call.segment.task.request.record
+            call.standing.record
             for call in batch.calls
             if call.state is CallState.RUNNING and not call.is_guess and call.restores is None
         ]
@@ -287,30 +307,13 @@ class Scheduler:
             number = certain.count(record)
             record.calls_done(times, queue_ns * number // size, number)
 
-    def _failed(self, call: Call, error: DyOrcError) -> None:
-        """A call cannot be run."""
-        self._records[call.callee.name].failed(self.now_ns - call.submitted_ns, self.now_ns)
-        self._tell_failed(call, error)
-
-    def take_late(self) -> list[tuple[Call, DeadlineError]]:
-        """Calls that were not run because their results would come too late, and what their requests are to fail with."""
-        late, self._former.late = self._former.late, []
-        return [(call, self._too_late(call)) for call in late]
-
-    def _too_late(self, call: Call) -> DeadlineError:
-        behind_s = (call.expected_ns - call.segment.task.request.deadline_ns) / NS_PER_S
-        return DeadlineError(
-            f"the request's deadline cannot be met: a call of program {call.callee.name!r} would be done "
-            f"{behind_s:.3f} s after it at the earliest, so it was not run"
-        )
-
     def _refuse(self, event: BatchDone) -> None:
         """Nobody waits for this result any more."""
         self._leases.refuse(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
 
-    def batch_failed(self, event: BatchFailed, now_ns: int) -> None:
+    def _batch_failed(self, event: BatchFailed) -> None:
         """A program raised, or there was no memory for what it returned."""
-        batch = self._take_back(event.replica_id, event.batch_id, now_ns)
+        batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
         pool = batch.replica.pool
@@ -321,45 +324,27 @@ class Scheduler:
             error = ProgramError(pool.program.name, event.error_type, event.message, event.traceback)
             self._retrying.program_failed(batch, error)
 
-    def execution_timed_out(self, batch_id: int) -> None:
+    def _execution_timed_out(self, batch_id: int) -> None:
         """A batch has been running for longer than its program may."""
         batch = self.batches.get(batch_id)
         if batch is None:
             return
         replica_id = batch.replica.replica_id
         reason = f"no result after {batch.replica.pool.program.options.execution_timeout_s} s"
-        self.replica_left(replica_id, reason)
-        self._emit(ReplaceReplica(replica_id, reason))
+        self._replica_left(replica_id, reason)
+        self._turn.actions.append(ReplaceReplica(replica_id, reason))
 
-    def touch(self, program: str) -> None:
-        """The time has come to look at a program again."""
-        self._touched[program] = self.pools[program]
-
-    def form_batches(self, now_ns: int) -> None:
-        """Gives every program that something happened to as many batches as its replicas take."""
-        pools = list(self._touched.values())
-        self._touched.clear()
-        for form in (self._former.of_certain_calls, self._former.of_guesses):
-            for pool in pools:
-                while (formed := form(pool, now_ns)) is not None:
-                    self._dispatch(pool, formed, now_ns)
-        for call in self._newly_queued:
-            if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
-                self.staging.stage(call, self.pools[call.callee.name])
-        self._newly_queued.clear()
-
-    def _dispatch(self, pool: Pool, formed: Formed, now_ns: int) -> None:
-        replica, calls, reason = formed.replica, formed.calls, formed.reason
+    def _dispatch(self, pool: Pool, formed: Formed) -> None:
+        replica, calls = formed.replica, formed.calls
         duration_s = replica.latency.predict(len(calls))
-        batch = Batch(self._next_batch_id, calls, replica, reason, now_ns, self._expect(replica, duration_s, now_ns))
-        self._next_batch_id += 1
-        self._account(batch, duration_s or 0.0, now_ns)
+        batch = Batch(next(self._batch_ids), formed, self._turn.now_ns, self._expect(replica, duration_s))
+        self._account(batch, duration_s or 0.0)
         self.batches[batch.batch_id] = batch
         replica.batches[batch.batch_id] = batch
         if len(replica.batches) == 1:
             if replica.processor is not None:
                 replica.processor.num_busy += 1
-            self._start(batch, now_ns)
+            self._start(batch)
         pool.set_busy(replica, self._prefetch_ns(replica))
         if self._config.hold:
             foresee(self.pools, batch, self.batches)
@@ -368,19 +353,22 @@ class Scheduler:
         if blocks:
             batch.blocks = blocks
             self._leases.hold(blocks)
-        self._emit(DispatchBatch(replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, reason))
+        dispatch = DispatchBatch(replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason)
+        self._turn.actions.append(dispatch)
 
-    def _expect(self, replica: Replica, duration_s: float | None, now_ns: int) -> int | None:
+    def _expect(self, replica: Replica, duration_s: float | None) -> int | None:
         """When a batch that is sent now will be back."""
         if duration_s is None:
             return None
+        now_ns = self._turn.now_ns
         free_ns = replica.expected_free_ns
         if free_ns is None:
             return now_ns + int(replica.pool.link_ns.value + duration_s * NS_PER_S)
         return max(now_ns, free_ns) + int(duration_s * NS_PER_S)
 
-    def _account(self, batch: Batch, duration_s: float, now_ns: int) -> None:
+    def _account(self, batch: Batch, duration_s: float) -> None:
         """Notes for each call of a batch that it runs, until when, and what it takes of the device's time."""
+        now_ns = self._turn.now_ns
         pool, processor = batch.replica.pool, batch.replica.processor
         share_s = duration_s / len(batch.calls)
         if batch.expected_ns is not None:
@@ -388,9 +376,9 @@ class Scheduler:
         expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns
         demand = 0.0
         for call in batch.calls:
-            call.state = CallState.RUNNING
+            call.dispatch()
             call.expected_ns = expected_ns
-            story = call.segment.task.request.story
+            story = call.standing.story
             if story is not None:
                 self._tell(story, call, batch, now_ns)
             demand += 1 if call.bet is None else call.bet.probability
@@ -402,7 +390,7 @@ class Scheduler:
 
     @staticmethod
     def _tell(story: Story, call: Call, batch: Batch, now_ns: int) -> None:
-        facts: Step = {} if call.bet is None else {"guess": describe_bet(call.bet)}
+        facts: Step = {} if call.bet is None else {"guess": call.bet.describe()}
         story.add(
             now_ns,
             "dispatched",
@@ -416,9 +404,9 @@ class Scheduler:
             **facts,
         )
 
-    def _start(self, batch: Batch, now_ns: int) -> None:
+    def _start(self, batch: Batch) -> None:
         """A batch is the first of its replica now."""
-        batch.started_ns = now_ns
+        batch.started_ns = now_ns = self._turn.now_ns
         timeout_s = batch.replica.pool.program.options.execution_timeout_s
         batch.timeout = self._timers.set(now_ns + int(timeout_s * NS_PER_S), TimerKind.EXECUTION, batch.batch_id)
 
@@ -432,7 +420,7 @@ class Scheduler:
         ahead_s = (1 - self._config.prefetch_ratio) * (replica.latency.predict(len(running.calls)) or 0.0)
         return running.expected_ns - int(replica.pool.link_ns.value + ahead_s * NS_PER_S)
 
-    def _take_back(self, replica_id: str, batch_id: int, now_ns: int) -> Batch | None:
+    def _take_back(self, replica_id: str, batch_id: int) -> Batch | None:
         """A batch has ended on its replica; None if the engine had given it up."""
         replica = self.replicas.get(replica_id)
         batch = self.batches.get(batch_id)
@@ -447,12 +435,12 @@ class Scheduler:
             self._leave_core(replica)
         else:
             if running.started_ns is None:
-                self._start(running, now_ns)
+                self._start(running)
                 duration_s = replica.latency.predict(len(running.calls))
                 # It began when its predecessor ended, half a link ago, and its result needs the same way back.
-                running.expected_ns = None if duration_s is None else now_ns + int(duration_s * NS_PER_S)
+                running.expected_ns = None if duration_s is None else self._turn.now_ns + int(duration_s * NS_PER_S)
             pool.set_busy(replica, self._prefetch_ns(replica))
-        self._touched[pool.program.name] = pool
+        self._touch(pool.program.name)
         return batch
 
     def _leave_core(self, replica: Replica) -> None:
@@ -462,7 +450,7 @@ class Scheduler:
             return
         processor.num_busy -= 1
         for program in processor.waiting:
-            self.touch(program)
+            self._touch(program)
         processor.waiting.clear()
 
     def _forget(self, batch: Batch) -> None:
@@ -470,7 +458,7 @@ class Scheduler:
         if batch.blocks:
             self._leases.drop(batch.blocks)
         for program in batch.awaited_by:
-            self.touch(program)  # what was held for it need not wait any longer, whatever became of it
+            self._touch(program)  # what was held for it need not wait any longer, whatever became of it
         if batch.timeout is not None:
             self._timers.cancel(batch.timeout)
 

@@ -4,23 +4,20 @@ Only where it is plain that they will be: a program's replicas all stand on one 
 another. Then one of the replicas may fetch them while the call waits in its queue. A node without a name may be any.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from dyorc.engine.actions import Action, StageTensors
-from dyorc.engine.model.cells import Call
-from dyorc.engine.scheduling.replicas import Pool
+from dyorc.engine.actions import StageTensors
+from dyorc.engine.model.calls import Call
+from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.turn import Turn
 from dyorc.tensor import BlockId, TensorRef
 
 
 class Staging:
-    """Stages each row of a block once for each replica.
+    """Stages each row of a block once for each replica."""
 
-    Args:
-        emit: Takes actions.
-    """
-
-    def __init__(self, emit: Callable[[Action], None]) -> None:
-        self._emit = emit
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
         self._staged: dict[BlockId, set[tuple[str, int]]] = {}
 
     def __len__(self) -> int:
@@ -37,7 +34,7 @@ class Staging:
         replica_id = min(pool.replicas.values(), key=lambda replica: (len(replica.batches), replica.replica_id)).replica_id
         tensors = [tensor for tensor in away if self._note(tensor, replica_id)]
         if tensors:
-            self._emit(StageTensors(replica_id, tensors))
+            self._turn.actions.append(StageTensors(replica_id, tensors))
 
     def _note(self, tensor: TensorRef, replica_id: str) -> bool:
         """Takes down that a row is staged; False if it was before."""

@@ -5,116 +5,100 @@ nothing had been. The others are *squashed*: their calls leave the queues, those
 guessed right, the coroutine is run again from its start, with everything in the journal answered at once.
 """
 
-from collections.abc import Callable
-from functools import partial
-
 from dyorc.engine.guessing.speculation import Speculator
-from dyorc.engine.leases import Leases
-from dyorc.engine.model.cells import Call, CallState, CellState, Outcome
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.cells import CellState, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
-from dyorc.engine.model.requests import Task, TaskState, dismantle
+from dyorc.engine.model.requests import Task, TaskState
+from dyorc.engine.seam import Dispatcher
 from dyorc.engine.story import Story
-from dyorc.engine.tasks.paths import Path
-from dyorc.engine.tasks.waiting import Waiting
+from dyorc.engine.tasks.fetches import Fetches
+from dyorc.engine.tasks.paths import Path, open_path
 from dyorc.engine.tasks.withdrawal import Withdrawals
+from dyorc.engine.turn import Turn
 
 
 class Branching:
-    """Follows and cuts off the branches of all tasks.
-
-    Args:
-        open_path: Starts another run of a task, under given outcomes of open decisions.
-        make_ready: Takes a call that may run now.
-        commit: Told of a submitted guess that has become certain.
-    """
+    """Follows and cuts off the branches of all tasks."""
 
     def __init__(
-        self,
-        speculator: Speculator,
-        waiting: Waiting,
-        withdrawals: Withdrawals,
-        leases: Leases,
-        open_path: Callable[[Task, dict[BranchPoint, Outcome]], None],
-        make_ready: Callable[[Call], None],
-        commit: Callable[[Call], None],
+        self, turn: Turn, dispatcher: Dispatcher, speculator: Speculator, fetches: Fetches, withdrawals: Withdrawals
     ) -> None:
+        self._turn = turn
+        self._dispatcher = dispatcher
         self._speculator = speculator
-        self._waiting = waiting
+        self._fetches = fetches
         self._withdrawals = withdrawals
-        self._leases = leases
-        self._open_path = open_path
-        self._make_ready = make_ready
-        self._commit_submitted = commit
 
     def watch(self, point: BranchPoint) -> None:
         """A decision is open: waits for its value."""
         cell = point.decision.ref.cell
         if cell.state is CellState.PENDING:
-            self._waiting.wait(point, cell)
+            cell.add_waiter(point)
         else:
-            self._waiting.fetch(point, cell)
+            self._fetches.fetch(point, cell)
 
-    def guess(self, path: Path, point: BranchPoint, now_ns: int) -> tuple[Outcome] | None:
+    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
         """Which outcome a path takes for granted at an open decision; other paths follow the others that pay as well."""
         outcomes = self._speculator.follow(point, len(path.assumed))
         if not outcomes:
             return None
         task = point.segment.task
-        if task.request.story is not None:
+        if task.request.standing.story is not None:
             shown = {str(outcome): round(point.probabilities[outcome], 3) for outcome in outcomes}
-            task.request.story.add(now_ns, "followed", decision=str(point.decision.site), outcomes=shown)
+            self._turn.note(task.request, "followed", decision=str(point.decision.site), outcomes=shown)
         for other in outcomes[1:]:
-            self._open_path(task, {**path.assumed, point: other})
+            open_path(self._turn, task, {**path.assumed, point: other})
         return (outcomes[0],)
 
-    def decide(self, point: BranchPoint, now_ns: int) -> None:
+    def decide(self, point: BranchPoint) -> None:
         """The value of an open decision has come: takes it, keeps what was guessed right, and drops the rest."""
         task = point.segment.task
         if point.is_dropped or task.state is not TaskState.ACTIVE:
             return
         cell = point.decision.ref.cell
         if cell.state is CellState.READY and not cell.is_at_hand:
-            self._waiting.fetch(point, cell)
+            self._fetches.fetch(point, cell)
             return
         followed = dict(point.branches)
         point.take()
         self._speculator.learn_outcome(point)
         is_held = self._sort_paths(point)
         gains_s = self._settle_branches(point, followed) if followed else {}
-        if task.request.story is not None:
-            _tell(task.request.story, point, gains_s, now_ns)
+        if (story := task.request.standing.story) is not None:
+            _tell(story, point, gains_s, self._turn.now_ns)
         if not is_held:
             earlier = [(p, o) for p, o in point.segment.open_points() if p.segment.task is task]
-            self._open_path(task, dict(reversed(earlier)))
+            open_path(self._turn, task, dict(reversed(earlier)))
 
     def _sort_paths(self, point: BranchPoint) -> bool:
         """Wakes the path that waits for a decision, closes those that assumed another outcome than the true one, and lets those
-        that were right go on with one guess less. Says whether there is one that goes on."""
+        that were right go on with one guess less. Returns whether one goes on."""
         task, taken = point.segment.task, point.branches[point.outcome]
         is_held = False
         for path in list(task.paths):
             if path.undecided is point:
                 is_held = True
-                self._waiting.runnable.append(path)
+                self._turn.runnable.append(path)
             elif point in path.assumed:
                 if point.branches.get(path.assumed[point]) is taken:
                     is_held = True
                     del path.assumed[point]
                     if path.end is not None and not path.assumed:
-                        self._waiting.runnable.append(path)
+                        self._turn.runnable.append(path)
                 else:
                     path.close()
                     task.paths.remove(path)
         return is_held
 
     def _settle_branches(self, point: BranchPoint, followed: dict[Outcome, Segment]) -> dict[Outcome, float]:
-        """Commits the branch that is taken and squashes the others. Gives the seconds that it brought to have followed each."""
+        """Commits the branch that is taken and squashes the others. Returns the seconds that it brought to have followed each."""
         taken = point.branches[point.outcome]
         gains_s = dict.fromkeys(followed, 0.0)
         for outcome, branch in followed.items():
             if branch is not taken:
                 del point.branches[outcome]
-                gains_s[outcome] = -self._squash(branch)
+                gains_s[outcome] = -self._withdrawals.squash(branch)
         if point.outcome in followed and point.segment.is_certain:
             gains_s[point.outcome] = self._commit(taken)
         for outcome, gain_s in gains_s.items():
@@ -122,7 +106,7 @@ class Branching:
         return gains_s
 
     def _commit(self, branch: Segment) -> float:
-        """A branch has become certain, and what follows it up to the next open decision. Gives the seconds gained by guessing."""
+        """Makes a branch certain, and what follows it up to the next open decision. Returns the seconds that guessing gained."""
         gain_s = 0.0
         pending: list[Segment | None] = [branch]
         while pending:
@@ -145,26 +129,13 @@ class Branching:
     def _commit_call(self, call: Call) -> float:
         call.is_guess = False
         if call.state is CallState.GUESSED:
-            self._commit_submitted(call)
+            self._dispatcher.commit(call)
         elif call.awaits_commit:
             call.awaits_commit = False
             call.num_awaited -= 1
             if not call.num_awaited and call.state is CallState.WAITING:
-                self._make_ready(call)
+                self._turn.ready.append(call)
         return 0.0 if call.bet is None else self._speculator.win(call)
-
-    def _squash(self, branch: Segment) -> float:
-        """Withdraws everything below a branch that is not taken. Gives the seconds that it was expected to cost others."""
-        cost_s = 0.0
-        for segment in branch.below():
-            if isinstance(segment.end, BranchPoint):
-                segment.end.is_dropped = True
-            for entry in segment.entries:
-                cost_s += self._withdrawals.abandon(entry)
-        request = branch.task.request
-        let_go = partial(self._leases.let_go, request.kept) if request.kept else None
-        request.num_guessed -= dismantle(branch, let_go)
-        return cost_s
 
     def give_up(self, path: Path) -> None:
         """Takes back what a path rests on: its first open decision, or the last of those that led to its task, will start another
@@ -175,7 +146,7 @@ class Branching:
             if point in other.assumed and other.assumed[point] == outcome:
                 other.close()
                 task.paths.remove(other)
-        self._squash(branch)
+        self._withdrawals.squash(branch)
 
 
 def _tell(story: Story, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:

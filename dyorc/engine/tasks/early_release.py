@@ -28,11 +28,16 @@ Cost: none for requests without stored tensors. Each look goes over what the req
 doubled.
 """
 
+from functools import partial
 from sys import getrefcount
 
 from dyorc.engine.leases import Leases
-from dyorc.engine.model.cells import Call, Cell
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.cells import Cell
+from dyorc.engine.model.journal import Segment
 from dyorc.engine.model.requests import Request, Task, TaskState
+from dyorc.engine.model.walks import dismantle
+from dyorc.engine.turn import Turn
 
 _FEW = 16
 """So many cells are looked at whenever something has ended."""
@@ -43,9 +48,9 @@ _OWN_REFERENCES = 2
 class EarlyRelease:
     """Lets tensors go."""
 
-    def __init__(self, leases: Leases) -> None:
+    def __init__(self, turn: Turn, leases: Leases) -> None:
+        self._turn = turn
         self._leases = leases
-        self.touched: dict[Request, None] = {}
 
     def ended(self, entry: Call | Task, request: Request) -> None:
         """A call or task does not need its arguments any more, nor the parts of its result."""
@@ -59,16 +64,16 @@ class EarlyRelease:
     def touch(self, request: Request) -> None:
         """Something has ended that may have been the last to need a tensor of a request."""
         if len(request.kept) <= _FEW or len(request.kept) > request.release_at:
-            self.touched[request] = None
+            self._turn.releasable[request] = None
 
     def run(self) -> None:
         """Lets go what nobody can need. To be called when all runs wait."""
-        for request in self.touched:
+        for request in self._turn.releasable:
             if not request.restoring and request.root is not None:
                 for cell in [cell for cell in request.kept if self._is_unneeded(cell, request.root)]:
                     self._leases.let_go(request.kept, cell)
                 request.release_at = 2 * len(request.kept)
-        self.touched.clear()
+        self._turn.releasable.clear()
 
     @staticmethod
     def _is_unneeded(cell: Cell, root: Task) -> bool:
@@ -88,3 +93,9 @@ class EarlyRelease:
     def unheld(request: Request) -> set[Cell]:
         """The cells of a request that no run holds now."""
         return {cell for cell in request.kept if getrefcount(cell.hold) <= _OWN_REFERENCES}
+
+    def dismantle(self, journal: Segment, request: Request) -> int:
+        """Cuts a branch off a journal, and lets go what was kept for it. Returns the number of its calls and tasks."""
+        if not request.kept:
+            return dismantle(journal)
+        return dismantle(journal, partial(self._leases.let_go, request.kept))

@@ -13,87 +13,33 @@ The end of the workflow, or its error, waits until every part before it has been
 read can be made again, and a consumer sees all parts that came before an error.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
-from dyorc.config import EngineConfig
-from dyorc.engine.actions import Action, AnswerPart
+from dyorc.engine.actions import AnswerPart
 from dyorc.engine.events import PartTaken
-from dyorc.engine.leases import Leases
 from dyorc.engine.model.cells import Argument, CellState
-from dyorc.engine.model.journal import Part, Segment
-from dyorc.engine.model.requests import Request, Task, TaskState
+from dyorc.engine.model.journal import Part
+from dyorc.engine.model.requests import Request, Task
+from dyorc.engine.model.streams import Stream
+from dyorc.engine.shared import Shared
 from dyorc.engine.tasks.early_release import EarlyRelease
+from dyorc.engine.tasks.endings import Endings
+from dyorc.engine.tasks.needs import Needs
 from dyorc.engine.tasks.paths import Path
-from dyorc.engine.tasks.recovery import Recovery
-from dyorc.engine.tasks.waiting import Waiting
-from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
 from dyorc.tensor import BlockId, blocks_of
 
 
-class Stream:
-    """How far the parts of a request have come.
-
-    Attributes:
-        front: Where the next part to be sent stands, or will; None if there will be none because one could not be had.
-        untaken: Parts that were sent and not taken, by their index.
-        num_taken: Parts that were.
-        is_ended: Whether the workflow has ended.
-        error: What the request fails with when all parts have been taken.
-    """
-
-    __slots__ = ("error", "front", "is_ended", "num_taken", "untaken")
-
-    def __init__(self, journal: Segment) -> None:
-        self.front: Segment | None = journal
-        self.untaken: dict[int, Part] = {}
-        self.num_taken = 0
-        self.is_ended = False
-        self.error: DyOrcError | None = None
-
-    def unsent(self) -> Iterator[Part]:
-        """Parts that are certain and still to be sent."""
-        segment = self.front
-        while segment is not None:
-            if isinstance(segment.end, Part):
-                yield segment.end
-            segment = segment.next_taken()
-
-    def is_due(self, part: Part) -> bool:
-        """Whether a part is still to be sent, or to be taken."""
-        return self.untaken.get(part.index) is part or part in self.unsent()
-
-
 class Parts:
-    """Sends the parts of all requests.
+    """Sends the parts of all requests."""
 
-    Args:
-        now_ns: The time, for stories.
-        emit: Takes actions.
-        finish: Takes a request's root, and its error if there is one, when the last part has been taken.
-    """
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        leases: Leases,
-        waiting: Waiting,
-        recovery: Recovery,
-        release: EarlyRelease,
-        withdrawals: Withdrawals,
-        now_ns: Callable[[], int],
-        emit: Callable[[Action], None],
-        finish: Callable[[Task, DyOrcError | None], None],
-    ) -> None:
-        self._config = config
-        self._leases = leases
-        self._waiting = waiting
-        self._recovery = recovery
+    def __init__(self, shared: Shared, needs: Needs, release: EarlyRelease, endings: Endings) -> None:
+        self._config = shared.config
+        self._turn = shared.turn
+        self._leases = shared.leases
+        self._needs = needs
         self._release = release
-        self._withdrawals = withdrawals
-        self._now_ns = now_ns
-        self._emit = emit
-        self._finish = finish
+        self._endings = endings
 
     # From the workflow
 
@@ -111,7 +57,7 @@ class Parts:
             return None
         part = Part(segment, index, arguments)
         if segment.is_certain:
-            self._waiting.runnable.append(part)
+            self._turn.runnable.append(part)
         return part
 
     def _has_room(self, stream: Stream, index: int) -> bool:
@@ -124,10 +70,7 @@ class Parts:
             return
         stream.is_ended = True
         stream.error = error
-        root.paths = []
-        root.state = TaskState.RETURNED
-        root.result = tuple([argument for part in stream.unsent() for argument in part.arguments])
-        self._withdrawals.withdraw_unneeded(root)
+        self._endings.returned(root, tuple([argument for part in stream.unsent() for argument in part.arguments]))
         self.pump(request)
 
     # To the consumer
@@ -159,13 +102,20 @@ class Parts:
         if stream.is_ended and not stream.untaken:
             self._finish(root, stream.error)
 
+    def _finish(self, root: Task, error: DyOrcError | None) -> None:
+        """The last part has been taken."""
+        if error is not None:
+            self._endings.failed(root, error)
+        else:
+            self._endings.settled(root, ())
+
     def _is_ready(self, part: Part) -> bool:
         """Whether the tensors of the next part are there. If not, it waits for them; if they never will be, the request ends."""
         if part.num_awaited:
             return False
         for argument in part.arguments:
             if argument.cell.state is CellState.PENDING:
-                self._waiting.wait(part, argument.cell)
+                argument.cell.add_waiter(part)
         if part.num_awaited:
             return False
         error = next((argument.cell.error for argument in part.arguments if argument.cell.error is not None), None)
@@ -176,18 +126,18 @@ class Parts:
 
     def _send(self, request: Request, part: Part) -> bool:
         """Sends a part, unless its tensors were lost and have to be made again before."""
-        if request.has_stored and self._recovery.await_part(part):
+        if request.has_stored and self._needs.await_part(part):
             return False
         part.is_lost = False
         part.num_sent += 1
-        if request.story is not None and part.num_sent == 1:
-            request.story.add(self._now_ns(), "part", index=part.index)
+        if part.num_sent == 1:
+            self._turn.note(request, "part", index=part.index)
         tensors = tuple([argument.resolve() for argument in part.arguments])
         if request.has_stored:
             self._let_go(part)
             part.blocks = blocks_of(tensors)
             self._leases.hold(part.blocks)
-        self._emit(AnswerPart(request.request_id, part.index, tensors))
+        self._turn.actions.append(AnswerPart(request.request_id, part.index, tensors))
         return True
 
     def _let_go(self, part: Part) -> None:
@@ -207,13 +157,11 @@ class Parts:
         stream.is_ended = True
         stream.error = error
         part.is_lost = False
-        self._withdrawals.stop(root)
-        root.state = TaskState.RETURNED
-        root.result = ()
-        self._withdrawals.withdraw_unneeded(root)
+        self._endings.stop(root)
+        self._endings.returned(root, ())
         if request.restoring:
-            self._withdrawals.touched[request] = None
-        self._waiting.runnable.append(part)
+            self._turn.swept[request] = None
+        self._turn.runnable.append(part)
 
     # From the consumer
 
@@ -231,13 +179,13 @@ class Parts:
         stream.num_taken += 1
         if part.is_lost:
             part.is_lost = False
-            self._withdrawals.touched[request] = None
+            self._turn.swept[request] = None
         for argument in part.arguments:
             argument.hold = None
         if request.has_stored:
             self._release.touch(request)
         self._let_go_on(stream, root)
-        self._waiting.runnable.append(part)
+        self._turn.runnable.append(part)
 
     def _lose(self, request: Request, stream: Stream, part: Part, lost: Sequence[BlockId]) -> None:
         """A part could not be read. It is made again, together with others that were lost and wait to be taken: one after the
@@ -257,7 +205,7 @@ class Parts:
         for path in root.paths:
             if path.awaits_room and self._has_room(stream, path.num_parts):
                 path.awaits_room = False
-                self._waiting.runnable.append(path)
+                self._turn.runnable.append(path)
 
     def forget(self, request: Request) -> None:
         """A request has ended: what was sent and not taken is void."""

@@ -6,9 +6,8 @@ the same, under an outcome that is guessed.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from dyorc.arrays import as_array, inline
 from dyorc.authoring.context import current_recorder
@@ -19,8 +18,11 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
-from dyorc.engine.model.journal import BranchPoint, Entry, Part, Segment, last_line
+from dyorc.engine.model.journal import BranchPoint, Entry, Part, last_line
+from dyorc.engine.model.requests import Task
 from dyorc.engine.tasks.generators import Generating, Yielded
+from dyorc.engine.tasks.stops import Blocked, Crowded, End, Raised, Returned, Stop, Undecided
+from dyorc.engine.turn import Turn
 from dyorc.errors import (
     DyOrcError,
     ForeignAwaitError,
@@ -30,44 +32,6 @@ from dyorc.errors import (
 
 _MAX_TURNS = 16
 """How many visits of a decision's site a guess tells apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """The path needs these cells: to settle, or, if they are ready, to be looked at."""
-
-    pending: Sequence[Cell]
-    unfetched: Sequence[Cell] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """The path waits for a decision."""
-
-    point: BranchPoint
-
-
-@dataclass(frozen=True, slots=True)
-class Crowded:
-    """The path waits until parts that were sent have been taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """The coroutine returned; one argument for each declared output, none if it has yielded them."""
-
-    result: tuple[Argument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """The coroutine raised."""
-
-    error: DyOrcError
-
-
-End: TypeAlias = Returned | Raised
-Stop: TypeAlias = Blocked | Undecided | Crowded | End
 
 
 _WAITS = (Blocked, Undecided, Crowded)
@@ -95,8 +59,7 @@ class Path:
     """One run of a coroutine. It is the recorder of the calls that the coroutine makes.
 
     Args:
-        journal: Where the run starts from; shared by all paths of a task.
-        guide: Asked when the run comes to something new.
+        task: Whose coroutine is run, from the start of its journal, which all its paths share.
         assumed: What to take for the outcomes of open decisions.
 
     Attributes:
@@ -116,23 +79,16 @@ class Path:
         "awaits_room", "end", "is_closed", "issued", "num_awaited", "num_parts", "opened", "segment", "undecided",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        workflow: Workflow,
-        inputs: Sequence[Ref],
-        statics: Sequence[StaticValue],
-        journal: Segment,
-        guide: Guide,
-        assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({}),
-    ) -> None:
-        self._workflow = workflow
+    _guide: Guide
+
+    def __init__(self, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:
+        self._workflow = task.callee
         self._cursor = 0
-        self._guide = guide
         self._wanted: Any = None
         self._refusal: WorkflowError | None = None
         self._visits: dict[Site, int] = {}
         self._recent: tuple[Outcome, ...] = ()
-        self.segment = journal
+        self.segment = task.journal
         self.assumed: dict[BranchPoint, Outcome] = dict(assumed)
         self.issued: list[Entry] = []
         self.opened: list[BranchPoint] = []
@@ -142,10 +98,15 @@ class Path:
         self.is_closed = False
         self.num_parts = 0
         self.awaits_room = False
-        self._coroutine: Coroutine[Any, Any, Any] | Generating = _open(workflow, inputs, statics)
+        self._coroutine: Coroutine[Any, Any, Any] | Generating = _open(task)
 
-    def run(self) -> Stop:
-        """Runs on as far as the values allow."""
+    def run(self, guide: Guide) -> Stop:
+        """Runs on as far as the values allow.
+
+        Args:
+            guide: Asked when the run comes to something new.
+        """
+        self._guide = guide
         token = current_recorder.set(self)
         try:
             return self._run()
@@ -403,9 +364,16 @@ def _forget_frames(error: BaseException) -> None:
             pending += (found.__cause__, found.__context__)
 
 
-def _open(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> "Coroutine[Any, Any, Any] | Generating":
+def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:
+    """Starts a run of a task: its first, or another one under given outcomes of open decisions."""
+    path = Path(task, assumed)
+    task.paths.append(path)
+    turn.runnable.append(path)
+
+
+def _open(task: Task) -> "Coroutine[Any, Any, Any] | Generating":
     """The coroutine of a run, at its start."""
-    opened = _call(workflow, inputs, statics)
+    opened = _call(task.callee, task.inputs(), task.statics)
     return Generating(opened) if isinstance(opened, AsyncGeneratorType) else opened
 
 

@@ -1,12 +1,13 @@
 """Takes back calls and tasks that nobody needs any more."""
 
-from collections.abc import Callable
-
 from dyorc.engine.guessing.speculation import Speculator
-from dyorc.engine.model.cells import Call, CallState
-from dyorc.engine.model.journal import Entry
-from dyorc.engine.model.requests import Request, Task, TaskState, closure, is_effect, is_unfinished, live_effects, request_of
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.journal import BranchPoint, Entry, Segment
+from dyorc.engine.model.requests import Task, TaskState
+from dyorc.engine.model.walks import closure, is_effect, is_unfinished, live_effects, request_of
+from dyorc.engine.seam import Dispatcher
 from dyorc.engine.tasks.early_release import EarlyRelease
+from dyorc.engine.turn import Turn
 
 
 class Withdrawals:
@@ -14,17 +15,13 @@ class Withdrawals:
 
     Args:
         release: Told of what needs no tensors any more.
-        withdraw: Takes a submitted call back from the scheduler.
-
-    Attributes:
-        touched: Requests of which something was withdrawn while lost tensors were being made again, perhaps for that.
     """
 
-    def __init__(self, speculator: Speculator, release: EarlyRelease, withdraw: Callable[[Call], None]) -> None:
+    def __init__(self, turn: Turn, dispatcher: Dispatcher, speculator: Speculator, release: EarlyRelease) -> None:
+        self._turn = turn
+        self._dispatcher = dispatcher
         self._speculator = speculator
         self._release = release
-        self._withdraw = withdraw
-        self.touched: dict[Request, None] = {}
 
     def stop(self, task: Task) -> None:
         """A task is ended before its coroutine has: closes its runs, and takes back what rests on decisions that are open."""
@@ -45,11 +42,11 @@ class Withdrawals:
                 self.abandon(entry)
 
     def abandon(self, entry: Entry) -> float:
-        """Withdraws a call, or a task with all that it asked for. Gives the seconds that guesses in it were expected to cost."""
+        """Withdraws a call, or a task with all that it asked for. Returns what its guesses were expected to cost, in seconds."""
         cost_s = 0.0
         request = request_of(entry)
         if request.restoring:
-            self.touched[request] = None
+            self._turn.swept[request] = None
         pending: list[Entry] = [entry]
         while pending:
             entry = pending.pop()
@@ -66,10 +63,22 @@ class Withdrawals:
                 entry.state = TaskState.WITHDRAWN
                 close_paths(entry)
             else:
-                self._withdraw(entry)
-                entry.state = CallState.WITHDRAWN
+                self._dispatcher.withdraw(entry)
+                entry.withdraw()
             if entry is not request.root and is_effect(entry):
                 request.num_effects -= 1
+        return cost_s
+
+    def squash(self, branch: Segment) -> float:
+        """Withdraws everything below a branch that is not taken. Returns the seconds that it was expected to cost others."""
+        cost_s = 0.0
+        for segment in branch.below():
+            if isinstance(segment.end, BranchPoint):
+                segment.end.is_dropped = True
+            for entry in segment.entries:
+                cost_s += self.abandon(entry)
+        request = branch.task.request
+        request.num_guessed -= self._release.dismantle(branch, request)
         return cost_s
 
 

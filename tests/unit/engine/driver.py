@@ -46,6 +46,7 @@ from dyorc.engine.events import (
 )
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
+from dyorc.engine.shared import Inheritance
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import BlockId, TensorRef, blocks_of
@@ -86,6 +87,7 @@ class World:
         is_fetching: Answer `FetchValue` at once; else the test does so with `fetch`.
         is_taking: Read stored answers, and all parts, at once; else the test does so with `take` and `take_part`.
         predictor: Foretells decisions, instead of the engine's own.
+        inheritance: What an engine before this one has passed on.
     """
 
     programs: Iterable[Program]
@@ -95,9 +97,10 @@ class World:
     predictor: Predictor | None = None
     is_placing: bool = False
     is_taking: bool = True
+    inheritance: Inheritance | None = None
 
     def __post_init__(self) -> None:
-        self.engine = Engine(self.config, self.programs, predictor=self.predictor)
+        self.engine = Engine(self.config, self.programs, self.inheritance, self.predictor)
         self.now_ns = 1_000_000_000
         self.wake_ns: int | None = None
         self.in_flight: dict[int, Dispatched] = {}
@@ -334,7 +337,7 @@ class World:
         assert not self.engine.leases.lost
         assert not len(self.engine.scheduler.staging)
         assert not self.in_flight
-        assert not self.engine.deadlines
+        assert not self.engine.tasks.answering.deadlines
         assert all(not len(pool.queue) and not len(pool.guesses) for pool in self.engine.scheduler.pools.values())
         assert abs(self.engine.speculator.total.reserved_s) < 1e-9
 

@@ -29,7 +29,7 @@ def test_a_request_that_cannot_be_done_in_time_fails_at_once_and_takes_no_device
     with pytest.raises(DeadlineError, match=r"cannot be met: a call of program 'add_one' would be done 0\.010 s after it"):
         world.result(request_id)
     assert world.history == []
-    assert world.engine.deadlines == {}
+    assert world.engine.tasks.answering.deadlines == {}
 
 
 def test_one_that_can_just_be_done_is_run() -> None:

@@ -235,7 +235,7 @@ def test_nothing_grows_with_the_requests_served() -> None:
         len(pool.foreseen),
         len(world.engine.timers._heap),
         len(world.engine.tasks.requests),
-        len(world.engine.tasks.waiting.fetch_waiters),
+        len(world.engine.tasks.fetches.waiters),
     )
     assert max(sizes) < 150, sizes
 

@@ -11,7 +11,8 @@ from dyorc.authoring.decisions import Decision
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.actions import FormReason
 from dyorc.engine.guessing.prediction import Distribution, Predictor
-from dyorc.engine.model.cells import CallState, Outcome
+from dyorc.engine.model.calls import CallState
+from dyorc.engine.model.cells import Outcome
 from dyorc.engine.model.journal import Context
 from dyorc.engine.scheduling.foresight import Foresight
 from dyorc.engine.scheduling.processors import Processor

@@ -46,7 +46,7 @@ def story_of(world: World, x: list[float]) -> Story:
     """A request is run to its end; gives its story."""
     event = world.arrival(guarded, x, explain=True)
     world.tell(event)
-    story = world.engine.tasks.requests[event.request_id].story
+    story = world.engine.tasks.requests[event.request_id].standing.story
     assert story is not None
     while world.in_flight:
         world.advance(0.05)
@@ -85,4 +85,4 @@ def test_people_get_a_line_for_each_step() -> None:
 def test_nothing_is_told_unless_somebody_asks() -> None:
     world = experienced_world()
     request_id = world.submit(guarded, [1, 1])
-    assert world.engine.tasks.requests[request_id].story is None
+    assert world.engine.tasks.requests[request_id].standing.story is None

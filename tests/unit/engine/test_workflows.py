@@ -8,7 +8,7 @@ import pytest
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.engine.model.cells import CallState
+from dyorc.engine.model.calls import CallState
 from dyorc.errors import (
     ForeignAwaitError,
     NotDeployedError,

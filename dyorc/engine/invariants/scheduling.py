@@ -1,0 +1,164 @@
+"""Where calls are: queues, batches, replicas, timers."""
+
+from collections import Counter
+
+from dyorc.engine.engine import Engine
+from dyorc.engine.invariants.error import InvariantError
+from dyorc.engine.invariants.walks import (
+    calls_of,
+    placed_calls,
+    scheduler_of,
+)
+from dyorc.engine.model.calls import CallState
+from dyorc.engine.model.cells import CellState
+from dyorc.engine.scheduling.replicas import NEVER_NS
+from dyorc.engine.timers import TimerKind
+
+
+def calls_are_in_one_place(engine: Engine) -> None:
+    """A waiting call is nowhere, a queued one once in its program's queue, a running one in one batch, a settled one nowhere."""
+    guessed = Counter(call for pool in scheduler_of(engine).pools.values() for call in pool.guesses)
+    queued = Counter(call for pool in scheduler_of(engine).pools.values() for call in pool.queue)
+    running = Counter(call for batch in scheduler_of(engine).batches.values() for call in batch.calls)
+    for request in engine.tasks.requests.values():
+        for call in calls_of(request):
+            where = (guessed[call], queued[call], running[call])
+            expected = {
+                CallState.GUESSED: (1, 0, 0),
+                CallState.QUEUED: (0, 1, 0),
+                CallState.RUNNING: (0, 0, 1),
+                CallState.WITHDRAWN: (0, 0, where[2]),
+            }
+            if where != expected.get(call.state, (0, 0, 0)):
+                raise InvariantError(
+                    f"{call!r} is {call.state.name}, but {where[0]} times among the guesses, {where[1]} times queued, "
+                    f"{where[2]} times in a batch"
+                )
+    for pool in scheduler_of(engine).pools.values():
+        for call in (*pool.queue, *pool.guesses):
+            if call.callee is not pool.program:
+                raise InvariantError(f"{call!r} is in the queue of {pool.program.name!r}")
+
+
+def pending_cells_have_unfinished_calls(engine: Engine) -> None:
+    """A call that has not ended has no value yet; one that has ended has a value or an error."""
+    for request in engine.tasks.requests.values():
+        for call in calls_of(request):
+            is_pending = call.cell.state is CellState.PENDING
+            if call.state is not CallState.WITHDRAWN and is_pending != (call.state is not CallState.SETTLED):
+                raise InvariantError(f"{call!r} is {call.state.name}, but its cell is {call.cell.state.name}")
+
+
+def calls_belong_to_requests(engine: Engine) -> None:
+    """Nothing is queued or runs for a request that was forgotten, except calls that were withdrawn while they ran."""
+    for where, call in placed_calls(engine):
+        request = call.segment.task.request
+        is_kept = engine.tasks.requests.get(request.request_id) is request
+        if call.state is not CallState.WITHDRAWN and not is_kept:
+            raise InvariantError(f"{call!r} is {call.state.name} {where} for a request that was forgotten")
+
+
+def queue_sizes_agree(engine: Engine) -> None:
+    """A queue counts what it holds."""
+    for pool in scheduler_of(engine).pools.values():
+        for queue in (pool.queue, pool.guesses):
+            num_held = sum(1 for _ in queue)
+            if len(queue) != num_held:
+                raise InvariantError(f"a queue of {pool.program.name!r} counts {len(queue)}, holds {num_held}")
+
+
+def batches_are_uniform(engine: Engine) -> None:
+    """A batch holds 1 to `max_batch_size` calls of one program, with equal batch keys and static parameters."""
+    for batch in scheduler_of(engine).batches.values():
+        program = batch.replica.pool.program
+        if not 1 <= len(batch.calls) <= program.options.max_batch_size:
+            raise InvariantError(f"batch {batch.batch_id} of {program.name!r} has {len(batch.calls)} calls")
+        if len({(call.callee, call.batch_key, call.statics) for call in batch.calls}) != 1:
+            raise InvariantError(f"batch {batch.batch_id} of {program.name!r} mixes calls that may not share a batch")
+
+
+def batches_belong_to_replicas(engine: Engine) -> None:
+    """A batch in flight is held by one known replica, which holds at most `max_in_flight_batches` and has started the first."""
+    scheduler = scheduler_of(engine)
+    held = Counter(batch_id for replica in scheduler.replicas.values() for batch_id in replica.batches)
+    if held != Counter(scheduler.batches.keys()):
+        raise InvariantError(f"replicas hold the batches {sorted(held.elements())}, in flight are {sorted(scheduler.batches)}")
+    for replica in scheduler.replicas.values():
+        if replica.pool.replicas.get(replica.replica_id) is not replica:
+            raise InvariantError(f"replica {replica.replica_id!r} is not in the pool of {replica.pool.program.name!r}")
+        if len(replica.batches) > engine.config.max_in_flight_batches:
+            raise InvariantError(f"replica {replica.replica_id!r} holds {len(replica.batches)} batches")
+        for position, batch in enumerate(replica.batches.values()):
+            if (batch.started_ns is not None) != (position == 0):
+                raise InvariantError(f"batch {batch.batch_id} is number {position} of its replica, {batch.started_ns=}")
+    if sum(len(pool.replicas) for pool in scheduler.pools.values()) != len(scheduler.replicas):
+        raise InvariantError("a pool has a replica that the scheduler does not know")
+
+
+def idle_bookkeeping_agrees(engine: Engine) -> None:
+    """Idle are the replicas that hold no batch, each under its own node."""
+    for pool in scheduler_of(engine).pools.values():
+        listed = {(node, name) for node, here in pool.idle.items() for name in here}
+        actual = {(replica.node, name) for name, replica in pool.replicas.items() if not replica.batches}
+        if listed != actual or pool.num_idle != len(actual):
+            raise InvariantError(f"{pool.program.name!r}: idle are {actual}, listed {listed}, counted {pool.num_idle}")
+
+
+def idle_replicas_leave_no_work(engine: Engine) -> None:
+    """Work-conserving: no call waits while a replica of its program is idle, or has room and is due for the next batch.
+
+    Only the last replica that is idle or due may be held, and not for ever.
+    """
+    for pool in scheduler_of(engine).pools.values():
+        if not len(pool.queue):
+            continue
+        if pool.num_idle <= 1 and pool.held_until_ns > engine.now_ns:
+            if pool.timer is None or pool.timer.is_cancelled or pool.timer.at_ns > pool.held_until_ns:
+                raise InvariantError(f"calls of {pool.program.name!r} are held, but no timer ends that")
+            continue
+        if pool.num_idle:
+            raise InvariantError(f"{len(pool.queue)} calls of {pool.program.name!r} wait while {pool.num_idle} replicas are idle")
+        for replica in pool.replicas.values():
+            if replica.prefetch_ns <= engine.now_ns:
+                raise InvariantError(f"calls of {pool.program.name!r} wait, {replica.replica_id!r} is due for a batch")
+
+
+def cores_are_counted(engine: Engine) -> None:
+    """As many replicas as a processor counts hold batches."""
+    busy = Counter(replica.processor for replica in scheduler_of(engine).replicas.values() if replica.batches)
+    for node, processor in scheduler_of(engine).processors.items():
+        if processor.num_busy != busy[processor]:
+            raise InvariantError(f"{busy[processor]} replicas run on the cores of {node!r}, counted are {processor.num_busy}")
+
+
+def prefetches_have_timers(engine: Engine) -> None:
+    """While calls wait for a replica to be due for its next batch, a timer is set for then."""
+    for pool in scheduler_of(engine).pools.values():
+        due_ns = min((replica.prefetch_ns for replica in pool.replicas.values()), default=NEVER_NS)
+        if not len(pool.queue) or due_ns >= NEVER_NS - 1:
+            continue
+        if pool.held_until_ns > engine.now_ns:
+            due_ns = max(due_ns, pool.held_until_ns)
+        timer = pool.timer
+        if timer is None or timer.is_cancelled or timer.at_ns > due_ns:
+            raise InvariantError(f"calls of {pool.program.name!r} wait for {due_ns} ns, but no timer is set for then")
+
+
+def requests_have_deadlines(engine: Engine) -> None:
+    """Each unanswered request has a timer for its deadline, which lies ahead; nothing else has."""
+    live = {timer for timer in engine.timers if timer.kind is TimerKind.DEADLINE}
+    unanswered = {request_id for request_id, request in engine.tasks.requests.items() if not request.is_answered}
+    if set(engine.tasks.answering.deadlines) != unanswered or set(engine.tasks.answering.deadlines.values()) != live:
+        raise InvariantError(f"unanswered are {sorted(unanswered)}, deadlines have {sorted(engine.tasks.answering.deadlines)}")
+    for timer in live:
+        if timer.at_ns <= engine.now_ns:
+            raise InvariantError(f"the deadline of request {timer.key} has passed, it was not failed")
+
+
+def started_batches_have_timers(engine: Engine) -> None:
+    """Each batch that runs has a timer that declares its replica hung; nothing else has."""
+    live = {timer for timer in engine.timers if timer.kind is TimerKind.EXECUTION}
+    if live != {batch.timeout for batch in scheduler_of(engine).batches.values() if batch.started_ns is not None}:
+        raise InvariantError(
+            f"in flight are {sorted(scheduler_of(engine).batches)}, timers are set for {sorted(str(t.key) for t in live)}"
+        )

@@ -1,0 +1,153 @@
+"""Requests, their tasks and their parts."""
+
+from collections import Counter
+
+from dyorc.engine.engine import Engine
+from dyorc.engine.invariants.error import InvariantError
+from dyorc.engine.invariants.walks import (
+    active_tasks,
+    calls_of,
+    entries_of,
+    is_stored,
+    open_points,
+    tasks_of,
+    unsent_parts,
+    waiters_of,
+)
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.cells import CellState, Waiter
+from dyorc.engine.model.journal import BranchPoint, Part
+from dyorc.engine.model.requests import TaskState
+from dyorc.engine.model.walks import is_effect, is_unfinished
+
+
+def nothing_is_left_undone(engine: Engine) -> None:
+    """Between two events no task is runnable and no result is on its way."""
+    if engine.turn.has_work() or engine.turn.actions:
+        raise InvariantError(f"the turn is over, and left is {engine.turn!r}")
+
+
+def requests_can_progress(engine: Engine) -> None:
+    """Whatever waits will be told: it waits for as many values as there are calls and tasks under way that know of it."""
+    told: Counter[Call | Waiter] = Counter()
+    for request in engine.tasks.requests.values():
+        for entry in entries_of(request):
+            if is_unfinished(entry):
+                told.update(entry.cell.dependents)
+        for restoration in request.restoring.values():
+            told.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | Part))
+    told.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)
+    for request in engine.tasks.requests.values():
+        root = request.root
+        is_restored = root is not None and root.cell in request.restoring
+        if root is None or (root.is_live == request.is_answered and not (is_restored and root.state is TaskState.SETTLED)):
+            raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")
+        for waiting in waiters_of(request):
+            num_awaited = waiting.num_awaited - (isinstance(waiting, Call) and waiting.awaits_commit)
+            if num_awaited != told[waiting] or not waiting.num_awaited:
+                raise InvariantError(f"{waiting!r} awaits {waiting.num_awaited} values, {told[waiting]} are under way")
+
+
+def paths_follow_branches(engine: Engine) -> None:
+    """An active task has a path that is not closed, or waits for a decision because its guess was given up; each branch of an
+    open decision has one that takes it for granted, and a path that has ended rests on a guess."""
+    for task in active_tasks(engine):
+        paths = task.paths
+        is_given_up = not paths and any(True for _ in open_points(task))
+        is_odd = any(path.is_closed or (path.end is not None and not path.assumed) for path in paths)
+        if is_odd or not (paths or is_given_up):
+            raise InvariantError(f"{task!r} is active, its paths are {paths}")
+        for point in open_points(task):
+            followed = {path.assumed[point] for path in paths if point in path.assumed}
+            if point.is_resolved or followed != set(point.branches):
+                raise InvariantError(f"{task!r}: branches {list(point.branches)} of an open decision, followed are {followed}")
+
+
+def certainty_agrees(engine: Engine) -> None:
+    """A segment is certain if all decisions before it are taken; only calls in others are guesses, and may have been bet on."""
+    for request in engine.tasks.requests.values():
+        num_calls = num_guessed = 0
+        for task in tasks_of(request):
+            is_certain = {task.journal: task.segment is None or task.segment.is_certain}
+            for segment in task.journal.below():
+                if segment.is_certain != is_certain[segment]:
+                    raise InvariantError(f"a segment of {task!r} is {segment.is_certain=}")
+                num_calls += len(segment.entries) * segment.is_certain
+                num_guessed += len(segment.entries) * (not segment.is_certain)
+                if isinstance(segment.end, BranchPoint):
+                    is_certain |= dict.fromkeys(segment.end.branches.values(), segment.is_certain and segment.end.is_resolved)
+                elif isinstance(segment.end, Part):
+                    is_certain[segment.end.following] = segment.is_certain
+        if (request.num_calls, request.num_guessed) != (num_calls, num_guessed):
+            raise InvariantError(f"request {request.request_id} made {num_calls} calls and {num_guessed} guesses, counts differ")
+        for call in calls_of(request):
+            is_odd = call.is_guess and call.segment.is_certain
+            if is_odd or (call.state is CallState.GUESSED and not call.is_guess) or (call.bet is not None and not call.is_guess):
+                raise InvariantError(f"{call!r} is {call.state.name}, {call.is_guess=}, {call.bet=}, {call.segment.is_certain=}")
+
+
+def effects_are_certain(engine: Engine) -> None:
+    """What is not pure does not run before it is certain."""
+    for request in engine.tasks.requests.values():
+        for call in calls_of(request):
+            has_run = call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.cell.state is CellState.READY
+            if is_effect(call) and has_run and not call.segment.is_certain:
+                raise InvariantError(f"{call!r} has an effect and is {call.state.name} before it is certain")
+
+
+def budgets_agree(engine: Engine) -> None:
+    """What is reserved for open bets is what they are expected to waste."""
+    bets = [call.bet for request in engine.tasks.requests.values() for call in calls_of(request) if call.bet is not None]
+    expected_s = sum((1 - bet.probability) * bet.share_s for bet in bets)
+    if abs(engine.speculator.total.reserved_s - expected_s) > 1e-6:
+        raise InvariantError(f"{engine.speculator.total.reserved_s} s are reserved for {len(bets)} bets, expected {expected_s}")
+
+
+def answered_requests_have_effects(engine: Engine) -> None:
+    """An answered request is kept only while calls with an effect run, which are counted right, or its answer is being read."""
+    for request in engine.tasks.requests.values():
+        effects = (entry for entry in entries_of(request) if entry is not request.root and is_effect(entry))
+        actual = sum(1 for entry in effects if is_unfinished(entry))
+        if request.num_effects != actual or (request.is_answered and not actual and not request.is_untaken):
+            raise InvariantError(f"request {request.request_id} counts {request.num_effects} effects, {actual} have not ended")
+
+
+def requests_are_bounded(engine: Engine) -> None:
+    """No more requests in flight, and no more calls in one, than configured."""
+    if len(engine.tasks.requests) > engine.config.max_requests:
+        raise InvariantError(f"{len(engine.tasks.requests)} requests are in flight")
+    for request in engine.tasks.requests.values():
+        if request.num_calls > 2 * engine.config.max_calls_per_request:  # guesses may have become certain, and end their task
+            raise InvariantError(f"request {request.request_id} made {request.num_calls} calls")
+
+
+def streams_are_in_order(engine: Engine) -> None:
+    """A request has a stream as long as it streams. Nothing that could be sent is held back, nothing that rests on a guess is
+    sent, and no more than `max_untaken_parts` are sent and not taken; only then a path waits for its parts to be taken."""
+    limit = engine.config.max_untaken_parts
+    for request in engine.tasks.requests.values():
+        stream, root = request.stream, request.root
+        if root is None or (stream is None) != (request.is_answered or not root.callee.is_streaming):
+            raise InvariantError(f"request {request.request_id}: {request.is_answered=}, {stream=}, its root is {root!r}")
+        if stream is None:
+            continue
+        sent = range(stream.num_taken + len(stream.untaken))
+        if len(stream.untaken) > limit or any(index not in sent or not part.num_sent for index, part in stream.untaken.items()):
+            raise InvariantError(f"request {request.request_id} has sent {sent}, of which {list(stream.untaken)} are not taken")
+        if stream.front is not None and not stream.front.is_certain:
+            raise InvariantError(f"request {request.request_id} sends parts that rest on a guess")
+        if stream.is_ended != (root.state is TaskState.RETURNED) or (
+            stream.is_ended and not stream.untaken and not unsent_parts(request)
+        ):
+            raise InvariantError(f"request {request.request_id} is {root.state.name}, {stream.is_ended=}, and waits for nothing")
+        for path in root.paths:
+            if path.awaits_room and path.num_parts - stream.num_taken < limit:
+                raise InvariantError(f"a path of {root!r} waits at part {path.num_parts}, {stream.num_taken} are taken")
+
+
+def untaken_parts_are_kept(engine: Engine) -> None:
+    """The tensors of a part that may be read now are kept."""
+    for request in engine.tasks.requests.values():
+        for part in request.stream.untaken.values() if request.stream is not None else ():
+            if any(is_stored(argument.cell) and argument.cell not in request.kept for argument in part.arguments):
+                raise InvariantError(f"{part!r} of request {request.request_id} may be read, but nobody keeps its tensors")

@@ -1,0 +1,170 @@
+"""Calls: where each is, and what the scheduler needs to know of its request."""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from dyorc.authoring.signature import StaticValue
+from dyorc.engine.model.budget import Bet, Budget
+from dyorc.engine.model.cells import Argument, Cell
+from dyorc.engine.statistics import Record
+from dyorc.engine.story import Story
+from dyorc.errors import InternalError
+from dyorc.tensor import BlockId, TensorRef
+
+if TYPE_CHECKING:
+    from dyorc.authoring.batching import BatchKey
+    from dyorc.authoring.program import Program
+    from dyorc.engine.model.journal import Segment
+    from dyorc.engine.model.restorations import Restoration
+
+
+class Order(NamedTuple):
+    """A call's place in a queue: the smaller goes first.
+
+    Attributes:
+        improbability: Minus the probability, in thousandths, of a call that is a guess; 0 for all others.
+        urgency: Minus the priority.
+        deadline_ns: Of its request.
+        arrival: The request's number, in the order in which requests arrived; 0 for guesses.
+    """
+
+    improbability: int
+    urgency: int
+    deadline_ns: int
+    arrival: int
+
+
+class Standing:
+    """What all calls of one request have in common where they wait: whose they are, how urgent, what they may waste.
+
+    Attributes:
+        order: Their place in every queue, among the calls of their tenant.
+        tenant: Who sent the request.
+        weight: The tenant's part of every queue.
+        budget: What the request's workflow may waste on guesses.
+        record: Where the workflow's requests are counted.
+        story: What became of the request, if somebody wants to know.
+        can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
+    """
+
+    __slots__ = ("budget", "can_be_dropped", "order", "record", "story", "tenant", "weight")
+
+    def __init__(self, order: Order, tenant: str, weight: float, budget: Budget, record: Record) -> None:
+        self.order = order
+        self.tenant = tenant
+        self.weight = weight
+        self.budget = budget
+        self.record = record
+        self.story: Story | None = None
+        self.can_be_dropped = True
+
+
+class CallState(Enum):
+    """Where a call is. It moves down this list; when a replica is lost, it goes back to QUEUED, or to WAITING for lost inputs."""
+
+    WAITING = auto()
+    """Some of its inputs are not there yet or were lost, or it may not run before it is certain."""
+    GUESSED = auto()
+    """In its program's queue of guesses."""
+    QUEUED = auto()
+    """In its program's queue."""
+    RUNNING = auto()
+    """In a batch on a replica, or just back from there."""
+    SETTLED = auto()
+    """Its cell is ready or failed."""
+    WITHDRAWN = auto()
+    """Nobody needs it any more; a result that comes late is dropped."""
+
+
+_WAITING, _GUESSED, _QUEUED, _RUNNING = CallState.WAITING, CallState.GUESSED, CallState.QUEUED, CallState.RUNNING
+
+
+class Call:
+    """One use of a program by a request.
+
+    Attributes:
+        standing: What the scheduler knows of its request.
+        state: Changed by the methods of its name only.
+        order: Its place in its program's queue.
+        num_awaited: Input cells that are still pending, and one more while it has to wait until it is certain.
+        awaits_commit: Whether it has to.
+        is_guess: Whether it may turn out not to be needed.
+        bet: What was spent on it while that was so.
+        operands: Its input tensors, once all are there.
+        blocks: Where those lie that are not carried along.
+        batch_key: Calls of equal keys may share a batch.
+        num_attempts: How often it ran on a replica that died.
+        num_losses: How often its result was lost, or its batch did not get its inputs though they seemed to be there.
+        restores: What it is made for, if it runs another one again whose result was lost; it stands in no journal.
+        submitted_ns: When all its inputs were there.
+        expected_ns: When its result is expected, once it was submitted.
+        segment: Where in its task's journal it stands.
+    """
+
+    __slots__ = (
+        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "cell", "expected_ns", "is_guess",
+        "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "segment", "standing", "state", "statics",
+        "submitted_ns",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        program: "Program",
+        arguments: tuple[Argument, ...],
+        statics: tuple[StaticValue, ...],
+        segment: "Segment",
+    ) -> None:
+        self.call_id = 0
+        self.callee = program
+        self.arguments = arguments
+        self.statics = statics
+        self.segment = segment
+        self.standing = segment.task.request.standing
+        self.cell = Cell(self)
+        self.state = CallState.WAITING
+        self.num_awaited = 0
+        self.awaits_commit = False
+        self.is_guess = False
+        self.bet: Bet | None = None
+        self.num_attempts = 0
+        self.num_losses = 0
+        self.restores: Restoration | None = None
+        self.operands: tuple[TensorRef, ...] = ()
+        self.blocks: Sequence[BlockId] = ()
+        self.batch_key: BatchKey = ((), ())
+        self.order = self.standing.order
+        self.submitted_ns = 0
+        self.expected_ns = 0
+
+    def guess(self) -> None:
+        """Enters its program's queue of guesses."""
+        self._move(CallState.GUESSED, (_WAITING, _GUESSED))
+
+    def enqueue(self) -> None:
+        """Enters its program's queue; after a batch that did not end well, once more."""
+        self._move(CallState.QUEUED, (_WAITING, _GUESSED, _RUNNING))
+
+    def dispatch(self) -> None:
+        """Leaves its queue in a batch."""
+        self._move(CallState.RUNNING, (_QUEUED, _GUESSED))
+
+    def wait(self) -> None:
+        """Leaves its queue or its batch without having run."""
+        self._move(CallState.WAITING, (_WAITING, _GUESSED, _QUEUED, _RUNNING))
+
+    def settle(self) -> None:
+        """Has run, or will never run."""
+        self._move(CallState.SETTLED, (_WAITING, _RUNNING))
+
+    def withdraw(self) -> None:
+        """Is not needed any more."""
+        self._move(CallState.WITHDRAWN, (_WAITING, _GUESSED, _QUEUED, _RUNNING))
+
+    def _move(self, state: CallState, sources: tuple[CallState, ...]) -> None:
+        if self.state not in sources:
+            raise InternalError(f"{self!r} is {self.state.name} and cannot become {state.name}")
+        self.state = state
+
+    def __repr__(self) -> str:
+        return f"call {self.call_id} of {self.callee.name!r}"

@@ -1,0 +1,78 @@
+"""Walks over a request's tree of tasks and calls."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.cells import Cell, CellState
+from dyorc.engine.model.journal import BranchPoint, Entry, Part, Segment
+from dyorc.engine.model.requests import Request, Task, TaskState
+
+
+def request_of(entry: Entry) -> Request:
+    """Whose it is."""
+    return entry.request if isinstance(entry, Task) else entry.segment.task.request
+
+
+def is_effect(entry: Entry) -> bool:
+    """Whether it has to run even if nobody waits for its result."""
+    if isinstance(entry, Call):
+        return not entry.callee.options.pure
+    return not entry.callee.is_pure
+
+
+def dismantle(journal: Segment, let_go: Callable[[Cell], None] | None = None) -> int:
+    """Cuts the cycles below a segment that nobody will look at again, so that its memory is freed now and not by the
+    garbage collector. Returns the number of calls and tasks.
+
+    Args:
+        let_go: Told of each of their cells, if somebody may keep its tensors.
+    """
+    num_entries = 0
+    pending = [journal]
+    while pending:
+        segment = pending.pop()
+        num_entries += len(segment.entries)
+        for entry in segment.entries:
+            entry.cell.producer = None
+            entry.cell.dependents = []
+            if let_go is not None:
+                let_go(entry.cell)
+            if isinstance(entry, Task):
+                pending.append(entry.journal)
+                entry.paths = []
+                del entry.journal
+        segment.entries = []
+        if isinstance(segment.end, BranchPoint):
+            pending.extend(segment.end.branches.values())
+            segment.end.branches = {}
+        elif isinstance(segment.end, Part):
+            pending.append(segment.end.following)
+        segment.end = None
+    return num_entries
+
+
+def is_unfinished(entry: Entry) -> bool:
+    return entry.cell.state is CellState.PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
+
+
+def live_effects(task: Task) -> Iterator[Entry]:
+    """Unfinished calls and tasks with an effect below `task`, also in tasks that have settled."""
+    pending = [task] if task.request.num_effects else []
+    while pending:
+        for entry in pending.pop().entries():
+            if isinstance(entry, Task):
+                pending.append(entry)
+            if is_effect(entry) and is_unfinished(entry):
+                yield entry
+
+
+def closure(cells: Iterable[Cell]) -> Iterator[Entry]:
+    """Everything unfinished that `cells` depend on, in their task and in those that passed it values."""
+    seen: set[Cell] = set()
+    pending = list(cells)
+    while pending:
+        cell = pending.pop()
+        if cell.state is CellState.PENDING and cell.producer is not None and cell not in seen:
+            seen.add(cell)
+            yield cell.producer
+            pending.extend(argument.cell for argument in cell.producer.arguments)

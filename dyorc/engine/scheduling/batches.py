@@ -1,0 +1,49 @@
+"""Batches: calls that one replica runs together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dyorc.engine.actions import FormReason
+from dyorc.engine.model.calls import Call
+from dyorc.engine.timers import Timer
+from dyorc.tensor import BlockId
+
+if TYPE_CHECKING:
+    from dyorc.engine.scheduling.replicas import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """Calls that are to be sent to a replica."""
+
+    replica: "Replica"
+    calls: list[Call]
+    reason: FormReason
+
+
+class Batch:
+    """Calls that were sent to a replica together.
+
+    Attributes:
+        started_ns: When it became the first of its replica; None while another runs before it.
+        expected_ns: When its result is expected here; None if nothing is known of the program yet.
+        blocks: Where its stored inputs lie, one for each; it may read them until it ends.
+        awaited_by: Programs that have calls which will be ready when it ends.
+    """
+
+    __slots__ = (
+        "awaited_by", "batch_id", "blocks", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns", "timeout",
+    )  # fmt: skip
+
+    def __init__(self, batch_id: int, formed: Formed, dispatched_ns: int, expected_ns: int | None) -> None:
+        self.batch_id = batch_id
+        self.replica = formed.replica
+        self.calls = formed.calls
+        self.reason = formed.reason
+        self.dispatched_ns = dispatched_ns
+        self.expected_ns = expected_ns
+        self.blocks: Sequence[BlockId] = ()
+        self.awaited_by: list[str] = []
+        self.started_ns: int | None = None
+        self.timeout: Timer | None = None

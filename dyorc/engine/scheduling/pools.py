@@ -1,0 +1,194 @@
+"""One program's queue and replicas: which of them gets the next batch, and when."""
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+
+from dyorc.authoring.program import Program
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.scheduling.lanes import Lanes
+from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency, Rate
+from dyorc.engine.scheduling.processors import delay_s
+from dyorc.engine.scheduling.queues import CallQueue
+from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.statistics import Record
+from dyorc.engine.timers import Timer
+from dyorc.errors import DyOrcError
+
+_STALE_NS = 1_000_000_000
+"""After so long without a batch, what is known of a program's speed is no reason to refuse work."""
+
+
+class Pool:
+    """A program with its queue and its replicas.
+
+    Attributes:
+        record: Where its calls are counted.
+        queue: Calls that are certain.
+        guesses: Calls that may turn out not to be needed.
+        num_replicas_on: How many replicas there are, by node.
+        idle: Replicas that hold nothing, by node; the longest idle first.
+        link_ns: What a batch takes beyond the program's own time.
+        lateness_ns: By how much batches come back later than expected; those that are early count as punctual.
+        last_done_ns: When a batch last came back.
+        sojourn_ns: What a call takes from the time that its inputs are there.
+        demand: Calls that run, guesses counted by their probability.
+        foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
+        last_free_ns: When the last of the busy replicas is expected to be free.
+        held_until_ns: Until when an idle replica waits for them.
+        load_error: Why replicas cannot be had, while that is so.
+    """
+
+    def __init__(self, program: Program, record: Record, max_in_flight: int) -> None:
+        self.program = program
+        self.record = record
+        self.queue = CallQueue(self.slot_price)
+        self.guesses = Lanes(CallState.GUESSED, Call.guess)
+        self.latency = LatencyModel()
+        self.least_latency = LeastLatency(self.latency)
+        self.last_done_ns = 0
+        self.link_ns = Average()
+        self.lateness_ns = Average()
+        self.sojourn_ns = Average()
+        self.demand = Rate()
+        self.foreseen: list[tuple[int, int, float]] = []
+        self.last_free_ns = 0
+        self.held_until_ns = 0
+        self.replicas: dict[str, Replica] = {}
+        self.num_replicas_on: dict[str, int] = {}
+        self.idle: dict[str, dict[str, Replica]] = {}
+        self.num_idle = 0
+        self.num_load_failures = 0
+        self.load_error: DyOrcError | None = None
+        self.timer: Timer | None = None
+        self._max_in_flight = max_in_flight
+        self._prefetchable: list[tuple[int, str]] = []
+
+    def add(self, replica: Replica) -> None:
+        """A replica is ready."""
+        self.replicas[replica.replica_id] = replica
+        self.num_replicas_on[replica.node] = self.num_replicas_on.get(replica.node, 0) + 1
+        self.set_idle(replica)
+
+    def remove(self, replica: Replica) -> None:
+        """A replica is gone."""
+        del self.replicas[replica.replica_id]
+        self.num_replicas_on[replica.node] -= 1
+        if not self.num_replicas_on[replica.node]:
+            del self.num_replicas_on[replica.node]
+        if not self.replicas:
+            # What went wrong beside a replica that worked does not tell what the next attempt will do.
+            self.num_load_failures = 0
+            self.load_error = None
+        self._leave_idle(replica)
+        replica.prefetch_ns = NEVER_NS
+
+    def set_idle(self, replica: Replica) -> None:
+        """It holds nothing now."""
+        self.idle.setdefault(replica.node, {})[replica.replica_id] = replica
+        self.num_idle += 1
+        replica.prefetch_ns = NEVER_NS
+
+    def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
+        """It holds at least one batch; `prefetch_ns` says when it may be sent another."""
+        self._leave_idle(replica)
+        if len(replica.batches) < self._max_in_flight:
+            replica.prefetch_ns = prefetch_ns
+            heapq.heappush(self._prefetchable, (prefetch_ns, replica.replica_id))
+            if len(self._prefetchable) > 2 * len(self.replicas) + 64:
+                # Outdated entries leave when they come to the top, which a program with replicas to spare never looks at.
+                self._prefetchable = [(r.prefetch_ns, r.replica_id) for r in self.replicas.values() if r.prefetch_ns != NEVER_NS]
+                heapq.heapify(self._prefetchable)
+        else:
+            replica.prefetch_ns = NEVER_NS
+
+    def _leave_idle(self, replica: Replica) -> None:
+        here = self.idle.get(replica.node)
+        if here is not None and here.pop(replica.replica_id, None) is not None:
+            self.num_idle -= 1
+            if not here:
+                del self.idle[replica.node]
+
+    def soonest_prefetch(self) -> Replica | None:
+        """The busy replica that may be sent another batch first; its `prefetch_ns` says when."""
+        while self._prefetchable:
+            prefetch_ns, replica_id = self._prefetchable[0]
+            replica = self.replicas.get(replica_id)
+            if replica is not None and replica.prefetch_ns == prefetch_ns:
+                return replica
+            heapq.heappop(self._prefetchable)
+        return None
+
+    def next_free_ns(self, otherwise_ns: int, but: Replica | None = None) -> int:
+        """When a busy replica other than `but` can be sent a batch at the earliest; `otherwise_ns` if nobody knows sooner."""
+        replica = self.soonest_prefetch()
+        if replica is not None and replica is but:
+            first = heapq.heappop(self._prefetchable)
+            replica = self.soonest_prefetch()
+            heapq.heappush(self._prefetchable, first)
+        return otherwise_ns if replica is None else min(replica.prefetch_ns, otherwise_ns)
+
+    def earliest_end_ns(self, replica: Replica | None, size: int, now_ns: int) -> int:
+        """When a batch of `size` calls, formed now, will be back at the earliest; 0 if too little is known to refuse work for it.
+
+        The link varies more than programs do, and its average is moved by the slowest; half of it is what can be relied on.
+
+        Args:
+            replica: That takes the batch, if it is not idle.
+        """
+        batch_s = self.least_latency.predict(size)
+        if batch_s is None or (self.num_idle == len(self.replicas) and now_ns - self.last_done_ns > _STALE_NS):
+            return 0
+        if replica is None or replica.expected_free_ns is None:
+            return now_ns + int(self.link_ns.value / 2 + batch_s * 1e9)
+        wait_ns = max(0, replica.expected_free_ns - now_ns)
+        return now_ns + int(self.least_latency.pace * wait_ns + batch_s * 1e9)
+
+    def slot_price(self, size: int) -> float:
+        """What a call in a batch of `size` takes of a replica's time, T(n)/n, compared to one in a full batch; 1 if unknown."""
+        full = self.program.options.max_batch_size
+        line = self.latency.line
+        if line is None or not (full_s := line[0] + line[1] * full):
+            return 1.0
+        return (line[0] / size + line[1]) / (full_s / full)
+
+    def price_of_guesses_s(self, replica: Replica, batch_s: float, rate: float, now_ns: int) -> float:
+        """What others are expected to wait longer, in all, if an idle replica runs a batch of guesses for so long, in seconds.
+
+        Either other calls of the program are late, or those of others that share the cores. In any case somebody has to send the
+        batch and to receive it, instead of something that is needed; what that takes is about what batches take on their way.
+
+        Args:
+            rate: Calls a second.
+        """
+        link_s = max(0.0, self.link_ns.value / 1e9)
+        price_s = delay_s(batch_s, rate, len(self.replicas), self.num_idle)
+        if replica.processor is not None:
+            price_s = max(price_s, replica.processor.delay_s(batch_s + link_s, now_ns))
+        return price_s + link_s
+
+    def with_core(self) -> Replica | None:
+        """An idle replica for which a core is free; None if there is none, and then it is noted that guesses wait for cores."""
+        firsts = [next(iter(here.values())) for here in self.idle.values()]
+        found = next((replica for replica in firsts if replica.has_core), None)
+        if found is None:
+            for replica in firsts:
+                if replica.processor is not None and self.program.name not in replica.processor.waiting:
+                    replica.processor.waiting.append(self.program.name)
+        return found
+
+    def place(self, calls: Sequence[Call]) -> Replica:
+        """The idle replica on the node that holds most of the input bytes; without such a node, the longest idle.
+
+        Cost: proportional to the nodes that hold inputs, not to the replicas.
+        """
+        nodes = self.idle
+        if len(nodes) > 1:
+            num_bytes = Counter[str]()
+            for call in calls:
+                for tensor in call.operands:
+                    if tensor.node in nodes:
+                        num_bytes[tensor.node] += tensor.num_bytes
+            if num_bytes:
+                return next(iter(nodes[num_bytes.most_common(1)[0][0]].values()))
+        return next(iter(next(iter(nodes.values())).values()))

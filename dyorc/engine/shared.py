@@ -1,0 +1,43 @@
+"""What both halves of an engine work with."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from dyorc.config import EngineConfig
+from dyorc.engine.guessing.speculation import Speculator
+from dyorc.engine.leases import Leases
+from dyorc.engine.statistics import Statistics
+from dyorc.engine.timers import Timers
+from dyorc.engine.turn import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """What an engine passes on to the one that takes over from it: the shell keeps it and gives it to both.
+
+    Attributes:
+        statistics: What was served.
+        batch_ids: Numbers for batches. None may be used twice: a replica may answer the later engine with a batch of the earlier.
+    """
+
+    statistics: Statistics = field(default_factory=Statistics)
+    batch_ids: Iterator[int] = field(default_factory=lambda: count(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What both halves of one engine work with.
+
+    Attributes:
+        turn: Where they meet.
+        leases: Who still needs which block of memory.
+        speculator: Keeps count of guesses, and bounds them.
+    """
+
+    config: EngineConfig
+    speculator: Speculator
+    inheritance: Inheritance
+    turn: Turn = field(default_factory=Turn)
+    timers: Timers = field(default_factory=Timers)
+    leases: Leases = field(default_factory=Leases)

@@ -1,0 +1,178 @@
+"""Requests from their arrival to their answer."""
+
+from collections.abc import Sequence
+
+from dyorc.engine.actions import AnswerRequest, FailRequest
+from dyorc.engine.events import AnswerTaken, RequestArrived
+from dyorc.engine.model.calls import Order, Standing
+from dyorc.engine.model.cells import Argument, Cell
+from dyorc.engine.model.journal import Entry
+from dyorc.engine.model.requests import Request, Task
+from dyorc.engine.model.streams import Stream
+from dyorc.engine.model.walks import dismantle, is_effect
+from dyorc.engine.shared import Shared
+from dyorc.engine.story import Step, Story
+from dyorc.engine.tasks.needs import Needs
+from dyorc.engine.tasks.parts import Parts
+from dyorc.engine.tasks.paths import open_path
+from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.tasks.withdrawal import Withdrawals
+from dyorc.engine.timers import Timer, TimerKind
+from dyorc.errors import DeadlineError, DyOrcError, ReplicaLostError, RequestCancelledError
+from dyorc.tensor import blocks_of
+
+
+class Answering:
+    """Takes requests in, answers them, and forgets them when nothing of them is left to do.
+
+    Attributes:
+        requests: In flight, by id.
+        deadlines: The timers of those that have not been answered.
+    """
+
+    def __init__(self, shared: Shared, needs: Needs, parts: Parts, recovery: Recovery, withdrawals: Withdrawals) -> None:
+        self._shared = shared
+        self._turn = shared.turn
+        self._leases = shared.leases
+        self._statistics = shared.inheritance.statistics
+        self._needs = needs
+        self._parts = parts
+        self._recovery = recovery
+        self._withdrawals = withdrawals
+        self.requests: dict[int, Request] = {}
+        self.deadlines: dict[int, Timer] = {}
+        self._num_arrived = 0
+
+    def start(self, event: RequestArrived, deadline_ns: int) -> None:
+        """Takes a request in. Nothing runs yet."""
+        self._num_arrived += 1
+        workflow, terms, now_ns = event.workflow, event.terms, self._turn.now_ns
+        order = Order(0, -terms.priority, deadline_ns, self._num_arrived)
+        budget, record = self._shared.speculator.budget(workflow), self._statistics.of_workflow(workflow.name)
+        request = Request(event.request_id, Standing(order, terms.tenant, terms.weight, budget, record), now_ns)
+        if terms.explain:
+            request.standing.story = Story(now_ns)
+        arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
+        if blocks_of(event.inputs):
+            request.has_stored = True
+            for argument in arguments:
+                self._leases.keep_new(request.kept, argument.cell, blocks_of(argument.cell.tensors))
+        request.root = Task(request, workflow, arguments, event.statics)
+        if workflow.is_streaming:
+            request.stream = Stream(request.root.journal)
+        self.requests[event.request_id] = request
+        self.deadlines[event.request_id] = self._shared.timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
+        request.root.started_ns = now_ns
+        open_path(self._turn, request.root)
+
+    def cancel(self, request_id: int, error: DyOrcError) -> None:
+        """Fails a request from outside. Calls that have not been dispatched are not."""
+        request = self.requests.get(request_id)
+        if request is None or request.is_answered or request.root is None:
+            return
+        self._withdrawals.abandon(request.root)
+        self._answer(request, FailRequest(request_id, error))
+
+    def root_ended(self, request: Request) -> None:
+        """The request's workflow has settled."""
+        if request.root is None or request.is_answered:
+            return
+        error = request.root.cell.error
+        if error is not None:
+            self._answer(request, FailRequest(request.request_id, error))
+        else:
+            self._give_answer(request)
+
+    def effect_ended(self, request: Request, entry: Entry) -> None:
+        """A call or a task below the root has settled: if it had an effect, the request need not be kept for that any longer."""
+        if is_effect(entry):
+            request.num_effects -= 1
+            self._forget_if_done(request)
+
+    def restored(self, request: Request, error: DyOrcError | None) -> None:
+        """The lost tensors of an answer are there again, or will not be."""
+        if error is None:
+            self._give_answer(request)
+        else:
+            self._answer(request, FailRequest(request.request_id, error))
+
+    def taken(self, event: AnswerTaken) -> None:
+        """The tensors of an answer have been read, or were lost before."""
+        request = self.requests.get(event.request_id)
+        if request is None or not request.is_untaken:
+            return
+        if not event.lost:
+            request.is_untaken = False
+            self._forget_if_done(request)
+        elif request.num_answers < self._shared.config.max_attempts:
+            self._give_answer(request)
+        else:
+            error = ReplicaLostError(f"the answer was lost {request.num_answers} times before it was read")
+            self._answer(request, FailRequest(request.request_id, error))
+
+    def count_lost(self) -> None:
+        """The engine is given up: requests that it has not answered count as failed."""
+        for request in self.requests.values():
+            if not request.is_answered:
+                name, now_ns = request.standing.record.name, self._turn.now_ns
+                self._statistics.ended_without_result(name, now_ns - request.arrived_ns, now_ns)
+
+    def _give_answer(self, request: Request) -> None:
+        """Answers, or first has those tensors of the answer restored that were lost."""
+        root = request.root
+        if root is None or (request.has_stored and self._needs.await_cell(request, root.cell, request)):
+            return
+        tensors = root.cell.tensors
+        request.is_untaken = request.has_stored and bool(blocks_of(tensors))
+        request.num_answers += 1
+        self._answer(request, AnswerRequest(request.request_id, tensors, self._end_story(request)))
+
+    def _end_story(self, request: Request) -> Sequence[Step]:
+        story = request.standing.story
+        if story is None:
+            return ()
+        story.add(self._turn.now_ns, "answered")
+        return story.steps
+
+    def _answer(self, request: Request, action: AnswerRequest | FailRequest) -> None:
+        request.end()
+        if request.stream is not None:
+            self._parts.forget(request)
+        error = action.error if isinstance(action, FailRequest) else None
+        if error is not None:
+            request.is_untaken = False
+        timer = self.deadlines.pop(request.request_id, None)
+        if timer is not None:  # else it is answered again
+            self._shared.timers.cancel(timer)
+            self._count(request, error)
+        self._turn.actions.append(action)
+        self._forget_if_done(request)
+
+    def _count(self, request: Request, error: DyOrcError | None) -> None:
+        record, now_ns = request.standing.record, self._turn.now_ns
+        took_ns = now_ns - request.arrived_ns
+        if error is None:
+            record.answered(took_ns, now_ns)
+        elif isinstance(error, DeadlineError | RequestCancelledError):
+            self._statistics.ended_without_result(record.name, took_ns, now_ns)
+        else:
+            record.failed(took_ns, now_ns)
+
+    def _forget_if_done(self, request: Request) -> None:
+        is_done = request.is_answered and not request.num_effects and not request.is_untaken
+        if not is_done or self.requests.pop(request.request_id, None) is None:
+            return
+        root = request.root
+        if request.has_effects and root is not None:
+            self._withdrawals.abandon(root)  # an effect that failed early leaves behind what it did not wait for
+        if request.restoring:
+            self._recovery.forget(request)
+        self._turn.swept.pop(request, None)
+        if request.kept:
+            self._leases.let_all_go(request.kept)
+        if root is not None:
+            request.root = None
+            root.cell.producer = None
+            root.paths = []
+            dismantle(root.journal)
+            del root.journal

@@ -1,0 +1,58 @@
+"""Whether a workflow takes the same course when it is run again with the same results: guessing and recovery rest on that."""
+
+from collections import Counter
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.workflow import Workflow
+from dyorc.engine.model.cells import Argument, Outcome
+from dyorc.engine.model.journal import BranchPoint, Entry, Part
+from dyorc.engine.model.requests import Task
+from dyorc.engine.tasks.paths import Path
+from dyorc.engine.tasks.stops import Raised, Returned
+from dyorc.errors import DyOrcError, InternalError
+
+
+class DeterminismChecks:
+    """Runs the first tasks of each workflow again against their journal.
+
+    Args:
+        max_checks: How many tasks of each workflow.
+    """
+
+    def __init__(self, max_checks: int) -> None:
+        self._max_checks = max_checks
+        self._num_checks: Counter[Workflow] = Counter()
+
+    def check(self, task: Task) -> DyOrcError | None:
+        """Why a task that has returned is not deterministic, if it is one of the first and that shows."""
+        if self._num_checks[task.callee] >= self._max_checks:
+            return None
+        self._num_checks[task.callee] += 1
+        return replay(task)
+
+
+def replay(task: Task) -> DyOrcError | None:
+    """Runs a task that has returned again, from its start; returns an error if it takes another course."""
+    path = Path(task)
+    stop = path.run(_ClosedJournal())
+    if isinstance(stop, Returned | Raised):
+        return stop.error if isinstance(stop, Raised) else None
+    error = path.nondeterministic("a value that it had not looked at")
+    path.close()
+    return error
+
+
+class _ClosedJournal:
+    """The guide of a replay: everything has to be in the journal."""
+
+    def make_entry(
+        self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+    ) -> Entry:
+        raise InternalError("a replay asked for a call that its closed journal should have refused")
+
+    def make_part(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
+        raise InternalError("a replay came to a part that its closed journal should have refused")
+
+    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
+        return None

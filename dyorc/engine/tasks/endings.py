@@ -1,0 +1,38 @@
+"""How tasks end."""
+
+from dyorc.engine.model.cells import Argument
+from dyorc.engine.model.requests import Task, TaskState
+from dyorc.engine.tasks.withdrawal import Withdrawals
+from dyorc.engine.turn import Turn
+from dyorc.errors import DyOrcError
+from dyorc.tensor import TensorRef
+
+
+class Endings:
+    """Ends tasks: takes back what nobody needs for that, and settles their cells."""
+
+    def __init__(self, turn: Turn, withdrawals: Withdrawals) -> None:
+        self._turn = turn
+        self._withdrawals = withdrawals
+
+    def stop(self, task: Task) -> None:
+        """A task is ended before its coroutine has ended by itself. `returned` or `failed` follows."""
+        self._withdrawals.stop(task)
+
+    def returned(self, task: Task, result: tuple[Argument, ...]) -> None:
+        """The coroutine has ended; the tensors of its result may still be computed."""
+        task.paths = []
+        task.state = TaskState.RETURNED
+        task.result = result
+        self._withdrawals.withdraw_unneeded(task)
+
+    def settled(self, task: Task, tensors: tuple[TensorRef, ...]) -> None:
+        """The tensors of the result are there; for a task that streams, they have all been taken."""
+        task.state = TaskState.SETTLED
+        self._turn.settle(task.cell, tensors)
+
+    def failed(self, task: Task, error: DyOrcError) -> None:
+        """There will be no result."""
+        self.returned(task, ())
+        task.state = TaskState.SETTLED
+        self._turn.fail(task.cell, error)

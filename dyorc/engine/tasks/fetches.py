@@ -1,0 +1,118 @@
+"""Values that a workflow wants to look at and that are not in this process."""
+
+from collections.abc import Sequence
+
+from dyorc.engine.actions import FetchValue
+from dyorc.engine.events import ValueFetched
+from dyorc.engine.leases import Leases
+from dyorc.engine.model.cells import Cell, CellState, Waiter
+from dyorc.engine.model.journal import BranchPoint, Part
+from dyorc.engine.model.requests import Task, TaskState
+from dyorc.engine.tasks.needs import Needs
+from dyorc.engine.turn import Turn
+from dyorc.errors import DyOrcError, ReplicaLostError
+from dyorc.tensor import BlockId, blocks_of
+
+
+class Fetches:
+    """Brings values in.
+
+    Args:
+        max_attempts: How often a value is asked for that seems to be there and is not.
+
+    Attributes:
+        waiters: Who waits to look at a cell.
+        in_progress: What is being brought in, and the blocks that it is read from.
+    """
+
+    def __init__(self, turn: Turn, leases: Leases, needs: Needs, max_attempts: int) -> None:
+        self._turn = turn
+        self._leases = leases
+        self._needs = needs
+        self._max_attempts = max_attempts
+        self.waiters: dict[Cell, list[Waiter]] = {}
+        self.in_progress: dict[int, tuple[Cell, Sequence[BlockId]]] = {}
+        self._num_losses: dict[Cell, int] = {}
+        self._num_fetches = 0
+
+    def fetch(self, waiter: Waiter, cell: Cell) -> None:
+        """Somebody needs to look at a cell that is ready."""
+        waiter.num_awaited += 1
+        waiters = self.waiters.setdefault(cell, [])
+        waiters.append(waiter)
+        if len(waiters) == 1 and not self._is_missing(waiter, cell):
+            self._ask_for(cell)
+
+    def _is_missing(self, waiter: Waiter, cell: Cell) -> bool:
+        """Whether a cell has to be restored first, which is then under way; `restored` follows."""
+        task = waiter if isinstance(waiter, Task) else waiter.segment.task
+        return self._needs.await_cell(task.request, cell, cell)
+
+    def _ask_for(self, cell: Cell) -> None:
+        self._num_fetches += 1
+        blocks = blocks_of(cell.tensors)
+        self._leases.hold(blocks)
+        self.in_progress[self._num_fetches] = (cell, blocks)
+        self._turn.actions.append(FetchValue(self._num_fetches, cell.tensors))
+
+    def fetched(self, event: ValueFetched) -> None:
+        """What somebody wanted to look at has come, or was lost on the way."""
+        cell, blocks = self.in_progress.pop(event.fetch_id, (None, ()))
+        if cell is None:
+            return
+        self._leases.drop(blocks)
+        if event.lost and event.error is None:
+            self._fetch_again(cell)
+        else:
+            if event.error is None:
+                cell.show(event.arrays)
+            self._end(cell, event.error)
+
+    def _fetch_again(self, cell: Cell) -> None:
+        waiter = next((waiter for waiter in self.waiters.get(cell, ()) if _is_live(waiter)), None)
+        num_losses = self._num_losses[cell] = self._num_losses.get(cell, 0) + 1
+        if waiter is None:
+            self.forget(cell)
+        elif self._is_missing(waiter, cell):
+            return
+        elif num_losses >= self._max_attempts:
+            self._end(cell, ReplicaLostError(f"the {cell!r} could not be read in {num_losses} attempts"))
+        else:
+            self._ask_for(cell)
+
+    def restored(self, cell: Cell, error: DyOrcError | None) -> None:
+        """What somebody wanted to look at is there again, or will not be."""
+        if error is not None:
+            self._end(cell, error)
+        elif cell.is_at_hand:
+            self._end(cell, None)
+        else:
+            self._ask_for(cell)
+
+    def _end(self, cell: Cell, error: DyOrcError | None) -> None:
+        if error is not None:
+            cell.state = CellState.FAILED
+            cell.error = error
+        self._num_losses.pop(cell, None)
+        for waiter in self.waiters.pop(cell, ()):
+            self._turn.tell(waiter)
+
+    def is_awaited(self, cell: Cell) -> bool:
+        """Whether anybody still wants to look at a cell."""
+        return any(_is_live(waiter) for waiter in self.waiters.get(cell, ()))
+
+    def forget(self, cell: Cell) -> None:
+        """Nobody wants to look at a cell any more."""
+        self.waiters.pop(cell, None)
+        self._num_losses.pop(cell, None)
+
+
+def _is_live(waiter: Waiter) -> bool:
+    """Whether somebody is still interested in what it waits for."""
+    if isinstance(waiter, Task):
+        return waiter.is_live
+    if isinstance(waiter, Part):
+        return True
+    if isinstance(waiter, BranchPoint):
+        return not waiter.is_dropped and waiter.segment.task.state is TaskState.ACTIVE
+    return not waiter.is_closed

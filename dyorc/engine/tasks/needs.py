@@ -1,0 +1,59 @@
+"""Who needs tensors that were lost: finds out which cells they are, and asks for their restoration."""
+
+from collections.abc import Iterable
+
+from dyorc.engine.leases import Leases
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.cells import Argument, Cell
+from dyorc.engine.model.journal import Part
+from dyorc.engine.model.requests import Request
+from dyorc.engine.model.restorations import Restoration, RestorationWaiter
+from dyorc.engine.turn import Turn
+from dyorc.tensor import blocks_of
+
+
+class Needs:
+    """Has lost tensors restored for those who need to read them: one restoration of a cell, however many wait for it."""
+
+    def __init__(self, turn: Turn, leases: Leases) -> None:
+        self._turn = turn
+        self._leases = leases
+
+    def await_inputs(self, call: Call) -> bool:
+        """Whether a call has to wait for lost inputs, which it now does. Those that are there are kept for it."""
+        return self._await_arguments(call.segment.task.request, call.arguments, call)
+
+    def await_part(self, part: Part) -> bool:
+        """Whether a part of an answer has to wait for lost tensors, which it now does. Those that are there are kept for it."""
+        return self._await_arguments(part.segment.task.request, part.arguments, part)
+
+    def await_result(self, restoration: Restoration, result: Iterable[Argument]) -> bool:
+        """Whether a restoration of a task's cell has to wait for lost tensors of the task's result, which it now does."""
+        return self._await_arguments(restoration.request, result, restoration)
+
+    def await_cell(self, request: Request, cell: Cell, waiter: Cell | Request) -> bool:
+        """Whether a cell has to be restored before all of its tensors can be read; then the waiter is told when it is."""
+        if self._leases.are_there(blocks_of(cell.tensors)):
+            return False
+        self._need(request, cell, waiter)
+        return True
+
+    def _await_arguments(self, request: Request, arguments: Iterable[Argument], waiter: Call | Part | Restoration) -> bool:
+        missing: dict[Cell, None] = {}
+        for argument in arguments:
+            cell = argument.cell
+            if self._leases.are_there(blocks_of((cell.tensors[argument.field],))):
+                self._leases.keep(request.kept, cell)
+            else:
+                missing[cell] = None
+        for cell in missing:
+            waiter.num_awaited += 1
+            self._need(request, cell, waiter)
+        return bool(missing)
+
+    def _need(self, request: Request, cell: Cell, waiter: RestorationWaiter) -> None:
+        restoration = request.restoring.get(cell)
+        if restoration is None:
+            restoration = request.restoring[cell] = Restoration(request, cell)
+            self._turn.restorations.append(restoration)
+        restoration.waiters.append(waiter)

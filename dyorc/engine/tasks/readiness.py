@@ -1,0 +1,140 @@
+"""Calls on the tasks' side: made ready for the scheduler, and taken back from it when they have ended."""
+
+from dyorc.engine.leases import Leases
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.cells import CellState
+from dyorc.engine.seam import Dispatcher
+from dyorc.engine.tasks.needs import Needs
+from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.turn import Turn
+from dyorc.errors import DyOrcError, ProgramError
+from dyorc.tensor import TensorRef, blocks_of
+
+
+class Readiness:
+    """Hands calls over whose inputs are there, and takes their results."""
+
+    def __init__(self, turn: Turn, leases: Leases, dispatcher: Dispatcher, needs: Needs, recovery: Recovery) -> None:
+        self._turn = turn
+        self._leases = leases
+        self._dispatcher = dispatcher
+        self._needs = needs
+        self._recovery = recovery
+        self._num_calls = 0
+
+    def issue(self, call: Call) -> None:
+        """A run has asked for a call that its journal did not know."""
+        self._number(call)
+        if not call.segment.is_certain:
+            call.is_guess = call.segment.probability() < 1
+            if not call.callee.options.pure:
+                call.awaits_commit = True
+                call.num_awaited += 1
+        for argument in call.arguments:
+            if argument.cell.state is CellState.PENDING:
+                argument.cell.dependents.append(call)
+                call.num_awaited += 1
+        if not call.num_awaited or any(argument.cell.state is CellState.FAILED for argument in call.arguments):
+            self.make_ready(call)
+
+    def _number(self, call: Call) -> None:
+        self._num_calls += 1
+        call.call_id = self._num_calls
+
+    def make_ready(self, call: Call) -> None:
+        """All inputs of a call are there, or one has failed: submits it, or has lost inputs restored first."""
+        if call.state is not CallState.WAITING:
+            return
+        if not call.call_id:
+            self._number(call)  # it runs another one again
+        for argument in call.arguments:
+            if argument.cell.error is not None:
+                self.failed(call, argument.cell.error)
+                return
+        program = call.callee
+        try:
+            call.operands = tuple([argument.resolve() for argument in call.arguments])
+            program.signature.check_inputs(call.operands)
+            call.batch_key = program.batch_keys.key(call.operands, call.statics)
+        except Exception as error:  # whatever a view or a shape is about, it is this call's alone
+            self.failed(call, ProgramError(program.name, type(error).__name__, str(error)))
+            return
+        if not call.segment.task.request.has_stored or self._has_inputs(call):
+            self._dispatcher.submit(call)
+
+    def _has_inputs(self, call: Call) -> bool:
+        """Whether the stored inputs of a call can be read. If not, it waits: a guess until it is certain, others for them."""
+        call.blocks = blocks_of(call.operands)
+        if self._leases.are_there(call.blocks) and call.restores is None:
+            return True
+        if call.is_guess:
+            self.deferred(call)
+            return False
+        return not self._needs.await_inputs(call)
+
+    def input_settled(self, call: Call, *, has_failed: bool) -> None:
+        """One of the inputs that a call waits for is there, or will not be."""
+        call.num_awaited -= 1
+        if has_failed or not call.num_awaited:
+            self.make_ready(call)
+
+    def input_restored(self, call: Call, error: DyOrcError | None) -> None:
+        """One of the lost inputs that a call waits for is there again, or will not be."""
+        if call.state is not CallState.WAITING:
+            return
+        call.num_awaited -= 1
+        if error is not None:
+            self.failed(call, error)
+        elif not call.num_awaited:
+            self.make_ready(call)
+
+    # Ends
+
+    def done(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
+        """A call ran."""
+        if call.state is CallState.WITHDRAWN:
+            self._leases.refuse(blocks_of(outputs))
+            return
+        call.settle()
+        if call.restores is not None:
+            self._recovery.call_done(call.restores, outputs)
+            return
+        request = call.segment.task.request
+        if stored := blocks_of(outputs):
+            request.has_stored = True
+            self._leases.keep_new(request.kept, call.cell, stored)
+        if call.standing.story is not None:
+            self._turn.note(request, "done", call=call.call_id, program=call.callee.name)
+        self._turn.settle(call.cell, outputs)
+
+    def failed(self, call: Call, error: DyOrcError) -> None:
+        """A call cannot be run."""
+        if call.state is CallState.WITHDRAWN:
+            return
+        call.settle()
+        if call.restores is not None:
+            self._recovery.fail(call.restores, error)
+            return
+        if call.standing.story is not None:
+            request = call.segment.task.request
+            self._turn.note(request, "failed", call=call.call_id, program=call.callee.name, error=str(error))
+        self._turn.fail(call.cell, error)
+
+    def deferred(self, call: Call) -> None:
+        """A guess went wrong on its replica, or its inputs were lost: it is not tried again before it is certain."""
+        if call.state is CallState.WITHDRAWN:
+            return
+        call.wait()
+        call.order = call.standing.order
+        call.awaits_commit = True
+        call.num_awaited += 1
+
+    def unready(self, call: Call) -> None:
+        """A call that was submitted has left its queue or its batch, because tensors were lost: perhaps its inputs."""
+        if call.state is CallState.WITHDRAWN:
+            return
+        if call.is_guess:
+            self.deferred(call)
+            return
+        call.wait()
+        self.make_ready(call)

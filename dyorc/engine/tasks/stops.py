@@ -1,0 +1,47 @@
+"""Why a run of a coroutine stops."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dyorc.engine.model.cells import Argument, Cell
+from dyorc.engine.model.journal import BranchPoint
+from dyorc.errors import DyOrcError
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """It needs these cells: to settle, or, if they are ready, to be looked at."""
+
+    pending: Sequence[Cell]
+    unfetched: Sequence[Cell] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """It waits for a decision."""
+
+    point: BranchPoint
+
+
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """It waits until parts that were sent have been taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The coroutine returned; one argument for each declared output, none if it has yielded them."""
+
+    result: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The coroutine raised."""
+
+    error: DyOrcError
+
+
+End: TypeAlias = Returned | Raised
+Stop: TypeAlias = Blocked | Undecided | Crowded | End

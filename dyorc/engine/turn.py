@@ -1,0 +1,139 @@
+"""One turn of the engine: what is true only while it handles the events that came together.
+
+The two halves meet here instead of calling each other back. The scheduler puts down how calls ended; the tasks take that up, step
+workflows, and hand calls that are ready over to the scheduler, which forms batches. `Engine.handle` alternates between them until
+nothing is left; each half says in its `drain` in which order it works through its lists.
+"""
+
+from collections import deque
+from typing import TypeAlias
+
+import msgspec
+
+from dyorc.engine.actions import Action
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.cells import Cell, CellState, Waiter
+from dyorc.engine.model.requests import Request
+from dyorc.engine.model.restorations import Needer, Restoration
+from dyorc.errors import DeadlineError, DyOrcError
+from dyorc.tensor import TensorRef
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A call ran."""
+
+    call: Call
+    outputs: tuple[TensorRef, ...]
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A call cannot be run."""
+
+    call: Call
+    error: DyOrcError
+
+
+class Late(msgspec.Struct, frozen=True):
+    """A call was not run because its result would come too late; its request is to fail with this error."""
+
+    call: Call
+    error: DeadlineError
+
+
+class Deferred(msgspec.Struct, frozen=True):
+    """A guess went wrong on its replica; it is not tried again before it is certain."""
+
+    call: Call
+
+
+class Unready(msgspec.Struct, frozen=True):
+    """A call has left its queue or its batch because tensors were lost; it has to be made ready again."""
+
+    call: Call
+
+
+CallEnd: TypeAlias = Done | Failed | Late | Deferred | Unready
+
+
+class Turn:
+    """Everything that must be empty before `Engine.handle` returns, and the time of the turn.
+
+    Attributes:
+        now_ns: When the events happened that are being handled.
+        actions: What the shell is to do, in order.
+        ended: How calls ended, for the tasks.
+        ready: Calls whose inputs are all there, or one of which has failed.
+        restored: Who needed lost tensors that are there again, or will not be: then with the error.
+        settled: Cells whose dependents have not been told yet.
+        runnable: Those who have all that they waited for.
+        restorations: Those that have to be started or ended.
+        swept: Requests in which something may be restored that nobody needs any more.
+        releasable: Requests that may keep tensors which nobody needs any more.
+        touched: Programs that something happened to, by name: they may form batches.
+        queued: Calls with stored inputs that have just been queued, and may have them sent ahead.
+    """
+
+    __slots__ = (
+        "actions", "ended", "now_ns", "queued", "ready", "releasable", "restorations", "restored", "runnable", "settled", "swept",
+        "touched",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.actions: list[Action] = []
+        self.ended: deque[CallEnd] = deque()
+        self.ready: deque[Call] = deque()
+        self.restored: deque[tuple[Needer, DyOrcError | None]] = deque()
+        self.settled: deque[Cell] = deque()
+        self.runnable: deque[Waiter] = deque()
+        self.restorations: deque[Restoration] = deque()
+        self.swept: dict[Request, None] = {}
+        self.releasable: dict[Request, None] = {}
+        self.touched: dict[str, None] = {}
+        self.queued: list[Call] = []
+
+    def has_work(self) -> bool:
+        """Whether anything is left to do for either half."""
+        return bool(
+            self.ended
+            or self.settled
+            or self.runnable
+            or self.touched
+            or self.ready
+            or self.restored
+            or self.restorations
+            or self.swept
+            or self.releasable
+            or self.queued
+        )
+
+    def finish(self) -> list[Action]:
+        """Returns what is to be done, and forgets it."""
+        actions, self.actions = self.actions, []
+        return actions
+
+    def settle(self, cell: Cell, tensors: tuple[TensorRef, ...]) -> None:
+        """A value is there."""
+        cell.fill(tensors)
+        self.settled.append(cell)
+
+    def fail(self, cell: Cell, error: DyOrcError) -> None:
+        """There will be no value."""
+        cell.state = CellState.FAILED
+        cell.error = error
+        self.settled.append(cell)
+
+    def tell(self, waiter: Waiter) -> None:
+        """One of the values that somebody waits for is there."""
+        waiter.num_awaited -= 1
+        if not waiter.num_awaited:
+            self.runnable.append(waiter)
+
+    def note(self, request: Request, event: str, **facts: object) -> None:
+        """Takes down a step of a request's story, if somebody wants to know it."""
+        if request.standing.story is not None:
+            request.standing.story.add(self.now_ns, event, **facts)
+
+    def __repr__(self) -> str:
+        left = {name: getattr(self, name) for name in self.__slots__ if name != "now_ns" and getattr(self, name)}
+        return f"<turn at {self.now_ns} ns: {left}>"

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from loadgen import options
+from loadgen.command_options import grouped
 from loadgen.compare_cli import compare_command
 from loadgen.load import Load
 from loadgen.pool import Pool
@@ -25,69 +26,24 @@ app = typer.Typer(
 
 
 @app.command("run")
+@grouped
 def run_command(
     url: options.Url,
     model: options.Model,
-    label: Annotated[str, typer.Option("--label", help="How to call the target; its model by default.")] = "",
-    protocol: options.ProtocolName = "http",
-    codec: options.Codec = "",
-    batch_dim: options.BatchDim = False,
-    header: options.Headers = None,
-    max_connections: options.MaxConnections = 1024,
-    ca: options.CaFile = None,
-    cert: options.CertFile = None,
-    key: options.KeyFile = None,
-    pool: options.PoolFile = None,
-    shape: options.Shapes = None,
-    seed: options.Seed = 0,
-    rate: options.Rate = None,
-    clients: options.Clients = None,
-    arrivals: options.ArrivalsName = options.ArrivalsKind.POISSON,
-    cv: options.Cv = 4.0,
-    trace: options.TraceFile = None,
-    start_rate: options.StartRate = 0.0,
-    duration: options.Duration = 5.0,
-    warm_up: options.WarmUp = 1.0,
-    drain: options.Drain = 5.0,
-    slo_ms: options.SloMs = None,
-    workers: options.Workers = 1,
-    out: options.Out = None,
-    as_json: options.AsJson = False,
+    how: options.TargetOptions,
+    sent: options.SentOptions,
+    pace: options.PaceOptions,
+    load: options.LoadOptions,
+    output: options.OutputOptions,
+    label: options.Label = "",
 ) -> None:
     """Measures one target under one load."""
     with options.told_plainly():
-        load = options.load_of(
-            rate=rate,
-            clients=clients,
-            arrivals=arrivals,
-            cv=cv,
-            trace=trace,
-            start_rate=start_rate,
-            duration=duration,
-            warm_up=warm_up,
-            drain=drain,
-            slo_ms=slo_ms,
-            workers=workers,
-            seed=seed,
-        )
-        target = options.target_of(
-            url,
-            model,
-            protocol=protocol,
-            codec=codec,
-            batch_dim=batch_dim,
-            header=header,
-            max_connections=max_connections,
-            ca=ca,
-            cert=cert,
-            key=key,
-        )
-        sent = options.pool_of(target, pool=pool, shape=shape, seed=seed)
-        result = _measure(label or model, target, sent, load, is_shown=not as_json)
+        planned, target = load.load(pace, sent.seed), how.spec(url, model)
+        result = _measure(label or model, target, sent.requests(target), planned, is_shown=not output.as_json)
         written = msgspec.json.encode(result)
-        if out is not None:
-            out.write_bytes(written + b"\n")
-    _tell(result, written if as_json else None)
+        output.write(written)
+    _tell(result, written if output.as_json else None)
 
 
 def _measure(label: str, target: TargetSpec, pool: Pool, load: Load, *, is_shown: bool) -> RunResult:
@@ -123,8 +79,8 @@ def limit_command(
     print(json.dumps(found))
 
 
-app.command("sweep")(sweep_command)
-app.command("compare")(compare_command)
+app.command("sweep")(grouped(sweep_command))
+app.command("compare")(grouped(compare_command))
 app.command("report")(report_command)
 
 

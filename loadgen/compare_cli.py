@@ -17,69 +17,23 @@ from loadgen.targets.base import TargetSpec
 
 def compare_command(
     target: Annotated[list[str], typer.Option("--target", help="LABEL=URL#MODEL; at least two. grpc:// or grpcs:// for gRPC.")],
+    how: options.TargetOptions,
+    sent: options.SentOptions,
+    pace: options.PaceOptions,
+    load: options.LoadOptions,
+    output: options.OutputOptions,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each is measured.")] = 3,
-    protocol: options.ProtocolName = "http",
-    codec: options.Codec = "",
-    batch_dim: options.BatchDim = False,
-    header: options.Headers = None,
-    max_connections: options.MaxConnections = 1024,
-    ca: options.CaFile = None,
-    cert: options.CertFile = None,
-    key: options.KeyFile = None,
-    pool: options.PoolFile = None,
-    shape: options.Shapes = None,
-    seed: options.Seed = 0,
-    rate: options.Rate = None,
-    clients: options.Clients = None,
-    arrivals: options.ArrivalsName = options.ArrivalsKind.POISSON,
-    cv: options.Cv = 4.0,
-    trace: options.TraceFile = None,
-    start_rate: options.StartRate = 0.0,
-    duration: options.Duration = 5.0,
-    warm_up: options.WarmUp = 1.0,
-    drain: options.Drain = 5.0,
-    slo_ms: options.SloMs = None,
-    workers: options.Workers = 1,
-    out: options.Out = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Measures several targets in turns under the same load, and sets them side by side."""
     with options.told_plainly():
-        load = options.load_of(
-            rate=rate,
-            clients=clients,
-            arrivals=arrivals,
-            cv=cv,
-            trace=trace,
-            start_rate=start_rate,
-            duration=duration,
-            warm_up=warm_up,
-            drain=drain,
-            slo_ms=slo_ms,
-            workers=workers,
-            seed=seed,
-        )
-        specs: dict[str, TargetSpec] = {}
-        for label, (url, model, scheme) in named_targets(target).items():
-            specs[label] = options.target_of(
-                url,
-                model,
-                protocol=scheme or protocol,
-                codec=codec,
-                batch_dim=batch_dim,
-                header=header,
-                max_connections=max_connections,
-                ca=ca,
-                cert=cert,
-                key=key,
-            )
-        sent = options.pool_of(next(iter(specs.values())), pool=pool, shape=shape, seed=seed)  # the same for all
-        measures = {label: _measure(label, spec, sent, load) for label, spec in specs.items()}
-        found = compare(measures, num_rounds=rounds, show=None if as_json else lambda result: typer.echo(round_line(result)))
+        planned = load.load(pace, sent.seed)
+        specs = {label: how.spec(url, model, scheme) for label, (url, model, scheme) in named_targets(target).items()}
+        requests = sent.requests(next(iter(specs.values())))  # the same for all
+        measures = {label: _measure(label, spec, requests, planned) for label, spec in specs.items()}
+        found = compare(measures, num_rounds=rounds, show=None if output.as_json else _show)
         written = msgspec.json.encode(found)
-        if out is not None:
-            out.write_bytes(written + b"\n")
-        typer.echo(written.decode() if as_json else said(found))
+        output.write(written)
+        typer.echo(written.decode() if output.as_json else said(found))
 
 
 def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
@@ -100,6 +54,10 @@ def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
     if len(found) < 2:
         raise ValueError(f"{len(found)} targets given, expected at least two")
     return found
+
+
+def _show(result: RunResult) -> None:
+    typer.echo(round_line(result))
 
 
 def round_line(result: RunResult) -> str:

@@ -1,10 +1,11 @@
 """What `run`, `sweep` and `compare` have in common on the command line: the target, what is sent to it, and how much.
 
-Each option is an annotated type; the functions make a `TargetSpec`, a `Pool` and a `Load` of their values.
+Groups of options, which `loadgen.command_options.grouped` shows to typer; they make a `TargetSpec`, a `Pool` and a `Load`.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from loadgen.pool import Pool
 
 _TARGET, _SENT, _LOAD = "Target", "What is sent", "Load"
+_NUM_DRAWN = 64
 
 
 class ArrivalsKind(StrEnum):
@@ -39,93 +41,159 @@ Url: TypeAlias = Annotated[
     str, typer.Argument(help="http://host:port or https://host:port; for gRPC host:port or grpcs://host:port.")
 ]
 Model: TypeAlias = Annotated[str, typer.Argument(help="The model's name; the path for raw requests.")]
-ProtocolName: TypeAlias = Annotated[
-    str, _option(_TARGET, "--protocol", text="http or grpc (Open Inference Protocol), raw, or package.module:function.")
-]
-Codec: TypeAlias = Annotated[str, _option(_TARGET, "--codec", text="For raw: a module with pack(tensors) and unpack(body).")]
-BatchDim: TypeAlias = Annotated[bool, _option(_TARGET, "--batch-dim", text="Send tensors with a batch dimension of 1 in front.")]
-Headers: TypeAlias = Annotated[
-    list[str] | None, _option(_TARGET, "--header", text="'Name: value', sent with each request; may be repeated.")
-]
-MaxConnections: TypeAlias = Annotated[
-    int, _option(_TARGET, "--max-connections", text="HTTP connections of each worker at most.", min=1)
-]
-CaFile: TypeAlias = Annotated[
-    Path | None, _option(_TARGET, "--ca", text="For TLS: a file of the authorities that are trusted; by default the system's.")
-]
-CertFile: TypeAlias = Annotated[Path | None, _option(_TARGET, "--cert", text="For TLS: our own certificate.")]
-KeyFile: TypeAlias = Annotated[Path | None, _option(_TARGET, "--key", text="For TLS: its key, if that is a file of its own.")]
-
-PoolFile: TypeAlias = Annotated[
-    Path | None,
-    _option(
-        _SENT, "--pool", text="Requests: a file of loadgen.pool, or an .npz with one array for each input; drawn if left out."
-    ),
-]
-Shapes: TypeAlias = Annotated[
-    list[str] | None,
-    _option(_SENT, "--shape", text="NAME:1,2,3, an input's shape if the model leaves it open; may be repeated."),
-]
-Seed: TypeAlias = Annotated[int, _option(_SENT, "--seed", text="The same seed sends the same at the same times.", min=0)]
-
-Rate: TypeAlias = Annotated[float | None, _option(_LOAD, "--rate", text="Requests a second, on average (open loop).", min=0.001)]
-Clients: TypeAlias = Annotated[
-    int | None, _option(_LOAD, "--clients", text="Closed loop instead: so many clients, each with one request at a time.", min=1)
-]
-ArrivalsName: TypeAlias = Annotated[ArrivalsKind, _option(_LOAD, "--arrivals", text="When requests are sent.")]
-Cv: TypeAlias = Annotated[float, _option(_LOAD, "--cv", text="For gamma: the gaps' coefficient of variation.", min=0.01)]
-TraceFile: TypeAlias = Annotated[
-    Path | None, _option(_LOAD, "--trace", text="For trace: a file of timestamps in seconds, one per line.")
-]
-StartRate: TypeAlias = Annotated[float, _option(_LOAD, "--start-rate", text="For ramp: the rate at the start.", min=0)]
-Duration: TypeAlias = Annotated[float, _option(_LOAD, "--duration", text="Measured time in seconds.", min=0.01)]
-WarmUp: TypeAlias = Annotated[float, _option(_LOAD, "--warm-up", text="Seconds of the same load before, not measured.", min=0)]
-Drain: TypeAlias = Annotated[float, _option(_LOAD, "--drain", text="Seconds that the last answers are waited for.", min=0)]
-SloMs: TypeAlias = Annotated[
-    float | None, _option(_LOAD, "--slo-ms", text="An answer that takes longer (milliseconds) is no goodput.", min=0.001)
-]
-Workers: TypeAlias = Annotated[int, _option(_LOAD, "--workers", text="Processes that share the load.", min=1)]
-
-Out: TypeAlias = Annotated[Path | None, typer.Option("--out", help="Write the results as JSON into this file.")]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the results as JSON, and nothing else.")]
+Label: TypeAlias = Annotated[str, typer.Option("--label", help="How to call the target; its model by default.")]
 
 
-def target_of(
-    url: str,
-    model: str,
-    *,
-    protocol: str = "http",
-    codec: str = "",
-    batch_dim: bool = False,
-    header: Sequence[str] | None = None,
-    max_connections: int = 1024,
-    ca: Path | None = None,
-    cert: Path | None = None,
-    key: Path | None = None,
-) -> TargetSpec:
-    """The target that options name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetOptions:
+    """How a target is talked to."""
 
-    Raises:
-        ValueError: If they contradict each other.
-    """
-    if protocol not in ("http", "grpc", "raw") and ":" not in protocol:
-        raise ValueError(f"--protocol is {protocol!r}, expected http, grpc, raw or package.module:function")
-    if protocol == "raw" and not codec:
-        raise ValueError("--protocol raw needs --codec MODULE with pack(tensors) and unpack(body)")
-    if protocol in ("http", "raw") and not url.startswith(("http://", "https://")):
-        raise ValueError(f"the URL is {url!r}, expected http://host:port or https://host:port")
-    return TargetSpec(
-        protocol=protocol,
-        url=url,
-        model=model,
-        has_batch_dim=batch_dim,
-        codec=codec,
-        headers=dict(_header(line) for line in header or ()),
-        max_connections=max_connections,
-        ca=str(ca or ""),
-        cert=str(cert or ""),
-        key=str(key or ""),
+    protocol: Annotated[
+        str, _option(_TARGET, "--protocol", text="http or grpc (Open Inference Protocol), raw, or package.module:function.")
+    ] = "http"
+    codec: Annotated[str, _option(_TARGET, "--codec", text="For raw: a module with pack(tensors) and unpack(body).")] = ""
+    batch_dim: Annotated[bool, _option(_TARGET, "--batch-dim", text="Send tensors with a batch dimension of 1 in front.")] = False
+    header: Annotated[
+        list[str] | None, _option(_TARGET, "--header", text="'Name: value', sent with each request; may be repeated.")
+    ] = None
+    max_connections: Annotated[
+        int, _option(_TARGET, "--max-connections", text="HTTP connections of each worker at most.", min=1)
+    ] = 1024
+    ca: Annotated[
+        Path | None,
+        _option(_TARGET, "--ca", text="For TLS: a file of trusted authorities; by default the system's."),
+    ] = None
+    cert: Annotated[Path | None, _option(_TARGET, "--cert", text="For TLS: our own certificate.")] = None
+    key: Annotated[Path | None, _option(_TARGET, "--key", text="For TLS: its key, if that is a file of its own.")] = None
+
+    def spec(self, url: str, model: str, protocol: str = "") -> TargetSpec:
+        """The target that they name.
+
+        Args:
+            protocol: Instead of theirs, if it is not empty.
+
+        Raises:
+            ValueError: If they contradict each other.
+        """
+        protocol = protocol or self.protocol
+        if protocol not in ("http", "grpc", "raw") and ":" not in protocol:
+            raise ValueError(f"--protocol is {protocol!r}, expected http, grpc, raw or package.module:function")
+        if protocol == "raw" and not self.codec:
+            raise ValueError("--protocol raw needs --codec MODULE with pack(tensors) and unpack(body)")
+        if protocol in ("http", "raw") and not url.startswith(("http://", "https://")):
+            raise ValueError(f"the URL is {url!r}, expected http://host:port or https://host:port")
+        return TargetSpec(
+            protocol=protocol,
+            url=url,
+            model=model,
+            has_batch_dim=self.batch_dim,
+            codec=self.codec,
+            headers=dict(_header(line) for line in self.header or ()),
+            max_connections=self.max_connections,
+            ca=str(self.ca or ""),
+            cert=str(self.cert or ""),
+            key=str(self.key or ""),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentOptions:
+    """What is sent."""
+
+    pool: Annotated[
+        Path | None,
+        _option(
+            _SENT, "--pool", text="Requests: a file of loadgen.pool, or an .npz with one array for each input; drawn if left out."
+        ),
+    ] = None
+    shape: Annotated[
+        list[str] | None,
+        _option(_SENT, "--shape", text="NAME:1,2,3, an input's shape if the model leaves it open; may be repeated."),
+    ] = None
+    seed: Annotated[int, _option(_SENT, "--seed", text="The same seed sends the same at the same times.", min=0)] = 0
+
+    def requests(self, spec: TargetSpec) -> "Pool":
+        """Read from a file; or drawn from the seed, of the kind that the model's metadata asks for.
+
+        Raises:
+            ValueError: If the file holds something else, or the model leaves open what to draw.
+        """
+        from loadgen.drawing import draw_pool, read_pool, shapes_of
+
+        if self.pool is not None:
+            return read_pool(self.pool)
+        return draw_pool(spec, shapes_of(self.shape or ()), seed=self.seed, num_requests=_NUM_DRAWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceOptions:
+    """How much load, where a command does not choose that itself."""
+
+    rate: Annotated[float | None, _option(_LOAD, "--rate", text="Requests a second, on average (open loop).", min=0.001)] = None
+    clients: Annotated[
+        int | None,
+        _option(_LOAD, "--clients", text="Closed loop instead: clients that send one request at a time.", min=1),
+    ] = None
+    trace: Annotated[Path | None, _option(_LOAD, "--trace", text="For trace: a file of timestamps in seconds, one per line.")] = (
+        None
     )
+    start_rate: Annotated[float, _option(_LOAD, "--start-rate", text="For ramp: the rate at the start.", min=0)] = 0.0
+    slo_ms: Annotated[
+        float | None, _option(_LOAD, "--slo-ms", text="An answer that takes longer (milliseconds) is no goodput.", min=0.001)
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """When requests are sent, and for how long."""
+
+    arrivals: Annotated[ArrivalsKind, _option(_LOAD, "--arrivals", text="When requests are sent.")] = ArrivalsKind.POISSON
+    cv: Annotated[float, _option(_LOAD, "--cv", text="For gamma: the gaps' coefficient of variation.", min=0.01)] = 4.0
+    duration: Annotated[float, _option(_LOAD, "--duration", text="Measured time in seconds.", min=0.01)] = 5.0
+    warm_up: Annotated[float, _option(_LOAD, "--warm-up", text="Seconds of the same load before, not measured.", min=0)] = 1.0
+    drain: Annotated[float, _option(_LOAD, "--drain", text="Seconds that the last answers are waited for.", min=0)] = 5.0
+    workers: Annotated[int, _option(_LOAD, "--workers", text="Processes that share the load.", min=1)] = 1
+
+    def load(self, pace: PaceOptions, seed: int) -> Load:
+        """The load that they name.
+
+        Raises:
+            ValueError: If they contradict each other, or name none.
+        """
+        is_closed, is_trace = pace.clients is not None, self.arrivals is ArrivalsKind.TRACE
+        if is_closed and pace.rate is not None:
+            raise ValueError("--clients is a closed loop and --rate an open one: expected one of them")
+        if not is_closed and pace.rate is None and not is_trace:
+            raise ValueError("how much load? Expected --rate (requests a second) or --clients (a closed loop)")
+        if is_trace and pace.trace is None:
+            raise ValueError("--arrivals trace needs --trace FILE")
+        return Load(
+            arrivals="closed" if is_closed else str(self.arrivals),
+            rate_rps=pace.rate or 0.0,
+            start_rps=pace.start_rate,
+            cv=self.cv,
+            trace=str(pace.trace or ""),
+            num_clients=pace.clients or 1,
+            warm_up_s=self.warm_up,
+            duration_s=self.duration,
+            drain_s=self.drain,
+            slo_s=None if pace.slo_ms is None else pace.slo_ms / 1e3,
+            num_workers=self.workers,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """Where the results go."""
+
+    out: Annotated[Path | None, typer.Option("--out", help="Write the results as JSON into this file.")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, and nothing else.")] = False
+
+    def write(self, written: bytes) -> None:
+        """Into the file, if there is to be one."""
+        if self.out is not None:
+            self.out.write_bytes(written + b"\n")
 
 
 def _header(line: str) -> tuple[str, str]:
@@ -133,63 +201,6 @@ def _header(line: str) -> tuple[str, str]:
     if not colon or not name.strip() or "\n" in line or "\r" in line:
         raise ValueError(f"--header is {line!r}, expected 'Name: value'")
     return name.strip(), value.strip()
-
-
-def pool_of(
-    spec: TargetSpec, *, pool: Path | None = None, shape: Sequence[str] | None = None, seed: int = 0, num_drawn: int = 64
-) -> "Pool":
-    """What is sent: read from a file; or drawn from a seed, of the kind that the model's metadata asks for.
-
-    Raises:
-        ValueError: If the file holds something else, or the model leaves open what to draw.
-    """
-    from loadgen.drawing import draw_pool, read_pool, shapes_of
-
-    if pool is not None:
-        return read_pool(pool)
-    return draw_pool(spec, shapes_of(shape or ()), seed=seed, num_requests=num_drawn)
-
-
-def load_of(
-    *,
-    rate: float | None = None,
-    clients: int | None = None,
-    arrivals: str = "poisson",
-    cv: float = 4.0,
-    trace: Path | None = None,
-    start_rate: float = 0.0,
-    duration: float = 5.0,
-    warm_up: float = 1.0,
-    drain: float = 5.0,
-    slo_ms: float | None = None,
-    workers: int = 1,
-    seed: int = 0,
-) -> Load:
-    """The load that options name.
-
-    Raises:
-        ValueError: If they contradict each other, or name none.
-    """
-    if clients is not None and rate is not None:
-        raise ValueError("--clients is a closed loop and --rate an open one: expected one of them")
-    if clients is None and rate is None and arrivals != "trace":
-        raise ValueError("how much load? Expected --rate (requests a second) or --clients (a closed loop)")
-    if arrivals == "trace" and trace is None:
-        raise ValueError("--arrivals trace needs --trace FILE")
-    return Load(
-        arrivals="closed" if clients is not None else str(arrivals),
-        rate_rps=rate or 0.0,
-        start_rps=start_rate,
-        cv=cv,
-        trace=str(trace or ""),
-        num_clients=clients or 1,
-        warm_up_s=warm_up,
-        duration_s=duration,
-        drain_s=drain,
-        slo_s=None if slo_ms is None else slo_ms / 1e3,
-        num_workers=workers,
-        seed=seed,
-    )
 
 
 @contextmanager

@@ -17,6 +17,10 @@ _MIN_REQUESTS = 10
 def sweep_command(
     url: options.Url,
     model: options.Model,
+    how: options.TargetOptions,
+    sent: options.SentOptions,
+    load: options.LoadOptions,
+    output: options.OutputOptions,
     slo_ms: Annotated[float, typer.Option("--slo-ms", min=0.001, help="By when an answer is wanted, in milliseconds.")],
     start: Annotated[float, typer.Option("--start", min=0.001, help="Requests a second to begin with.")] = 50.0,
     max_rate: Annotated[
@@ -30,80 +34,39 @@ def sweep_command(
         bool,
         typer.Option("--past-client-limit", help="Go on where the generator may have been too slow, but the objective was kept."),
     ] = False,
-    label: Annotated[str, typer.Option("--label", help="How to call the target; its model by default.")] = "",
-    protocol: options.ProtocolName = "http",
-    codec: options.Codec = "",
-    batch_dim: options.BatchDim = False,
-    header: options.Headers = None,
-    max_connections: options.MaxConnections = 1024,
-    ca: options.CaFile = None,
-    cert: options.CertFile = None,
-    key: options.KeyFile = None,
-    pool: options.PoolFile = None,
-    shape: options.Shapes = None,
-    seed: options.Seed = 0,
-    arrivals: options.ArrivalsName = options.ArrivalsKind.POISSON,
-    cv: options.Cv = 4.0,
-    duration: options.Duration = 5.0,
-    warm_up: options.WarmUp = 1.0,
-    drain: options.Drain = 5.0,
-    workers: options.Workers = 1,
-    out: options.Out = None,
-    as_json: options.AsJson = False,
+    label: options.Label = "",
 ) -> None:
     """Finds the highest rate at which nearly all requests are answered rightly and in time."""
     from loadgen.run import run
     from loadgen.server_figures import StatisticsWatch
 
     with options.told_plainly():
-        if arrivals not in (options.ArrivalsKind.POISSON, options.ArrivalsKind.GAMMA, options.ArrivalsKind.CONSTANT):
+        if load.arrivals not in (options.ArrivalsKind.POISSON, options.ArrivalsKind.GAMMA, options.ArrivalsKind.CONSTANT):
             raise ValueError(
-                f"--arrivals is {arrivals}, expected poisson, gamma or constant: a sweep measures one rate at a time"
+                f"--arrivals is {load.arrivals}, expected poisson, gamma or constant: a sweep measures one rate at a time"
             )
-        target = options.target_of(
-            url,
-            model,
-            protocol=protocol,
-            codec=codec,
-            batch_dim=batch_dim,
-            header=header,
-            max_connections=max_connections,
-            ca=ca,
-            cert=cert,
-            key=key,
-        )
-        sent = options.pool_of(target, pool=pool, shape=shape, seed=seed)
-        load = options.load_of(
-            rate=start,
-            arrivals=arrivals,
-            cv=cv,
-            duration=duration,
-            warm_up=warm_up,
-            drain=drain,
-            slo_ms=slo_ms,
-            workers=workers,
-            seed=seed,
-        )
+        target = how.spec(url, model)
+        requests = sent.requests(target)
+        planned = load.load(options.PaceOptions(rate=start, slo_ms=slo_ms), sent.seed)
         server = StatisticsWatch(target) if target.protocol == "http" else None
 
         def measure(rate_rps: float) -> RunResult:
-            return run(label or model, target, sent, msgspec.structs.replace(load, rate_rps=rate_rps), server=server)
+            return run(label or model, target, requests, msgspec.structs.replace(planned, rate_rps=rate_rps), server=server)
 
         found = sweep(
             measure,
             start_rps=start,
             max_rps=max_rate,
-            min_rps=min(start, _MIN_REQUESTS / duration),
+            min_rps=min(start, _MIN_REQUESTS / load.duration),
             precision=precision,
             min_goodput_ratio=min_goodput,
             label=label or model,
             stop_at_client_limit=not past_client_limit,
-            show=None if as_json else lambda probe: typer.echo(probe_line(probe)),
+            show=None if output.as_json else lambda probe: typer.echo(probe_line(probe)),
         )
         written = msgspec.json.encode(found)
-        if out is not None:
-            out.write_bytes(written + b"\n")
-        typer.echo(written.decode() if as_json else summary(found, slo_ms))
+        output.write(written)
+        typer.echo(written.decode() if output.as_json else summary(found, slo_ms))
 
 
 def probe_line(probe: Probe) -> str:

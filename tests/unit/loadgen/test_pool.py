@@ -9,7 +9,6 @@ import pytest
 from dyorc.protocol.metadata import TensorMetadata
 from dyorc.tensor import DType
 from loadgen.drawing import draw, read_pool, shapes_of
-from loadgen.options import load_of, target_of
 from loadgen.pool import Pool
 
 
@@ -50,14 +49,3 @@ def test_shapes_are_read() -> None:
     for line in ("image", "image:", "image:1,x", "image:-1"):
         with pytest.raises(ValueError, match="expected NAME:1,2,3"):
             shapes_of([line])
-
-
-def test_options_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected one of them"):
-        load_of(rate=1, clients=1)
-    with pytest.raises(ValueError, match="needs --trace"):
-        load_of(arrivals="trace")
-    with pytest.raises(ValueError, match="expected http, grpc, raw"):
-        target_of("http://x", "m", protocol="smoke")
-    assert load_of(clients=3).arrivals == "closed"
-    assert target_of("http://x", "m", header=["X-Key:  a:b "]).headers == {"X-Key": "a:b"}

@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from dyorc.config import Settings
 from dyorc.environment import read_settings
-from dyorc.errors import DyOrcError
+from dyorc.errors import DyOrcError, ModuleImportError
 from dyorc.gateway.keys_cli import app as keys
 from dyorc.simulation.cli import app as simulation
 
@@ -31,10 +31,12 @@ Targets = Annotated[
 
 
 def main() -> None:
-    """Runs the command line; an error of ours is one line, not a stack trace."""
+    """Runs the command line; an error of ours is one line, not a stack trace. Of the user's module, it shows the user's lines."""
     try:
         _app()
     except (DyOrcError, OSError) as error:
+        if isinstance(error, ModuleImportError):
+            sys.stderr.write(error.user_traceback)
         Console(stderr=True).print(f"[red]dyorc:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 

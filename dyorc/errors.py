@@ -4,6 +4,7 @@ The class says what happened; the attributes say what to do about it:
 
     DyOrcError
     |- DefinitionError            a program or workflow is declared wrongly; raised where it is declared
+    |  `- ModuleImportError          the module that holds it raised when it was imported
     |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
     |- ClientError                the request is wrong, sending it again will not help
     |  |- InvalidInputError         a tensor or a parameter is not what the model declares
@@ -65,6 +66,20 @@ class DefinitionError(DyOrcError, TypeError):
     """A program or workflow is declared wrongly. Raised where it is declared, never by a request."""
 
     code = "definition"
+
+
+class ModuleImportError(DefinitionError):
+    """The user's module raised when it was imported. The text names it, what it raised, and where.
+
+    Attributes:
+        user_traceback: How it came to that, as Python shows it, without our own code. Never sent to clients.
+    """
+
+    code = "module_import"
+
+    def __init__(self, message: str, user_traceback: str = "") -> None:
+        super().__init__(message)
+        self.user_traceback = user_traceback
 
 
 class ConfigurationError(DyOrcError, ValueError):

@@ -8,9 +8,10 @@ import zlib
 from pathlib import Path
 from types import ModuleType
 
+from dyorc.authoring.import_errors import import_error
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.errors import DefinitionError
+from dyorc.errors import DefinitionError, DyOrcError
 
 
 def load(target: str) -> Workflow | Program:
@@ -18,6 +19,7 @@ def load(target: str) -> Workflow | Program:
 
     Raises:
         DefinitionError: If there is no such file, module or name, or it is neither workflow nor program; lists what is there.
+        ModuleImportError: If the module raises; shows the user's lines that led there, and none of ours.
     """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
@@ -67,9 +69,11 @@ def _import_file(path: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if isinstance(error, DyOrcError) or not isinstance(error, Exception):
+            raise
+        raise import_error(path.name, error) from error
     return module
 
 
@@ -88,4 +92,8 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise DefinitionError(f"there is no module {name!r}; a file is named by its path, like app.py:classify") from error
+        raise import_error(name, error) from error
+    except DyOrcError:
         raise
+    except Exception as error:
+        raise import_error(name, error) from error

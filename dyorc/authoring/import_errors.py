@@ -1,0 +1,37 @@
+"""What a user's module raised when it was imported, as its author wants to see it: without our frames and those of imports."""
+
+import traceback
+from pathlib import Path
+
+from dyorc.errors import ModuleImportError, text_of
+
+_OURS = str(Path(__file__).with_name("loading.py"))
+
+
+def import_error(module: str, error: Exception) -> ModuleImportError:
+    """The error to raise in place of what a module raised.
+
+    Args:
+        module: What was imported, as a person would name it.
+    """
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if _is_of_users(frame)])
+    lines = shown.format() if shown.stack else shown.format_exception_only()
+    text = f"{module} cannot be imported: {type(error).__name__}: {_text_of(error)}{_place_of(error, shown.stack)}"
+    return ModuleImportError(text, "".join(lines))
+
+
+def _is_of_users(frame: traceback.FrameSummary) -> bool:
+    name = frame.filename
+    return name != _OURS and not name.startswith("<frozen importlib") and not name.endswith("/importlib/__init__.py")
+
+
+def _text_of(error: Exception) -> str:
+    return error.msg if isinstance(error, SyntaxError) else text_of(error)
+
+
+def _place_of(error: Exception, stack: traceback.StackSummary) -> str:
+    """The last line of the user's code, or of what it called."""
+    if isinstance(error, SyntaxError):
+        return f" ({Path(error.filename or '?').name}, line {error.lineno})"
+    return f" ({Path(stack[-1].filename).name}, line {stack[-1].lineno})" if stack else ""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Generator, Hashable
+from contextvars import ContextVar
 from enum import Enum
 from pathlib import PurePath
 from types import CodeType
@@ -43,9 +44,10 @@ class Decision:
         ref: The value it looks at.
         site: Where it stands in the workflow's code.
         likely: The outcome that the author expects; None if the author does not say.
+        is_awaited: Whether the workflow has awaited it. If not, it decides nothing.
     """
 
-    __slots__ = ("function", "kind", "likely", "ref", "site")
+    __slots__ = ("function", "is_awaited", "kind", "likely", "ref", "site")
 
     def __init__(self, kind: DecisionKind, ref: Ref, function: Callable[[Any], Any], site: Site, likely: Hashable = None) -> None:
         if not isinstance(ref, Ref):
@@ -55,8 +57,10 @@ class Decision:
         self.function = function
         self.site = site
         self.likely = likely
+        self.is_awaited = False
 
     def __await__(self) -> Generator["Decision", Any, Any]:
+        self.is_awaited = True
         return (yield self)
 
     def __repr__(self) -> str:
@@ -80,6 +84,10 @@ class Decision:
         return outcome
 
 
+decisions_made: ContextVar[list[Decision] | None] = ContextVar("dyorc_decisions_made", default=None)
+"""Collects the decisions of a run that is watched for those that are never awaited; None in all other runs."""
+
+
 def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | None = None) -> Decision:
     """A yes-or-no decision: ``if await dyorc.when(logits, is_confident): ...``.
 
@@ -88,7 +96,7 @@ def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | Non
         predicate: A pure function from the value (NumPy) to a bool.
         likely: What it mostly will be, for the time before DyOrc has seen enough to know.
     """
-    return Decision(DecisionKind.WHEN, ref, predicate, _site(), likely)
+    return _noted(Decision(DecisionKind.WHEN, ref, predicate, _site(), likely))
 
 
 def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely: Hashable = None) -> Decision:
@@ -99,7 +107,14 @@ def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely:
         key: A pure function from the value (NumPy) to something small and hashable.
         likely: What it mostly will be, for the time before DyOrc has seen enough to know.
     """
-    return Decision(DecisionKind.CHOOSE, ref, key, _site(), likely)
+    return _noted(Decision(DecisionKind.CHOOSE, ref, key, _site(), likely))
+
+
+def _noted(decision: Decision) -> Decision:
+    made = decisions_made.get()
+    if made is not None:
+        made.append(decision)
+    return decision
 
 
 @refuses_use(lambda gathered: (f"{gathered!r} was not awaited: it", "write `a, b = await dyorc.gather(...)`"))

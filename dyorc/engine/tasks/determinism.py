@@ -1,7 +1,9 @@
 """Whether a workflow takes the same course when it is run again with the same results: guessing and recovery rest on that."""
 
 from collections import Counter
+from collections.abc import Sequence
 
+from dyorc.authoring.decisions import Decision, decisions_made
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
@@ -10,7 +12,7 @@ from dyorc.engine.model.journal import BranchPoint, Entry, Part
 from dyorc.engine.model.requests import Task
 from dyorc.engine.tasks.paths import Path
 from dyorc.engine.tasks.stops import Raised, Returned
-from dyorc.errors import DyOrcError, InternalError
+from dyorc.errors import DyOrcError, InternalError, WorkflowError
 
 
 class DeterminismChecks:
@@ -33,14 +35,32 @@ class DeterminismChecks:
 
 
 def replay(task: Task) -> DyOrcError | None:
-    """Runs a task that has returned again, from its start; returns an error if it takes another course."""
+    """Runs a task that has returned again, from its start; returns an error if it takes another course, or awaits too little."""
     path = Path(task)
-    stop = path.run(_ClosedJournal())
-    if isinstance(stop, Returned | Raised):
-        return stop.error if isinstance(stop, Raised) else None
+    made: list[Decision] = []
+    token = decisions_made.set(made)
+    try:
+        stop = path.run(_ClosedJournal())
+    finally:
+        decisions_made.reset(token)
+    if isinstance(stop, Raised):
+        return stop.error
+    if isinstance(stop, Returned):
+        return _never_awaited(task, made)
     error = path.nondeterministic("a value that it had not looked at")
     path.close()
     return error
+
+
+def _never_awaited(task: Task, made: Sequence[Decision]) -> WorkflowError | None:
+    """The error of a run that made a decision and did not wait for its outcome."""
+    for decision in made:
+        if not decision.is_awaited:
+            return WorkflowError(
+                f"workflow {task.callee.name!r} never awaits {decision!r}, so that decides nothing; "
+                f"write `await dyorc.{decision.kind.value}(...)`"
+            )
+    return None
 
 
 class _ClosedJournal:

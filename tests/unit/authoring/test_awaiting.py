@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
@@ -163,6 +163,40 @@ async def passes_a_decision_on(x: Vector) -> Float[np.ndarray, ""]:
 def test_a_workflow_that_forgets_to_await_fails(workflow: dyorc.Workflow, advice: str) -> None:
     with pytest.raises(DyOrcError, match=advice):
         dyorc.run(workflow, [1, 2, 3])
+
+
+@pytest.mark.parametrize("ask", [dyorc.when, dyorc.choose])
+def test_a_decision_that_is_never_awaited_is_reported_with_its_place(ask: Callable[[object], Any]) -> None:
+    @dyorc.workflow
+    async def forgets(x: Vector) -> Vector:
+        ask(total(x))
+        return x
+
+    @dyorc.workflow
+    async def calls_it(x: Vector) -> Vector:
+        return forgets(x)
+
+    @dyorc.workflow
+    async def streams(x: Vector) -> AsyncIterator[Vector]:
+        yield x
+        match ask(total(x)):
+            case True:
+                yield x
+
+    for workflow, name in ((forgets, "forgets"), (calls_it, "forgets"), (streams, "streams")):
+        place = rf"dyorc\.{ask.__name__} \(test_awaiting\.py, line \d+\)"
+        with pytest.raises(WorkflowError, match=rf"'{name}' never awaits {place}.* write `await dyorc\.{ask.__name__}"):
+            list(dyorc.run(workflow, [1, 2, 3]))
+
+
+def test_a_decision_that_is_awaited_late_or_twice_is_in_order() -> None:
+    @dyorc.workflow
+    async def asks(x: Vector) -> Vector:
+        is_large = dyorc.when(total(x), lambda value: value > 10)
+        await total(x)
+        return x[:1] if await is_large or await is_large else x
+
+    assert dyorc.run(asks, [1, 2, 3]).tolist() == [1, 2, 3]
 
 
 def test_who_returns_nothing_is_told_so() -> None:

@@ -85,7 +85,9 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
         while events:
             batch = list(events)
             events.clear()
-            for action in engine.handle(batch, time.monotonic_ns()):
+            with _interruptible():
+                actions = engine.handle(batch, time.monotonic_ns())
+            for action in actions:
                 match action:
                     case DispatchBatch():
                         events.append(_execute(action))
@@ -129,7 +131,7 @@ def _array(tensor: TensorRef) -> Any:
 
 @contextmanager
 def _interruptible() -> Generator[None]:
-    """Lets Ctrl-C through: what programs raise is their error, and this is raised inside of one and not by it."""
+    """Lets Ctrl-C through: what the user's code raises is its error, and this is raised inside of it and not by it."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

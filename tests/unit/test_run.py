@@ -1,5 +1,6 @@
 """`dyorc.run` on workflows that go near the edge. What one request does wrong is its own affair."""
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from typing import TypedDict
@@ -9,7 +10,7 @@ import pytest
 from jaxtyping import Bool, Float, Int
 
 import dyorc
-from dyorc.errors import DefinitionError, InvalidInputError, ProgramError, ProgramLoadError, WorkflowError
+from dyorc.errors import DefinitionError, ForeignAwaitError, InvalidInputError, ProgramError, ProgramLoadError, WorkflowError
 from tests.workflows import faulty
 
 
@@ -144,12 +145,35 @@ def test_whatever_a_program_raises_is_its_error(what: str) -> None:
     assert "raise RAISED[what]" in caught.value.remote_traceback
 
 
+@pytest.mark.parametrize("what", faulty.RAISED)
+def test_whatever_a_workflow_or_a_predicate_raises_is_its_error(what: str) -> None:
+    def leave(_: object) -> bool:
+        raise faulty.RAISED[what]
+
+    @dyorc.workflow
+    async def leaves(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        leave(x)
+        return x
+
+    @dyorc.workflow
+    async def decides(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        return x if await dyorc.when(x, leave) else inc(x)
+
+    for workflow in (leaves, decides):
+        with pytest.raises(WorkflowError) as caught:
+            dyorc.run(workflow, X)
+        if what != "stop":  # Python itself makes a RuntimeError of that where it leaves a coroutine
+            assert faulty.TOLD[what] in str(caught.value)
+        assert "test_run.py, line" in str(caught.value)
+        assert len(str(caught.value)) < 10_000
+
+
 def test_whatever_a_program_raises_while_it_loads_is_its_error() -> None:
     with pytest.raises(ProgramLoadError, match="KeyboardInterrupt: while it was loading"):
         dyorc.run(faulty.interrupted, X)
 
 
-def test_an_interrupt_from_outside_is_no_error_of_the_program_that_runs() -> None:
+def test_an_interrupt_from_outside_is_no_error_of_the_code_that_runs() -> None:
     num_runs = 0
 
     @dyorc.program
@@ -166,11 +190,34 @@ def test_an_interrupt_from_outside_is_no_error_of_the_program_that_runs() -> Non
         except ProgramError:
             return x
 
+    @dyorc.workflow
+    async def is_interrupted_itself(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        signal.raise_signal(signal.SIGINT)
+        return inc(x)
+
     handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        dyorc.run(goes_on, X)
+    for workflow in (goes_on, is_interrupted_itself):
+        with pytest.raises(KeyboardInterrupt):
+            dyorc.run(workflow, X)
     assert num_runs == 1
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+@pytest.mark.parametrize("seconds", [0, 0.01])
+@pytest.mark.parametrize("is_in_loop", [False, True])
+def test_a_workflow_that_awaits_something_foreign_is_told_what_it_may_await(seconds: float, is_in_loop: bool) -> None:
+    """In a notebook a loop runs, in a script none does."""
+
+    @dyorc.workflow
+    async def sleeps(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        await asyncio.sleep(seconds)
+        return inc(x)
+
+    async def run_in_loop() -> None:
+        dyorc.run(sleeps, X)
+
+    with pytest.raises(ForeignAwaitError, match=r"\(test_run\.py, line \d+\); a workflow may await Refs, dyorc\.when"):
+        asyncio.run(run_in_loop()) if is_in_loop else dyorc.run(sleeps, X)
 
 
 def test_a_predicate_calls_no_program() -> None:

@@ -21,7 +21,7 @@ from dyorc.authoring.decisions import Decision, Site
 from dyorc.authoring.ref import Ref
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
-from dyorc.errors import DyOrcError, WorkflowError
+from dyorc.errors import DyOrcError, WorkflowError, text_of
 from dyorc.tensor import BlockId
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ class BranchPoint:
                 self.outcome = self.decision.decide(look(self.decision.ref))
             except DyOrcError as error:
                 self.error = error
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 self.error = WorkflowError(
-                    f"the predicate of a decision raised {type(error).__name__}: {error} ({self._place_of(error)})"
+                    f"the predicate of a decision raised {type(error).__name__}: {text_of(error)} ({self._place_of(error)})"
                 )
             finally:
                 current_recorder.reset(token)

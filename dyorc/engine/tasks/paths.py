@@ -28,10 +28,13 @@ from dyorc.errors import (
     ForeignAwaitError,
     NondeterministicWorkflowError,
     WorkflowError,
+    text_of,
 )
 
 _MAX_TURNS = 16
 """How many visits of a decision's site a guess tells apart."""
+_NO_LOOP = "no running event loop"
+"""What asyncio says if it is used where no loop runs, as under `dyorc.run`."""
 
 
 _WAITS = (Blocked, Undecided, Crowded)
@@ -124,7 +127,7 @@ class Path:
         """What its ``finally`` blocks raise is of no interest to anybody."""
         try:
             self._coroutine.close()
-        except Exception:
+        except BaseException:
             return
 
     def _run(self) -> Stop:
@@ -150,12 +153,11 @@ class Path:
             self._close_coroutine()
             _forget_frames(error)
             return Raised(self._refusal or error)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # whatever the user's code raises: nothing of it ends the engine
             if self._refusal is not None:
                 return Raised(self._refusal)
-            where = self._line_of(error)
+            wrapped = self._wrap(error)
             self._close_coroutine()
-            wrapped = WorkflowError(f"workflow {self._workflow.name!r} raised {type(error).__name__}: {error} ({where})")
             wrapped.__cause__ = error
             _forget_frames(error)
             return Raised(wrapped)
@@ -173,10 +175,7 @@ class Path:
                 return self._yield(value)
             case _:
                 what = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
-                raise ForeignAwaitError(
-                    f"workflow {self._workflow.name!r} awaits {what} ({self._current_line()}); a workflow may await "
-                    f"Refs, dyorc.when, dyorc.choose and dyorc.gather, and everything else belongs into a program"
-                )
+                raise self._foreign(f"awaits {what}", self._current_line())
 
     @staticmethod
     def _values(refs: Sequence[Ref]) -> Blocked | None:
@@ -299,7 +298,7 @@ class Path:
         except WorkflowError:
             raise
         except Exception as error:
-            raise WorkflowError(f"workflow {workflow.name!r} {verb} something that is no result: {error}") from None
+            raise WorkflowError(f"workflow {workflow.name!r} {verb} something that is no result: {text_of(error)}") from None
 
     def _returned(self, value: Any) -> Stop:
         try:
@@ -333,6 +332,19 @@ class Path:
             f"workflow {self._workflow.name!r} is not deterministic: run again with the same results it came to {now} with these "
             f"arguments, where it had come to {before} ({self._current_line()}); random numbers, clocks and I/O belong "
             f"into programs"
+        )
+
+    def _wrap(self, error: BaseException) -> WorkflowError:
+        """What the user's code raised, as the workflow's error."""
+        where = self._line_of(error)
+        if isinstance(error, RuntimeError) and str(error) == _NO_LOOP:
+            return self._foreign("needs an event loop, as asyncio.sleep does", where)
+        return WorkflowError(f"workflow {self._workflow.name!r} raised {type(error).__name__}: {text_of(error)} ({where})")
+
+    def _foreign(self, does: str, where: str) -> ForeignAwaitError:
+        return ForeignAwaitError(
+            f"workflow {self._workflow.name!r} {does} ({where}); a workflow may await Refs, dyorc.when, dyorc.choose and "
+            f"dyorc.gather, and everything else belongs in a program"
         )
 
     def _line_of(self, error: BaseException) -> str:

@@ -8,6 +8,7 @@ The class says what happened; the attributes say what to do about it:
     |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
     |- ClientError                the request is wrong, sending it again will not help
     |  |- InvalidInputError         a tensor or a parameter is not what the model declares
+    |  |  `- SizeLimitError           ... larger than the largest bucket that a program pads it to
     |  |- UnknownModelError         no workflow or program of that name
     |  |- PayloadTooLargeError      the body is larger than the server takes
     |  |- AuthenticationError       no API key, or one that nobody has
@@ -98,6 +99,18 @@ class InvalidInputError(ClientError, ValueError):
     """A tensor or parameter is not what the model declares. The text names it, what was expected and what came."""
 
     code = "invalid_input"
+
+
+class SizeLimitError(InvalidInputError):
+    """A tensor is larger than the largest bucket that a program pads it to.
+
+    Attributes:
+        input_at: Which of the program's inputs it is.
+    """
+
+    def __init__(self, message: str, input_at: int) -> None:
+        super().__init__(message)
+        self.input_at = input_at
 
 
 class UnknownModelError(ClientError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from dyorc.authoring.signature import Signature, StaticValue
-from dyorc.errors import DefinitionError, InvalidInputError
+from dyorc.errors import DefinitionError, SizeLimitError
 from dyorc.tensor import Shape, TensorRef
 
 BatchKey: TypeAlias = tuple[tuple[StaticValue, ...], tuple[Shape, ...]]
@@ -23,17 +23,11 @@ class Padding:
     buckets: dict[str, tuple[int, ...]]
     value: float = 0.0
 
-    def bucket(self, name: str, size: int) -> int:
-        """The smallest bucket that holds `size`.
-
-        Raises:
-            InvalidInputError: If it is larger than the largest.
-        """
+    def bucket(self, name: str, size: int) -> int | None:
+        """The smallest bucket that holds `size`; None if the largest does not."""
         buckets = self.buckets[name]
         at = bisect.bisect_left(buckets, size)
-        if at == len(buckets):
-            raise InvalidInputError(f"dimension {name!r} has size {size}, larger than the largest bucket {buckets[-1]}")
-        return buckets[at]
+        return buckets[at] if at < len(buckets) else None
 
 
 def pad(value: float = 0.0, **buckets: Sequence[int]) -> Padding:
@@ -53,7 +47,9 @@ def pad(value: float = 0.0, **buckets: Sequence[int]) -> Padding:
 class BatchKeys:
     """Gives each call of one program its batch key: equal keys may share a batch."""
 
-    def __init__(self, signature: Signature, padding: Padding | None) -> None:
+    def __init__(self, owner: str, signature: Signature, padding: Padding | None) -> None:
+        self._owner = owner
+        self._names = [spec.name for spec in signature.inputs]
         self._padding = padding
         self._padded = [
             [(axis, dim.name) for axis, dim in enumerate(spec.dims) if padding and dim.name in padding.buckets]
@@ -77,23 +73,31 @@ class BatchKeys:
                     raise DefinitionError(f"{owner}: pad names dimension {name!r} of {spec.name!r}, whose rank is not fixed")
             if not any(spec in signature.inputs for spec in having):
                 raise DefinitionError(f"{owner}: pad names dimension {name!r}, which no input has")
-        return cls(signature, padding)
+        return cls(owner, signature, padding)
 
     def key(self, tensors: Sequence[TensorRef], statics: tuple[StaticValue, ...]) -> BatchKey:
         """The key of a call whose inputs have been checked.
 
         Raises:
-            InvalidInputError: If a dimension exceeds its largest bucket.
+            SizeLimitError: If a dimension exceeds its largest bucket.
         """
         if self._is_constant:
             return (), ()
         return statics, tuple(self.padded_shape(at, tensor.shape) for at, tensor in enumerate(tensors))
 
     def padded_shape(self, at: int, shape: Shape) -> Shape:
-        """The shape of input `at` after padding."""
+        """The shape of input `at` after padding.
+
+        Raises:
+            SizeLimitError: If a dimension exceeds its largest bucket.
+        """
         if not self._padding or not self._padded[at]:
             return shape
         sizes = list(shape)
         for axis, name in self._padded[at]:
-            sizes[axis] = self._padding.bucket(name, sizes[axis])
+            bucket = self._padding.bucket(name, sizes[axis])
+            if bucket is None:
+                what = f"{self._owner}: {self._names[at]!r} has size {sizes[axis]} in dimension {axis} ({name!r})"
+                raise SizeLimitError(f"{what}, expected at most {self._padding.buckets[name][-1]}, the largest bucket", at)
+            sizes[axis] = bucket
         return tuple(sizes)

@@ -108,12 +108,12 @@ class Program:
     def with_options(self, *, name: str | None = None, **changes: Any) -> Self:
         """The same program under another name or with other options."""
         options = replace(self.options, **changes)
-        options.check(f"program {name or self.name!r}")
+        owner = f"program {name or self.name!r}"
+        options.check(owner)
         if options.batched != self.options.batched:
             raise DefinitionError(f"program {self.name!r}: batched cannot be changed; it belongs to the signature")
-        return replace(
-            self, name=name or self.name, options=options, batch_keys=BatchKeys.of(self.name, self.signature, options.pad)
-        )
+        batch_keys = BatchKeys.of(owner, self.signature, options.pad)
+        return replace(self, name=name or self.name, options=options, batch_keys=batch_keys)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Ref:
         """Calls it, inside a workflow; nothing waits."""

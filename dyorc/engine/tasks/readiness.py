@@ -7,7 +7,7 @@ from dyorc.engine.seam import Dispatcher
 from dyorc.engine.tasks.needs import Needs
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.turn import Turn
-from dyorc.errors import DyOrcError, ProgramError
+from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 from dyorc.tensor import TensorRef, blocks_of
 
 
@@ -57,7 +57,7 @@ class Readiness:
             program.signature.check_inputs(call.operands)
             call.batch_key = program.batch_keys.key(call.operands, call.statics)
         except Exception as error:  # whatever a view or a shape is about, it is this call's alone
-            self.failed(call, ProgramError(program.name, type(error).__name__, str(error)))
+            self.failed(call, _refusal(call, error))
             return
         if not call.segment.task.request.has_stored or self._has_inputs(call):
             self._dispatcher.submit(call)
@@ -138,3 +138,13 @@ class Readiness:
             return
         call.wait()
         self.make_ready(call)
+
+
+def _refusal(call: Call, error: Exception) -> DyOrcError:
+    """The error of a call whose inputs do not fit: the client's if it sent a tensor that is too large, else the program's."""
+    if isinstance(error, SizeLimitError):
+        root = call.segment.task.request.root
+        cell = call.arguments[error.input_at].cell
+        if root is not None and any(argument.cell is cell for argument in root.arguments):
+            return error
+    return ProgramError(call.callee.name, type(error).__name__, str(error))

@@ -252,7 +252,7 @@ def test_with_padding_the_smallest_bucket_that_fits_is_the_key(size: int, bucket
 
 
 def test_a_size_above_the_largest_bucket_is_named() -> None:
-    with pytest.raises(InvalidInputError, match="dimension 'n' has size 9, larger than the largest bucket 8"):
+    with pytest.raises(InvalidInputError, match=r"'x' has size 9 in dimension 0 \('n'\), expected at most 8, the largest bucket"):
         keys(dyorc.pad(n=(4, 8)), (9,))
 
 

@@ -228,13 +228,36 @@ def test_shapes_of_one_bucket_share_a_batch_and_results_have_their_own_size() ->
     assert sizes_of_two(padded_scale, scaled_padded, [1, 2], [3, 4, 5, 6, 7]) == [1, 1]
 
 
-def test_a_size_above_the_largest_bucket_fails_its_own_call() -> None:
+@dyorc.workflow
+async def scaled_by_another(x: Row) -> Row:
+    return scaled_padded(x)
+
+
+@dyorc.workflow
+async def scaled_twice(x: Row) -> Row:
+    return padded_scale(scale(x))
+
+
+@pytest.mark.parametrize("workflow", [scaled_padded, scaled_by_another], ids=lambda workflow: workflow.name)
+def test_a_size_above_the_largest_bucket_is_the_clients_error_if_the_client_sent_it(workflow: dyorc.Workflow) -> None:
     world = World([padded_scale])
     world.join(padded_scale)
-    world.submit(scaled_padded, [0] * 9)
-    with pytest.raises(dyorc.ProgramError, match="dimension 'width' has size 9, larger than the largest bucket 8"):
+    world.submit(workflow, [0] * 9)
+    text = r"program 'padded_scale': 'x' has size 9 in dimension 0 \('width'\), expected at most 8, the largest bucket"
+    with pytest.raises(dyorc.InvalidInputError, match=text):
         world.result(1)
     assert world.history == []
+
+
+def test_a_size_above_the_largest_bucket_fails_the_program_if_the_workflow_made_it() -> None:
+    world = World([padded_scale, scale])
+    world.join(padded_scale)
+    world.join(scale)
+    world.submit(scaled_twice, [0] * 9)
+    world.finish_all()
+    with pytest.raises(dyorc.ProgramError, match=r"'x' has size 9 in dimension 0 \('width'\), expected at most 8"):
+        world.result(1)
+    assert world.sizes(padded_scale) == []
 
 
 @dyorc.program(batched=False)

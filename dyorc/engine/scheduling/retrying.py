@@ -76,22 +76,32 @@ class Retrying:
                 self._turn.ended.append(Unready(call))
 
     def no_memory(self, batch: Batch, error: CapacityError) -> None:
-        """There was no memory for the results of a batch. All its calls fail: less of them would find none either."""
-        for call in self._certain(batch):
-            fail(self._turn, batch.replica.pool, call, error)
+        """There was no memory for the results of a batch. Smaller ones need less, so it is halved and tried again, a few times
+        only: its replica waits for room each time and does nothing else."""
+        for call in batch.calls:
+            call.num_losses += 1
+        if max(call.num_losses for call in batch.calls) < self._max_attempts:
+            self._try_smaller(batch, error)
+        else:
+            self._fail_all(batch, error)
 
     def program_failed(self, batch: Batch, error: ProgramError) -> None:
         """A program raised: a batch of one fails; a larger one is halved and tried again, so that one bad input fails alone."""
+        self._try_smaller(batch, error)
+
+    def _try_smaller(self, batch: Batch, error: DyOrcError) -> None:
         pool = batch.replica.pool
-        calls = list(self._certain(batch))
-        if len(batch.calls) > 1 and pool.program.options.is_repeatable:
-            # Also if one call is left: the bad input may have been that of a call which nobody needs any more.
-            middle = len(calls) // 2
-            for part in (calls[:middle], calls[middle:]):
-                self._retry(part, pool)
+        if len(batch.calls) == 1 or not pool.program.options.is_repeatable:
+            self._fail_all(batch, error)
             return
-        for call in calls:
-            fail(self._turn, pool, call, error)
+        calls = list(self._certain(batch))  # if one is left, too: what failed may have been a call which nobody needs any more
+        middle = len(calls) // 2
+        for part in (calls[:middle], calls[middle:]):
+            self._retry(part, pool)
+
+    def _fail_all(self, batch: Batch, error: DyOrcError) -> None:
+        for call in self._certain(batch):
+            fail(self._turn, batch.replica.pool, call, error)
 
     def _retry(self, calls: list[Call], pool: Pool) -> None:
         """Calls are tried again together, but for those whose inputs were lost meanwhile."""

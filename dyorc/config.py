@@ -171,6 +171,10 @@ class JobsConfig(_Section):
     """Jobs that this server runs at a time."""
     max_queued: int = Field(default=10_000, ge=1)
     """Jobs of one tenant that may wait; one more gets 429."""
+    max_bytes_per_tenant: int = Field(default=2**30, ge=1024)
+    """Bytes that one tenant's jobs may take in the store, those that wait and those that have ended together; beyond it 429."""
+    max_bytes: int = Field(default=4 * 2**30, ge=1024)
+    """The same for all tenants together; beyond it 503."""
     lease_s: float = Field(default=5.0, gt=0)
     """How long a job of a server that died waits before it is run again. The same for all servers that share a store."""
     max_attempts: int = Field(default=3, ge=1)

@@ -15,14 +15,21 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dyorc.errors import TenantLimitError
+from dyorc.errors import CapacityError, PayloadTooLargeError, TenantLimitError
 from dyorc.protocol.jobs import JobState
 
 MAX_LISTED = 1000
 """Jobs in one page of a list."""
 
-UNLIMITED = 2**31
+UNLIMITED = 2**53
 """More than anybody counts."""
+
+
+RECORD_BYTES = 1024
+"""What a job takes beside its request or its result, about."""
+
+_FULL_RETRY_S = 10.0
+"""When to come back to a store that is full: space comes from jobs that expire or are deleted."""
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -34,6 +41,11 @@ class Body(msgspec.Struct, frozen=True):
 
     data: bytes
     json_bytes: int | None = None
+
+    @property
+    def num_stored_bytes(self) -> int:
+        """What a job takes that has this body."""
+        return RECORD_BYTES + len(self.data)
 
     @property
     def digest(self) -> str:
@@ -140,6 +152,51 @@ class Delivery(msgspec.Struct, frozen=True):
     num_attempts: int
 
 
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """How much may be kept. A job takes `RECORD_BYTES`, and its request until it has ended, and then its result.
+
+    Attributes:
+        max_queued: Jobs of one tenant that may wait.
+        max_tenant_bytes: All jobs of one tenant together.
+        max_bytes: All jobs together.
+    """
+
+    max_queued: int = UNLIMITED
+    max_tenant_bytes: int = UNLIMITED
+    max_bytes: int = UNLIMITED
+
+    def check_bytes(self, num_bytes: int, tenant_bytes: int, all_bytes: int) -> None:
+        """Does nothing if there is room for a job.
+
+        Args:
+            num_bytes: What the job will take.
+            tenant_bytes: What its tenant's other jobs take.
+            all_bytes: What all other jobs take.
+
+        Raises:
+            PayloadTooLargeError: If there never is.
+            TenantLimitError: If its tenant keeps too much.
+            CapacityError: If all together do.
+        """
+        largest = min(self.max_tenant_bytes, self.max_bytes)
+        if num_bytes > largest:
+            raise PayloadTooLargeError(f"the job takes {num_bytes} bytes of the job store, where one tenant may keep {largest}")
+        if tenant_bytes + num_bytes > self.max_tenant_bytes:
+            raise TenantLimitError(
+                f"the job takes {num_bytes} bytes; the tenant's other jobs take {tenant_bytes} of the {self.max_tenant_bytes} "
+                "that it may keep; delete jobs that have ended, or come back when they have expired",
+                _FULL_RETRY_S,
+            )
+        if all_bytes + num_bytes > self.max_bytes:
+            raise CapacityError(
+                f"the job takes {num_bytes} bytes; all other jobs take {all_bytes} of the {self.max_bytes} that the store keeps",
+                _FULL_RETRY_S,
+            )
+
+
+NO_QUOTA = Quota()
+
+
 class JobStore(Protocol):
     """Keeps jobs. Entered, it is open. What returns has happened for good: it survives this process.
 
@@ -151,15 +208,13 @@ class JobStore(Protocol):
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def submit(self, job: NewJob, max_queued: int = UNLIMITED) -> tuple[Job, bool]:
-        """Takes a job in. Gives it, or the one that its idempotency key stands for, and whether it is the new one.
-
-        Args:
-            max_queued: Jobs of its tenant that may wait.
+    async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[Job, bool]:
+        """Takes a job in. Returns it, or the one that its idempotency key stands for, and whether it is the new one.
 
         Raises:
             ConflictError: If the tenant has used the idempotency key for another body.
             TenantLimitError: If too many of its jobs wait.
+            DyOrcError: As `Quota.check_bytes`.
         """
         ...
 
@@ -178,8 +233,12 @@ class JobStore(Protocol):
         """Holds on to claims. Gives the ids of those that are lost: cancelled, deleted, or claimed by somebody else."""
         ...
 
-    async def finish(self, claim: Claim, outcome: Outcome) -> bool:
-        """Ends a job. False if the claim is lost: then nothing has changed."""
+    async def finish(self, claim: Claim, outcome: Outcome, quota: Quota = NO_QUOTA) -> bool:
+        """Ends a job. False if the claim is lost: then nothing has changed.
+
+        Raises:
+            DyOrcError: As `Quota.check_bytes` if there is no room for the result; then nothing has changed.
+        """
         ...
 
     async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
@@ -232,7 +291,11 @@ class JobStore(Protocol):
         ...
 
     async def expire(self, limit: int) -> int:
-        """Forgets jobs whose time is up. Gives their number."""
+        """Forgets jobs whose time is up, and gives back space that nothing needs any more. Returns how many were forgotten."""
+        ...
+
+    async def num_bytes(self) -> int:
+        """What all jobs take."""
         ...
 
     async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:

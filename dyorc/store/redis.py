@@ -23,7 +23,20 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from dyorc.errors import ConflictError, StoreError, UnknownJobError
 from dyorc.protocol.jobs import JobState
-from dyorc.store.base import MAX_LISTED, UNLIMITED, Body, Claim, Delivery, Job, NewJob, Outcome, job_of, too_many
+from dyorc.store.base import (
+    MAX_LISTED,
+    NO_QUOTA,
+    RECORD_BYTES,
+    Body,
+    Claim,
+    Delivery,
+    Job,
+    NewJob,
+    Outcome,
+    Quota,
+    job_of,
+    too_many,
+)
 from dyorc.store.turns import Turns
 
 _SCRIPT = Path(__file__).with_name("redis_jobs.lua").read_text()
@@ -94,7 +107,7 @@ class RedisStore:
     def _down(self, error: Exception) -> StoreError:
         return StoreError(f"the job store {self._place} cannot be used now: {type(error).__name__}: {error}")
 
-    async def submit(self, job: NewJob, max_queued: int = UNLIMITED) -> tuple[Job, bool]:
+    async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[Job, bool]:
         """As `JobStore.submit`."""
         tenant = _key(job.tenant)
         key = f"{tenant}:{sha256(job.idempotency_key.encode()).hexdigest()}" if job.idempotency_key else ""
@@ -103,12 +116,18 @@ class RedisStore:
             "ttl_s": job.ttl_s, "terms": job.terms, "webhook": job.webhook,
         }  # fmt: skip
         flat = [part for field in fields.items() for part in field]
-        kind, found = await self._call("submit", job.id, tenant, key, job.body.digest, max_queued, *_parts(job.body), *flat)
+        num_bytes, limits = job.body.num_stored_bytes, (quota.max_queued, quota.max_tenant_bytes, quota.max_bytes)
+        kind, *found = await self._call(
+            "submit", job.id, tenant, key, job.body.digest, num_bytes, *limits, *_parts(job.body), *flat
+        )
         if kind == b"conflict":
-            raise ConflictError(f"idempotency key {job.idempotency_key!r} was used for another body, by job {found.decode()!r}")
+            other = found[0].decode()
+            raise ConflictError(f"idempotency key {job.idempotency_key!r} was used for another body, by job {other!r}")
+        if kind == b"many":
+            raise too_many(quota.max_queued)
         if kind == b"full":
-            raise too_many(max_queued)
-        taken = _job(found)
+            quota.check_bytes(num_bytes, *found)
+        taken = _job(found[0])
         return taken, taken.id == job.id
 
     async def claim(self, models: Collection[str], owner: str, max_jobs: int, lease_s: float) -> list[Claim]:
@@ -124,15 +143,18 @@ class RedisStore:
         held = [part for claim in claims for part in (claim.job.id, claim.token)]
         return {job_id.decode() for job_id in await self._call("renew", *held)}
 
-    async def finish(self, claim: Claim, outcome: Outcome) -> bool:
+    async def finish(self, claim: Claim, outcome: Outcome, quota: Quota = NO_QUOTA) -> bool:
         """As `JobStore.finish`."""
         error = "" if outcome.error is None else msgspec.json.encode(outcome.error)
-        has_result = outcome.result is not None
-        body = _parts(outcome.result) if outcome.result is not None else ("", "")
-        ended = await self._call(
-            "finish", claim.job.id, claim.token, outcome.state, outcome.num_attempts, error, int(has_result), *body
+        body = () if outcome.result is None else _parts(outcome.result)
+        num_bytes = RECORD_BYTES if outcome.result is None else outcome.result.num_stored_bytes
+        limits = (quota.max_tenant_bytes, quota.max_bytes)
+        kind, *found = await self._call(
+            "finish", claim.job.id, claim.token, outcome.state, outcome.num_attempts, error, num_bytes, *limits, *body
         )
-        return bool(ended)
+        if kind == b"full":
+            quota.check_bytes(num_bytes, *found)
+        return kind == b"ended"
 
     async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
         """As `JobStore.release`."""
@@ -140,7 +162,7 @@ class RedisStore:
 
     async def cancel(self, tenant: str, job_id: str) -> Job:
         """As `JobStore.cancel`."""
-        return _known(await self._call("cancel", _key(tenant), job_id), job_id)
+        return _known(await self._call("cancel", _key(tenant), job_id, RECORD_BYTES), job_id)
 
     async def get(self, tenant: str, job_id: str) -> Job:
         """As `JobStore.get`."""
@@ -166,6 +188,10 @@ class RedisStore:
     async def expire(self, limit: int) -> int:
         """As `JobStore.expire`."""
         return int(await self._call("expire", limit))
+
+    async def num_bytes(self) -> int:
+        """As `JobStore.num_bytes`."""
+        return int(await self._call("num_bytes"))
 
     async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
         """As `JobStore.due_webhooks`."""

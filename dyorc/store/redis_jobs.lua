@@ -11,6 +11,8 @@
 --   delayed                   zset    released jobs, by when they may wait in a queue again
 --   ended                     zset    ended jobs, by when they are forgotten
 --   webhooks                  zset    ended jobs whose webhook is not delivered, by when it is due
+--   bytes                     hash    what the jobs of each tenant take; a job says itself what it takes, in `num_bytes`
+--   all_bytes                 string  what all jobs take
 --   wake                      stream  gets an entry when there is something to claim
 --
 -- An entry stays in its stream until the job has ended, or waits elsewhere. A lease is the time that an entry is idle in the group:
@@ -77,7 +79,25 @@ local function dequeue(id)
   end
 end
 
-local function finish(id, state)
+-- Notes what a job takes from now on.
+local function account(id, num_bytes)
+  local found = call('HMGET', job_key(id), 'tenant_key', 'num_bytes')
+  local more = num_bytes - tonumber(found[2] or 0)
+  if call('HINCRBY', p .. 'bytes', found[1], more) <= 0 then
+    call('HDEL', p .. 'bytes', found[1])
+  end
+  call('INCRBY', p .. 'all_bytes', more)
+  call('HSET', job_key(id), 'num_bytes', num_bytes)
+end
+
+-- What the jobs of a tenant take, and what all do, but for some bytes; and whether there is room for so many in their place.
+local function usage(tenant, but, num_bytes, max_tenant_bytes, max_bytes)
+  local own = tonumber(call('HGET', p .. 'bytes', tenant) or 0) - but
+  local all = tonumber(call('GET', p .. 'all_bytes') or 0) - but
+  return own, all, own + num_bytes <= tonumber(max_tenant_bytes) and all + num_bytes <= tonumber(max_bytes)
+end
+
+local function finish(id, state, num_bytes)
   dequeue(id)
   set_state(id, state)
   local found = call('HMGET', job_key(id), 'ttl_s', 'webhook')
@@ -85,6 +105,7 @@ local function finish(id, state)
   call('HSET', job_key(id), 'finished_s', text(now), 'expires_s', expires)
   call('ZADD', p .. 'ended', expires, id)
   call('DEL', p .. 'request:' .. id)
+  account(id, num_bytes)
   if found[2] ~= '' then
     call('ZADD', p .. 'webhooks', text(now), id)
   end
@@ -94,6 +115,7 @@ local function forget(id)
   dequeue(id)
   local found = call('HMGET', job_key(id), 'tenant_key', 'state', 'key_key')
   if found[1] then
+    account(id, 0)
     call('ZREM', p .. 'jobs:' .. found[1], id)
     call('ZREM', p .. 'jobs:' .. found[1] .. ':' .. found[2], id)
     if found[3] ~= '' and call('GET', p .. 'key:' .. found[3]) == id then
@@ -117,8 +139,8 @@ end
 
 local steps = {}
 
--- id, tenant, idempotency key or '', digest, how many may wait, request, its json_bytes or '', then names and values of the job's fields
-function steps.submit(id, tenant, key, digest, max_queued, data, json_bytes, ...)
+-- id, tenant, idempotency key or '', digest, what the job takes, limits, request, its json_bytes or '', then names and values of the job's fields
+function steps.submit(id, tenant, key, digest, num_bytes, max_queued, max_tenant_bytes, max_bytes, data, json_bytes, ...)
   local known = id
   if key ~= '' then
     known = call('GET', p .. 'key:' .. key) or id
@@ -129,11 +151,16 @@ function steps.submit(id, tenant, key, digest, max_queued, data, json_bytes, ...
     end
     return {'taken', call('HGETALL', job_key(known))}
   end
-  if call('ZCARD', p .. 'jobs:' .. tenant .. ':queued') >= tonumber(max_queued) then
-    return {'full', ''}
-  end
   if known ~= id then
     forget(known)
+  end
+  if call('ZCARD', p .. 'jobs:' .. tenant .. ':queued') >= tonumber(max_queued) then
+    return {'many'}
+  end
+  num_bytes = tonumber(num_bytes)
+  local own, all, has_room = usage(tenant, 0, num_bytes, max_tenant_bytes, max_bytes)
+  if not has_room then
+    return {'full', own, all}
   end
   call('HSET', p .. 'request:' .. id, 'data', data, 'json_bytes', json_bytes)
   call('HSET', job_key(id), 'id', id, 'tenant_key', tenant, 'key_key', key, 'digest', digest, 'created_s', text(now),
@@ -142,6 +169,7 @@ function steps.submit(id, tenant, key, digest, max_queued, data, json_bytes, ...
     call('SET', p .. 'key:' .. key, id)
   end
   call('ZADD', p .. 'jobs:' .. tenant, 0, id)
+  account(id, num_bytes)
   set_state(id, 'queued')
   enqueue(id)
   return {'taken', call('HGETALL', job_key(id))}
@@ -241,16 +269,25 @@ function steps.renew(...)
   return lost
 end
 
-function steps.finish(id, token, state, num_attempts, fault, has_result, data, json_bytes)
+-- without a result, there is no `data`
+function steps.finish(id, token, state, num_attempts, fault, num_bytes, max_tenant_bytes, max_bytes, data, json_bytes)
   if not is_held(id, token) then
-    return 0
+    return {'lost'}
+  end
+  num_bytes = tonumber(num_bytes)
+  if data then
+    local found = call('HMGET', job_key(id), 'tenant_key', 'num_bytes')
+    local own, all, has_room = usage(found[1], tonumber(found[2] or 0), num_bytes, max_tenant_bytes, max_bytes)
+    if not has_room then
+      return {'full', own, all}
+    end
   end
   call('HSET', job_key(id), 'num_attempts', num_attempts, 'error', fault)
-  if has_result == '1' then
+  if data then
     call('HSET', p .. 'result:' .. id, 'data', data, 'json_bytes', json_bytes)
   end
-  finish(id, state)
-  return 1
+  finish(id, state, num_bytes)
+  return {'ended'}
 end
 
 function steps.release(id, token, delay_s, is_counted)
@@ -270,13 +307,13 @@ function steps.release(id, token, delay_s, is_counted)
   return 1
 end
 
-function steps.cancel(tenant, id)
+function steps.cancel(tenant, id, num_bytes)
   if not is_there(tenant, id) then
     return {}
   end
   local state = call('HGET', job_key(id), 'state')
   if state == 'queued' or state == 'running' then
-    finish(id, 'cancelled')
+    finish(id, 'cancelled', tonumber(num_bytes))
   end
   return call('HGETALL', job_key(id))
 end
@@ -325,6 +362,10 @@ function steps.expire(limit)
     forget(id)
   end
   return #ids
+end
+
+function steps.num_bytes()
+  return call('GET', p .. 'all_bytes') or 0
 end
 
 function steps.due_webhooks(limit, lease_s)

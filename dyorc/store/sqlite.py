@@ -6,6 +6,7 @@ is written in one transaction (`Batches`). Several processes may use the file; w
 """
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import time
@@ -16,10 +17,11 @@ from typing import Any, Self, TypeVar
 from dyorc.errors import StoreError
 from dyorc.protocol.jobs import JobState
 from dyorc.store import sqlite_jobs as jobs
-from dyorc.store.base import UNLIMITED, Body, Claim, Delivery, Job, NewJob, Outcome
+from dyorc.store.base import NO_QUOTA, Body, Claim, Delivery, Job, NewJob, Outcome, Quota
 from dyorc.store.batches import Batches
 from dyorc.store.batches import Outcome as StepOutcome
 from dyorc.store.sqlite_schema import NewerSchemaError, migrate
+from dyorc.store.sqlite_space import give_back, prepare_new, rewrite_old
 
 T = TypeVar("T")
 
@@ -70,17 +72,25 @@ class SqliteStore:
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
+            prepare_new(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
             migrate(connection)
             connection.execute("COMMIT")
+            with contextlib.suppress(sqlite3.OperationalError):  # another server uses the file; some day none will
+                rewrite_old(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
     # On the thread
+
+    def _shorten(self) -> None:
+        """Has the file end where its last page does: until then, what was cut off is only noted in the log."""
+        with contextlib.suppress(sqlite3.Error):  # it is in use; the next checkpoint does it
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _run_all(self, steps: list[Callable[[sqlite3.Connection], Any]]) -> list[StepOutcome]:
         """All steps in one transaction, each undone alone if it fails."""
@@ -118,9 +128,9 @@ class SqliteStore:
 
     # The store
 
-    async def submit(self, job: NewJob, max_queued: int = UNLIMITED) -> tuple[Job, bool]:
+    async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[Job, bool]:
         """As `JobStore.submit`."""
-        found = await self._call(jobs.submit, job, max_queued)
+        found = await self._call(jobs.submit, job, quota)
         self._is_new.set()
         return found
 
@@ -133,9 +143,9 @@ class SqliteStore:
         """As `JobStore.renew`."""
         return await self._call(jobs.renew, claims, lease_s)
 
-    async def finish(self, claim: Claim, outcome: Outcome) -> bool:
+    async def finish(self, claim: Claim, outcome: Outcome, quota: Quota = NO_QUOTA) -> bool:
         """As `JobStore.finish`."""
-        return await self._call(jobs.finish, claim, outcome)
+        return await self._call(jobs.finish, claim, outcome, quota)
 
     async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
         """As `JobStore.release`."""
@@ -165,7 +175,16 @@ class SqliteStore:
 
     async def expire(self, limit: int) -> int:
         """As `JobStore.expire`."""
-        return await self._call(jobs.expire, limit)
+        num_forgotten = await self._call(jobs.expire, limit)
+        if await self._batches.call(give_back):
+            while await self._batches.call(give_back):
+                pass
+            await self._batches.on_thread(self._shorten)
+        return num_forgotten
+
+    async def num_bytes(self) -> int:
+        """As `JobStore.num_bytes`."""
+        return await self._call(jobs.num_bytes)
 
     async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
         """As `JobStore.due_webhooks`."""

@@ -9,12 +9,14 @@ from dyorc.errors import ConflictError, UnknownJobError
 from dyorc.protocol.jobs import JobState
 from dyorc.store.base import (
     MAX_LISTED,
+    RECORD_BYTES,
     Body,
     Claim,
     Delivery,
     Job,
     NewJob,
     Outcome,
+    Quota,
     job_of,
     too_many,
 )
@@ -29,7 +31,7 @@ _FINAL = "('succeeded', 'failed', 'cancelled')"
 _HELD = "id = ? AND token = ? AND state = 'running'"
 
 
-def submit(connection: Connection, job: NewJob, max_queued: int, now_s: float) -> tuple[Job, bool]:
+def submit(connection: Connection, job: NewJob, quota: Quota, now_s: float) -> tuple[Job, bool]:
     """As `JobStore.submit`."""
     digest = job.body.digest
     found = connection.execute(
@@ -44,13 +46,14 @@ def submit(connection: Connection, job: NewJob, max_queued: int, now_s: float) -
             raise ConflictError(f"idempotency key {job.idempotency_key!r} was used for another body, by job {found[0]!r}")
         return read(connection, job.tenant, found[0], now_s), found[0] == job.id
     waiting = "SELECT 1 FROM jobs WHERE tenant = ? AND state = 'queued' LIMIT ?"
-    if connection.execute(f"SELECT COUNT(*) FROM ({waiting})", (job.tenant, max_queued)).fetchone()[0] >= max_queued:
-        raise too_many(max_queued)
+    if connection.execute(f"SELECT COUNT(*) FROM ({waiting})", (job.tenant, quota.max_queued)).fetchone()[0] >= quota.max_queued:
+        raise too_many(quota.max_queued)
+    quota.check_bytes(job.body.num_stored_bytes, *_usage(connection, job.tenant))
     row = {
         "id": job.id, "tenant": job.tenant, "model_name": job.model_name, "model_version": job.model_version, "state": "queued",
         "is_urgent": job.is_urgent, "terms": job.terms, "ttl_s": job.ttl_s, "webhook": job.webhook,
         "idempotency_key": job.idempotency_key or None, "digest": digest, "num_attempts": 0, "token": 0, "created_s": now_s,
-        "ready_s": now_s,
+        "ready_s": now_s, "num_bytes": job.body.num_stored_bytes,
     }  # fmt: skip
     connection.execute(f"INSERT INTO jobs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
     _put_body(connection, job.id, REQUEST, job.body)
@@ -125,7 +128,7 @@ def renew(connection: Connection, claims: Sequence[Claim], lease_s: float, now_s
     return lost
 
 
-def finish(connection: Connection, held: Claim, outcome: Outcome, now_s: float) -> bool:
+def finish(connection: Connection, held: Claim, outcome: Outcome, quota: Quota, now_s: float) -> bool:
     """As `JobStore.finish`."""
     error = None if outcome.error is None else msgspec.json.encode(outcome.error).decode()
     ended = connection.execute(
@@ -135,10 +138,18 @@ def finish(connection: Connection, held: Claim, outcome: Outcome, now_s: float) 
     )
     if not ended.rowcount:
         return False
-    if outcome.result is not None:
-        _put_body(connection, held.job.id, RESULT, outcome.result)
     _after_end(connection, held.job.id, held.job.webhook, now_s)
+    if outcome.result is not None:
+        _keep_result(connection, held.job, outcome.result, quota)
     return True
+
+
+def _keep_result(connection: Connection, job: Job, result: Body, quota: Quota) -> None:
+    """Of a job that has ended just now. What it raises undoes the end, too."""
+    tenant_bytes, all_bytes = _usage(connection, job.tenant)
+    quota.check_bytes(result.num_stored_bytes, tenant_bytes - RECORD_BYTES, all_bytes - RECORD_BYTES)
+    _put_body(connection, job.id, RESULT, result)
+    connection.execute("UPDATE jobs SET num_bytes = ? WHERE id = ?", (result.num_stored_bytes, job.id))
 
 
 def release(connection: Connection, held: Claim, delay_s: float, is_counted: bool, now_s: float) -> bool:
@@ -166,6 +177,7 @@ def cancel(connection: Connection, tenant: str, job_id: str, now_s: float) -> Jo
 
 def _after_end(connection: Connection, job_id: str, webhook: str, now_s: float) -> None:
     connection.execute("DELETE FROM bodies WHERE job_id = ? AND kind = ?", (job_id, REQUEST))
+    connection.execute("UPDATE jobs SET num_bytes = ? WHERE id = ?", (RECORD_BYTES, job_id))
     if webhook:
         connection.execute("INSERT INTO webhooks VALUES (?, ?, 0)", (job_id, now_s))
 
@@ -212,6 +224,17 @@ def expire(connection: Connection, limit: int, now_s: float) -> int:
     for row in rows:
         _forget(connection, row[0])
     return len(rows)
+
+
+def num_bytes(connection: Connection, now_s: float) -> int:
+    """As `JobStore.num_bytes`."""
+    return connection.execute("SELECT COALESCE(SUM(num_bytes), 0) FROM usage").fetchone()[0]
+
+
+def _usage(connection: Connection, tenant: str) -> tuple[int, int]:
+    """What the jobs of a tenant take, and what all do."""
+    own = connection.execute("SELECT num_bytes FROM usage WHERE tenant = ?", (tenant,)).fetchone()
+    return (0 if own is None else own[0]), num_bytes(connection, 0.0)
 
 
 def _forget(connection: Connection, job_id: str) -> None:

@@ -2,6 +2,7 @@
 
     jobs      one row per job; `state` and the three times say who may claim it
     bodies    requests (kind 0) until their jobs end, results (kind 1) after that: apart, so that searching jobs reads no tensors
+    usage     what the jobs of each tenant take together; triggers keep it up to date with `jobs.num_bytes`
     turns     when each tenant had a job claimed last
     webhooks  ended jobs whose webhook has not been delivered yet
 
@@ -10,6 +11,8 @@
 
 from typing import Any, Protocol
 
+from dyorc.store.base import RECORD_BYTES
+
 
 class Connection(Protocol):
     """As much of a connection as statements need."""
@@ -17,7 +20,7 @@ class Connection(Protocol):
     def execute(self, sql: str, parameters: Any = (), /) -> Any: ...
 
 
-VERSION = 1
+VERSION = 2
 
 REQUEST, RESULT = 0, 1
 """Kinds of bodies."""
@@ -43,6 +46,23 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE turns (tenant TEXT PRIMARY KEY, turn INTEGER NOT NULL) WITHOUT ROWID",
         "CREATE TABLE webhooks (job_id TEXT PRIMARY KEY, due_s REAL NOT NULL, num_attempts INTEGER NOT NULL) WITHOUT ROWID",
         "CREATE INDEX webhooks_due ON webhooks (due_s)",
+    ),
+    (
+        "ALTER TABLE jobs ADD COLUMN num_bytes INTEGER NOT NULL DEFAULT 0",
+        f"UPDATE jobs SET num_bytes = {RECORD_BYTES} + COALESCE((SELECT SUM(LENGTH(data)) FROM bodies WHERE job_id = id), 0)",
+        "CREATE TABLE usage (tenant TEXT PRIMARY KEY, num_bytes INTEGER NOT NULL) WITHOUT ROWID",
+        "INSERT INTO usage SELECT tenant, SUM(num_bytes) FROM jobs GROUP BY tenant",
+        """CREATE TRIGGER usage_of_new AFTER INSERT ON jobs BEGIN
+            INSERT INTO usage VALUES (NEW.tenant, NEW.num_bytes)
+            ON CONFLICT DO UPDATE SET num_bytes = num_bytes + excluded.num_bytes;
+        END""",
+        """CREATE TRIGGER usage_of_changed AFTER UPDATE OF num_bytes ON jobs BEGIN
+            UPDATE usage SET num_bytes = num_bytes + NEW.num_bytes - OLD.num_bytes WHERE tenant = NEW.tenant;
+        END""",
+        """CREATE TRIGGER usage_of_gone AFTER DELETE ON jobs BEGIN
+            UPDATE usage SET num_bytes = num_bytes - OLD.num_bytes WHERE tenant = OLD.tenant;
+            DELETE FROM usage WHERE tenant = OLD.tenant AND num_bytes <= 0;
+        END""",
     ),
 )
 """The statements that lead from each version to the next."""

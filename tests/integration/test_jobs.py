@@ -23,7 +23,7 @@ from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.jobs import JobState
-from dyorc.store.base import Body, JobStore, NewJob, new_id
+from dyorc.store.base import RECORD_BYTES, Body, JobStore, NewJob, new_id
 from dyorc.store.opening import store_of
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore, default_path
@@ -198,6 +198,28 @@ async def test_a_tenant_with_too_many_waiting_jobs_gets_429(file_store: MakeStor
         answer = await submit(stack.client, "quadruple")
         assert (answer.status_code, answer.json()["code"], answer.json()["retryable"]) == (429, "tenant_limit", True)
         assert "retry-after" in answer.headers
+
+
+async def test_what_jobs_take_is_limited_for_each_tenant_and_shown(make_store: MakeStore) -> None:
+    jobs = FAST.model_copy(update={"max_bytes_per_tenant": 4000})
+    async with serving(arithmetic.quadruple, make_store(), jobs, num_replicas=0) as stack:
+        for _ in range(4):
+            answer = await submit(stack.client, "quadruple")
+        assert (answer.status_code, answer.json()["code"], answer.json()["retryable"]) == (429, "tenant_limit", True)
+        assert "of the 4000" in answer.json()["error"]
+        jobs_status = (await stack.client.get("/status")).json()["jobs"]
+        assert jobs_status["max_bytes_per_tenant"] == 4000
+
+
+async def test_a_result_that_the_store_has_no_room_for_fails_its_job(make_store: MakeStore) -> None:
+    body = oip.json_body({"x": X}, model_name="quadruple", parameters={"explain": True})
+    jobs = FAST.model_copy(update={"max_bytes_per_tenant": RECORD_BYTES + len(body.content)})
+    async with serving(arithmetic.quadruple, make_store(), jobs) as stack:
+        job_id = await submitted(stack.client, "quadruple", parameters={"explain": True})
+        job = await ended(stack.client, job_id)
+        assert (job["state"], job["error"]["code"], job["num_attempts"]) == ("failed", "payload_too_large", 1)
+        assert f"may keep {jobs.max_bytes_per_tenant}" in job["error"]["error"]
+        assert (await stack.client.get(f"/v1/jobs/{job_id}/result")).status_code == 413
 
 
 async def test_streams_and_client_memory_are_not_for_jobs(file_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,7 +530,7 @@ async def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught:
         async with SqliteStore(path):
             pass
-    assert "version 99, expected at most 1" in caught.value.detail
+    assert "version 99, expected at most 2" in caught.value.detail
 
 
 async def test_a_stores_password_is_not_shown() -> None:

@@ -28,7 +28,7 @@ class Gateway:
     def __init__(self, service: InferenceService, jobs: Jobs | None = None) -> None:
         self._access = service.access
         self._inference = InferenceRoutes(service)
-        app = control_app(service)
+        app = control_app(service, jobs)
         if jobs is not None:
             add_job_routes(app, jobs)
         self._control = CommonMethods(app, app.routes)

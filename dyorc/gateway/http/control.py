@@ -12,16 +12,17 @@ from dyorc.gateway.http.openapi import describe
 from dyorc.gateway.http.repository_routes import add_repository_routes
 from dyorc.gateway.http.server_routes import add_server_routes
 from dyorc.gateway.http.settings_routes import add_settings_routes
+from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 
 
-def control_app(service: InferenceService) -> FastAPI:
+def control_app(service: InferenceService, jobs: Jobs | None) -> FastAPI:
     """The routes for metadata, health, statistics, settings, what clients share, and the description of all of them."""
     version = package_version("dyorc")
     app = FastAPI(title="DyOrc", version=version, docs_url=None, redoc_url=None, redirect_slashes=False)  # /docs is ours
     app.openapi = lambda: describe(app)
     add_error_handlers(app)
-    add_server_routes(app, service)
+    add_server_routes(app, service, jobs)
     add_model_routes(app, service)
     add_repository_routes(app, service)
     add_settings_routes(app, service)

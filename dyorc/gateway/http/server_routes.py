@@ -6,13 +6,14 @@ from fastapi import FastAPI, Request
 
 from dyorc.gateway.http.control_models import Entrance, Live, ModelNames, Ready, ServerMetadata
 from dyorc.gateway.http.front import tenant_of
+from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.server_metadata import server_metadata
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.routes import LIVE, MODELS, READY, SERVER, STATUS
 
 
-def add_server_routes(app: FastAPI, service: InferenceService) -> None:
+def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None) -> None:
     """Adds ``/``, ``/v2``, ``/v2/health/(live|ready)``, ``/v2/models`` and ``/status``."""
 
     def names(request: Request) -> list[str]:
@@ -47,5 +48,6 @@ def add_server_routes(app: FastAPI, service: InferenceService) -> None:
 
     @app.get(STATUS, tags=["server"])
     async def status() -> dict[str, Any]:
-        """What is going on: replicas, queues and costs of each program, and how guessing goes. Not part of the protocol."""
-        return service.orchestrator.report()
+        """What is going on: replicas, queues and costs of each program, how guessing goes, and jobs. Not part of the protocol."""
+        report = service.orchestrator.report()
+        return report if jobs is None else report | {"jobs": jobs.report()}

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import structlog
@@ -84,7 +84,8 @@ class Jobs:
 
         Raises:
             ConflictError: If the key was used for another body.
-            TenantLimitError: If too many of the tenant's jobs wait.
+            TenantLimitError: If too many of the tenant's jobs wait, or they take too much of the store.
+            CapacityError: If all jobs together do.
             UnsupportedError: If the model streams, or the request names client memory.
             DyOrcError: As `InferenceService.model` and `decode_request`; 503 if the store cannot be used.
         """
@@ -109,13 +110,17 @@ class Jobs:
             webhook=head.webhook or "",
             idempotency_key=idempotency_key,
         )
-        return await store.submit(new, self._config.max_queued)
+        return await store.submit(new, self._runner.quota)
 
     def _ttl_s(self, asked: float | None) -> float:
         ttl_s = self._config.ttl_s if asked is None else asked
         if asked is not None and not 0 < ttl_s <= self._config.max_ttl_s:
             raise InvalidInputError(f"ttl_s is {ttl_s}, expected more than 0 and at most {self._config.max_ttl_s} seconds")
         return ttl_s
+
+    def report(self) -> dict[str, Any]:
+        """What is going on, as plain values."""
+        return {"closed": self._closed, **self._runner.report()}
 
     async def get(self, tenant: Tenant, job_id: str, wait_s: float = 0.0) -> Job:
         """A job, once it has ended or `wait_s` seconds are over.

@@ -13,12 +13,12 @@ from typing import Any, Self
 import structlog
 
 from dyorc.config import JobsConfig
-from dyorc.errors import CapacityError, StoreError
+from dyorc.errors import CapacityError, PayloadTooLargeError, StoreError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.jobs.attempts import Attempts, Ending, Later, effect_lost
-from dyorc.gateway.jobs.records import tenant_of
+from dyorc.gateway.jobs.records import job_error, tenant_of
 from dyorc.gateway.service import InferenceService
-from dyorc.store.base import Claim, JobStore
+from dyorc.store.base import Claim, JobStore, Outcome, Quota
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -64,6 +64,7 @@ class Runner:
         self._config = config
         self._on_end = on_end
         self.attempts = Attempts(service, config)
+        self.quota = Quota(max_queued=config.max_queued, max_tenant_bytes=config.max_bytes_per_tenant, max_bytes=config.max_bytes)
         self._models = [name for name, model in service.catalog.models.items() if not model.is_streaming]
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self._runs: dict[str, _Run] = {}
@@ -72,6 +73,18 @@ class Runner:
         self._is_stopping = asyncio.Event()
         self._is_over = asyncio.Event()
         self._is_down = False
+        self._num_bytes: int | None = None
+
+    def report(self) -> dict[str, Any]:
+        """What is going on, as plain values; what the store holds as it was a few seconds ago."""
+        return {
+            "num_running": len(self._runs),
+            "max_running": self._config.max_running,
+            "num_bytes": self._num_bytes,
+            "max_bytes": self._config.max_bytes,
+            "max_bytes_per_tenant": self._config.max_bytes_per_tenant,
+            "is_store_down": self._is_down,
+        }
 
     async def __aenter__(self) -> Self:
         self._claiming = asyncio.create_task(self._claim_forever())
@@ -181,12 +194,14 @@ class Runner:
             try:
                 if isinstance(ending, Later):
                     await self._store.release(claim, ending.delay_s, is_counted=is_counted)
-                elif await self._store.finish(claim, ending):
+                elif await self._store.finish(claim, ending, self.quota):
                     self._on_end(claim.job.id)
                 return
             except StoreError as error:
                 _log.warning("job_not_written", job=claim.job.id, error=error.detail)
                 await asyncio.sleep(_RETRY_S)
+            except (CapacityError, PayloadTooLargeError) as error:  # there is no room for the result
+                ending = Outcome(num_attempts=claim.job.num_attempts, error=job_error(error))
 
     # Keeping
 
@@ -212,6 +227,7 @@ class Runner:
     async def _expire(self) -> None:
         while await self._store.expire(_MAX_EXPIRED) == _MAX_EXPIRED:
             pass
+        self._num_bytes = await self._store.num_bytes()
 
 
 async def _is_set(event: asyncio.Event, within_s: float) -> bool:

@@ -18,7 +18,8 @@ from dyorc.gateway.service import InferenceService
 from dyorc.launcher.local_ray import LocalRay
 from dyorc.launcher.ray_cluster import RayCluster
 from dyorc.launcher.serve_replicas import ServeReplicas
-from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.link_fleet import Site
+from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.status import StatusBoard
 from dyorc.store.opening import store_of
 
@@ -69,23 +70,16 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
     async with contextlib.AsyncExitStack() as stack:
         launcher = RayCluster if settings.deployment.ray_address else LocalRay
         ray = await stack.enter_async_context(launcher(places, settings.deployment, settings.link, settings.transport))
-        orchestrator = await stack.enter_async_context(
-            Orchestrator(
-                catalog.programs,
-                ray.link_address,
-                settings.engine,
-                settings.link,
-                settings.transport,
-                ray.node,
-                ray.end_replica,
-                ray.network,
-            )
-        )
+        site = Site(
+            address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
+            end=ray.end_replica,
+        )  # fmt: skip
+        orchestrator, address = await stack.enter_async_context(linked(catalog.programs, settings.engine, site))
         service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, settings.gateway)))
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
         server = await stack.enter_async_context(HttpServer(Gateway(service, jobs), settings.gateway))
         grpc = await stack.enter_async_context(GrpcServer(service, settings.gateway)) if settings.gateway.grpc else None
-        await ray.replicas.deploy(orchestrator.address)
+        await ray.replicas.deploy(address)
         _settle_garbage_collector()
         yield Embedded(server.url, grpc.address if grpc else "", catalog, orchestrator.status, ray.replicas)
 

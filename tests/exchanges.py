@@ -74,8 +74,10 @@ class TensorPath:
     def release(self, calls: Sequence[Call]) -> None:
         """Nobody needs these tensors any more."""
         blocks = sorted(set(blocks_of(tensor for call in calls for tensor in call)))
-        for block in self.tensors.free(blocks).get(self.producer.holder.holder_id, []):
-            assert self.producer.arena.free(block)
+        self.tensors.free(blocks)
+        for holder_id, block in blocks:
+            if holder_id == self.producer.holder.holder_id:
+                assert self.producer.arena.free(block)
 
     def check_empty(self) -> None:
         """Nothing is left in any arena."""

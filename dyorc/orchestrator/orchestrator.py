@@ -1,6 +1,6 @@
 """The orchestrator: the asyncio shell that feeds the engine and carries out what it decides.
 
-It owns the clock and the requests; `Fleet` talks to the replicas, `Tensors` knows where bytes are. Everything happens on one
+It owns the clock and the requests; a `Fleet` has the replicas, `Tensors` knows where bytes are. Everything happens on one
 event loop. Events that come in one turn of the loop reach the engine together, so that they can share batches.
 """
 
@@ -19,7 +19,7 @@ from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.config import EngineConfig, LinkConfig, TransportConfig
+from dyorc.config import EngineConfig
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -49,12 +49,10 @@ from dyorc.errors import InternalError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
 from dyorc.orchestrator.status import StatusBoard
-from dyorc.orchestrator.tensors import OWN, Body, Tensors, carried, has_stored
+from dyorc.orchestrator.tensors import Body, Tensors, carried, has_stored
 from dyorc.tensor import TensorRef
 from dyorc.terms import Terms
-from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import InputsLostError
-from dyorc.transport.network import Network
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -73,38 +71,26 @@ class Orchestrator:
 
     Args:
         programs: What is deployed.
-        address: Where replicas dial in.
-        node: Name of this machine, as replicas on it call it.
-        replace: Called with the process id of a replica that was given up, to have it end if it has not.
-        network: This process's place among other nodes; None if there are none.
+        tensors: References to all tensors; open as long as this is.
+        status: What each program is doing, as `fleet` says.
+        fleet: The replicas.
 
     Attributes:
-        exchange: This process's end of the tensor path.
-        tensors: References to all tensors.
-        status: What each program is doing.
+        tensors: The same.
+        status: The same.
     """
 
     def __init__(
-        self,
-        programs: Sequence[Program],
-        address: str,
-        engine: EngineConfig,
-        link: LinkConfig,
-        transport: TransportConfig,
-        node: str = "",
-        replace: Callable[[int], None] = lambda pid: None,
-        network: Network | None = None,
+        self, programs: Sequence[Program], config: EngineConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
     ) -> None:
         self._programs = programs
-        self._config = engine
+        self._config = config
         # A replica may still answer an engine that is gone, of this process or of one before it.
         self._inheritance = Inheritance(batch_ids=count(secrets.randbits(48)))
         self._engine = self._new_engine()
-        self.status = StatusBoard(programs)
-        self.exchange = Exchange(OWN, node, transport, network)
-        self.tensors = Tensors(self.exchange)
-        keys = None if network is None else network.secrets.keys
-        self._fleet = Fleet(address, node, link, transport, self.status, self.tensors, self._post, self._flush_now, replace, keys)
+        self.status = status
+        self.tensors = tensors
+        self._fleet = fleet
         self._events: list[Event] = []
         self._is_flush_due = False
         self._futures: dict[int, asyncio.Future[list[Array]]] = {}
@@ -117,10 +103,10 @@ class Orchestrator:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
-            stack.enter_context(self.exchange)
+            stack.enter_context(self.tensors.exchange)
             self.tensors.open()
             stack.callback(self.tensors.close)
-            await stack.enter_async_context(self._fleet)
+            await stack.enter_async_context(self._fleet.running(self._post, self._flush_now))
             self._stack = stack.pop_all()
         return self
 
@@ -131,11 +117,6 @@ class Orchestrator:
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(InternalError("the orchestrator has stopped"))
-
-    @property
-    def address(self) -> str:
-        """Where replicas dial in."""
-        return self._fleet.address
 
     @property
     def num_requests(self) -> int:
@@ -345,6 +326,7 @@ class Orchestrator:
                 if future is not None and not future.done():
                     future.set_exception(error)
             case ReleaseTensors(blocks=blocks):
+                self.tensors.free(blocks)
                 self._fleet.release(blocks)
             case FetchValue(fetch_id=fetch_id, tensors=tensors):
                 self._fetch(fetch_id, tensors)

@@ -68,11 +68,12 @@ class Tensors:
         exchange: This process's end of the tensor path; entered and left by the caller.
 
     Attributes:
+        exchange: The same.
         inline_limit_bytes: Up to this size tensors ride along.
     """
 
     def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+        self.exchange = exchange
         self._holders: dict[str, Holder] = {}
 
     def open(self) -> None:
@@ -80,10 +81,10 @@ class Tensors:
         self._fetcher = ThreadPoolExecutor(1, "dyorc-fetcher")  # starts its thread when it is first needed
         self._far_inbox: Inbox | None = None
         self._far_routes: Routes | None = None
-        self._holders[OWN] = self._exchange.holder
-        self._node = self._exchange.holder.node
-        self.inline_limit_bytes = self._exchange.outbox.inline_limit_bytes
-        self._routes = self._exchange.routes()
+        self._holders[OWN] = self.exchange.holder
+        self._node = self.exchange.holder.node
+        self.inline_limit_bytes = self.exchange.outbox.inline_limit_bytes
+        self._routes = self.exchange.routes()
         self._inbox = Inbox(self._routes, is_writing=False)
 
     def close(self) -> None:
@@ -116,7 +117,7 @@ class Tensors:
             PayloadTooLargeError: If it would not fit into an empty one.
         """
         lead = -align_at % TENSOR_ALIGNMENT
-        block = self._exchange.arena.allocate(num_bytes + lead)
+        block = self.exchange.arena.allocate(num_bytes + lead)
         if block is None:
             raise self._no_room(num_bytes + lead)
         return Body(block, lead)
@@ -124,7 +125,7 @@ class Tensors:
     def drop(self, body: Body) -> None:
         """Frees a body that no tensor lies in."""
         if not body.is_used:
-            self._exchange.arena.free(body.block.block_id)
+            self.exchange.arena.free(body.block.block_id)
 
     def keep_all(self, arrays: Sequence[Array], body: Body | None = None) -> tuple[TensorRef, ...]:
         """References to a request's inputs, all or none.
@@ -158,7 +159,7 @@ class Tensors:
 
     def _no_room(self, num_bytes: int) -> CapacityError | PayloadTooLargeError:
         """Why a request's inputs are refused, which take so much of the arena."""
-        limit = self._exchange.arena.max_block_bytes
+        limit = self.exchange.arena.max_block_bytes
         if num_bytes > limit:
             return PayloadTooLargeError(
                 f"the request's inputs take {num_bytes} bytes of shared memory, of which the server has {limit} in all"
@@ -180,26 +181,22 @@ class Tensors:
         if body is not None and (offset := body.offset_of(array)) is not None:  # never of texts, which are objects elsewhere
             if not body.is_used:
                 body.is_used = True
-                self._exchange.arena.publish(body.block)
+                self.exchange.arena.publish(body.block)
             block = body.block.block_id
         else:
-            part = self._exchange.outbox.store(array)
+            part = self.exchange.outbox.store(array)
             block, offset, num_bytes = part.block, part.offset, part.num_bytes
         return TensorRef(dtype=dtype, shape=array.shape, num_bytes=num_bytes, node=node, holder=OWN, block=block, offset=offset)
 
-    def free(self, blocks: Sequence[BlockId]) -> Mapping[str, list[int]]:
-        """Frees blocks of our own; gives the others, by their holder."""
-        others: dict[str, list[int]] = {}
+    def free(self, blocks: Sequence[BlockId]) -> None:
+        """Frees those blocks that are our own."""
         for holder_id, block in blocks:
             if holder_id == OWN:
-                self._exchange.arena.free(block)
-            else:
-                others.setdefault(holder_id, []).append(block)
-        return others
+                self.exchange.arena.free(block)
 
     def free_all(self) -> None:
         """Frees everything of our own."""
-        self._exchange.free_all()
+        self.exchange.free_all()
 
     # What replicas get
 
@@ -303,7 +300,7 @@ class Tensors:
     def _fetch(self, tensors: Sequence[TensorRef], holders: Mapping[str, Holder]) -> list[Array]:
         """On the fetching thread, which has tiers of its own."""
         if self._far_inbox is None or self._far_routes is None:
-            self._far_routes = self._exchange.routes()
+            self._far_routes = self.exchange.routes()
             self._far_inbox = Inbox(self._far_routes, is_writing=False)
         return self.read(tensors, self._far_inbox, holders)
 
@@ -346,7 +343,7 @@ class Tensors:
 
     def report(self) -> dict[str, int]:
         """What lies in the arena."""
-        arena = self._exchange.arena
+        arena = self.exchange.arena
         return {"arena_bytes": arena.size_bytes, "arena_bytes_used": arena.num_bytes_used, "num_blocks": arena.num_blocks}
 
 

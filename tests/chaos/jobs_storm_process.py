@@ -18,7 +18,8 @@ from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
-from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.link_fleet import Site
+from dyorc.orchestrator.linked import linked
 from dyorc.store.opening import store_of
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 from tests.workflows import effects
@@ -40,8 +41,8 @@ class Part(msgspec.Struct, frozen=True):
 async def _serve(part: Part) -> None:
     catalog = Catalog.of([effects.noted])
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
-    orchestrator = Orchestrator(catalog.programs, part.address, EngineConfig(), FAST_LINK, FAST_TRANSPORT, "here")
-    async with orchestrator:
+    site = Site(address=part.address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")
+    async with linked(catalog.programs, EngineConfig(), site) as (orchestrator, _):
         service = InferenceService(catalog, orchestrator, config)
         async with Jobs(service, store_of(part.store), _JOBS) as jobs, HttpServer(Gateway(service, jobs), config):
             await asyncio.Event().wait()

@@ -21,7 +21,8 @@ from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
-from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.link_fleet import Site
+from dyorc.orchestrator.linked import linked
 from dyorc.replica.worker import Worker
 from tests.workflows import checksummed
 
@@ -77,10 +78,11 @@ def _end(pid: int) -> None:
 async def _orchestrate(part: Part) -> None:
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
     engine = EngineConfig(request_timeout_s=REQUEST_TIMEOUT_S)
-    orchestrator = Orchestrator(_CATALOG.programs, part.address, engine, LINK, part.transport, "here", _end)
-    service = InferenceService(_CATALOG, orchestrator, config)
-    async with orchestrator, HttpServer(_Gateway(service), config):
-        await asyncio.Event().wait()
+    site = Site(address=part.address, link=LINK, transport=part.transport, node="here", end=_end)
+    async with linked(_CATALOG.programs, engine, site) as (orchestrator, _):
+        service = InferenceService(_CATALOG, orchestrator, config)
+        async with HttpServer(_Gateway(service), config):
+            await asyncio.Event().wait()
 
 
 def _replicate(part: Part) -> None:

@@ -25,6 +25,8 @@ from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
+from dyorc.orchestrator.link_fleet import Site
+from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.status import ProgramStatus
 from dyorc.replica.worker import Worker
@@ -162,13 +164,13 @@ async def running(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dyorc-"))
         address = f"unix://{folder}/link" if network is None else f"tcp://{network.host}:*"
         engine = engine or EngineConfig()
-        orchestrator = Orchestrator(catalog.programs, address, engine, link, transport, "here", network=network)
-        await stack.enter_async_context(orchestrator)
+        site = Site(address=address, link=link, transport=transport, node="here", network=network)
+        orchestrator, address = await stack.enter_async_context(linked(catalog.programs, engine, site))
         service = stack.enter_context(contextlib.closing(service_type(catalog, orchestrator, gateway)))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
         server = await stack.enter_async_context(HttpServer(Gateway(service, kept), gateway))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False))
-        found = Stack(catalog, orchestrator, orchestrator.address, link, transport, client, service, network)
+        found = Stack(catalog, orchestrator, address, link, transport, client, service, network)
         if grpc:
             found.grpc_address = (await stack.enter_async_context(GrpcServer(service, gateway))).address
         stack.push_async_callback(found.close)

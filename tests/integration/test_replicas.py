@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from dyorc.config import EngineConfig
-from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.link_fleet import Site
+from dyorc.orchestrator.linked import linked
 from dyorc.replica.worker import Worker
 from tests import oip
 from tests.deadlines import wait_until_async
@@ -125,10 +126,11 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
     programs = (arithmetic.double, slow.resting_program)
     with tempfile.TemporaryDirectory(prefix="dyorc-") as folder:
         address = f"unix://{folder}/link"
+        site = Site(address=address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")
         workers: list[Worker] = []
         pids: dict[str, int] = {}
         try:
-            async with Orchestrator(programs, address, EngineConfig(), FAST_LINK, FAST_TRANSPORT, "here") as first:
+            async with linked(programs, EngineConfig(), site) as (first, _):
                 for at, program in enumerate(programs):
                     worker = Worker(
                         lambda program=program: program, program.name, address, f"replica-{at}", "here", FAST_LINK, FAST_TRANSPORT
@@ -143,7 +145,7 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
             with contextlib.suppress(Exception):
                 await lost
             ended_s = time.monotonic()
-            async with Orchestrator(programs, address, EngineConfig(), FAST_LINK, FAST_TRANSPORT, "here") as second:
+            async with linked(programs, EngineConfig(), site) as (second, _):
                 await wait_until_async(lambda: second.status.is_ready, "both are there again")
                 print(f"\nfound again after {time.monotonic() - ended_s:.2f} s")
                 np.testing.assert_array_equal((await second.infer(arithmetic.quadruple, [X]))[0], X * 4)

@@ -36,7 +36,7 @@ async def leaves_no_request(stack: Stack) -> AsyncIterator[None]:
     engine = stack.orchestrator._engine  # pyright: ignore[reportPrivateUsage]
     await wait_until_async(lambda: not engine.tasks.requests, "the request is forgotten", 5)
     assert not stack.orchestrator.num_requests
-    arenas = [*(worker.exchange.arena for worker in stack.workers.values()), stack.orchestrator.exchange.arena]
+    arenas = [*(worker.exchange.arena for worker in stack.workers.values()), stack.orchestrator.tensors.exchange.arena]
     await wait_until_async(lambda: not sum(arena.num_blocks for arena in arenas), "all blocks are free", 5)
 
 

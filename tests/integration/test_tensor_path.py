@@ -32,7 +32,7 @@ def ends_of(response: httpx.Response) -> Sequence[float]:
 
 async def wait_until_empty(stack: Stack) -> None:
     """Nobody holds a tensor any more."""
-    arenas = [*(worker.exchange.arena for worker in stack.workers.values()), stack.orchestrator.exchange.arena]
+    arenas = [*(worker.exchange.arena for worker in stack.workers.values()), stack.orchestrator.tensors.exchange.arena]
     await wait_until_async(lambda: not sum(arena.num_blocks for arena in arenas), "all blocks are free", 5)
 
 

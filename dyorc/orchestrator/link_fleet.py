@@ -1,0 +1,288 @@
+"""The fleet of replicas that dial in: who is there, what they say, and what they are told."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from dyorc.config import LinkConfig, TransportConfig
+from dyorc.engine.actions import DispatchBatch
+from dyorc.engine.events import (
+    BatchDone,
+    BatchFailed,
+    Event,
+    LoadFailed,
+    ReplicaJoined,
+    ReplicaLeft,
+    TensorsLost,
+)
+from dyorc.errors import TransportError
+from dyorc.orchestrator.status import StatusBoard
+from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.tensor import BlockId, TensorRef
+from dyorc.transport.arena_file import sweep
+from dyorc.transport.codec import Frame
+from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.link import OrchestratorEnd, listen
+from dyorc.transport.messages import (
+    BatchFailure,
+    BatchReply,
+    BatchRequest,
+    Forget,
+    Hello,
+    InputsLost,
+    LoadFailure,
+    Loading,
+    Message,
+    Release,
+    Stage,
+    StagingHello,
+    Unstage,
+    Welcome,
+    decode,
+    encode,
+)
+from dyorc.transport.network import Network
+from dyorc.transport.tiers import Span
+
+_log = structlog.get_logger("dyorc.orchestrator")
+
+_SWEEP_AFTER_S = 0.5
+"""After a replica's connection is gone, its process may still hold its arena for a moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where replicas dial in, and what goes for them there.
+
+    Attributes:
+        node: This machine, as replicas on it call it.
+        network: This process's place among other nodes; None if there are none.
+        end: Called with the process id of a replica of this node that was given up, to have it end if it has not.
+    """
+
+    address: str
+    link: LinkConfig
+    transport: TransportConfig
+    node: str = ""
+    network: Network | None = None
+    end: Callable[[int], None] = lambda pid: None
+
+
+class LinkFleet:
+    """Replicas in processes of their own, which dial in. Turns messages into events and actions into messages.
+
+    Args:
+        tensors: References to tensors.
+        status: Is told what each program's replicas do.
+    """
+
+    _link: OrchestratorEnd
+    _post: Callable[[Event], None]
+
+    def __init__(self, site: Site, tensors: Tensors, status: StatusBoard) -> None:
+        self._site = site
+        self._status = status
+        self._tensors = tensors
+        self._peers: dict[str, bytes] = {}
+        self._hellos: dict[bytes, Hello] = {}
+        self._welcomed: set[str] = set()
+        self._stagers: dict[str, bytes] = {}
+        self._staged: dict[BlockId, set[str]] = {}
+
+    @asynccontextmanager
+    async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
+        """Listens while it is entered."""
+        self._loop = asyncio.get_running_loop()
+        self._post = post
+        network = self._site.network
+        keys = None if network is None else network.secrets.keys
+        self._link = listen(self._site.address, self._site.link, self._received, flush, self._connection_lost, keys=keys)
+        async with self._link:
+            yield
+
+    @property
+    def address(self) -> str:
+        """Where replicas dial in."""
+        return self._link.address
+
+    def report(self) -> dict[str, int]:
+        """What has gone over the link to replicas, in bytes."""
+        return {"num_bytes_sent": self._link.num_bytes_sent, "num_bytes_received": self._link.num_bytes_received}
+
+    def start_over(self) -> None:
+        """A new engine: replicas are taken on again when they say who they are, and drop what they fetched for the old one."""
+        self._welcomed.clear()
+        self._staged.clear()
+
+    # What replicas are told
+
+    def dispatch(self, action: DispatchBatch) -> None:
+        """Sends a batch."""
+        try:
+            headers, frames, holders = self._tensors.pack(action.operands)
+            message = encode(BatchRequest(action.batch_id, tuple(headers), action.statics, holders))
+            is_sent = self._send(action.replica_id, [message, *frames])
+        except InputsLostError as error:
+            self._post(TensorsLost(action.replica_id, action.batch_id, error.blocks))
+            return
+        except Exception as error:  # for example a parameter that is no 64-bit number; the replica has no part in it
+            self._post(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
+            return
+        if not is_sent:
+            self._post(ReplicaLeft(action.replica_id, "not reachable"))
+        elif action.replica_id in self._stagers:
+            self._note_kept(action)
+
+    def _note_kept(self, action: DispatchBatch) -> None:
+        """A replica keeps tensors of other nodes of which it has been sent parts (`Inbox`)."""
+        node = self._hellos[self._peers[action.replica_id]].holder.node
+        for operands in action.operands:
+            for tensor in operands:
+                if tensor.block and tensor.views and tensor.node != node:
+                    self._staged.setdefault((tensor.holder, tensor.block), set()).add(action.replica_id)
+
+    def release(self, blocks: Sequence[BlockId]) -> None:
+        """Says that blocks are not needed any more, to those who hold them or have fetched them ahead."""
+        held: dict[str, list[int]] = {}
+        for holder_id, block in blocks:
+            if holder_id != OWN:
+                held.setdefault(holder_id, []).append(block)
+        for holder_id, numbers in held.items():
+            self._send(holder_id, [encode(Release(tuple(numbers)))])
+        if self._staged:
+            fetched: dict[str, list[BlockId]] = {}
+            for block in blocks:
+                for replica_id in self._staged.pop(block, ()):
+                    fetched.setdefault(replica_id, []).append(block)
+            for replica_id, theirs in fetched.items():
+                self._send_aside(replica_id, Unstage(tuple(theirs)))
+
+    def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
+        """Says that a replica is going to need tensors of another node."""
+        spans: dict[str, list[Span]] = {}
+        for tensor in tensors:
+            spans.setdefault(tensor.holder, []).append(Span(tensor.block, tensor.offset, tensor.num_bytes))
+        for holder_id, theirs in spans.items():
+            holder = self._tensors.holder(holder_id)
+            if holder is not None and self._send_aside(replica_id, Stage(holder, tuple(theirs))):
+                for span in theirs:
+                    self._staged.setdefault((holder_id, span.block), set()).add(replica_id)
+
+    def _send_aside(self, replica_id: str, message: Message) -> bool:
+        """Tells a replica's second thread something, if it has one."""
+        peer = self._stagers.get(replica_id)
+        return peer is not None and self._link.send(peer, [encode(message)])
+
+    def give_up(self, replica_id: str, reason: str) -> None:
+        """A replica hangs: it has to make room for another, now."""
+        peer = self._peers.get(replica_id)
+        hello = self._hellos.get(peer) if peer is not None else None
+        if peer is not None and hello is not None:
+            self._lost(peer, reason)
+            self._end_process(hello)
+
+    def _send(self, replica_id: str, frames: Sequence[Frame]) -> bool:
+        peer = self._peers.get(replica_id)
+        return peer is not None and self._link.send(peer, frames)
+
+    # What replicas say
+
+    def _received(self, peer: bytes, frames: Sequence[Frame]) -> None:
+        try:
+            self._take_in(peer, decode(frames[0]), frames[1:])
+        except TransportError as error:
+            _log.warning("message_refused", error=str(error))
+
+    def _take_in(self, peer: bytes, message: Message, frames: Sequence[Frame]) -> None:
+        if isinstance(message, Hello | Loading | LoadFailure) and message.program not in self._status.programs:
+            raise TransportError(f"a replica of program {message.program!r}, which is not deployed here")
+        match message:
+            case BatchReply():
+                self._post(self._batch_done(message, frames))
+            case BatchFailure(error_type=error_type):
+                text, trace = message.message, message.traceback
+                is_capacity = message.is_capacity
+                self._post(BatchFailed(message.replica_id, message.batch_id, error_type, text, trace, is_capacity))
+            case InputsLost(blocks=blocks, reason=reason):
+                _log.warning("inputs_lost", replica=message.replica_id, reason=reason)
+                self._post(TensorsLost(message.replica_id, message.batch_id, blocks))
+            case Hello():
+                self._greet(peer, message)
+            case LoadFailure(program=program):
+                reason = f"{message.error_type}: {message.message}"
+                _log.warning("program_load_failed", program=program, error=reason)
+                self._status.load_failed(program, reason)
+                self._post(LoadFailed(program, message.error_type, message.message, message.traceback))
+            case StagingHello(replica_id=replica_id):
+                self._stagers[replica_id] = peer
+            case Loading(program=program):
+                self._status.loading(program)
+            case _:
+                raise TransportError(f"a replica sent {type(message).__name__}")
+
+    def _batch_done(self, message: BatchReply, frames: Sequence[Frame]) -> BatchDone | BatchFailed:
+        try:
+            outputs = self._tensors.refs(message.replica_id, message.columns, frames)
+        except TransportError as error:
+            return BatchFailed(message.replica_id, message.batch_id, "TransportError", str(error))
+        times = message.execute_s, message.gather_s, message.infer_s, message.publish_s
+        return BatchDone(message.replica_id, message.batch_id, outputs, *times)
+
+    def _greet(self, peer: bytes, hello: Hello) -> None:
+        replica_id = hello.replica_id
+        if hello.holder.holder_id != replica_id:
+            raise TransportError(f"replica {replica_id!r} says it holds tensors as {hello.holder.holder_id!r}")
+        known = self._peers.get(replica_id)
+        if known is not None and known != peer:
+            self._lost(known, "it came back on a new connection")  # what was on the old one is gone
+        if known != peer:
+            _log.info("replica_joined", program=hello.program, replica=replica_id, pid=hello.pid, node=hello.holder.node)
+            self._status.joined(hello.program, replica_id, hello.pid)
+        self._peers[replica_id] = peer
+        self._hellos[peer] = hello
+        if replica_id not in self._welcomed:
+            self._welcomed.add(replica_id)
+            self._tensors.join(hello.holder)
+            self._send(replica_id, [encode(Welcome())])
+        self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores))
+
+    # Replicas that go
+
+    def _connection_lost(self, peer: bytes) -> None:
+        """A replica is dead, stopped or cut off. If it does not come back soon, its process has to make room for another."""
+        hello = self._hellos.get(peer)
+        self._lost(peer, "connection lost")
+        if hello is not None:
+            self._loop.call_later(self._site.link.kill_after_s, self._end_if_absent, hello)
+
+    def _end_if_absent(self, hello: Hello) -> None:
+        if hello.replica_id not in self._peers:
+            self._end_process(hello)
+
+    def _end_process(self, hello: Hello) -> None:
+        if hello.holder.node == self._site.node:  # elsewhere the number belongs to somebody else; Serve's own checks end it there
+            self._site.end(hello.pid)
+
+    def _lost(self, peer: bytes, reason: str) -> None:
+        hello = self._hellos.pop(peer, None)
+        if hello is None:
+            return
+        replica_id = hello.replica_id
+        _log.warning("replica_left", replica=replica_id, reason=reason)
+        del self._peers[replica_id]
+        self._welcomed.discard(replica_id)
+        self._status.left(replica_id)
+        self._tensors.leave(replica_id)
+        forget = encode(Forget(replica_id))
+        self._stagers.pop(replica_id, None)
+        for other in self._peers:
+            self._send(other, [forget])
+        for block in [block for block in self._staged if block[0] == replica_id]:
+            del self._staged[block]
+        for other in self._stagers:
+            self._send_aside(other, Forget(replica_id))
+        self._loop.call_later(_SWEEP_AFTER_S, sweep, self._site.transport.arena_folder)
+        self._post(ReplicaLeft(replica_id, reason))

@@ -1,0 +1,90 @@
+"""A fleet without processes, links and messages: programs run in the test's event loop, one batch at a time."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from dyorc.authoring.program import Program
+from dyorc.engine.actions import DispatchBatch
+from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft
+from dyorc.orchestrator.tensors import Tensors
+from dyorc.replica.executor import BatchError, Executor
+from dyorc.tensor import BlockId, TensorRef
+
+
+class InMemoryFleet:
+    """One replica for each program, which keeps its results in the orchestrator's own arena.
+
+    Attributes:
+        held: Batches that wait, as long as `is_holding`.
+        given_up: Replicas that the engine wanted to be rid of.
+        num_released: Blocks that nobody needs any more.
+    """
+
+    def __init__(self, programs: Sequence[Program], tensors: Tensors) -> None:
+        self._executors = {program.name: Executor.load(program) for program in programs}
+        self._tensors = tensors
+        self._numbers = dict.fromkeys(self._executors, 0)
+        self.is_holding = False
+        self.held: list[DispatchBatch] = []
+        self.given_up: list[str] = []
+        self.num_released = 0
+
+    @asynccontextmanager
+    async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
+        """Its replicas are there from the start."""
+        self._loop = asyncio.get_running_loop()
+        self._post = post
+        self._flush = flush
+        self.start_over()
+        yield
+
+    def start_over(self) -> None:
+        """Announces all replicas."""
+        for name in self._executors:
+            self._post(ReplicaJoined(self._replica(name), name))
+
+    def dispatch(self, action: DispatchBatch) -> None:
+        """Runs a batch in the loop's next turn, or keeps it."""
+        if self.is_holding:
+            self.held.append(action)
+        else:
+            self._loop.call_soon(self._run, action)
+
+    def replace(self, name: str) -> None:
+        """A program's replica dies, and another comes."""
+        self._post(ReplicaLeft(self._replica(name)))
+        self._numbers[name] += 1
+        self._post(ReplicaJoined(self._replica(name), name))
+
+    def release(self, blocks: Sequence[BlockId]) -> None:
+        """There are no copies."""
+        self.num_released += len(blocks)
+
+    def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
+        """There is one node."""
+        raise AssertionError("nothing is on another node")
+
+    def give_up(self, replica_id: str, reason: str) -> None:
+        """The engine has forgotten it already."""
+        self.given_up.append(replica_id)
+        self.replace(replica_id.partition("-")[0])
+
+    def report(self) -> Mapping[str, int]:
+        """Nothing goes anywhere."""
+        return {}
+
+    def _replica(self, name: str) -> str:
+        return f"{name}-{self._numbers[name]}"
+
+    def _run(self, action: DispatchBatch) -> None:
+        columns = [self._tensors.read(column) for column in zip(*action.operands, strict=True)]
+        result = self._executors[action.program.name].run(columns, action.statics)
+        if isinstance(result, BatchError):
+            event: Event = BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
+        else:
+            rows = zip(*result.outputs, strict=True)
+            outputs = [tuple(self._tensors.keep(array.copy()) for array in row) for row in rows]
+            event = BatchDone(action.replica_id, action.batch_id, outputs, result.execute_s)
+        self._post(event)
+        self._flush()

@@ -1,0 +1,96 @@
+"""The orchestrator needs no more of replicas than the contract in `fleet.py` says: here they are objects in this process."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyorc.authoring.workflow import Workflow, of_program
+from dyorc.config import EngineConfig
+from dyorc.errors import InternalError, ProgramError
+from dyorc.orchestrator.fleet import Fleet
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.status import StatusBoard
+from dyorc.orchestrator.tensors import OWN, Tensors
+from tests.deadlines import wait_until_async
+from tests.exchanges import exchange
+from tests.unit.orchestrator.in_memory_fleet import InMemoryFleet
+from tests.workflows import arithmetic, streaming
+
+X = np.arange(4, dtype=np.float32)
+
+pytestmark = pytest.mark.anyio
+
+
+@contextlib.asynccontextmanager
+async def served(
+    folder: Path, workflow: Workflow, inline_limit_bytes: int = 0
+) -> AsyncGenerator[tuple[Orchestrator, InMemoryFleet]]:
+    """Serves one workflow; at its end all memory has to be free."""
+    tensors = Tensors(exchange(str(folder), OWN, inline_limit_bytes=inline_limit_bytes))
+    in_memory = InMemoryFleet(workflow.programs, tensors)
+    fleet: Fleet = in_memory
+    config = EngineConfig()
+    async with Orchestrator(workflow.programs, config, tensors, StatusBoard(workflow.programs), fleet) as orchestrator:
+        yield orchestrator, in_memory
+        arena = tensors.exchange.arena
+        await wait_until_async(lambda: arena.num_blocks == 0, "all blocks are free")
+
+
+@pytest.mark.parametrize("inline_limit_bytes", [0, 1024])
+async def test_it_answers(tmp_path: Path, inline_limit_bytes: int) -> None:
+    async with served(tmp_path, arithmetic.double_until_large, inline_limit_bytes) as (orchestrator, fleet):
+        (y,) = await orchestrator.infer(arithmetic.double_until_large, [X])
+        np.testing.assert_array_equal(y, X * 64)
+    assert bool(fleet.num_released) == (inline_limit_bytes == 0), "only what is stored is released"
+
+
+async def test_it_answers_in_parts(tmp_path: Path) -> None:
+    start = np.array([1, 1], np.float32)
+    async with served(tmp_path, streaming.count_up) as (orchestrator, _):
+        parts = orchestrator.stream(streaming.count_up, [start], (5,))
+        assert [part[0][0] async for together in parts for part in together] == [2, 3, 4, 5, 6]
+
+
+async def test_what_a_program_raises_fails_its_request(tmp_path: Path) -> None:
+    start = np.array([13, 13], np.float32)
+    async with served(tmp_path, streaming.count_up) as (orchestrator, _):
+        with pytest.raises(ProgramError, match="13 is not allowed"):
+            await anext(orchestrator.stream(streaming.count_up, [start], (5,)))
+
+
+async def test_a_batch_whose_replica_is_gone_runs_on_the_next(tmp_path: Path) -> None:
+    async with served(tmp_path, arithmetic.quadruple) as (orchestrator, fleet):
+        fleet.is_holding = True
+        waiting = asyncio.create_task(orchestrator.infer(arithmetic.quadruple, [X]))
+        await wait_until_async(lambda: fleet.held, "the batch is on its way")
+        fleet.is_holding = False
+        fleet.replace("double")
+        np.testing.assert_array_equal((await waiting)[0], X * 4)
+
+
+async def test_a_replica_that_hangs_is_given_up(tmp_path: Path) -> None:
+    hasty = of_program(arithmetic.double.with_options(name="hasty", execution_timeout_s=0.05))
+    async with served(tmp_path, hasty) as (orchestrator, fleet):
+        fleet.is_holding = True
+        waiting = asyncio.create_task(orchestrator.infer(hasty, [X]))
+        await wait_until_async(lambda: fleet.given_up, "the engine has lost patience")
+        fleet.is_holding = False
+        for action in fleet.held[1:]:  # sent to those that came after it
+            fleet.dispatch(action)
+        np.testing.assert_array_equal((await waiting)[0], X * 2)
+    assert fleet.given_up[0] == "hasty-0"
+
+
+async def test_a_new_engine_gets_to_know_the_replicas_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with served(tmp_path, arithmetic.quadruple) as (orchestrator, _):
+        monkeypatch.setattr(orchestrator._engine, "handle", crash)  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(InternalError, match="the scheduler failed"):
+            await orchestrator.infer(arithmetic.quadruple, [X])
+        np.testing.assert_array_equal((await orchestrator.infer(arithmetic.quadruple, [X]))[0], X * 4)

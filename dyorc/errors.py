@@ -32,6 +32,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- ProgramError              a program raised, or returned what it does not declare
     |  |  `- ProgramLoadError         ... while it was being loaded
     |  |- ReplicaLostError          its replica died again and again
+    |  |- AnswerTooLargeError        its outputs are larger than the server sends
     |  |- EffectLostError           its replica died, and the call may not be repeated
     |  `- WorkflowError             the workflow's own code raised
     |     |- ForeignAwaitError        it awaited something that is not DyOrc's
@@ -285,6 +286,12 @@ class ReplicaLostError(ExecutionError):
 
     code = "replica_lost"
     retryable = True
+
+
+class AnswerTooLargeError(ExecutionError):
+    """The outputs of the request, or one part of them, are larger than the server sends."""
+
+    code = "answer_too_large"
 
 
 class EffectLostError(ExecutionError):

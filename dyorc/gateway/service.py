@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
 from dyorc.engine.story import Step
-from dyorc.errors import UnsupportedError
+from dyorc.errors import AnswerTooLargeError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.catalog import Catalog, Model
@@ -90,6 +90,7 @@ class InferenceService:
 
         Raises:
             UnsupportedError: If the model streams.
+            AnswerTooLargeError: If the outputs together are larger than the server sends.
             DyOrcError: As the tree in `dyorc.errors` says.
         """
         if model.is_streaming:
@@ -104,7 +105,7 @@ class InferenceService:
             story=story,
             started=started,
             body=memory.body,
-            take=take,
+            take=self._limited(model, take),
         )
 
     def stream(
@@ -131,8 +132,22 @@ class InferenceService:
             story=story,
             started=started,
             body=memory.body,
-            take=take,
+            take=self._limited(model, take),
         )
+
+    def _limited(self, model: Model, take: Callable[[list[Array]], T]) -> Callable[[list[Array]], T]:
+        """The same, but for outputs that are too large: they are refused before anything is copied."""
+
+        def take_limited(arrays: list[Array]) -> T:
+            num_bytes = sum(array.nbytes for array in arrays)
+            if num_bytes > self.config.max_answer_bytes:
+                raise AnswerTooLargeError(
+                    f"the outputs of model {model.name!r} have {num_bytes} bytes, the server sends at most "
+                    f"{self.config.max_answer_bytes} (the setting GATEWAY__MAX_ANSWER_BYTES)"
+                )
+            return take(arrays)
+
+        return take_limited
 
 
 def _terms(ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:

@@ -9,6 +9,7 @@ import grpc
 import structlog
 
 from dyorc.errors import (
+    AnswerTooLargeError,
     AuthenticationError,
     CapacityError,
     ClientError,
@@ -46,6 +47,7 @@ _STATUS: tuple[tuple[type[DyOrcError], grpc.StatusCode], ...] = (
     (ClientError, grpc.StatusCode.INVALID_ARGUMENT),
     (NotReadyError, grpc.StatusCode.UNAVAILABLE),
     (CapacityError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (AnswerTooLargeError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (ReplicaLostError, grpc.StatusCode.UNAVAILABLE),
     (DeadlineError, grpc.StatusCode.DEADLINE_EXCEEDED),
     (RequestCancelledError, grpc.StatusCode.CANCELLED),

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from dyorc.errors import (
+    AnswerTooLargeError,
     AuthenticationError,
     CapacityError,
     ClientError,
@@ -42,6 +43,7 @@ _STATUS: tuple[tuple[type[DyOrcError], int], ...] = (
     (UnsupportedError, 501),
     (ClientMemoryDisabledError, 501),
     (PayloadTooLargeError, 413),
+    (AnswerTooLargeError, 413),
     (ClientError, 400),
     (TenantLimitError, 429),
     (CapacityError, 503),

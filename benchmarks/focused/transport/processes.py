@@ -41,7 +41,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Connection:
-        """Starts it; gives our end of its pipe."""
+        """Starts it; returns our end of its pipe."""
         ours, theirs = Pipe()
         self._pipe = cast(Connection, ours)  # as it is on everything but Windows
         fd = theirs.fileno()

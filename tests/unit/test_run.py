@@ -203,21 +203,25 @@ def test_an_interrupt_from_outside_is_no_error_of_the_code_that_runs() -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-@pytest.mark.parametrize("seconds", [0, 0.01])
-@pytest.mark.parametrize("is_in_loop", [False, True])
-def test_a_workflow_that_awaits_something_foreign_is_told_what_it_may_await(seconds: float, is_in_loop: bool) -> None:
-    """In a notebook a loop runs, in a script none does."""
-
+def check_told_what_it_may_await(seconds: float) -> None:
     @dyorc.workflow
     async def sleeps(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
         await asyncio.sleep(seconds)
         return inc(x)
 
-    async def run_in_loop() -> None:
+    with pytest.raises(ForeignAwaitError, match=r"\(test_run\.py, line \d+\); a workflow may await Refs, dyorc\.when"):
         dyorc.run(sleeps, X)
 
-    with pytest.raises(ForeignAwaitError, match=r"\(test_run\.py, line \d+\); a workflow may await Refs, dyorc\.when"):
-        asyncio.run(run_in_loop()) if is_in_loop else dyorc.run(sleeps, X)
+
+@pytest.mark.parametrize("seconds", [0, 0.01])
+def test_a_workflow_that_awaits_something_foreign_is_told_what_it_may_await(seconds: float) -> None:
+    check_told_what_it_may_await(seconds)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.01])
+async def test_a_workflow_that_awaits_something_foreign_is_told_the_same_where_a_loop_runs(seconds: float) -> None:
+    """As in a notebook."""
+    check_told_what_it_may_await(seconds)
 
 
 def test_a_predicate_calls_no_program() -> None:

@@ -57,6 +57,7 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
     Raises:
         DefinitionError: If a target cannot be served, or the setting of the store means nothing.
         ConfigurationError: If a file that the settings name cannot be used, or the server may not listen where they say.
+        LaunchError: If Ray cannot be started, or does not take the programs.
         OSError: If the address cannot be had.
     """
     refuse_open_address(settings.gateway)  # before anything is started

@@ -6,6 +6,7 @@ The class says what happened; the attributes say what to do about it:
     |- DefinitionError            a program or workflow is declared wrongly; raised where it is declared
     |  `- ModuleImportError          the module that holds it raised when it was imported
     |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
+    |- LaunchError                Ray, which runs the programs, could not be started; raised when the server starts
     |- ClientError                the request is wrong, sending it again will not help
     |  |- InvalidInputError         a tensor or a parameter is not what the model declares
     |  |  `- SizeLimitError           ... larger than the largest bucket that a program pads it to
@@ -88,6 +89,12 @@ class ConfigurationError(DyOrcError, ValueError):
     """A setting, or a file that it names, cannot be used. Raised when a server starts, never by a request."""
 
     code = "configuration"
+
+
+class LaunchError(DyOrcError):
+    """Ray, which runs the programs, could not be started. Raised when a server starts, never by a request."""
+
+    code = "launch"
 
 
 class ClientError(DyOrcError):

@@ -36,12 +36,16 @@ class ServerProcess:
     """`dyorc serve --verbose` while it is entered; killed at the end if it still runs.
 
     Its processes carry a mark in their environment, so that all of them are found, whoever their parent is by then.
+
+    Attributes:
+        command: What stands in for `dyorc`; may be set before it is entered.
     """
 
     def __init__(self, targets: Sequence[str], **environment: str) -> None:
         self._targets = targets
         self._environment = environment
         self._id = uuid.uuid4().hex
+        self.command = [COMMAND]
         self.lines: list[str] = []
 
     def __enter__(self) -> "ServerProcess":
@@ -52,7 +56,7 @@ class ServerProcess:
         environment = {**os.environ, "TMPDIR": str(self.folder), "XDG_STATE_HOME": self._state_folder, "COLUMNS": "1000"}
         environment |= {_MARK: self._id, **self._environment}
         self.process = subprocess.Popen(
-            [COMMAND, "serve", *self._targets, "--port", "0", "--verbose"],
+            [*self.command, "serve", *self._targets, "--port", "0", "--verbose"],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

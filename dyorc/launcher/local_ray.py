@@ -18,8 +18,9 @@ from typing import Self
 
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
-from dyorc.launcher.processes import end_ray_process
+from dyorc.launcher.processes import end_children_with, end_ray_process
 from dyorc.launcher.serve_replicas import ServeReplicas
+from dyorc.launcher.starting import start
 from dyorc.transport.arena_file import sweep
 
 _FOLDER_PREFIX = "dyorc-"
@@ -48,7 +49,8 @@ class LocalRay:
         self._folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
         self._lock = _lock(self._folder)
         try:
-            await asyncio.to_thread(self._start)
+            self._set_environment()  # once: this process keeps the first token that Ray has read
+            await start("Ray", self._start, self._take_back)
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
@@ -74,7 +76,6 @@ class LocalRay:
         return ray.get_runtime_context().get_node_id()
 
     def _start(self) -> None:
-        self._set_environment()
         import ray
         from ray import serve
 
@@ -110,12 +111,20 @@ class LocalRay:
                 os.environ[name] = value
                 self._environment.append(name)
 
-    def _stop(self) -> None:
+    def _take_back(self) -> None:
+        """Ends what an attempt to start Ray has left. Where Ray itself gave up, it ends nothing of what it had started."""
+        self._shut_down()
+        end_children_with(self._folder)
+
+    def _shut_down(self) -> None:
         import ray
 
         # This Ray is ours alone: its end takes Serve and the replicas along, sooner than Serve's own shutdown would.
         if ray.is_initialized():
             ray.shutdown()
+
+    def _stop(self) -> None:
+        self._shut_down()
         for name in self._environment:
             del os.environ[name]
         self._environment.clear()

@@ -14,3 +14,12 @@ def end_ray_process(pid: int) -> None:
     with contextlib.suppress(OSError):
         if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):  # not another process that got the number
             os.kill(pid, signal.SIGKILL)
+
+
+def end_children_with(folder: str) -> None:
+    """Kills the children of this process that have `folder` in their command line."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in map(int, children.read_text().split()):
+            with contextlib.suppress(OSError):
+                if os.fsencode(folder) in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)

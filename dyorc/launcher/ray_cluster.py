@@ -14,6 +14,7 @@ from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.errors import DefinitionError
 from dyorc.launcher.processes import end_ray_process
 from dyorc.launcher.serve_replicas import ServeReplicas
+from dyorc.launcher.starting import start
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.network import Network, Secrets
 
@@ -41,7 +42,7 @@ class RayCluster:
 
     async def __aenter__(self) -> Self:
         try:
-            await asyncio.to_thread(self._start)
+            await start(f"replicas on the Ray cluster {self._deployment.ray_address}", self._start, self._stop, max_attempts=1)
         except BaseException:
             await asyncio.to_thread(self._stop)
             raise

@@ -12,6 +12,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
+from dyorc.launcher.starting import start
 from dyorc.transport.network import Secrets
 
 
@@ -38,8 +39,12 @@ class ServeReplicas:
         self._secrets = secrets
 
     async def deploy(self, address: str) -> None:
-        """Asks Serve for all replicas. They dial in to `address` as they come up; this does not wait for them."""
-        await asyncio.to_thread(self._deploy, address)
+        """Asks Serve for all replicas. They dial in to `address` as they come up; this does not wait for them.
+
+        Raises:
+            LaunchError: If Serve does not take them, twice. Asking again for what it has taken changes nothing.
+        """
+        await start("the programs on Ray Serve", lambda: self._deploy(address), lambda: None)
 
     def _deploy(self, address: str) -> None:
         from ray import serve

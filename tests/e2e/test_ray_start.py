@@ -1,0 +1,34 @@
+"""Ray fails to start, as it does on a machine that is too busy: once is borne, twice is said in one line."""
+
+import sys
+
+from tests.leaks import no_leaks
+from tests.server_process import ServerProcess, target
+
+
+def _server(num_failures: int) -> ServerProcess:
+    server = ServerProcess([target("arithmetic", "double")])
+    server.command = [sys.executable, "-m", "tests.e2e.ray_that_fails", str(num_failures)]
+    return server
+
+
+def test_ray_that_fails_once_is_started_again_and_nothing_of_the_first_is_left() -> None:
+    with no_leaks(), _server(1) as server:
+        server.wait_until_ready()
+        assert "start_failed" in server.output
+        names = [process.name() for process in server.tree()]
+        assert names.count("gcs_server") == 1
+        server.stop()
+        assert server.process.returncode == 0
+        assert not server.leftovers()
+
+
+def test_ray_that_fails_twice_is_one_line() -> None:
+    with no_leaks(), _server(2) as server:
+        server.wait(180)
+        assert server.process.returncode == 1
+        assert server.lines[-1].startswith(
+            "dyorc: Ray could not be started, tried 2 times: Exception: The current node timed out"
+        )
+        assert "Traceback" not in server.output
+        assert not server.leftovers()

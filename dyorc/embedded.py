@@ -20,7 +20,7 @@ from dyorc.launcher.ray_cluster import RayCluster
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.orchestrator.status import StatusBoard
+from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
 
 

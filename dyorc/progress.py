@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from dyorc.orchestrator.status import ProgramState, ProgramStatus, StatusBoard
+from dyorc.status import ProgramState, ProgramStatus, StatusBoard
 
 _COLOURS = {
     ProgramState.STARTING: "yellow",

@@ -12,8 +12,9 @@ from typing import Self
 import numpy as np
 
 from dyorc.errors import PayloadTooLargeError
+from dyorc.gateway.backend import BodyMemory
 from dyorc.gateway.client_memory import ClientMemory, Span
-from dyorc.orchestrator.tensors import Body, Tensors
+from dyorc.transport.body import Body
 from dyorc.transport.outbox import offsets_of
 
 
@@ -27,7 +28,7 @@ class RequestMemory:
         body: Room in the arena that inputs may lie in, if they are large.
     """
 
-    def __init__(self, tensors: Tensors, clients: ClientMemory, max_bytes: int) -> None:
+    def __init__(self, tensors: BodyMemory, clients: ClientMemory, max_bytes: int) -> None:
         self._tensors = tensors
         self._clients = clients
         self._max_bytes = max_bytes

@@ -4,9 +4,8 @@ What it does not do is reading and writing: the shells take a `Ticket` before th
 say what to make of the outputs.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
@@ -14,16 +13,15 @@ from dyorc.engine.story import Step
 from dyorc.errors import AnswerTooLargeError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
+from dyorc.gateway.backend import Backend, Started
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.tenants import Tenant
-from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.terms import Terms
 
 T = TypeVar("T")
-Started: TypeAlias = Callable[[asyncio.Future[list[Array]]], None]
 
 
 class InferenceService:
@@ -31,15 +29,15 @@ class InferenceService:
 
     Attributes:
         catalog: The models on offer.
-        orchestrator: Runs them.
+        backend: Runs them.
         access: Tells tenants by their keys.
         admission: Says how much may be in flight.
         clients: Memory that clients share.
     """
 
-    def __init__(self, catalog: Catalog, orchestrator: Orchestrator, config: GatewayConfig) -> None:
+    def __init__(self, catalog: Catalog, backend: Backend, config: GatewayConfig) -> None:
         self.catalog = catalog
-        self.orchestrator = orchestrator
+        self.backend = backend
         self.config = config
         self.access = Access(config.keys_file)
         self.admission = Admission(config.max_requests, config.max_bytes_in_flight)
@@ -61,7 +59,7 @@ class InferenceService:
 
     def memory(self) -> RequestMemory:
         """Where one request's tensors are; to be entered until its answer is made."""
-        return RequestMemory(self.orchestrator.tensors, self.clients, self.config.max_request_bytes)
+        return RequestMemory(self.backend.tensors, self.clients, self.config.max_request_bytes)
 
     async def infer(
         self,
@@ -97,7 +95,7 @@ class InferenceService:
             raise UnsupportedError(
                 f"model {model.name!r} answers in parts; ask for it by infer_stream, generate_stream or ModelStreamInfer"
             )
-        return await self.orchestrator.infer(
+        return await self.backend.infer(
             model.workflow,
             request.arrays,
             request.statics,
@@ -124,7 +122,7 @@ class InferenceService:
 
         A model that does not stream has one part. Arguments and errors are those of `infer`. To be closed by whoever stops early.
         """
-        return self.orchestrator.stream(
+        return self.backend.stream(
             model.workflow,
             request.arrays,
             request.statics,

@@ -19,8 +19,8 @@ from dyorc.engine.events import (
     TensorsLost,
 )
 from dyorc.errors import TransportError
-from dyorc.orchestrator.status import StatusBoard
 from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.status import StatusBoard
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.codec import Frame

@@ -8,8 +8,8 @@ from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.status import StatusBoard
 from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.status import StatusBoard
 from dyorc.transport.exchange import Exchange
 
 

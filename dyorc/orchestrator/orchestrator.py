@@ -48,10 +48,11 @@ from dyorc.engine.story import Step
 from dyorc.errors import InternalError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
-from dyorc.orchestrator.status import StatusBoard
-from dyorc.orchestrator.tensors import Body, Tensors, carried, has_stored
+from dyorc.orchestrator.tensors import Tensors, carried, has_stored
+from dyorc.status import StatusBoard
 from dyorc.tensor import TensorRef
 from dyorc.terms import Terms
+from dyorc.transport.body import Body
 from dyorc.transport.inbox import InputsLostError
 
 _log = structlog.get_logger("dyorc.orchestrator")

@@ -57,7 +57,7 @@ class _Gateway(Gateway):
 
     def __init__(self, service: InferenceService) -> None:
         super().__init__(service)
-        self._orchestrator = service.orchestrator
+        self._orchestrator = service.backend
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/storm":

@@ -28,8 +28,8 @@ from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.status import ProgramStatus
 from dyorc.replica.worker import Worker
+from dyorc.status import ProgramStatus
 from dyorc.store.base import JobStore
 from dyorc.terms import Terms
 from dyorc.transport.network import Network

@@ -31,7 +31,7 @@ class Control:
 
     def __init__(self, service: InferenceService) -> None:
         self._service = service
-        self._status = service.orchestrator.status
+        self._status = service.backend.status
 
     def server_live(self, request: Any, tenant: Tenant) -> Any:
         return pb.ServerLiveResponse(live=True)
@@ -59,7 +59,7 @@ class Control:
     def model_statistics(self, request: Any, tenant: Tenant) -> Any:
         """One model's, or those of all that the tenant may use."""
         models = [self._model(request, tenant)] if request.name else self._models(tenant)
-        statistics = self._service.orchestrator.statistics
+        statistics = self._service.backend.statistics
         found = [model_statistics(model.name, statistics(model.name)) for model in models]
         return ParseDict({"model_stats": found}, pb.ModelStatisticsResponse())
 

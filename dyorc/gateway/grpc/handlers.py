@@ -41,7 +41,7 @@ def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Me
     unary["ModelInfer"] = ModelInfer(service).__call__  # gRPC wants to see that it is a coroutine function
     methods = {path_of(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
     methods[path_of("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
-    health = Health(service.orchestrator.status, streams, frozenset({SERVICE}))
+    health = Health(service.backend.status, streams, frozenset({SERVICE}))
     methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)
     methods[f"/{HEALTH}/Watch"] = Method(health.watch, is_streaming=True)
     reflection = Reflection(service, streams, (SERVICE, HEALTH))

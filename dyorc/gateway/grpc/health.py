@@ -22,8 +22,8 @@ from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.errors import refuse
 from dyorc.gateway.grpc.streams import EOF, OpenStreams
 from dyorc.gateway.service import InferenceService
-from dyorc.orchestrator.status import StatusBoard
 from dyorc.protocol.inference_pb2 import DESCRIPTOR
+from dyorc.status import StatusBoard
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 

@@ -24,7 +24,7 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         return service.model(tenant_of(request.scope), name, version)
 
     def statistics_of(name: str) -> dict[str, Any]:
-        return model_statistics(name, service.orchestrator.statistics(name))
+        return model_statistics(name, service.backend.statistics(name))
 
     @app.get(STATISTICS, response_model=AllStatistics, tags=["models"])  # before a model could be called so
     async def all_statistics(request: Request) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get(f"{_VERSION}/ready", response_model=ModelReady, tags=["health"])
     async def ready(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Whether every program that the model may call has a replica; 503 until then."""
-        require_ready(service.orchestrator.status, find(request, name, version))
+        require_ready(service.backend.status, find(request, name, version))
         return {"name": name, "ready": True}
 
     @app.get(f"{_MODEL}/config", tags=["models"])

@@ -38,7 +38,7 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
     @app.get(READY, response_model=Ready, tags=["health"])
     async def ready() -> dict[str, bool]:
         """Whether every program has a replica; 503 until then."""
-        require_ready(service.orchestrator.status)
+        require_ready(service.backend.status)
         return {"ready": True}
 
     @app.get(MODELS, response_model=ModelNames, tags=["models"])
@@ -49,5 +49,5 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
     @app.get(STATUS, tags=["server"])
     async def status() -> dict[str, Any]:
         """What is going on: replicas, queues and costs of each program, how guessing goes, and jobs. Not part of the protocol."""
-        report = service.orchestrator.report()
+        report = service.backend.report()
         return report if jobs is None else report | {"jobs": jobs.report()}

@@ -43,7 +43,7 @@ class Attempts:
 
     def memory(self) -> RequestMemory:
         """Where a job's tensors are. Its client's memory is not: that may be gone when it runs."""
-        return RequestMemory(self._service.orchestrator.tensors, self._no_memory, self._service.config.max_request_bytes)
+        return RequestMemory(self._service.backend.tensors, self._no_memory, self._service.config.max_request_bytes)
 
     def read(self, body: Body, model: Model, memory: RequestMemory) -> InferRequest:
         """A job's request.

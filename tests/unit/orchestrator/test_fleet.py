@@ -13,8 +13,8 @@ from dyorc.config import EngineConfig
 from dyorc.errors import InternalError, ProgramError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.status import StatusBoard
 from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.status import StatusBoard
 from tests.deadlines import wait_until_async
 from tests.exchanges import exchange
 from tests.unit.orchestrator.in_memory_fleet import InMemoryFleet

@@ -9,8 +9,9 @@ import pytest
 
 from dyorc.arrays import Array, same_array
 from dyorc.errors import CapacityError, InvalidInputError, PayloadTooLargeError, TransportError
-from dyorc.orchestrator.tensors import OWN, Body, Tensors
+from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.tensor import DType, TensorRef
+from dyorc.transport.body import Body
 from dyorc.transport.codec import MAX_ROWS, Column, StoredColumn, StoredRows
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import InputsLostError

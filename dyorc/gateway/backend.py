@@ -1,0 +1,105 @@
+"""What the gateway needs of whatever runs workflows: in this process, in another one, or on another host."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from dyorc.arrays import Array
+from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.workflow import Workflow
+from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.story import Step
+from dyorc.status import StatusBoard
+from dyorc.terms import Terms
+from dyorc.transport.body import Body
+
+T = TypeVar("T")
+Started: TypeAlias = Callable[[asyncio.Future[list[Array]]], None]
+
+
+class BodyMemory(Protocol):
+    """Where large inputs are received, so that programs read them there.
+
+    Attributes:
+        inline_limit_bytes: Inputs up to this size need no such room.
+    """
+
+    inline_limit_bytes: int
+
+    def body(self, num_bytes: int, align_at: int) -> Body:
+        """Room for a request's body, placed so that its byte number `align_at` is aligned.
+
+        Raises:
+            CapacityError: If there is none now.
+            PayloadTooLargeError: If there never will be.
+        """
+        ...
+
+    def drop(self, body: Body) -> None:
+        """Frees a body that no input lies in; of others, whoever runs the request says when."""
+        ...
+
+
+class Backend(Protocol):
+    """Runs workflows. Which models there are is known before: from the user's code, not from here."""
+
+    @property
+    def tensors(self) -> BodyMemory:
+        """Memory for requests."""
+        ...
+
+    @property
+    def status(self) -> StatusBoard:
+        """What each program is doing, and so who is ready."""
+        ...
+
+    async def infer(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...],
+        terms: Terms,
+        *,
+        story: list[Step] | None,
+        started: Started | None,
+        body: Body | None,
+        take: Callable[[list[Array]], T],
+    ) -> T:
+        """Runs a workflow on inputs that have been checked.
+
+        Cancelling this coroutine cancels the request; so does cancelling the future that `started` is handed.
+
+        Args:
+            story: Is filled with what became of the request, if its terms ask for that.
+            body: Where inputs lie already, if so. The caller drops it.
+            take: Makes of the outputs, in the order of the workflow's signature, what is returned. They may be views of memory
+                that is used again when `take` returns. It may be called more than once.
+
+        Raises:
+            DyOrcError: As the tree in `dyorc.errors` says.
+        """
+        ...
+
+    def stream(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...],
+        terms: Terms,
+        *,
+        story: list[Step] | None,
+        started: Started | None,
+        body: Body | None,
+        take: Callable[[list[Array]], T],
+    ) -> AsyncGenerator[list[T]]:
+        """Runs a workflow and yields its parts in order, those that are ready at once together; a workflow that does not stream
+        has one. A part counts as taken when the caller asks for more. Closing the generator cancels the request."""
+        ...
+
+    def statistics(self, name: str) -> ModelStatistics:
+        """What became of a workflow's requests, or of a program's calls, since the start."""
+        ...
+
+    def report(self) -> dict[str, Any]:
+        """What is going on, as plain values."""
+        ...

@@ -1,0 +1,97 @@
+"""A backend without orchestrator, engine and replicas: the test says what comes of each request."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, TypeVar
+
+from dyorc.arrays import Array
+from dyorc.authoring.program import Program
+from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.workflow import Workflow
+from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.story import Step
+from dyorc.gateway.backend import Started
+from dyorc.status import StatusBoard
+from dyorc.terms import Terms
+from dyorc.transport.body import Body
+
+T = TypeVar("T")
+
+
+class NoRoom:
+    """Memory that no request needs."""
+
+    inline_limit_bytes = 2**62
+
+    def body(self, num_bytes: int, align_at: int) -> Body:
+        """Is not asked for."""
+        raise AssertionError(f"{num_bytes} bytes need no room")
+
+    def drop(self, body: Body) -> None:
+        """There is none."""
+        raise AssertionError("there is no body")
+
+
+class FakeBackend:
+    """Runs a function for each request.
+
+    Args:
+        answer: Makes the outputs of a workflow of its inputs; one list of them for each part.
+
+    Attributes:
+        seen: The terms of all requests, in order.
+    """
+
+    def __init__(self, programs: Sequence[Program], answer: Callable[[Workflow, Sequence[Array]], list[list[Array]]]) -> None:
+        self.tensors = NoRoom()
+        self.status = StatusBoard(programs)
+        self.seen: list[Terms] = []
+        self._answer = answer
+
+    async def infer(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...],
+        terms: Terms,
+        *,
+        story: list[Step] | None,
+        started: Started | None,
+        body: Body | None,
+        take: Callable[[list[Array]], T],
+    ) -> T:
+        """The only part."""
+        self.seen.append(terms)
+        future: asyncio.Future[list[Array]] = asyncio.get_running_loop().create_future()
+        if started is not None:
+            started(future)
+        (outputs,) = self._answer(workflow, inputs)
+        if terms.explain and story is not None:
+            story.append({"at_ms": 0.0, "event": "answered"})
+        future.set_result(outputs)
+        return take(await future)
+
+    async def stream(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...],
+        terms: Terms,
+        *,
+        story: list[Step] | None,
+        started: Started | None,
+        body: Body | None,
+        take: Callable[[list[Array]], T],
+    ) -> AsyncGenerator[list[T]]:
+        """Each part by itself."""
+        self.seen.append(terms)
+        for outputs in self._answer(workflow, inputs):
+            yield [take(outputs)]
+
+    def statistics(self, name: str) -> ModelStatistics:
+        """Counts what it has seen."""
+        return ModelStatistics(inference_count=len(self.seen))
+
+    def report(self) -> dict[str, Any]:
+        """Says who it is."""
+        return {"backend": "fake"}

@@ -1,0 +1,99 @@
+"""The gateway needs no more of whatever runs workflows than the contract in `backend.py` says."""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+import httpx
+import numpy as np
+import pytest
+
+from dyorc.arrays import Array
+from dyorc.authoring.workflow import Workflow
+from dyorc.config import GatewayConfig
+from dyorc.errors import CapacityError
+from dyorc.gateway.backend import Backend
+from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.service import InferenceService
+from tests import oip
+from tests.fake_backend import FakeBackend
+from tests.workflows import arithmetic, streaming
+
+X = np.arange(4, dtype=np.float32)
+
+
+class Served(NamedTuple):
+    """A gateway over a fake."""
+
+    client: httpx.AsyncClient
+    backend: FakeBackend
+
+
+def answer(workflow: Workflow, inputs: Sequence[Array]) -> list[list[Array]]:
+    """What comes of a request."""
+    if inputs[0][0] == 13:
+        raise CapacityError("no room for 13", retry_after_s=3)
+    return [[inputs[0] + number] for number in range(3 if workflow.is_streaming else 1)]
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    """Two models, one of which streams."""
+    catalog = Catalog.of([arithmetic.quadruple, streaming.count_up])
+    fake = FakeBackend(catalog.programs, answer)
+    backend: Backend = fake
+    config = GatewayConfig(port=0, drain_timeout_s=1)
+    with contextlib.closing(InferenceService(catalog, backend, config)) as service:
+        async with (
+            HttpServer(Gateway(service), config) as server,
+            httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False) as client,
+        ):
+            yield Served(client, fake)
+
+
+async def test_it_answers(served: Served) -> None:
+    body = oip.binary_body({"x": X}, parameters={"binary_data_output": True})
+    found = oip.read(await served.client.post("/v2/models/quadruple/infer", content=body.content, headers=body.headers))
+    np.testing.assert_array_equal(found.outputs["output"], X)
+
+
+async def test_it_answers_in_parts(served: Served) -> None:
+    body = oip.json_body({"x": X[:2]}, parameters={"num_parts": 3})
+    response = await served.client.post("/v2/models/count_up/infer_stream", content=body.content, headers=body.headers)
+    assert response.text.count("data: ") == 3, response.text
+
+
+async def test_the_terms_of_a_request_come_whole(served: Served) -> None:
+    body = oip.json_body({"x": X}, parameters={"priority": 1, "timeout": 60_000_000, "explain": True})
+    headers = {**body.headers, "Request-Timeout": "30"}
+    sent_ns = time.monotonic_ns()
+    response = await served.client.post("/v2/models/quadruple/infer", content=body.content, headers=headers)
+    assert response.json()["parameters"]["explain"] == [{"at_ms": 0.0, "event": "answered"}]
+    (terms,) = served.backend.seen
+    assert terms.deadline_ns is not None
+    assert sent_ns < terms.deadline_ns <= time.monotonic_ns() + 30 * 10**9, "the smaller of both limits"
+    assert (terms.priority > 0, terms.tenant, terms.weight, terms.explain) == (True, "", 1.0, True)
+
+
+async def test_its_errors_are_the_gateways(served: Served) -> None:
+    body = oip.json_body({"x": np.full(4, 13, np.float32)})
+    response = await served.client.post("/v2/models/quadruple/infer", content=body.content, headers=body.headers)
+    assert (response.status_code, response.headers["Retry-After"]) == (503, "3")
+    assert response.json() == {"error": "no room for 13", "code": "capacity", "retryable": True}
+
+
+async def test_who_is_ready_comes_from_it(served: Served) -> None:
+    assert (await served.client.get("/v2/models/quadruple/ready")).status_code == 503
+    served.backend.status.joined("double", "double-0", 0)
+    assert (await served.client.get("/v2/models/quadruple/ready")).status_code == 200
+    assert (await served.client.get("/v2/health/ready")).status_code == 503, "the other program has no replica"
+
+
+async def test_figures_come_from_it(served: Served) -> None:
+    assert (await served.client.get("/status")).json() == {"backend": "fake"}
+    await test_it_answers(served)
+    (found,) = (await served.client.get("/v2/models/quadruple/stats")).json()["model_stats"]
+    assert found["inference_count"] == 1

@@ -1,6 +1,7 @@
 """`dyorc.run` on workflows that go near the edge. What one request does wrong is its own affair."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import AsyncIterator
 from typing import TypedDict
@@ -219,9 +220,14 @@ def test_a_workflow_that_awaits_something_foreign_is_told_what_it_may_await(seco
 
 
 @pytest.mark.parametrize("seconds", [0, 0.01])
-async def test_a_workflow_that_awaits_something_foreign_is_told_the_same_where_a_loop_runs(seconds: float) -> None:
+def test_a_workflow_that_awaits_something_foreign_is_told_the_same_where_a_loop_runs(seconds: float) -> None:
     """As in a notebook."""
-    check_told_what_it_may_await(seconds)
+
+    async def in_loop() -> None:
+        check_told_what_it_may_await(seconds)
+
+    with contextlib.closing(asyncio.new_event_loop()) as loop:  # `asyncio.run` would leave the thread without one
+        loop.run_until_complete(in_loop())
 
 
 def test_a_predicate_calls_no_program() -> None:

@@ -169,8 +169,8 @@ class GatewayConfig(_Section):
 class JobsConfig(_Section):
     """Durable jobs."""
 
-    max_running: int = Field(default=32, ge=1)
-    """Jobs that this server runs at a time."""
+    max_running: int = Field(default=40, ge=1)
+    """Jobs that this server runs at a time. One tenant's jobs for one model hold at most 4/5 of them."""
     max_queued: int = Field(default=10_000, ge=1)
     """Jobs of one tenant that may wait; one more gets 429."""
     max_bytes_per_tenant: int = Field(default=2**30, ge=1024)

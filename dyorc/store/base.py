@@ -117,6 +117,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     error: JobError | None = None
 
 
+class Lane(msgspec.Struct, frozen=True):
+    """Jobs of which one is as good as the other, but for the time they were submitted."""
+
+    tenant: str
+    model_name: str
+    is_urgent: bool = False
+
+
 class Claim(msgspec.Struct, frozen=True):
     """A job in the hands of who claimed it, until the lease ends."""
 
@@ -218,12 +226,15 @@ class JobStore(Protocol):
         """
         ...
 
-    async def claim(self, models: Collection[str], owner: str, max_jobs: int, lease_s: float) -> list[Claim]:
-        """Takes jobs of these models to run them: first those whose lease has ended, then urgent ones, then others.
+    async def lanes(self, models: Collection[str], lease_s: float) -> list[Lane]:
+        """Lanes of these models in which a job waits, or has lost its server: its lease has ended."""
+        ...
 
-        Tenants take turns.
+    async def claim(self, lanes: Sequence[Lane], owner: str, lease_s: float) -> list[Claim]:
+        """Takes the next job of each of these lanes to run it, if there is one: first those whose lease has ended.
 
         Args:
+            lanes: In this order; one that is there twice gives two jobs.
             owner: Who claims, for people.
             lease_s: How long each is safe from others. The same for all who share the store.
         """

@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 from redis.asyncio import ConnectionPool, Redis
@@ -31,6 +31,7 @@ from dyorc.store.base import (
     Claim,
     Delivery,
     Job,
+    Lane,
     NewJob,
     Outcome,
     Quota,
@@ -130,10 +131,15 @@ class RedisStore:
         taken = _job(found[0])
         return taken, taken.id == job.id
 
-    async def claim(self, models: Collection[str], owner: str, max_jobs: int, lease_s: float) -> list[Claim]:
+    async def lanes(self, models: Collection[str], lease_s: float) -> list[Lane]:
+        """As `JobStore.lanes`."""
+        self._woken, found = await self._call("lanes", _ms(lease_s), *models)
+        return [Lane(unquote(tenant.decode()), model.decode(), band == b"1") for band, tenant, model in found]
+
+    async def claim(self, lanes: Sequence[Lane], owner: str, lease_s: float) -> list[Claim]:
         """As `JobStore.claim`."""
-        woken, found = await self._call("claim", owner, max_jobs, max(1, round(lease_s * 1e3)), *models)
-        self._woken = woken
+        flat = [part for lane in lanes for part in (int(lane.is_urgent), _key(lane.tenant), lane.model_name)]
+        found = await self._call("claim", owner, _ms(lease_s), *flat)
         return [Claim(_job(job), int(_fields(job)["token"]), _body(body)) for job, body in found]
 
     async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
@@ -215,6 +221,10 @@ class RedisStore:
 def _key(tenant: str) -> str:
     """A tenant's name as a part of keys."""
     return quote(tenant, safe="")
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1e3))
 
 
 def _parts(body: Body) -> tuple[bytes, str]:

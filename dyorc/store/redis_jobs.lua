@@ -7,7 +7,7 @@
 --   jobs:TENANT[:STATE]       zset    a tenant's jobs, by id
 --   queue:BAND:TENANT:MODEL   stream  what waits and what runs, read by the group `servers`; band 1 is urgent
 --   models:BAND:TENANT        set     models that the tenant has such a stream of
---   turns:BAND                zset    tenants with jobs, by when they had their last turn, which `turn` counts
+--   turns:BAND                zset    tenants with such streams
 --   delayed                   zset    released jobs, by when they may wait in a queue again
 --   ended                     zset    ended jobs, by when they are forgotten
 --   webhooks                  zset    ended jobs whose webhook is not delivered, by when it is due
@@ -55,7 +55,7 @@ local function enqueue(id)
   local entry = call('XADD', stream, '*', 'id', id)
   call('HSET', job_key(id), 'queue', stream, 'entry', entry)
   call('SADD', p .. 'models:' .. found[1] .. ':' .. found[2], found[3])
-  call('ZADD', p .. 'turns:' .. found[1], 'NX', call('GET', p .. 'turn') or 0, found[2])
+  call('ZADD', p .. 'turns:' .. found[1], 0, found[2])
   wake()
 end
 
@@ -185,73 +185,65 @@ local function take(entry, owner)
   return {call('HGETALL', job_key(id)), call('HMGET', p .. 'request:' .. id, 'data', 'json_bytes')}
 end
 
--- Streams of a tenant that hold served models.
-local function streams_of(band, tenant, served)
-  local found = {}
-  for _, model in ipairs(call('SMEMBERS', p .. 'models:' .. band .. ':' .. tenant)) do
-    if served[model] then
-      found[#found + 1] = p .. 'queue:' .. band .. ':' .. tenant .. ':' .. model
-    end
-  end
-  return found
+local function stream_of(band, tenant, model)
+  return p .. 'queue:' .. table.concat({band, tenant, model}, ':')
 end
 
-local function take_lapsed(claims, stream, owner, max, lease_ms)
-  local cursor = '0-0'
-  repeat
-    if #claims >= max then
-      return
-    end
-    local found = call('XAUTOCLAIM', stream, GROUP, owner, lease_ms, cursor, 'COUNT', max - #claims)
-    cursor = found[1]
-    for _, entry in ipairs(found[2]) do
-      claims[#claims + 1] = take(entry, owner)
-    end
-  until cursor == '0-0'
+-- Whether an entry was never read, or its lease has ended.
+local function has_work(stream, lease_ms)
+  return call('XLEN', stream) > call('XPENDING', stream, GROUP)[1]
+    or #call('XPENDING', stream, GROUP, 'IDLE', lease_ms, '-', '+', 1) > 0
 end
 
-local function take_next(claims, tenant, band, served, owner)
-  for _, stream in ipairs(streams_of(band, tenant, served)) do
-    local found = call('XREADGROUP', 'GROUP', GROUP, owner, 'COUNT', 1, 'STREAMS', stream, '>')
-    if found then
-      claims[#claims + 1] = take(found[1][2][1], owner)
-      call('ZADD', p .. 'turns:' .. band, call('INCR', p .. 'turn'), tenant)
-      return true
-    end
-  end
-  return false
-end
-
--- owner, how many at most, lease in ms, then the models
-function steps.claim(owner, max, lease_ms, ...)
-  max = tonumber(max)
-  local served = {}
-  for _, model in ipairs({...}) do
-    served[model] = true
-  end
+-- lease in ms, then the models
+function steps.lanes(lease_ms, ...)
   for _, id in ipairs(call('ZRANGEBYSCORE', p .. 'delayed', '-inf', text(now), 'LIMIT', 0, 1000)) do
     call('ZREM', p .. 'delayed', id)
     enqueue(id)
   end
-  local claims = {}
-  for _, band in ipairs({'1', '0'}) do
-    for _, tenant in ipairs(call('ZRANGE', p .. 'turns:' .. band, 0, -1)) do
-      for _, stream in ipairs(streams_of(band, tenant, served)) do
-        take_lapsed(claims, stream, owner, max, lease_ms)
-      end
-    end
+  local served, found = {}, {}
+  for _, model in ipairs({...}) do
+    served[model] = true
   end
   for _, band in ipairs({'1', '0'}) do
-    local tenants = call('ZRANGE', p .. 'turns:' .. band, 0, -1)
-    while #tenants > 0 and #claims < max do
-      local tenant = table.remove(tenants, 1)
-      if take_next(claims, tenant, band, served, owner) then
-        tenants[#tenants + 1] = tenant
+    for _, tenant in ipairs(call('ZRANGE', p .. 'turns:' .. band, 0, -1)) do
+      for _, model in ipairs(call('SMEMBERS', p .. 'models:' .. band .. ':' .. tenant)) do
+        if served[model] and has_work(stream_of(band, tenant, model), lease_ms) then
+          found[#found + 1] = {band, tenant, model}
+        end
       end
     end
   end
   local last = call('XREVRANGE', p .. 'wake', '+', '-', 'COUNT', 1)
-  return {last[1] and last[1][1] or '0-0', claims}
+  return {last[1] and last[1][1] or '0-0', found}
+end
+
+local function take_lapsed(stream, owner, lease_ms)
+  local cursor = '0-0'
+  repeat
+    local found = call('XAUTOCLAIM', stream, GROUP, owner, lease_ms, cursor, 'COUNT', 1)
+    cursor = found[1]
+    if found[2][1] then
+      return take(found[2][1], owner)
+    end
+  until cursor == '0-0'
+end
+
+local function take_next(stream, owner)
+  local found = call('XREADGROUP', 'GROUP', GROUP, owner, 'COUNT', 1, 'STREAMS', stream, '>')
+  return found and take(found[1][2][1], owner)
+end
+
+-- owner, lease in ms, then a band, a tenant and a model for each job
+function steps.claim(owner, lease_ms, ...)
+  local lanes, claims = {...}, {}
+  for at = 1, #lanes, 3 do
+    local stream = stream_of(lanes[at], lanes[at + 1], lanes[at + 2])
+    if call('EXISTS', stream) == 1 then
+      claims[#claims + 1] = take_lapsed(stream, owner, lease_ms) or take_next(stream, owner) or nil
+    end
+  end
+  return claims
 end
 
 -- pairs of ids and tokens; gives the ids that are lost

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from dyorc.errors import StoreError
 from dyorc.protocol.jobs import JobState
 from dyorc.store import sqlite_jobs as jobs
-from dyorc.store.base import NO_QUOTA, Body, Claim, Delivery, Job, NewJob, Outcome, Quota
+from dyorc.store.base import NO_QUOTA, Body, Claim, Delivery, Job, Lane, NewJob, Outcome, Quota
 from dyorc.store.batches import Batches
 from dyorc.store.batches import Outcome as StepOutcome
 from dyorc.store.sqlite_schema import NewerSchemaError, migrate
@@ -134,10 +134,14 @@ class SqliteStore:
         self._is_new.set()
         return found
 
-    async def claim(self, models: Collection[str], owner: str, max_jobs: int, lease_s: float) -> list[Claim]:
-        """As `JobStore.claim`."""
+    async def lanes(self, models: Collection[str], lease_s: float) -> list[Lane]:
+        """As `JobStore.lanes`."""
         self._is_new.clear()
-        return await self._call(jobs.claim, models, owner, max_jobs, lease_s)
+        return await self._call(jobs.lanes, models)
+
+    async def claim(self, lanes: Sequence[Lane], owner: str, lease_s: float) -> list[Claim]:
+        """As `JobStore.claim`."""
+        return await self._call(jobs.claim, lanes, owner, lease_s)
 
     async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
         """As `JobStore.renew`."""

@@ -1,6 +1,6 @@
 """What a SQLite store does, as functions of a connection inside a transaction. Each raises before it writes, or writes all."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from dyorc.store.base import (
     Claim,
     Delivery,
     Job,
+    Lane,
     NewJob,
     Outcome,
     Quota,
@@ -60,50 +61,62 @@ def submit(connection: Connection, job: NewJob, quota: Quota, now_s: float) -> t
     return read(connection, job.tenant, job.id, now_s), True
 
 
-def claim(
-    connection: Connection, models: Collection[str], owner: str, max_jobs: int, lease_s: float, now_s: float
-) -> list[Claim]:
-    """As `JobStore.claim`."""
-    marks = f"({', '.join('?' * len(models))})"
-    rows = connection.execute(
-        f"SELECT id FROM jobs WHERE state = 'running' AND lease_until_s <= ? AND model_name IN {marks} LIMIT ?",
-        (now_s, *models, max_jobs),
+def lanes(connection: Connection, models: Collection[str], now_s: float) -> list[Lane]:
+    """As `JobStore.lanes`."""
+    lapsed = connection.execute(
+        "SELECT DISTINCT tenant, model_name, is_urgent FROM jobs WHERE state = 'running' AND lease_until_s <= ?", (now_s,)
     ).fetchall()
-    ids: list[str] = [row[0] for row in rows]
-    claims = [_take(connection, job_id, owner, lease_s, now_s) for job_id in ids]
+    found = dict.fromkeys(Lane(tenant, model, bool(is_urgent)) for tenant, model, is_urgent in lapsed)
     for is_urgent in (True, False):
-        tenants = _tenants_in_turn(connection, is_urgent)
-        while tenants and len(claims) < max_jobs:
-            tenant = tenants.pop(0)
-            row = connection.execute(
-                "SELECT id FROM jobs WHERE state = 'queued' AND is_urgent = ? AND tenant = ? AND ready_s <= ? "
-                f"AND model_name IN {marks} ORDER BY id LIMIT 1",
-                (is_urgent, tenant, now_s, *models),
-            ).fetchone()
-            if row is not None:
-                claims.append(_take(connection, row[0], owner, lease_s, now_s))
-                connection.execute(
-                    "INSERT INTO turns VALUES (?1, (SELECT COALESCE(MAX(turn), 0) + 1 FROM turns)) "
-                    "ON CONFLICT DO UPDATE SET turn = excluded.turn",
-                    (tenant,),
-                )
-                tenants.append(tenant)
+        found |= dict.fromkeys(lane for lane in _queued(connection, is_urgent) if _is_ready(connection, lane, now_s))
+    return [lane for lane in found if lane.model_name in models]
+
+
+def _queued(connection: Connection, is_urgent: bool) -> Iterator[Lane]:
+    """Lanes with queued jobs. Steps over the index from lane to lane, not from job to job."""
+    last = ("", "")
+    while True:
+        row = connection.execute(
+            f"SELECT tenant, model_name FROM jobs WHERE state = 'queued' AND is_urgent = {int(is_urgent)} "
+            "AND (tenant, model_name) > (?, ?) ORDER BY tenant, model_name LIMIT 1",
+            last,
+        ).fetchone()
+        if row is None:
+            return
+        last = row
+        yield Lane(row[0], row[1], is_urgent)
+
+
+def _is_ready(connection: Connection, lane: Lane, now_s: float) -> bool:
+    return _next(connection, lane, now_s) is not None
+
+
+def _next(connection: Connection, lane: Lane, now_s: float) -> str | None:
+    row = connection.execute(
+        f"SELECT id FROM jobs WHERE state = 'queued' AND is_urgent = {int(lane.is_urgent)} AND tenant = ? AND model_name = ? "
+        "AND ready_s <= ? ORDER BY id LIMIT 1",
+        (lane.tenant, lane.model_name, now_s),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def claim(connection: Connection, lanes: Sequence[Lane], owner: str, lease_s: float, now_s: float) -> list[Claim]:
+    """As `JobStore.claim`."""
+    claims: list[Claim] = []
+    for lane in lanes:
+        job_id = _lapsed(connection, lane, now_s) or _next(connection, lane, now_s)
+        if job_id is not None:
+            claims.append(_take(connection, job_id, owner, lease_s, now_s))
     return claims
 
 
-def _tenants_in_turn(connection: Connection, is_urgent: bool) -> list[str]:
-    """Tenants with queued jobs; first who has waited longest. Steps over the index from tenant to tenant, not from job to job."""
-    queued = f"state = 'queued' AND is_urgent = {int(is_urgent)}"
-    rows = connection.execute(
-        f"""WITH RECURSIVE waiting (tenant) AS (
-            SELECT MIN(tenant) FROM jobs WHERE {queued}
-            UNION ALL
-            SELECT (SELECT MIN(tenant) FROM jobs WHERE {queued} AND tenant > waiting.tenant) FROM waiting WHERE tenant IS NOT NULL
-        )
-        SELECT waiting.tenant FROM waiting LEFT JOIN turns USING (tenant) WHERE waiting.tenant IS NOT NULL
-        ORDER BY COALESCE(turn, 0), waiting.tenant"""
-    ).fetchall()
-    return [row[0] for row in rows]
+def _lapsed(connection: Connection, lane: Lane, now_s: float) -> str | None:
+    row = connection.execute(
+        "SELECT id FROM jobs WHERE state = 'running' AND lease_until_s <= ? AND tenant = ? AND model_name = ? AND is_urgent = ? "
+        "LIMIT 1",
+        (now_s, lane.tenant, lane.model_name, lane.is_urgent),
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def _take(connection: Connection, job_id: str, owner: str, lease_s: float, now_s: float) -> Claim:

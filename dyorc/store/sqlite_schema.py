@@ -3,7 +3,6 @@
     jobs      one row per job; `state` and the three times say who may claim it
     bodies    requests (kind 0) until their jobs end, results (kind 1) after that: apart, so that searching jobs reads no tensors
     usage     what the jobs of each tenant take together; triggers keep it up to date with `jobs.num_bytes`
-    turns     when each tenant had a job claimed last
     webhooks  ended jobs whose webhook has not been delivered yet
 
 `PRAGMA user_version` is the version of the tables. A file of a newer one is refused: what it means is not known here.
@@ -20,7 +19,7 @@ class Connection(Protocol):
     def execute(self, sql: str, parameters: Any = (), /) -> Any: ...
 
 
-VERSION = 2
+VERSION = 3
 
 REQUEST, RESULT = 0, 1
 """Kinds of bodies."""
@@ -63,6 +62,11 @@ _STEPS: tuple[tuple[str, ...], ...] = (
             UPDATE usage SET num_bytes = num_bytes - OLD.num_bytes WHERE tenant = OLD.tenant;
             DELETE FROM usage WHERE tenant = OLD.tenant AND num_bytes <= 0;
         END""",
+    ),
+    (
+        "DROP TABLE turns",
+        "DROP INDEX jobs_queued",
+        "CREATE INDEX jobs_queued ON jobs (is_urgent, tenant, model_name, id, ready_s) WHERE state = 'queued'",
     ),
 )
 """The statements that lead from each version to the next."""

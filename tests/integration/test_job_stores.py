@@ -23,6 +23,7 @@ from dyorc.store.base import (
     Job,
     JobError,
     JobStore,
+    Lane,
     NewJob,
     Outcome,
     Quota,
@@ -66,7 +67,12 @@ def a_job(data: bytes = b"{}", **changes: object) -> NewJob:
 
 
 async def claim(store: JobStore, max_jobs: int = 1, lease_s: float = LONG_S, models: tuple[str, ...] = ("m",)) -> list[Claim]:
-    return await store.claim(models, "me", max_jobs, lease_s)
+    """Up to so many jobs, urgent ones first, else of all lanes in turn."""
+    found: list[Claim] = []
+    while len(found) < max_jobs and (lanes := await store.lanes(models, lease_s)):
+        urgent = [lane for lane in lanes if lane.is_urgent]
+        found += await store.claim((urgent or lanes)[: max_jobs - len(found)], "me", lease_s)
+    return found
 
 
 async def claim_one(store: JobStore, lease_s: float = LONG_S) -> Claim:
@@ -337,11 +343,15 @@ async def test_urgent_jobs_go_first_and_others_in_order(store: JobStore) -> None
     assert found == [ids[2], ids[3], ids[0], ids[1]]
 
 
-async def test_tenants_take_turns(store: JobStore) -> None:
-    await submit(store, *(a_job(tenant="many") for _ in range(6)), *(a_job(tenant="few") for _ in range(2)))
-    found = [(await claim_one(store)).job.tenant for _ in range(4)]
-    assert sorted(found) == ["few", "few", "many", "many"]
-    assert found[0] != found[1]
+async def test_each_lane_gives_its_own_jobs_in_order(store: JobStore) -> None:
+    jobs = await submit(store, a_job(), a_job(tenant="u"), a_job(model_name="n"), a_job(), a_job(is_urgent=True))
+    lanes = await store.lanes(("m", "n"), LONG_S)
+    assert set(lanes) == {Lane("t", "m"), Lane("u", "m"), Lane("t", "n"), Lane("t", "m", True)}
+    assert len(lanes) == 4
+    wanted = [Lane("t", "m"), Lane("t", "m"), Lane("t", "m"), Lane("u", "m"), Lane("nobody", "m"), Lane("t", "m", True)]
+    found = await store.claim(wanted, "me", LONG_S)
+    assert [one.job.id for one in found] == [jobs[at].id for at in (0, 3, 1, 4)]
+    assert await store.lanes(("m", "n"), LONG_S) == [Lane("t", "n")]
 
 
 async def test_cancelling_ends_a_queued_job(store: JobStore) -> None:

@@ -23,7 +23,7 @@ from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.jobs import JobState
-from dyorc.store.base import RECORD_BYTES, Body, JobStore, NewJob, new_id
+from dyorc.store.base import RECORD_BYTES, Body, JobStore, Lane, NewJob, new_id
 from dyorc.store.opening import store_of
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore, default_path
@@ -211,6 +211,22 @@ async def test_what_jobs_take_is_limited_for_each_tenant_and_shown(make_store: M
         assert jobs_status["max_bytes_per_tenant"] == 4000
 
 
+async def test_slow_jobs_for_one_program_do_not_hold_up_a_job_for_another(make_store: MakeStore, tmp_path: Path) -> None:
+    jobs = SLOW.model_copy(update={"max_running": 8})
+    targets = [slow.gated, arithmetic.quadruple]
+    gateway = GatewayConfig(port=0, drain_timeout_s=1)
+    async with running(targets, store=make_store(), jobs=jobs, gateway=gateway) as stack:
+        for _ in range(30):
+            await submitted(stack.client, "gated", parameters={"folder": str(tmp_path)})
+        await wait_until_async(lambda: stack.orchestrator.num_requests == 6, "as many run as may")
+        job_id = await submitted(stack.client, "quadruple")
+        job = (await stack.client.get(f"/v1/jobs/{job_id}", params={"wait_s": "50"})).json()
+        (tmp_path / "open").touch()
+        assert job["state"] == "succeeded"
+        status = (await stack.client.get("/status")).json()["jobs"]
+        assert status["max_running"] == 8
+
+
 async def test_a_result_that_the_store_has_no_room_for_fails_its_job(make_store: MakeStore) -> None:
     body = oip.json_body({"x": X}, model_name="quadruple", parameters={"explain": True})
     jobs = FAST.model_copy(update={"max_bytes_per_tenant": RECORD_BYTES + len(body.content)})
@@ -369,7 +385,7 @@ async def abandoned(make_store: MakeStore, model: str, times: int, **parameters:
     async with make_store() as store:
         await store.submit(new)
         for _ in range(times):
-            while not await store.claim([model], "dead", 1, FAST.lease_s):
+            while not await store.claim([Lane("", model)], "dead", FAST.lease_s):
                 await store.wait_for_work(FAST.lease_s)
     return new.id
 
@@ -452,10 +468,10 @@ async def test_a_jobs_timeout_counts_from_its_start(file_store: MakeStore, tmp_p
 
 
 async def test_no_more_jobs_run_than_there_is_room_for(make_store: MakeStore, tmp_path: Path) -> None:
-    async with serving(slow.gated, make_store(), FAST.model_copy(update={"max_running": 2})) as stack:
+    async with serving(slow.gated, make_store(), FAST.model_copy(update={"max_running": 3})) as stack:
         parameters = {"folder": str(tmp_path)}
         ids = [await submitted(stack.client, "gated", X + at, parameters=parameters) for at in range(4)]
-        await wait_until_async(lambda: stack.orchestrator.num_requests == 2, "two of them run")
+        await wait_until_async(lambda: stack.orchestrator.num_requests == 2, "two of them run, and the last slot is for others")
         running_now = (await stack.client.get("/v1/jobs", params={"state": "running"})).json()["jobs"]
         assert [job["id"] for job in running_now] == ids[1::-1]
         (tmp_path / "open").touch()
@@ -530,7 +546,7 @@ async def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught:
         async with SqliteStore(path):
             pass
-    assert "version 99, expected at most 2" in caught.value.detail
+    assert "version 99, expected at most 3" in caught.value.detail
 
 
 async def test_a_stores_password_is_not_shown() -> None:

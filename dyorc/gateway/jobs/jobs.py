@@ -110,7 +110,9 @@ class Jobs:
             webhook=head.webhook or "",
             idempotency_key=idempotency_key,
         )
-        return await store.submit(new, self._runner.quota)
+        found = await store.submit(new, self._runner.quota)
+        self._runner.wake()
+        return found
 
     def _ttl_s(self, asked: float | None) -> float:
         ttl_s = self._config.ttl_s if asked is None else asked

@@ -7,6 +7,7 @@ takes its jobs over when the lease ends. Whatever the store says is lost is drop
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Self
 
@@ -17,12 +18,15 @@ from dyorc.errors import CapacityError, PayloadTooLargeError, StoreError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.jobs.attempts import Attempts, Ending, Later, effect_lost
 from dyorc.gateway.jobs.records import job_error, tenant_of
+from dyorc.gateway.jobs.slots import Slot, Slots
 from dyorc.gateway.service import InferenceService
 from dyorc.store.base import Claim, JobStore, Outcome, Quota
 
 _log = structlog.get_logger("dyorc.jobs")
 
 _POLL_S = 1.0
+_BLOCKED_POLL_S = 0.25
+"""When to look for other lanes while those that are known may have no more slots."""
 _RETRY_S = 0.5
 """When to ask again a store that cannot be used."""
 _EXPIRE_PERIOD_S = 5.0
@@ -32,8 +36,9 @@ _MAX_EXPIRED = 1000
 class _Run:
     """A claimed job that is being run. Only its attempt is ever interrupted, not the writing of its end."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, slot: Slot) -> None:
         self.claim = claim
+        self.slot = slot
         self.is_dropped = False
         self._attempt: asyncio.Task[Ending] | None = None
 
@@ -73,6 +78,7 @@ class Runner:
         self._is_stopping = asyncio.Event()
         self._is_over = asyncio.Event()
         self._is_down = False
+        self._slots = Slots(config.max_running)
         self._num_bytes: int | None = None
 
     def report(self) -> dict[str, Any]:
@@ -112,6 +118,10 @@ class Runner:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._service.config.drain_timeout_s)
 
+    def wake(self) -> None:
+        """A job has been submitted here, which may be of a lane that may have a slot."""
+        self._has_room.set()
+
     def drop(self, job_id: str) -> None:
         """Stops running a job that somebody else has ended."""
         if run := self._runs.get(job_id):
@@ -135,18 +145,21 @@ class Runner:
     async def _claim(self) -> None:
         """Claims as many as there is room for, and waits for what may change that."""
         self._has_room.clear()
-        num_free = self._config.max_running - len(self._runs)
-        if num_free == 0:
+        if len(self._runs) >= self._config.max_running:
             await self._unless_stopping(self._has_room.wait())
             return
-        claims = await self._store.claim(self._models, self._owner, num_free, self._config.lease_s)
+        lanes = await self._store.lanes(self._models, self._config.lease_s)
+        picked = self._slots.pick(lanes)
+        claims = await self._store.claim(picked, self._owner, self._config.lease_s) if picked else []
         refused = [refusal for claim in claims if (refusal := self._admit(claim))]
         for claim, delay_s in refused:
             await self._store.release(claim, delay_s, is_counted=False)
         if refused:
             await self._unless_stopping(asyncio.sleep(_RETRY_S))
-        elif len(claims) < num_free:
+        elif not lanes:
             await self._unless_stopping(self._store.wait_for_work(_POLL_S))
+        elif not claims:
+            await self._unless_stopping(_is_set(self._has_room, _BLOCKED_POLL_S))
 
     def _admit(self, claim: Claim) -> tuple[Claim, float] | None:
         """Starts a job, or says how long it has to wait since there is too much in flight."""
@@ -154,7 +167,8 @@ class Runner:
             ticket = self._service.admission.admit(tenant_of(claim.job), len(claim.body.data))
         except CapacityError as error:
             return claim, error.retry_after_s or _RETRY_S
-        run = self._runs[claim.job.id] = _Run(claim)
+        job = claim.job
+        run = self._runs[job.id] = _Run(claim, self._slots.take(job.tenant, job.model_name, tenant_of(job).weight))
         task = asyncio.create_task(self._run(run, ticket))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -173,7 +187,7 @@ class Runner:
     # Running
 
     async def _run(self, run: _Run, ticket: Ticket) -> None:
-        claim = run.claim
+        claim, since_s = run.claim, time.monotonic()
         with ticket:
             ending = await run.attempt(self.attempts, ticket)
         try:
@@ -186,6 +200,7 @@ class Runner:
         finally:
             if self._runs.get(claim.job.id) is run:
                 del self._runs[claim.job.id]
+            run.slot.give_back(time.monotonic() - since_s)
             self._has_room.set()
 
     async def _end(self, claim: Claim, ending: Ending, *, is_counted: bool) -> None:

@@ -145,6 +145,8 @@ class GatewayConfig(_Section):
     """Largest body of a request."""
     max_answer_bytes: int = Field(default=2**30, ge=1)
     """Largest answer: all its tensors together, before they are encoded; of a stream, each part."""
+    shed: bool = True
+    """Whether a request with a limit of its own (`Request-Timeout`) is refused before it is read, if it cannot be met."""
     max_connections: int = Field(default=16_384, ge=1)
     """HTTP connections; one more gets 503 and is closed. Fewer if the process may not have so many descriptors."""
     max_header_bytes: int = Field(default=32 * 2**10, ge=1024)

@@ -53,9 +53,14 @@ class _Account:
 
 
 class Ticket:
-    """Room that a request takes, from `Admission.admit` to the end of the block that it is entered for."""
+    """Room that a request takes, from `Admission.admit` to the end of the block that it is entered for.
 
-    __slots__ = ("_account", "_admission", "_num_bytes", "_since_s", "_tenant")
+    Attributes:
+        arrived_ns: When the request's first byte came, on the monotonic clock, for its time to count from then; set by whoever
+            knows. None: it counts from when the request has been read.
+    """
+
+    __slots__ = ("_account", "_admission", "_num_bytes", "_since_s", "_tenant", "arrived_ns")
 
     def __init__(self, admission: "Admission", tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
         self._admission = admission
@@ -63,6 +68,7 @@ class Ticket:
         self._account = account
         self._num_bytes = num_bytes
         self._since_s = since_s
+        self.arrived_ns: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -71,8 +77,9 @@ class Ticket:
         self._admission.release(self._tenant, self._account, self._num_bytes, self._since_s)
 
     def terms(self, *, timeout_s: float | None, priority: int, explain: bool) -> Terms:
-        """The terms on which the request is served. Its time counts from now."""
-        deadline_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
+        """The terms on which the request is served."""
+        start_ns = time.monotonic_ns() if self.arrived_ns is None else self.arrived_ns
+        deadline_ns = None if timeout_s is None else start_ns + int(timeout_s * 1e9)
         return Terms(
             deadline_ns=deadline_ns, priority=priority, tenant=self._tenant.name, weight=self._tenant.weight, explain=explain
         )

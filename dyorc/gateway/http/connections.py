@@ -7,6 +7,7 @@ For the event loop's thread.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias, cast
@@ -17,7 +18,7 @@ from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
 from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.exchange import Exchange
-from dyorc.gateway.http.flow import Flow
+from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.half_closed import HalfClosed
 from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
@@ -53,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._answering: Exchange | None = None
         self._reading: Exchange | None = None  # the last one whose head is here
         self._is_reading_head = self._is_new = False
+        self._received_ns = self._arrived_ns = 0  # when the last bytes came, and the first ones of the last request
         self._unread = _NOTHING  # came, and is not parsed yet
         self._last_words: Refusal | None = None  # end the connection when all that came before them is answered
         self._has_hung_up = False  # all is said, and what comes is thrown away
@@ -101,6 +103,7 @@ class Connection(asyncio.Protocol):
         if self._last_words is not None or self._has_hung_up or self.transport.is_closing():
             return
         self._watch.on_received(len(data))
+        self._received_ns = time.monotonic_ns() - waited_ns(self.transport)
         self._unread = memoryview(bytes(self._unread) + data if self._unread else data)
         self._parse()
         self._settle()
@@ -132,6 +135,7 @@ class Connection(asyncio.Protocol):
     def on_begin(self) -> None:
         """A request begins."""
         self._is_reading_head = self._is_new = True
+        self._arrived_ns = self._received_ns
 
     def on_head(self, head: ParsedHead) -> None:
         """Its head is here."""
@@ -139,6 +143,7 @@ class Connection(asyncio.Protocol):
         scope = head.scope()
         scope.update(self._place)
         scope["dyorc.connection"] = self
+        scope["dyorc.arrived_ns"] = self._arrived_ns
         writer = AnswerWriter(self.transport, self._lobby.common_headers, head)
         exchange = self._reading = Exchange(scope, self, writer, expects_continue=head.expects_continue)
         if self._answering is None:
@@ -246,7 +251,13 @@ class Connection(asyncio.Protocol):
 
     def _start(self, exchange: Exchange) -> None:
         self._answering = exchange
-        self._lobby.start(exchange.run(self._lobby.app))
+        shedding, scope = self._lobby.shedding, exchange.scope
+        refusal = None if shedding is None else shedding.refusal(scope["headers"], scope["dyorc.arrived_ns"])
+        if refusal is None or self.flow.is_writing_paused:
+            self._lobby.start(exchange.run(self._lobby.app))
+        else:
+            _write(exchange.writer, refusal)
+            asyncio.get_running_loop().call_soon(self.on_answered)
 
     def _settle(self) -> None:
         is_new, self._is_new = self._is_new and self._is_reading_head, False
@@ -270,7 +281,7 @@ class Connection(asyncio.Protocol):
         self._tell_of_loss()
 
     def _say_last_words(self, refusal: Refusal) -> None:
-        self._write(refusal)
+        _write(AnswerWriter(self.transport, self._lobby.common_headers, None), refusal)
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -289,16 +300,6 @@ class Connection(asyncio.Protocol):
         if self.transport.can_write_eof():  # not over TLS
             self.transport.write_eof()
 
-    def _write(self, refusal: Refusal) -> None:
-        is_retryable = refusal.retry_after_s is not None
-        body = msgspec.json.encode(ErrorBody(refusal.text, refusal.code, is_retryable))
-        headers: list[Header] = [JSON, (b"content-length", b"%d" % len(body))]
-        if is_retryable:
-            headers.append((_RETRY_AFTER, b"%d" % refusal.retry_after_s))
-        writer = AnswerWriter(self.transport, self._lobby.common_headers, None)
-        writer.start(refusal.status, headers)
-        writer.write(body, is_last_part=True)
-
     def _give_up_requests(self) -> None:
         """Nobody waits for answers any more."""
         self._waiting.clear()
@@ -311,3 +312,13 @@ class Connection(asyncio.Protocol):
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
+
+
+def _write(writer: AnswerWriter, refusal: Refusal) -> None:
+    is_retryable = refusal.retry_after_s is not None
+    body = msgspec.json.encode(ErrorBody(refusal.text, refusal.code, is_retryable))
+    headers: list[Header] = [JSON, (b"content-length", b"%d" % len(body))]
+    if is_retryable:
+        headers.append((_RETRY_AFTER, b"%d" % refusal.retry_after_s))
+    writer.start(refusal.status, headers)
+    writer.write(body, is_last_part=True)

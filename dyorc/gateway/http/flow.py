@@ -8,6 +8,8 @@ from collections.abc import Callable
 _TCP_INFO_BYTES = 256
 # In the kernel's ``struct tcp_info``.
 _STATE_AT = 0
+_LAST_RECEIVED_AT = 52
+"""A 32-bit count of the milliseconds since bytes came."""
 _BYTES_ACKNOWLEDGED_AT = 120
 """A 64-bit count of the bytes that the other side has acknowledged."""
 _TCP_CLOSE = 7
@@ -74,6 +76,12 @@ def num_acknowledged(transport: asyncio.Transport) -> int:
     if info is None:
         return -transport.get_write_buffer_size()
     return struct.unpack_from("=Q", info, _BYTES_ACKNOWLEDGED_AT)[0]
+
+
+def waited_ns(transport: asyncio.Transport) -> int:
+    """How long what is read now has been on this machine, in steps of the kernel's clock; 0 if nobody knows."""
+    info = _tcp_info(transport)
+    return 0 if info is None else struct.unpack_from("=I", info, _LAST_RECEIVED_AT)[0] * 1_000_000
 
 
 def is_cut(transport: asyncio.Transport) -> bool:

@@ -12,7 +12,7 @@ from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
 
 _FRAMES = media_types.FRAMES.encode()
 _JSON_LENGTH = headers.JSON_LENGTH.encode()
-_TIMEOUT = headers.TIMEOUT.encode()
+TIMEOUT = headers.TIMEOUT.encode()
 
 _MAX_LENGTH_DIGITS = 18
 """Of a length in a header; Python refuses to read numbers of thousands of digits."""
@@ -27,7 +27,7 @@ _READ = frozenset(
         b"accept",
         b"content-encoding",
         b"expect",
-        _TIMEOUT,
+        TIMEOUT,
     }
 )
 _SECONDS = re.compile(rb"\d{1,15}(\.\d{1,15})?")
@@ -103,7 +103,7 @@ def read_head(scope: Scope) -> RequestHead:
         elif name == b"expect":
             awaits_word = value.lower() == b"100-continue" and scope["http_version"] != "1.0"
         else:
-            timeout_s = _timeout_s_of(value)
+            timeout_s = timeout_s_of(value)
     return RequestHead(announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, awaits_word)
 
 
@@ -114,7 +114,12 @@ def _json_length_of(value: bytes) -> int:
     return int(value)
 
 
-def _timeout_s_of(value: bytes) -> float:
+def timeout_s_of(value: bytes) -> float:
+    """Seconds that the client waits, as a header says.
+
+    Raises:
+        InvalidInputError: If it says something else.
+    """
     if not _SECONDS.fullmatch(value):
         raise InvalidInputError(f"Request-Timeout is {value[:40].decode('latin-1')!r}, expected seconds, such as 2 or 0.5")
     return float(value)

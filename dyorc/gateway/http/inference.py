@@ -73,6 +73,7 @@ class InferenceRoutes:
             model = self._service.model(tenant, target.model, target.version)
             head = read_head(scope)
             with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
+                ticket.arrived_ns = scope.get("dyorc.arrived_ns")
                 await self._actions[target.action](Incoming(model, head, ticket, scope, receive, send))
         except DyOrcError as error:
             status = await write_error(send, error)

@@ -8,7 +8,9 @@ from starlette.types import ASGIApp
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.answer_writer import CommonHeaders
+from dyorc.gateway.http.loop_lag import LoopLag
 from dyorc.gateway.http.patience import Patience
+from dyorc.gateway.http.shedding import Shedding
 
 
 class Guest(Protocol):
@@ -35,6 +37,7 @@ class Lobby:
         self.limits = limits
         self.max_connections = max_connections
         self.patience = Patience(limits)
+        self.shedding = Shedding(LoopLag()) if limits.shed else None
         self.common_headers = CommonHeaders()
         self.connections: set[Guest] = set()
         self._tasks: set[asyncio.Task[None]] = set()

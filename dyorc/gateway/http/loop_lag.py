@@ -1,0 +1,75 @@
+"""How far the event loop is behind: how long a request that comes now would take on it, beside all the others.
+
+A loop goes round in turns: it reads what has come, then runs what is ready. A request takes several turns from its first byte to
+its answer, and at least as long as those turns take. How long a turn took is known when it is over; but thousands of requests may
+come in one, so what this turn will take is foretold by how many it has let in already, and by what each cost of late.
+
+Cost: 1 us for each turn in which requests come, 1 us for each request.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+_NUM_TURNS = 6
+"""For one request: it is read, decoded, handed to the engine, dispatched; then its batch is read, and its answer written."""
+_NUM_RECENT = 4
+_KEPT_RATIO = 0.95
+"""Of what earlier turns count, at each turn."""
+_FIRST_COST_S = 0.0005
+"""Of a request, until some have been measured."""
+
+
+class LoopLag:
+    """Watches the loop for as long as requests come.
+
+    Args:
+        clock_s: Any monotonic clock.
+        call_soon: Calls a function in the loop's next turn; the running loop's unless told otherwise.
+    """
+
+    def __init__(
+        self, clock_s: Callable[[], float] = time.monotonic, call_soon: Callable[[Callable[[], None]], object] | None = None
+    ) -> None:
+        self._clock_s = clock_s
+        self._call_soon = call_soon or asyncio.get_running_loop().call_soon
+        self._is_watching = False
+        self._turned_s = 0.0
+        self._num_seen = self._num_let_in = 0  # in this turn
+        self._recent_s: deque[float] = deque([0.0] * _NUM_RECENT, _NUM_RECENT)
+        self._cost_s = _FIRST_COST_S  # of a request that is let in, by sums over turns, of which recent ones count most
+        self._sum_s, self._sum_let_in = _FIRST_COST_S, 1.0
+
+    def saw_request(self) -> None:
+        """A request came."""
+        self._num_seen += 1
+        if not self._is_watching:
+            self._is_watching = True
+            self._turned_s = self._clock_s()
+            self._call_soon(self._turn)
+
+    def let_in(self) -> None:
+        """It is going to be answered."""
+        self._num_let_in += 1
+
+    @property
+    def expected_s(self) -> float:
+        """How long the loop would take over another request. One long turn alone is no reason to expect others."""
+        usual_s = sorted(self._recent_s)[-2]
+        return _NUM_TURNS * max(usual_s, self._num_let_in * self._cost_s)
+
+    def _turn(self) -> None:
+        now_s = self._clock_s()
+        turn_s, self._turned_s = now_s - self._turned_s, now_s
+        self._recent_s.append(turn_s)
+        if self._num_let_in:
+            self._sum_s = _KEPT_RATIO * self._sum_s + turn_s
+            self._sum_let_in = _KEPT_RATIO * self._sum_let_in + self._num_let_in
+            self._cost_s = self._sum_s / self._sum_let_in
+        if self._num_seen:
+            self._call_soon(self._turn)
+        else:  # nothing came in a whole turn: the loop is not behind
+            self._is_watching = False
+            self._recent_s.extend([0.0] * _NUM_RECENT)
+        self._num_seen = self._num_let_in = 0

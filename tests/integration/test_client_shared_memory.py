@@ -164,7 +164,7 @@ async def test_types_without_a_json_form_may_go_to_shared_memory(stack: Stack) -
 
 async def test_large_inputs_are_copied_once(stack: Stack) -> None:
     x = np.ones(LARGE, np.float32)
-    outbox = stack.orchestrator.tensors._exchange.outbox
+    outbox = stack.orchestrator.tensors.exchange.outbox
     async with region(stack) as path:
         before = outbox.num_copied_bytes
         wanted = [{"name": "total"}]
@@ -283,7 +283,7 @@ ROUTES: list[tuple[str, str, Any, int, str]] = [
 @pytest.mark.parametrize(("method", "path", "body", "status", "text"), ROUTES)
 async def test_routes(stack: Stack, method: str, path: str, body: Any, status: int, text: str) -> None:
     with object_of(64) as found, contextlib.ExitStack() as made:
-        keys = {"KEY": found.name, "ARENA": stack.orchestrator.tensors._exchange.arena.name}
+        keys = {"KEY": found.name, "ARENA": stack.orchestrator.tensors.exchange.arena.name}
         for word, make in (("LINK", lambda at: at.symlink_to(found)), ("FOLDER", Path.mkdir), ("PIPE", os.mkfifo)):
             at = SHARED / f"test-{uuid.uuid4().hex}"
             make(at)

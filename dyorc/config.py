@@ -43,6 +43,8 @@ class EngineConfig(_Section):
     """Failed loads in a row after which a program's waiting calls fail with the program's error."""
     request_timeout_s: float = Field(default=300.0, gt=0)
     """Time that a request may take if it names none."""
+    max_overtaking_s: float = Field(default=30.0, gt=0)
+    """How much later a request may arrive and still go before another of its tenant, for its priority or its deadline."""
     max_determinism_checks: int = Field(default=3, ge=0)
     """How many of each workflow's first requests are run again against their journal."""
     max_untaken_parts: int = Field(default=16, ge=1)

@@ -8,7 +8,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         deadline_ns: When the answer must be there, on the monotonic clock; None stands for the engine's own timeout.
-        priority: Higher goes first.
+        priority: 1 is the highest; 0 stands for none, and comes last.
         tenant: Whose request it is; an empty name stands for everybody.
         weight: The tenant's share of every queue, beside the weights of the others that wait there.
         explain: Whether the answer comes with the request's story.

@@ -8,7 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -126,7 +126,7 @@ class Access:
             tenant = record.tenant()
             for key in record.keys:
                 expires_s = None if key.expires is None else key.expires.timestamp()
-                holders[key.id] = _Holder(key.sha256, expires_s, tenant)
+                holders[key.id] = _Holder(key.sha256, expires_s, replace(tenant, highest_priority=key.highest_priority))
         self._holders = holders
         self._state = state
         if state[-1] & (stat.S_IROTH | stat.S_IWOTH):

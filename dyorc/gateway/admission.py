@@ -77,7 +77,12 @@ class Ticket:
         self._admission.release(self._tenant, self._account, self._num_bytes, self._since_s)
 
     def terms(self, *, timeout_s: float | None, priority: int, explain: bool) -> Terms:
-        """The terms on which the request is served."""
+        """The terms on which the request is served.
+
+        Raises:
+            PermissionDeniedError: If the priority is higher than its tenant's key may ask for.
+        """
+        self._tenant.check_priority(priority)
         start_ns = time.monotonic_ns() if self.arrived_ns is None else self.arrived_ns
         deadline_ns = None if timeout_s is None else start_ns + int(timeout_s * 1e9)
         return Terms(

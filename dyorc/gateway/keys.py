@@ -12,7 +12,7 @@ need it, would protect nothing here: the secret is 32 random bytes, so there is 
     max_requests_per_s = 50.0
     models = ["classify"]
     keys = [
-        {id = "1f...", sha256 = "9b...", expires = 2027-01-01T00:00:00Z, note = "the crawler"},
+        {id = "1f...", sha256 = "9b...", expires = 2027-01-01T00:00:00Z, highest_priority = 5, note = "the crawler"},
     ]
 
 Read by `Access`, written by ``dyorc keys``. Plain functions on files; safe in any thread.
@@ -54,12 +54,14 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         sha256: Of the whole key, in hexadecimal.
         expires: From then on it is nobody's; None: never.
+        highest_priority: The highest that it may ask for: 1 is the highest of all, 0 stands for none, None for any.
         note: For people.
     """
 
     id: Annotated[str, msgspec.Meta(pattern=f"^[0-9a-f]{{{2 * _ID_BYTES}}}$")]
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    highest_priority: Annotated[int, msgspec.Meta(ge=0)] | None = None
     note: str = ""
 
 

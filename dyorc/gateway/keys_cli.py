@@ -36,6 +36,10 @@ def add(
     max_requests_per_s: Annotated[float | None, typer.Option(help="Requests that it may send per second.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="A model that it may use; may be repeated. All by default.")] = None,
     valid_days: Annotated[float | None, typer.Option(min=0, help="Days until the key expires; never by default.")] = None,
+    highest_priority: Annotated[
+        int | None,
+        typer.Option(min=0, help="The highest priority that the key may ask for, 1 being the highest of all; 0: none."),
+    ] = None,
     note: Annotated[str, typer.Option(help="For people.")] = "",
 ) -> None:
     """Makes a key and prints it. It is not kept anywhere: who loses it needs another."""
@@ -50,7 +54,7 @@ def add(
     }
     key, record = new_key()
     expires = None if valid_days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=valid_days)
-    record = msgspec.structs.replace(record, expires=expires, note=note)
+    record = msgspec.structs.replace(record, expires=expires, highest_priority=highest_priority, note=note)
     write_tenants(path, _with_key(tenants, tenant, {name: value for name, value in given.items() if value is not None}, record))
     print(key)  # alone on standard output, so that it can be piped to where it belongs
     Console(stderr=True, soft_wrap=True).print(f"Key {record.id} of tenant {tenant}, in {path}. It is shown only now.")
@@ -59,12 +63,14 @@ def add(
 @app.command(name="list")
 def list_keys(file: File = None) -> None:
     """Shows tenants with their limits, and their keys without what is secret."""
-    columns = [Column(name, no_wrap=True) for name in ("tenant", "weight", "limits", "models", "key", "expires", "note")]
+    columns = [
+        Column(name, no_wrap=True) for name in ("tenant", "weight", "limits", "models", "key", "expires", "priority", "note")
+    ]
     table = Table(*columns, box=None, padding=(0, 2))
     for one in read_tenants(_path(file)):
         cells = [one.name, f"{one.weight:g}", _limits(one), "all" if one.models is None else escape(", ".join(one.models))]
         for key in one.keys:
-            table.add_row(*cells, key.id, _expiry(key), escape(key.note))
+            table.add_row(*cells, key.id, _expiry(key), _priorities(key), escape(key.note))
         if not one.keys:
             table.add_row(*cells, "none")
     Console(width=_UNLIMITED).print(table)
@@ -118,6 +124,12 @@ def _ids(tenants: list[TenantRecord]) -> list[str]:
 def _limits(one: TenantRecord) -> str:
     limits = {"requests": one.max_requests, "bytes": one.max_bytes, "requests/s": one.max_requests_per_s}
     return ", ".join(f"{value:.15g} {name}" for name, value in limits.items() if value is not None) or "none"
+
+
+def _priorities(key: KeyRecord) -> str:
+    if key.highest_priority is None:
+        return "any"
+    return f"from {key.highest_priority}" if key.highest_priority else "none"
 
 
 def _expiry(key: KeyRecord) -> str:

@@ -13,7 +13,7 @@ RESERVED = frozenset({BINARY_DATA_OUTPUT, EXPLAIN, "headers", PRIORITY, TIMEOUT,
 
 _MAX_SHOWN_BITS = 128
 _LEAST, _MOST = -(2**63), 2**63 - 1
-_HIGHEST_PRIORITY = 2**31
+_MAX_PRIORITY = 2**31 - 1
 _MAX_TIMEOUT_US = 2**50
 
 
@@ -68,14 +68,12 @@ def timeout_s_of(parameters: Mapping[str, Any]) -> float | None:
 
 
 def priority_of(parameters: Mapping[str, Any]) -> int:
-    """A request's priority, of which larger goes first.
-
-    The protocol counts from 1, the highest, downwards; 0, the default, comes after all of them.
+    """A request's priority: 1 is the highest; 0, the default, stands for none.
 
     Raises:
         InvalidInputError: If it is no such number.
     """
     priority = parameters.get(PRIORITY, 0)
-    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority < _HIGHEST_PRIORITY:
-        raise InvalidInputError(f"parameter 'priority' is {priority!r}, expected a number from 0 to {_HIGHEST_PRIORITY - 1}")
-    return _HIGHEST_PRIORITY - priority if priority else 0
+    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= _MAX_PRIORITY:
+        raise InvalidInputError(f"parameter 'priority' is {priority!r}, expected a number from 0 to {_MAX_PRIORITY}")
+    return priority

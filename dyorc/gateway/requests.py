@@ -23,7 +23,7 @@ class InferRequest:
         arrays: Inputs in the order of the model's signature.
         outputs: Which outputs to send, and how.
         timeout_s: The caller's limit; None if it named none.
-        priority: Larger goes first.
+        priority: 1 is the highest; 0 stands for none, and comes last.
         is_explained: Whether the answer comes with the request's story.
     """
 

@@ -16,6 +16,8 @@ class Tenant:
         max_bytes: Bytes of requests in flight.
         max_requests_per_s: Requests per second, over the last second.
         models: The models that it may use; None stands for all.
+        highest_priority: The highest priority that the key in use may ask for, of which 1 is the highest of all; 0 stands for
+            none, None for any.
     """
 
     name: str
@@ -24,6 +26,7 @@ class Tenant:
     max_bytes: int | None = None
     max_requests_per_s: float | None = None
     models: frozenset[str] | None = None
+    highest_priority: int | None = None
 
     def may_use(self, model: str) -> bool:
         """Whether a model is one of its own."""
@@ -37,6 +40,19 @@ class Tenant:
         """
         if self.models is not None and model not in self.models:
             raise PermissionDeniedError(f"tenant {self.name!r} may not use model {model!r}; it may use {sorted(self.models)}")
+
+    def check_priority(self, priority: int) -> None:
+        """Does nothing if its key may ask for a priority.
+
+        Raises:
+            PermissionDeniedError: If not.
+        """
+        highest = self.highest_priority
+        if priority and highest is not None and not 0 < highest <= priority:
+            allowed = f"{highest} and larger numbers" if highest else "none"
+            raise PermissionDeniedError(
+                f"priority {priority} is too high for this key of tenant {self.name!r}: it may ask for {allowed}"
+            )
 
     def check_common(self, what: str) -> None:
         """Does nothing if it may use what belongs to no model, and may tell of all of them.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
+from dyorc.store.sqlite import SqliteStore
 from tests import oip
 from tests.certificates import Authority
 from tests.deadlines import wait_until_async
@@ -55,14 +57,18 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         "small": {"max_bytes": 50},
         "slow": {"max_requests_per_s": 0.01},
         "revoked": {},
+        "patient": {},
     }
+    highest = {"patient": 3}
     keys, tenants = {}, {}
     for name, given in limits.items():
         keys[name], record = new_key()
+        record = msgspec.structs.replace(record, highest_priority=highest.get(name))
         tenants[name] = TenantRecord(name=name, keys=[record], **given)  # type: ignore[arg-type]
     write_tenants(file, list(tenants.values()))
     gateway = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
-    async with running([quadruple, double_until_large], gateway=gateway) as stack:
+    store = SqliteStore(file.with_name("jobs.sqlite"))
+    async with running([quadruple, double_until_large], gateway=gateway, store=store) as stack:
         yield Served(stack, file, tenants, keys)
 
 
@@ -188,6 +194,21 @@ async def test_limits_of_a_tenant_are_its_own(served: Served) -> None:
     assert 90 <= int(too_fast.headers["retry-after"]) <= 100
     assert (await served.infer("small")).status_code == 429
     assert (await served.infer("all")).status_code == 200
+
+
+@pytest.mark.parametrize("path", [f"{QUADRUPLE}/infer", "/v1/jobs"])
+async def test_a_key_may_ask_for_priorities_up_to_its_own(served: Served, path: str) -> None:
+    async def ask(tenant: str, priority: int) -> httpx.Response:
+        tensor = {"name": "x", "shape": [4], "datatype": "FP32", "data": [1.0] * 4}
+        body = {"model_name": "quadruple"} if path == "/v1/jobs" else {}
+        body |= {"parameters": {"priority": priority}, "inputs": [tensor]}
+        return await served.stack.client.post(path, json=body, headers={"X-API-Key": served.keys[tenant]})
+
+    for tenant, priority in (("all", 1), ("patient", 0), ("patient", 3), ("patient", 4)):
+        assert (await ask(tenant, priority)).status_code in (200, 202), (tenant, priority)
+    refused = await ask("patient", 2)
+    assert (refused.status_code, refused.json()["code"]) == (403, "permission_denied")
+    assert "priority 2 is too high for this key of tenant 'patient': it may ask for 3 and larger numbers" in refused.text
 
 
 async def test_a_body_of_unknown_length_is_counted_as_it_comes(served: Served) -> None:

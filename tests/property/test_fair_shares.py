@@ -27,7 +27,9 @@ class Calls:
 
     def make(self, tenant: str, lane: int = 0, priority: int = 0, deadline: int = 0, can_be_dropped: bool = True) -> Call:
         self.number += 1
-        standing = Standing(Order(0, -priority, deadline, self.number), tenant, WEIGHTS[tenant], cast(Any, None), Record("none"))
+        standing = Standing(
+            Order(0, deadline - 10 * priority, deadline, self.number), tenant, WEIGHTS[tenant], cast(Any, None), Record("none")
+        )
         standing.can_be_dropped = can_be_dropped
         request = SimpleNamespace(standing=standing)
         call = Call(add_one, (), (), cast(Any, SimpleNamespace(task=SimpleNamespace(request=request))))

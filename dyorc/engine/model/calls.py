@@ -11,6 +11,7 @@ from dyorc.engine.statistics import Record
 from dyorc.engine.story import Story
 from dyorc.errors import InternalError
 from dyorc.tensor import BlockId, TensorRef
+from dyorc.terms import Terms
 
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
@@ -24,15 +25,30 @@ class Order(NamedTuple):
 
     Attributes:
         improbability: Minus the probability, in thousandths, of a call that is a guess; 0 for all others.
-        urgency: Minus the priority.
+        due_ns: When its request is due, by its priority, deadline and arrival.
         deadline_ns: Of its request.
         arrival: The request's number, in the order in which requests arrived; 0 for guesses.
     """
 
     improbability: int
-    urgency: int
+    due_ns: int
     deadline_ns: int
     arrival: int
+
+    @classmethod
+    def of_request(cls, terms: Terms, now_ns: int, deadline_ns: int, arrival: int, max_overtaking_ns: int) -> "Order":
+        """The place of a request that arrives now.
+
+        It is due at its deadline, but no later than a third of `max_overtaking_ns` after its arrival. Any priority moves that
+        forward by another third, so that it counts for more than a deadline, and priority n by an n-th of the last third. A
+        request is therefore due at most two thirds before and one third after its arrival: priorities age, since whoever
+        arrives later than `max_overtaking_ns` after a request is due after it. The place never changes, so a heap keeps it.
+        """
+        third_ns = max_overtaking_ns // 3
+        due_ns = min(deadline_ns, now_ns + third_ns)
+        if terms.priority:
+            due_ns -= third_ns + third_ns // terms.priority
+        return cls(0, due_ns, deadline_ns, arrival)
 
 
 class Standing:

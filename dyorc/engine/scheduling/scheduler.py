@@ -124,7 +124,7 @@ class Scheduler:
         call.expected_ns = now_ns + int(pool.sojourn_ns.value)
         if call.is_guess:
             order = call.standing.order
-            call.order = Order(-round(1000 * call.segment.probability()), order.urgency, order.deadline_ns, 0)
+            call.order = Order(-round(1000 * call.segment.probability()), order.due_ns, order.deadline_ns, 0)
             pool.guesses.add(call)
             self._touch(call.callee.name)
         else:

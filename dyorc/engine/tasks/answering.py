@@ -42,12 +42,13 @@ class Answering:
         self.requests: dict[int, Request] = {}
         self.deadlines: dict[int, Timer] = {}
         self._num_arrived = 0
+        self._max_overtaking_ns = int(shared.config.max_overtaking_s * 1e9)
 
     def start(self, event: RequestArrived, deadline_ns: int) -> None:
         """Takes a request in. Nothing runs yet."""
         self._num_arrived += 1
         workflow, terms, now_ns = event.workflow, event.terms, self._turn.now_ns
-        order = Order(0, -terms.priority, deadline_ns, self._num_arrived)
+        order = Order.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
         budget, record = self._shared.speculator.budget(workflow), self._statistics.of_workflow(workflow.name)
         request = Request(event.request_id, Standing(order, terms.tenant, terms.weight, budget, record), now_ns)
         if terms.explain:

@@ -84,6 +84,7 @@ class Jobs:
 
         Raises:
             ConflictError: If the key was used for another body.
+            PermissionDeniedError: If the tenant may not use the model, or not with this priority.
             TenantLimitError: If too many of the tenant's jobs wait, or they take too much of the store.
             CapacityError: If all jobs together do.
             UnsupportedError: If the model streams, or the request names client memory.
@@ -98,6 +99,7 @@ class Jobs:
             check_webhook(head.webhook, self._config)
         with self._runner.attempts.memory() as memory:
             request = self._runner.attempts.read(body, model, memory)
+        tenant.check_priority(request.priority)
         new = NewJob(
             id=new_id(),
             tenant=tenant.name,

@@ -8,7 +8,17 @@ import dyorc
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import FormReason
 from tests.unit.engine.driver import World
-from tests.unit.engine.programs import Vector, add, add_one, increment, increment_twice
+from tests.unit.engine.programs import Vector, Vectors, add, add_one, increment, increment_twice
+
+
+@dyorc.program(max_batch_size=1)
+def one_at_a_time(x: Vectors) -> Vectors:
+    return x
+
+
+@dyorc.workflow
+async def slowly(x: Vector) -> Vector:
+    return one_at_a_time(x)
 
 
 def world_with(num_replicas: int = 1, program: dyorc.Program = add_one, **limits: float) -> World:
@@ -145,11 +155,11 @@ def order_of(*requests: Urgency, between_s: float = 0.0) -> list[int]:
 
 
 def test_the_highest_priority_goes_first_then_the_earliest_deadline_then_arrival() -> None:
-    assert order_of((90, 0), (90, 5), (30, 0), (99, 9)) == [4, 2, 3, 1]
+    assert order_of((90, 0), (90, 2), (30, 0), (99, 1)) == [4, 2, 3, 1]
 
 
 def test_priorities_count_between_requests_that_name_no_deadline() -> None:
-    assert order_of((None, 0), (None, 1), (None, 0), (None, 2), between_s=0.1) == [4, 2, 1, 3]
+    assert order_of((None, 0), (None, 2), (None, 0), (None, 1), between_s=0.1) == [4, 2, 1, 3]
 
 
 def test_a_request_without_a_deadline_has_that_of_the_configured_timeout() -> None:
@@ -158,6 +168,37 @@ def test_a_request_without_a_deadline_has_that_of_the_configured_timeout() -> No
 
 def test_a_transport_that_names_a_deadline_for_everything_does_not_void_priorities() -> None:
     assert order_of((60, 0), (60, 1), (60, 0), between_s=0.1) == [2, 1, 3]
+
+
+def test_any_priority_counts_for_more_than_a_deadline() -> None:
+    assert order_of((0.5, 0), (None, 100), (0.5, 0), (None, 1)) == [4, 2, 1, 3]
+
+
+def num_overtaking(priority: int, deadline_s: float | None) -> int:
+    """How many requests go before one that waits, if another arrives every second and one is served in that time."""
+    world = World([one_at_a_time], EngineConfig(max_overtaking_s=30, early_drop=False))
+    world.join(one_at_a_time)
+    world.submit_all(slowly, [[0, 0]] * 2)  # one runs, one travels
+    waiting = world.submit(slowly, [-1, -1])
+    for number in range(100):
+        if waiting in world.answers:
+            return number - 3  # the two that were sent before, and itself
+        world.submit(slowly, [1, 1], priority=priority, deadline_s=deadline_s)
+        world.advance(1)
+        world.finish()
+    raise AssertionError("it starves")
+
+
+def test_priorities_age() -> None:
+    assert 20 <= num_overtaking(1, None) <= 21  # two thirds of the time: none of them names a deadline
+    assert 15 <= num_overtaking(2, None) <= 16
+    assert 10 <= num_overtaking(10**9, None) <= 11
+    assert num_overtaking(0, None) == 0
+
+
+def test_a_request_is_overtaken_only_by_those_that_arrive_within_the_configured_time() -> None:
+    assert 28 <= num_overtaking(1, 1.5) <= 30
+    assert 5 <= num_overtaking(0, 5) <= 6  # those with the earlier deadlines
 
 
 def test_a_batch_goes_to_the_node_that_holds_most_of_its_bytes() -> None:

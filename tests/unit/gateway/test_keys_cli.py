@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from dyorc.errors import AuthenticationError, ConfigurationError
+from dyorc.errors import AuthenticationError, ConfigurationError, PermissionDeniedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.keys import id_of, read_tenants
 from dyorc.gateway.keys_cli import app
@@ -61,7 +61,20 @@ def test_a_list_shows_all_of_every_limit_however_narrow_the_terminal(
     ):
         assert part in line
     assert "\N{HORIZONTAL ELLIPSIS}" not in line
-    assert heading.split() == ["tenant", "weight", "limits", "models", "key", "expires", "note"]
+    assert heading.split() == ["tenant", "weight", "limits", "models", "key", "expires", "priority", "note"]
+
+
+def test_a_key_carries_the_highest_priority_that_it_may_ask_for(file: Path) -> None:
+    made = [keys("add", "--tenant", "one", *given).stdout.strip() for given in ([], *(["--highest-priority", at] for at in "03"))]
+    listed = keys("list").stdout.splitlines()[1:]
+    assert [line.split()[-1] for line in listed if line.strip()] == ["any", "none", "3"], listed
+    access = Access(str(file))
+    for key, allowed, refused in zip(made, ([0, 1, 9], [0], [0, 3, 9]), ([], [1, 9], [1, 2]), strict=True):
+        for priority in allowed:
+            access.tenant_of(key).check_priority(priority)
+        for priority in refused:
+            with pytest.raises(PermissionDeniedError, match=f"priority {priority} is too high for this key of tenant 'one'"):
+                access.tenant_of(key).check_priority(priority)
 
 
 def test_limits_given_with_a_key_change_its_tenant_and_leave_the_rest(file: Path) -> None:

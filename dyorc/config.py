@@ -41,6 +41,8 @@ class EngineConfig(_Section):
     """How often a call may be on a replica that dies before it fails."""
     max_load_failures: int = Field(default=3, ge=1)
     """Failed loads in a row after which a program's waiting calls fail with the program's error."""
+    max_steps_per_turn: int = Field(default=256, ge=1)
+    """Steps that the workflows of one request may take before the engine looks at everything else again, deadlines included."""
     request_timeout_s: float = Field(default=300.0, gt=0)
     """Time that a request may take if it names none."""
     max_overtaking_s: float = Field(default=30.0, gt=0)

@@ -18,7 +18,7 @@ from dyorc.arrays import apply_views, as_array, as_value, inline
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.engine.actions import AnswerPart, AnswerRequest, DispatchBatch, FailRequest
+from dyorc.engine.actions import AnswerPart, AnswerRequest, DispatchBatch, FailRequest, SetTimer
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
     BatchDone,
@@ -28,6 +28,7 @@ from dyorc.engine.events import (
     ReplicaJoined,
     RequestArrived,
     RequestCancelled,
+    TimerFired,
 )
 from dyorc.errors import InternalError
 from dyorc.replica.executor import BatchError, Executor
@@ -100,6 +101,8 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                         return
                     case FailRequest(error=error):
                         raise error
+                    case SetTimer(at_ns=at_ns) if at_ns <= time.monotonic_ns():
+                        events.append(TimerFired())
                     case _:
                         pass
     finally:

@@ -93,7 +93,7 @@ class Engine:
             Actions, to be carried out in order.
         """
         turn = self.turn
-        turn.now_ns = now_ns
+        turn.begin(now_ns)
         for event in events:
             self._apply(event)
         for timer in self.timers.pop_due(now_ns):
@@ -101,6 +101,8 @@ class Engine:
         while turn.has_work():
             self.tasks.drain()
             self.scheduler.drain()
+        if turn.postponed:
+            self.timers.set(now_ns, TimerKind.TURN, "")
         at_ns = self.timers.next_announcement()
         if at_ns is not None:
             turn.actions.append(SetTimer(at_ns))
@@ -163,7 +165,11 @@ class Engine:
         return self.scheduler.check_room(event.workflow.programs)
 
     def _fire(self, timer: Timer) -> None:
-        if timer.kind is TimerKind.DEADLINE and isinstance(timer.key, int):
-            self.tasks.answering.cancel(timer.key, DeadlineError("the request's deadline passed before its answer was ready"))
-        else:
-            self.scheduler.fire(timer)
+        match timer.kind, timer.key:
+            case TimerKind.DEADLINE, int(request_id):
+                error = DeadlineError("the request's deadline passed before its answer was ready")
+                self.tasks.answering.cancel(request_id, error)
+            case TimerKind.TURN, _:
+                pass  # it is here: what was put off goes on
+            case _:
+                self.scheduler.fire(timer)

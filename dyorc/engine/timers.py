@@ -10,6 +10,8 @@ class TimerKind(Enum):
     """A request's time is up; the key is its id."""
     EXECUTION = auto()
     """A batch runs for too long; the key is its id."""
+    TURN = auto()
+    """Something has to go on in the next turn, which is to come at once."""
     POOL = auto()
     """The next batch of a program may travel, or has been held for long enough; the key is the program's name."""
 

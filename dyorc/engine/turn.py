@@ -66,6 +66,9 @@ class Turn:
         restored: Who needed lost tensors that are there again, or will not be: then with the error.
         settled: Cells whose dependents have not been told yet.
         runnable: Those who have all that they waited for.
+        num_steps: How many of them went on in this turn, by request.
+        postponed: Those that go on in the next turn, because their request has had its share of this one. This list alone may
+            be left when the turn ends.
         restorations: Those that have to be started or ended.
         swept: Requests in which something may be restored that nobody needs any more.
         releasable: Requests that may keep tensors which nobody needs any more.
@@ -74,8 +77,8 @@ class Turn:
     """
 
     __slots__ = (
-        "actions", "ended", "now_ns", "queued", "ready", "releasable", "restorations", "restored", "runnable", "settled", "swept",
-        "touched",
+        "actions", "ended", "now_ns", "num_steps", "postponed", "queued", "ready", "releasable", "restorations", "restored",
+        "runnable", "settled", "swept", "touched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -86,11 +89,21 @@ class Turn:
         self.restored: deque[tuple[Needer, DyOrcError | None]] = deque()
         self.settled: deque[Cell] = deque()
         self.runnable: deque[Waiter] = deque()
+        self.num_steps: dict[Request, int] = {}
+        self.postponed: deque[Waiter] = deque()
         self.restorations: deque[Restoration] = deque()
         self.swept: dict[Request, None] = {}
         self.releasable: dict[Request, None] = {}
         self.touched: dict[str, None] = {}
         self.queued: list[Call] = []
+
+    def begin(self, now_ns: int) -> None:
+        """Another turn begins, with what the last one has put off."""
+        self.now_ns = now_ns
+        self.num_steps.clear()
+        if self.postponed:
+            self.runnable.extend(self.postponed)
+            self.postponed.clear()
 
     def has_work(self) -> bool:
         """Whether anything is left to do for either half."""

@@ -123,12 +123,12 @@ class Turmoil:
         max_untaken_parts: int = 16,
         **world: Any,
     ) -> None:
+        self.random = random.Random(seed)
         config = EngineConfig(
             max_attempts=max_attempts, request_timeout_s=1e8, max_determinism_checks=10**6, speculation=speculation,
-            max_untaken_parts=max_untaken_parts,
+            max_untaken_parts=max_untaken_parts, max_steps_per_turn=self.random.choice([1, 3, 256]),
         )  # fmt: skip
         self.world = World(PROGRAMS, config, predictor=predictor, **world)
-        self.random = random.Random(seed)
         self.num_cores = self.random.choice([0, 1, 3, 8])
         self.trouble = trouble
         self.seen = Seen()

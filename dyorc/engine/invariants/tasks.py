@@ -44,7 +44,7 @@ def requests_can_progress(engine: Engine) -> None:
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")
         for waiting in waiters_of(request):
             num_awaited = waiting.num_awaited - (isinstance(waiting, Call) and waiting.awaits_commit)
-            if num_awaited != told[waiting] or not waiting.num_awaited:
+            if num_awaited != told[waiting] or not (waiting.num_awaited or waiting in engine.turn.postponed):
                 raise InvariantError(f"{waiting!r} awaits {waiting.num_awaited} values, {told[waiting]} are under way")
 
 
@@ -54,7 +54,8 @@ def paths_follow_branches(engine: Engine) -> None:
     for task in active_tasks(engine):
         paths = task.paths
         is_given_up = not paths and any(True for _ in open_points(task))
-        is_odd = any(path.is_closed or (path.end is not None and not path.assumed) for path in paths)
+        ended = [path for path in paths if path.end is not None and path not in engine.turn.postponed]
+        is_odd = any(path.is_closed for path in paths) or any(not path.assumed for path in ended)
         if is_odd or not (paths or is_given_up):
             raise InvariantError(f"{task!r} is active, its paths are {paths}")
         for point in open_points(task):

@@ -32,6 +32,7 @@ class Task:
     Attributes:
         arguments: The tensors it was called with.
         segment: Where in its caller's journal it stands; None for a request's root.
+        depth: How many tasks called each other to come to it; 0 for the root.
         paths: Its runs: one, and more while decisions are guessed.
         num_awaited: Cells of its result that are pending.
         result: Its result, once it has returned; of one that streams, the parts that are still to be sent.
@@ -39,8 +40,8 @@ class Task:
     """
 
     __slots__ = (
-        "arguments", "callee", "cell", "journal", "num_awaited", "paths", "request", "result", "segment", "started_ns", "state",
-        "statics",
+        "arguments", "callee", "cell", "depth", "journal", "num_awaited", "paths", "request", "result", "segment", "started_ns",
+        "state", "statics",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +57,7 @@ class Task:
         self.arguments = arguments
         self.statics = statics
         self.segment = segment
+        self.depth = 0 if segment is None else segment.task.depth + 1
         self.cell = Cell(self)
         self.state = TaskState.ACTIVE
         self.journal = Segment(self, is_certain=segment is None or segment.is_certain)

@@ -66,13 +66,20 @@ def live_effects(task: Task) -> Iterator[Entry]:
                 yield entry
 
 
-def closure(cells: Iterable[Cell]) -> Iterator[Entry]:
-    """Everything unfinished that `cells` depend on, in their task and in those that passed it values."""
+def closure(cells: Iterable[Cell], task: Task) -> Iterator[Entry]:
+    """Everything unfinished that `cells` depend on, in a task and in those that it called.
+
+    What its callers passed to it is left out: nothing of the task can be behind that. In a recursion, the walk would else go all
+    the way up at each return.
+    """
     seen: set[Cell] = set()
     pending = list(cells)
     while pending:
         cell = pending.pop()
-        if cell.state is CellState.PENDING and cell.producer is not None and cell not in seen:
+        producer = cell.producer
+        if cell.state is not CellState.PENDING or producer is None or cell in seen:
+            continue
+        if producer.segment is not None and producer.segment.task.depth >= task.depth:
             seen.add(cell)
-            yield cell.producer
-            pending.extend(argument.cell for argument in cell.producer.arguments)
+            yield producer
+            pending.extend(argument.cell for argument in producer.arguments)

@@ -153,7 +153,11 @@ class TaskRunner:
 
     def _go_on(self, waiter: Waiter) -> None:
         """Somebody has all that it waited for."""
-        if isinstance(waiter, Path):
+        request = waiter.request if isinstance(waiter, Task) else waiter.segment.task.request
+        num_steps = self._turn.num_steps[request] = self._turn.num_steps.get(request, 0) + 1
+        if num_steps > self._config.max_steps_per_turn:
+            self._turn.postponed.append(waiter)
+        elif isinstance(waiter, Path):
             self._step(waiter)
         elif isinstance(waiter, Task):
             self._complete(waiter)

@@ -36,7 +36,8 @@ class Withdrawals:
         live = [entry for entry in task.entries() if is_unfinished(entry)]
         if not live:
             return
-        needed = set(closure([argument.cell for argument in task.result] + [effect.cell for effect in live_effects(task)]))
+        wanted = [argument.cell for argument in task.result] + [effect.cell for effect in live_effects(task)]
+        needed = set(closure(wanted, task))
         for entry in live:
             if entry not in needed:
                 self.abandon(entry)

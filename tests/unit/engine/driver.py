@@ -344,7 +344,14 @@ class World:
     # How it works
 
     def tell(self, *events: Event) -> None:
-        """Hands events to the engine, carries out what it says, and checks every invariant."""
+        """Hands events to the engine, carries out what it says, and checks every invariant. Turns that it asks for at once come,
+        each a millisecond after the one before."""
+        self._tell(events)
+        while self.engine.turn.postponed:
+            self.now_ns += 1_000_000
+            self._tell((TimerFired(),))
+
+    def _tell(self, events: Iterable[Event]) -> None:
         actions = self.engine.handle(events, self.now_ns)
         check_all(self.engine)
         for action in actions:

@@ -43,6 +43,10 @@ class EngineConfig(_Section):
     """Failed loads in a row after which a program's waiting calls fail with the program's error."""
     max_steps_per_turn: int = Field(default=256, ge=1)
     """Steps that the workflows of one request may take before the engine looks at everything else again, deadlines included."""
+    step_warning_s: float = Field(default=0.05, gt=0)
+    """A workflow's own code that runs for longer without awaiting anything is logged: all requests wait for it."""
+    step_limit_s: float = Field(default=5.0, gt=0)
+    """One that runs for longer than this is interrupted, and its request fails."""
     request_timeout_s: float = Field(default=300.0, gt=0)
     """Time that a request may take if it names none."""
     max_overtaking_s: float = Field(default=30.0, gt=0)

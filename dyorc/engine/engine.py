@@ -29,7 +29,7 @@ from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.engine.seam import Scheduling
-from dyorc.engine.shared import Inheritance, Shared
+from dyorc.engine.shared import Host, Shared
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.tasks.runner import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind
@@ -48,7 +48,7 @@ class Engine:
     Args:
         config: Limits.
         programs: What is deployed. Their replicas join later.
-        inheritance: What the engine before it has passed on; nothing by default.
+        host: What the shell keeps from one engine to the next; by default there is none before this one.
         predictor: Foretells decisions; by default from how they turned out before.
         make_scheduler: Makes another scheduler than the one that serves, to compare with it.
 
@@ -60,7 +60,7 @@ class Engine:
         self,
         config: EngineConfig,
         programs: Iterable[Program],
-        inheritance: Inheritance | None = None,
+        host: Host | None = None,
         predictor: Predictor | None = None,
         make_scheduler: MakeScheduler = Scheduler,
     ) -> None:
@@ -70,8 +70,8 @@ class Engine:
                 raise ValueError(f"two programs are named {program.name!r}")
         self.config = config
         self.speculator = Speculator(config.speculation, predictor)
-        self._inheritance = inheritance or Inheritance()
-        shared = Shared(config, self.speculator, self._inheritance)
+        self._host = host or Host()
+        shared = Shared(config, self.speculator, self._host)
         self.turn, self.timers, self.leases = shared.turn, shared.timers, shared.leases
         self.scheduler = make_scheduler(shared, deployed)
         self.tasks = TaskRunner(shared, deployed, self.scheduler)
@@ -118,7 +118,7 @@ class Engine:
         Args:
             unix_offset_ns: What makes Unix time of the times that `handle` is given.
         """
-        return self._inheritance.statistics.of(name, unix_offset_ns)
+        return self._host.statistics.of(name, unix_offset_ns)
 
     def count_lost(self) -> None:
         """This engine is given up: the requests that it has not answered count as failed."""
@@ -151,7 +151,7 @@ class Engine:
         error = self._check_room(event)
         if error is not None:
             self.turn.actions.append(FailRequest(event.request_id, error))
-            self._inheritance.statistics.ended_without_result(event.workflow.name, 0, self.now_ns)
+            self._host.statistics.ended_without_result(event.workflow.name, 0, self.now_ns)
             self.leases.refuse(blocks_of(event.inputs))
             return
         deadline_ns = event.terms.deadline_ns

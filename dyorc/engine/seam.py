@@ -1,6 +1,6 @@
-"""What the tasks and the engine need of a scheduler. `dyorc.engine.scheduling.scheduler` is the one that serves.
+"""What the tasks and the engine need of a scheduler, and of the shell.
 
-How calls ended goes the other way, through `Turn.ended`.
+`dyorc.engine.scheduling.scheduler` is the scheduler that serves. How calls ended goes the other way, through `Turn.ended`.
 """
 
 from collections.abc import Iterable
@@ -67,4 +67,20 @@ class Scheduling(Dispatcher, Protocol):
 
     def report(self, program: str) -> dict[str, Any]:
         """A program's queue and what it costs, as plain values."""
+        ...
+
+
+class StepWatch(Protocol):
+    """Measures the users' code: a step of a workflow, or the predicate of a decision. May interrupt it with `StepInterrupted`."""
+
+    def begin(self, workflow: str) -> None:
+        """A step begins."""
+        ...
+
+    def end(self) -> None:
+        """It has ended by itself."""
+        ...
+
+    def abort(self) -> str:
+        """It was interrupted. Returns what to tell the user."""
         ...

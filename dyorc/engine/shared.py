@@ -7,22 +7,25 @@ from itertools import count
 from dyorc.config import EngineConfig
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.leases import Leases
+from dyorc.engine.seam import StepWatch
 from dyorc.engine.statistics import Statistics
 from dyorc.engine.timers import Timers
 from dyorc.engine.turn import Turn
 
 
 @dataclass(frozen=True, slots=True)
-class Inheritance:
-    """What an engine passes on to the one that takes over from it: the shell keeps it and gives it to both.
+class Host:
+    """What an engine gets from the shell that hosts it. One that takes over from another gets the same.
 
     Attributes:
         statistics: What was served.
         batch_ids: Numbers for batches. None may be used twice: a replica may answer the later engine with a batch of the earlier.
+        watch: Measures the workflows' steps; None if nobody does.
     """
 
     statistics: Statistics = field(default_factory=Statistics)
     batch_ids: Iterator[int] = field(default_factory=lambda: count(1))
+    watch: StepWatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Shared:
 
     config: EngineConfig
     speculator: Speculator
-    inheritance: Inheritance
+    host: Host
     turn: Turn = field(default_factory=Turn)
     timers: Timers = field(default_factory=Timers)
     leases: Leases = field(default_factory=Leases)

@@ -42,12 +42,13 @@ from dyorc.engine.events import (
     TimerFired,
     ValueFetched,
 )
-from dyorc.engine.shared import Inheritance
+from dyorc.engine.shared import Host
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.story import Step
 from dyorc.errors import InternalError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
+from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.tensors import Tensors, carried, has_stored
 from dyorc.status import StatusBoard
 from dyorc.tensor import TensorRef
@@ -86,8 +87,9 @@ class Orchestrator:
     ) -> None:
         self._programs = programs
         self._config = config
+        self._watch = StepWatch(config.step_warning_s, config.step_limit_s)
         # A replica may still answer an engine that is gone, of this process or of one before it.
-        self._inheritance = Inheritance(batch_ids=count(secrets.randbits(48)))
+        self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch)
         self._engine = self._new_engine()
         self.status = status
         self.tensors = tensors
@@ -104,6 +106,7 @@ class Orchestrator:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
+            stack.enter_context(self._watch)
             stack.enter_context(self.tensors.exchange)
             self.tensors.open()
             stack.callback(self.tensors.close)
@@ -299,7 +302,7 @@ class Orchestrator:
                     self._carry_out(FailRequest(action.request_id, InternalError("the answer could not be put together")))
 
     def _new_engine(self) -> Engine:
-        return Engine(self._config, self._programs, self._inheritance)
+        return Engine(self._config, self._programs, self._host)
 
     def _start_over(self) -> None:
         """A bug in the engine: fails what is in flight, and goes on with a new one. Idle replicas say again who they are."""

@@ -21,6 +21,7 @@ from dyorc.authoring.decisions import Decision, Site
 from dyorc.authoring.ref import Ref
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
+from dyorc.engine.model.interruption import StepInterrupted
 from dyorc.errors import DyOrcError, WorkflowError, text_of
 from dyorc.tensor import BlockId
 
@@ -90,6 +91,8 @@ class BranchPoint:
                 self.outcome = self.decision.decide(look(self.decision.ref))
             except DyOrcError as error:
                 self.error = error
+            except StepInterrupted:
+                raise
             except BaseException as error:
                 self.error = WorkflowError(
                     f"the predicate of a decision raised {type(error).__name__}: {text_of(error)} ({self._place_of(error)})"

@@ -42,13 +42,13 @@ class Scheduler:
     """
 
     def __init__(self, shared: Shared, programs: Mapping[str, Program]) -> None:
-        config, statistics = shared.config, shared.inheritance.statistics
+        config, statistics = shared.config, shared.host.statistics
         self._config = config
         self._turn = shared.turn
         self._timers = shared.timers
         self._leases = shared.leases
         self._speculator = shared.speculator
-        self._batch_ids = shared.inheritance.batch_ids
+        self._batch_ids = shared.host.batch_ids
         self._retrying = Retrying(shared.turn, shared.leases, config.max_attempts)
         self.staging = Staging(shared.turn)
         self.pools = {

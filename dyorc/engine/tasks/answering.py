@@ -34,7 +34,7 @@ class Answering:
         self._shared = shared
         self._turn = shared.turn
         self._leases = shared.leases
-        self._statistics = shared.inheritance.statistics
+        self._statistics = shared.host.statistics
         self._needs = needs
         self._parts = parts
         self._recovery = recovery

@@ -18,6 +18,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
+from dyorc.engine.model.interruption import StepInterrupted
 from dyorc.engine.model.journal import BranchPoint, Entry, Part, last_line
 from dyorc.engine.model.requests import Task
 from dyorc.engine.tasks.generators import Generating, Yielded
@@ -153,6 +154,8 @@ class Path:
             self._close_coroutine()
             _forget_frames(error)
             return Raised(self._refusal or error)
+        except StepInterrupted:
+            raise
         except BaseException as error:  # whatever the user's code raises: nothing of it ends the engine
             if self._refusal is not None:
                 return Raised(self._refusal)

@@ -12,11 +12,12 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.engine.events import PartTaken
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, Waiter
+from dyorc.engine.model.interruption import StepInterrupted
 from dyorc.engine.model.journal import BranchPoint, Entry, Part
 from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.model.restorations import Needer
 from dyorc.engine.model.walks import is_effect, request_of
-from dyorc.engine.seam import Dispatcher
+from dyorc.engine.seam import Dispatcher, StepWatch
 from dyorc.engine.shared import Shared
 from dyorc.engine.tasks.answering import Answering
 from dyorc.engine.tasks.branching import Branching
@@ -54,6 +55,7 @@ class TaskRunner:
         self._leases = leases
         self._programs = programs
         self._dispatcher = dispatcher
+        self._watch = shared.host.watch
         self._release = EarlyRelease(turn, leases)
         self._determinism = DeterminismChecks(config.max_determinism_checks)
         needs = Needs(turn, leases)
@@ -157,7 +159,21 @@ class TaskRunner:
         num_steps = self._turn.num_steps[request] = self._turn.num_steps.get(request, 0) + 1
         if num_steps > self._config.max_steps_per_turn:
             self._turn.postponed.append(waiter)
-        elif isinstance(waiter, Path):
+        elif self._watch is None:
+            self._take_step(waiter)
+        else:
+            self._take_watched_step(self._watch, waiter, request)
+
+    def _take_watched_step(self, watch: StepWatch, waiter: Waiter, request: Request) -> None:
+        try:
+            watch.begin(request.standing.record.name)
+            self._take_step(waiter)
+            watch.end()
+        except StepInterrupted:
+            self.answering.cancel(request.request_id, WorkflowError(watch.abort()))
+
+    def _take_step(self, waiter: Waiter) -> None:
+        if isinstance(waiter, Path):
             self._step(waiter)
         elif isinstance(waiter, Task):
             self._complete(waiter)

@@ -46,7 +46,7 @@ from dyorc.engine.events import (
 )
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
-from dyorc.engine.shared import Inheritance
+from dyorc.engine.shared import Host
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import BlockId, TensorRef, blocks_of
@@ -87,7 +87,7 @@ class World:
         is_fetching: Answer `FetchValue` at once; else the test does so with `fetch`.
         is_taking: Read stored answers, and all parts, at once; else the test does so with `take` and `take_part`.
         predictor: Foretells decisions, instead of the engine's own.
-        inheritance: What an engine before this one has passed on.
+        host: What the shell keeps from one engine to the next.
     """
 
     programs: Iterable[Program]
@@ -97,10 +97,10 @@ class World:
     predictor: Predictor | None = None
     is_placing: bool = False
     is_taking: bool = True
-    inheritance: Inheritance | None = None
+    host: Host | None = None
 
     def __post_init__(self) -> None:
-        self.engine = Engine(self.config, self.programs, self.inheritance, self.predictor)
+        self.engine = Engine(self.config, self.programs, self.host, self.predictor)
         self.now_ns = 1_000_000_000
         self.wake_ns: int | None = None
         self.in_flight: dict[int, Dispatched] = {}

@@ -5,7 +5,7 @@ from dyorc.authoring.workflow import of_program
 from dyorc.config import EngineConfig
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone
-from dyorc.engine.shared import Inheritance
+from dyorc.engine.shared import Host
 from dyorc.engine.statistics import BatchTally, ModelStatistics, Tally
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, checked, increment, increment_twice
@@ -118,14 +118,14 @@ def test_a_program_that_is_called_as_a_model_has_its_own_statistics() -> None:
 
 
 def test_an_engine_that_takes_over_goes_on_counting_and_what_was_in_flight_has_failed() -> None:
-    inheritance = Inheritance()
-    world = World([add_one], inheritance=inheritance)
+    host = Host()
+    world = World([add_one], host=host)
     world.join(add_one)
     world.submit(increment, [0, 0])
     world.finish()
     world.submit(increment, [0, 0])
     world.engine.count_lost()
-    successor = Engine(EngineConfig(), [add_one], inheritance)
+    successor = Engine(EngineConfig(), [add_one], host)
     assert successor.statistics("increment").success.count == 1
     assert successor.statistics("increment").fail.count == 1
     assert successor.statistics("add_one").success.count == 1

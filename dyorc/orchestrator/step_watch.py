@@ -1,0 +1,151 @@
+"""Watches how long the users' workflow code runs on the event loop, where everybody waits for it.
+
+A step of a workflow should take microseconds: it only says what to call next. One that computes, sleeps or never comes back would
+stop all requests. So each step is measured; a slow one is logged with its place, and one that goes on for too long is interrupted
+with an exception, which a thread of its own raises in the loop's thread.
+
+That exception arrives at the next line of Python: code that waits inside a C function is interrupted when that returns. It is
+sent only while the user's own code is running, so that it does not tear the engine's state apart.
+
+    loop:   begin ......... user's code ......... end
+    thread:         sees the step, samples its place, interrupts it
+"""
+
+import ctypes
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Self
+
+import structlog
+
+from dyorc.engine.model.interruption import StepInterrupted
+
+_log = structlog.get_logger("dyorc.orchestrator")
+_OWN = str(Path(__file__).parents[1])
+"""The folder of our own code."""
+_IDLE_POLLS = 10
+"""So many times longer the thread sleeps while no steps are taken."""
+_QUIET_NS = 10_000_000_000
+"""So long a place is not complained about again."""
+
+
+class StepWatch:
+    """Measures the steps of one event loop's workflows. Entered in the loop's thread.
+
+    Args:
+        warn_after_s: A step that takes longer is logged.
+        limit_s: A step that takes longer is interrupted.
+    """
+
+    def __init__(self, warn_after_s: float, limit_s: float) -> None:
+        self._warn_ns = int(warn_after_s * 1e9)
+        self._limit_ns = int(limit_s * 1e9)
+        self._limit_s = limit_s
+        self._interval_s = min(warn_after_s, limit_s) / 2
+        self._thread = threading.Thread(target=self._watch, name="dyorc-step-watch", daemon=True)
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._workflow = ""
+        self._started_ns = 0
+        """Of the step that runs; 0 between steps."""
+        self._num_steps = 0
+        self._place = ""
+        self._has_fired = False
+        self._warned_ns: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._thread_id = threading.get_ident()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    # The loop's side
+
+    def begin(self, workflow: str) -> None:
+        """A step of a workflow begins."""
+        self._workflow = workflow
+        self._place = ""
+        self._num_steps += 1
+        self._started_ns = time.perf_counter_ns()
+
+    def end(self) -> None:
+        """It has ended by itself."""
+        took_ns = time.perf_counter_ns() - self._started_ns
+        self._started_ns = 0
+        if self._has_fired:
+            self._disarm()
+        if took_ns > self._warn_ns:
+            self._warn(took_ns)
+
+    def abort(self) -> str:
+        """It was interrupted. Returns what to tell the user."""
+        self._started_ns = 0
+        self._disarm()
+        where = f" ({self._place})" if self._place else ""
+        return (
+            f"workflow {self._workflow!r} ran for more than {self._limit_s:g} s without awaiting anything{where} and was "
+            f"interrupted: all requests wait while a workflow computes or sleeps, so such work has to be done in a program"
+        )
+
+    def _disarm(self) -> None:
+        """The exception may still be on its way: takes it back."""
+        with self._lock:
+            if self._has_fired:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), None)
+                self._has_fired = False
+
+    def _warn(self, took_ns: int) -> None:
+        place, now_ns = self._place or self._workflow, time.perf_counter_ns()
+        if now_ns - self._warned_ns.get(place, -_QUIET_NS) < _QUIET_NS:
+            return
+        if len(self._warned_ns) > 1000:
+            self._warned_ns.clear()
+        self._warned_ns[place] = now_ns
+        _log.warning("slow_step", workflow=self._workflow, place=self._place, took_s=round(took_ns / 1e9, 3))
+
+    # The thread's side
+
+    def _watch(self) -> None:
+        num_seen = 0
+        interval_s = self._interval_s
+        while not self._is_over.wait(interval_s):
+            started_ns, num_steps = self._started_ns, self._num_steps
+            if started_ns:
+                self._look(started_ns)
+            is_idle = not started_ns and num_steps == num_seen
+            interval_s = self._interval_s * (_IDLE_POLLS if is_idle else 1)
+            num_seen = num_steps
+
+    def _look(self, started_ns: int) -> None:
+        took_ns = time.perf_counter_ns() - started_ns
+        if took_ns < min(self._warn_ns, self._limit_ns):
+            return
+        place = self._place_now()
+        if place is None or self._started_ns != started_ns:
+            return
+        self._place = place
+        if took_ns < self._limit_ns or self._has_fired:
+            return
+        with self._lock:
+            # From here on `end` waits for the lock, so the exception cannot reach another step.
+            self._has_fired = True
+            if self._started_ns == started_ns and self._place_now() is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), ctypes.py_object(StepInterrupted))
+            else:
+                self._has_fired = False
+
+    def _place_now(self) -> str | None:
+        """Where the workflow's code is; None if our own code is running."""
+        frame: FrameType | None = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage] (there is no other way)
+        outermost: FrameType | None = None
+        while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
+            outermost, frame = frame, frame.f_back
+        if outermost is None:
+            return None
+        return f"{outermost.f_code.co_filename}:{outermost.f_lineno} in {outermost.f_code.co_name}"

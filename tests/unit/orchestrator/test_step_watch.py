@@ -1,0 +1,142 @@
+"""Workflow code that computes, sleeps or never comes back: interrupted, named, and nobody else pays for it."""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jaxtyping import Float
+from structlog.testing import capture_logs
+
+import dyorc
+from dyorc.config import EngineConfig
+from dyorc.engine.shared import Host
+from dyorc.errors import WorkflowError
+from dyorc.orchestrator.step_watch import StepWatch
+from tests.unit.engine.driver import World
+
+END_S = 60.0
+"""By then a step ends by itself, so that a test whose watch does not bark fails instead of hanging."""
+
+
+@dyorc.program(max_batch_size=8)
+def add_one(x: Float[np.ndarray, "batch"]) -> Float[np.ndarray, "batch"]:
+    return x + 1
+
+
+def spin() -> None:
+    end_s = time.monotonic() + END_S
+    while time.monotonic() < end_s:
+        pass
+
+
+@dyorc.workflow
+async def spins(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+    y = add_one(x)
+    spin()
+    return y
+
+
+@dyorc.workflow
+async def decides_for_ever(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+    if await dyorc.when(add_one(x), lambda value: spin() is None):
+        return x
+    return add_one(x)
+
+
+@dyorc.workflow
+async def catches(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+    with contextlib.suppress(Exception):
+        spin()
+    return add_one(x)
+
+
+@dyorc.workflow
+async def increment(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+    return add_one(x)
+
+
+def line_of(function: Callable[..., object], text: str) -> int:
+    """Where a line of a workflow stands in this file."""
+    lines = Path(__file__).read_text().splitlines()
+    start = function.__code__.co_firstlineno
+    return next(number for number, line in enumerate(lines, 1) if number >= start and text in line)
+
+
+@pytest.fixture
+def watch() -> Iterator[StepWatch]:
+    with StepWatch(warn_after_s=0.02, limit_s=0.2) as watch:
+        yield watch
+    assert "dyorc-step-watch" not in {thread.name for thread in threading.enumerate()}
+
+
+def world_with(watch: StepWatch) -> World:
+    world = World([add_one], EngineConfig(), host=Host(watch=watch))
+    world.join(add_one)
+    return world
+
+
+@pytest.mark.parametrize(("workflow", "text"), [(spins, "spin()"), (decides_for_ever, "spin()"), (catches, "spin()")])
+def test_a_step_without_end_is_interrupted_and_its_place_named(watch: StepWatch, workflow: dyorc.Workflow, text: str) -> None:
+    world = world_with(watch)
+    stuck = world.submit(workflow, 0.0)
+    while world.in_flight:
+        world.finish()
+    error = world.answers[stuck]
+    assert isinstance(error, WorkflowError)
+    assert f"{__file__}:{line_of(workflow.function, text)}" in str(error)
+    assert "0.2 s" in str(error)
+    assert "program" in str(error)
+    other = world.submit(increment, 1.0)
+    while world.in_flight:
+        world.finish()
+    assert world.answers[other] == [2.0]
+
+
+def test_a_slow_step_is_logged_once_with_its_place() -> None:
+    @dyorc.workflow
+    async def naps(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+        time.sleep(0.1)  # noqa: ASYNC251 (that is the mistake)
+        return add_one(x)
+
+    with StepWatch(warn_after_s=0.02, limit_s=END_S) as watch, capture_logs() as logs:
+        world = world_with(watch)
+        for _ in range(2):
+            world.submit(naps, 0.0)
+    while world.in_flight:
+        world.finish()
+    (slow,) = [entry for entry in logs if entry["event"] == "slow_step"]
+    assert slow["workflow"].endswith("naps")
+    assert slow["place"].startswith(f"{__file__}:{line_of(naps.function, 'time.sleep')} in naps")
+    assert slow["took_s"] >= 0.1
+    assert not [answer for answer in world.answers.values() if isinstance(answer, Exception)]
+
+
+def test_an_exception_that_comes_too_late_hits_nobody() -> None:
+    """Steps that end just as they are interrupted: each ends as a success or by its limit, and none outside of a step."""
+    with StepWatch(warn_after_s=10, limit_s=0.01) as watch:
+        world = world_with(watch)
+        outcomes: set[bool] = set()
+
+        @dyorc.workflow
+        async def about_as_long(x: Float[np.ndarray, ""], seconds: float) -> Float[np.ndarray, ""]:
+            end_s = time.monotonic() + seconds
+            while time.monotonic() < end_s:
+                pass
+            return add_one(x)
+
+        interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            for at in range(100):
+                request = world.submit(about_as_long, 0.0, 0.008 + at % 10 * 0.001)
+                while world.in_flight:
+                    world.finish()
+                outcomes.add(isinstance(world.answers[request], WorkflowError))
+        finally:
+            sys.setswitchinterval(interval_s)
+        assert True in outcomes, "no step was interrupted"

@@ -152,7 +152,7 @@ class Engine:
         if error is not None:
             self.turn.actions.append(FailRequest(event.request_id, error))
             self._host.statistics.ended_without_result(event.workflow.name, 0, self.now_ns)
-            self.leases.refuse(blocks_of(event.inputs))
+            self.leases.discard(blocks_of(event.inputs))
             return
         deadline_ns = event.terms.deadline_ns
         if deadline_ns is None:

@@ -1,18 +1,18 @@
-"""Who still needs which block of memory.
+"""Counts who still needs which block of memory.
 
-Tensors that are not carried along stay where they were made, in blocks that hold the outputs of a whole batch. Each row of a
-block that a request keeps is a lease on it; so is each operand of a batch in flight, which may read it until it ends, whoever
-was cancelled meanwhile, and each fetch in progress. A block is released when its last lease ends, at the end of the turn:
-within one turn a row may be dropped before its neighbour is taken.
+Stored tensors stay where they were made, in blocks that hold the outputs of a whole batch. A request pins the tensors it
+needs: one lease on the block per row. Each operand of a batch in flight has a lease too, because the batch may read it until it
+ends, even if its requests are cancelled; so has each fetch in progress. A block is freed at the end of the turn in which its last
+lease was released: within one turn, a row may be released before its neighbour is acquired.
 
-    unknown ── hold_new ──> held ── last drop, end of turn ──> released: unknown for ever, its number is never used again
-                              │
-                              └── holder gone: forgotten, nobody is told
+    unknown ── acquire_new ──> leased ── last release, end of turn ──> freed: its number is never used again
+                                 │
+                                 └── holder gone: forgotten, nobody is told
 
-A block that its holder says it does not have, or that could not be had from it, is *lost*: nobody may be sent there to read it.
-It is released like others, because its holder is there and may have it after all.
+A block that its holder does not have, or that could not be read from it, is *lost*: nobody may be sent there to read it.
+It is freed like the others, because its holder is alive and may have it after all.
 
-Cost: none for tensors that are carried along.
+Tensors that travel inside messages have no leases and cost nothing here.
 """
 
 from collections import Counter
@@ -23,15 +23,15 @@ from dyorc.engine.actions import ReleaseTensors
 from dyorc.engine.model.cells import Cell
 from dyorc.tensor import BlockId, blocks_of
 
-Kept: TypeAlias = dict[Cell, Sequence[BlockId]]
-"""The cells whose tensors somebody keeps, each with the blocks that its leases are on, one for each row."""
+Pinned: TypeAlias = dict[Cell, Sequence[BlockId]]
+"""Cells whose tensors are pinned, each with the blocks its leases are on, one per row."""
 
 
 class Leases:
-    """Counts leases.
+    """Counts the leases on each block.
 
     Attributes:
-        counts: Leases on each block that is known.
+        counts: Leases on each known block.
         lost: Known blocks that nobody can read.
     """
 
@@ -43,20 +43,20 @@ class Leases:
 
     # Leases
 
-    def hold_new(self, blocks: Iterable[BlockId]) -> None:
-        """Leases on tensors that have just been made. Of a holder that is gone there are none."""
+    def acquire_new(self, blocks: Iterable[BlockId]) -> None:
+        """Acquires leases on tensors just made. Blocks of a holder that is gone are ignored."""
         for block in blocks:
             if block[0] in self._holders:
                 self.counts[block] = self.counts.get(block, 0) + 1
 
-    def hold(self, blocks: Iterable[BlockId]) -> None:
-        """One more lease on each. Blocks that are not known stay so."""
+    def acquire(self, blocks: Iterable[BlockId]) -> None:
+        """Acquires one lease on each block that is known."""
         for block in blocks:
             if block in self.counts:
                 self.counts[block] += 1
 
-    def drop(self, blocks: Iterable[BlockId]) -> None:
-        """Ends a lease on each."""
+    def release(self, blocks: Iterable[BlockId]) -> None:
+        """Releases one lease on each block."""
         for block in blocks:
             count = self.counts.get(block)
             if count is not None:
@@ -64,59 +64,59 @@ class Leases:
                 if count == 1:
                     self._unleased[block] = None
 
-    def refuse(self, blocks: Iterable[BlockId]) -> None:
-        """Takes in tensors that nobody wants, to have them released."""
+    def discard(self, blocks: Iterable[BlockId]) -> None:
+        """Has tensors freed that nobody wants."""
         blocks = list(blocks)
-        self.hold_new(blocks)
-        self.drop(blocks)
+        self.acquire_new(blocks)
+        self.release(blocks)
 
-    def keep(self, kept: Kept, cell: Cell) -> None:
-        """Somebody keeps a cell's tensors, which are known or were lost. Nothing happens if they are all carried along."""
-        if cell not in kept and (blocks := blocks_of(cell.tensors)):
-            kept[cell] = blocks
-            self.hold(blocks)
+    def pin(self, pinned: Pinned, cell: Cell) -> None:
+        """Pins a cell's stored tensors, unless they are pinned already."""
+        if cell not in pinned and (blocks := blocks_of(cell.tensors)):
+            pinned[cell] = blocks
+            self.acquire(blocks)
 
-    def keep_new(self, kept: Kept, cell: Cell, blocks: list[BlockId]) -> None:
-        """Somebody keeps tensors that have just been made for a cell, instead of those that it had before."""
-        self.let_go(kept, cell)
+    def pin_new(self, pinned: Pinned, cell: Cell, blocks: list[BlockId]) -> None:
+        """Pins tensors just made for a cell, in place of those it had before."""
+        self.unpin(pinned, cell)
         if blocks:
-            kept[cell] = blocks
-            self.hold_new(blocks)
+            pinned[cell] = blocks
+            self.acquire_new(blocks)
 
-    def let_go(self, kept: Kept, cell: Cell) -> None:
-        """A cell's tensors are not kept any longer."""
-        blocks = kept.pop(cell, None)
+    def unpin(self, pinned: Pinned, cell: Cell) -> None:
+        """Unpins a cell's tensors, if they are pinned."""
+        blocks = pinned.pop(cell, None)
         if blocks is not None:
-            self.drop(blocks)
+            self.release(blocks)
 
-    def let_all_go(self, kept: Kept) -> None:
-        """Nothing is kept any longer."""
-        for blocks in kept.values():
-            self.drop(blocks)
-        kept.clear()
+    def unpin_all(self, pinned: Pinned) -> None:
+        """Unpins everything."""
+        for blocks in pinned.values():
+            self.release(blocks)
+        pinned.clear()
 
     # Losses
 
     def is_there(self, block: BlockId) -> bool:
-        """Whether somebody can be sent to read a block."""
+        """Whether a block can be read."""
         return block in self.counts and block not in self.lost
 
     def are_there(self, blocks: Sequence[BlockId]) -> bool:
-        """Whether all of them can be read."""
+        """Whether all blocks can be read."""
         return all(block in self.counts and block not in self.lost for block in blocks)
 
     def lose(self, blocks: Iterable[BlockId]) -> bool:
-        """Nobody can read these. Gives whether that is news. What the orchestrator holds is never lost."""
+        """Marks blocks as lost. Returns whether any was not lost before. Blocks of the orchestrator are never lost."""
         known = {block for block in blocks if block[0] and self.is_there(block)}
         self.lost |= known
         return bool(known)
 
     def holder_joined(self, holder: str) -> None:
-        """A process is there. It holds nothing yet."""
+        """A process joined. It holds nothing yet."""
         self._holders.add(holder)
 
     def holder_left(self, holder: str) -> bool:
-        """A process is gone with all that it held. Gives whether that was anything."""
+        """A process is gone, and its blocks with it. Returns whether it held any."""
         self._holders.discard(holder)
         gone = [block for block in self.counts if block[0] == holder]
         for block in gone:
@@ -131,7 +131,7 @@ class Leases:
     # Releases
 
     def flush(self) -> ReleaseTensors | None:
-        """What nobody needs any more at the end of a turn; None if that is nothing."""
+        """Frees the blocks without leases at the end of a turn. Returns None if there are none."""
         if not self._unleased:
             return None
         released = [block for block in self._unleased if not self.counts[block]]
@@ -141,5 +141,5 @@ class Leases:
         return ReleaseTensors(released) if released else None
 
     def expected(self, leases: Iterable[Iterable[BlockId]]) -> Counter[BlockId]:
-        """What the counts should be, given everybody's leases. For checks."""
+        """Returns what the counts should be, given all leases. For the invariants."""
         return Counter(block for blocks in leases for block in blocks if block in self.counts)

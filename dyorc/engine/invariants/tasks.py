@@ -151,5 +151,5 @@ def untaken_parts_are_kept(engine: Engine) -> None:
     """The tensors of a part that may be read now are kept."""
     for request in engine.tasks.requests.values():
         for part in request.stream.untaken.values() if request.stream is not None else ():
-            if any(is_stored(argument.cell) and argument.cell not in request.kept for argument in part.arguments):
+            if any(is_stored(argument.cell) and argument.cell not in request.pinned for argument in part.arguments):
                 raise InvariantError(f"{part!r} of request {request.request_id} may be read, but nobody keeps its tensors")

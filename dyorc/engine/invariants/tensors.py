@@ -20,7 +20,7 @@ from dyorc.engine.model.restorations import Restoration, RestorationWaiter
 def leases_agree(engine: Engine) -> None:
     """A block is known as long as somebody needs it: requests that keep rows of it, batches, fetches and consumers of parts that
     read it."""
-    leases = [blocks for request in engine.tasks.requests.values() for blocks in request.kept.values()]
+    leases = [blocks for request in engine.tasks.requests.values() for blocks in request.pinned.values()]
     leases += [batch.blocks for batch in scheduler_of(engine).batches.values()]
     leases += [blocks for _, blocks in engine.tasks.fetches.in_progress.values()]
     streams = [request.stream for request in engine.tasks.requests.values() if request.stream is not None]
@@ -49,7 +49,7 @@ def queued_calls_have_their_inputs(engine: Engine) -> None:
             if not engine.leases.are_there(call.blocks):
                 raise InvariantError(f"{call!r} is {call.state.name}, but its inputs were lost")
             request = call.segment.task.request
-            if any(argument.cell not in request.kept for argument in call.arguments if is_stored(argument.cell)):
+            if any(argument.cell not in request.pinned for argument in call.arguments if is_stored(argument.cell)):
                 raise InvariantError(f"{call!r} is {call.state.name}, but nobody keeps its inputs")
 
 

@@ -103,10 +103,10 @@ class BranchPoint:
             self.outcome = _NO_OUTCOME
         self.branch(self.outcome)
         if self.segment.task.request.has_stored:
-            self._let_go()
+            self._forget_value()
 
-    def _let_go(self) -> None:
-        """The value has been looked at: only which one it was is still of interest."""
+    def _forget_value(self) -> None:
+        """Drops the value: once it was read, only the outcome matters."""
         made, ref = self.decision, self.decision.ref
         bare = Ref(ref.cell, ref.outputs, ref.field, ref.views)
         bare.hold = None

@@ -91,7 +91,7 @@ class Request:
         standing: What its calls tell the scheduler of it.
         arrived_ns: When it came.
         root: Its first task; the request answers when that settles.
-        kept: Its cells whose tensors are kept for it, with the blocks that they lie in.
+        pinned: Its cells whose tensors are pinned, with the blocks they lie in.
         release_at: When it keeps more cells than that, it is looked through for those that nobody needs any more.
         restoring: Its cells whose tensors were lost and are being made again.
         num_calls: Calls and tasks that it made for certain.
@@ -105,8 +105,8 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_ns", "has_effects", "has_stored", "is_answered", "is_untaken", "kept", "num_answers", "num_calls",
-        "num_effects", "num_guessed", "release_at", "request_id", "restoring", "root", "standing", "stream",
+        "arrived_ns", "has_effects", "has_stored", "is_answered", "is_untaken", "num_answers", "num_calls",
+        "num_effects", "num_guessed", "pinned", "release_at", "request_id", "restoring", "root", "standing", "stream",
     )  # fmt: skip
 
     def __init__(self, request_id: int, standing: Standing, arrived_ns: int) -> None:
@@ -114,7 +114,7 @@ class Request:
         self.standing = standing
         self.arrived_ns = arrived_ns
         self.root: Task | None = None
-        self.kept: dict[Cell, Sequence[BlockId]] = {}
+        self.pinned: dict[Cell, Sequence[BlockId]] = {}
         self.release_at = 0
         self.restoring: dict[Cell, Restoration] = {}
         self.num_calls = 0

@@ -20,12 +20,12 @@ def is_effect(entry: Entry) -> bool:
     return not entry.callee.is_pure
 
 
-def dismantle(journal: Segment, let_go: Callable[[Cell], None] | None = None) -> int:
+def dismantle(journal: Segment, unpin: Callable[[Cell], None] | None = None) -> int:
     """Cuts the cycles below a segment that nobody will look at again, so that its memory is freed now and not by the
     garbage collector. Returns the number of calls and tasks.
 
     Args:
-        let_go: Told of each of their cells, if somebody may keep its tensors.
+        unpin: Called with each of their cells, if tensors may be pinned.
     """
     num_entries = 0
     pending = [journal]
@@ -35,8 +35,8 @@ def dismantle(journal: Segment, let_go: Callable[[Cell], None] | None = None) ->
         for entry in segment.entries:
             entry.cell.producer = None
             entry.cell.dependents = []
-            if let_go is not None:
-                let_go(entry.cell)
+            if unpin is not None:
+                unpin(entry.cell)
             if isinstance(entry, Task):
                 pending.append(entry.journal)
                 entry.paths = []

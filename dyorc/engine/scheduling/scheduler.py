@@ -309,7 +309,7 @@ class Scheduler:
 
     def _refuse(self, event: BatchDone) -> None:
         """Nobody waits for this result any more."""
-        self._leases.refuse(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
+        self._leases.discard(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
 
     def _batch_failed(self, event: BatchFailed) -> None:
         """A program raised, or there was no memory for what it returned."""
@@ -352,7 +352,7 @@ class Scheduler:
         blocks = [block for call in calls for block in call.blocks]
         if blocks:
             batch.blocks = blocks
-            self._leases.hold(blocks)
+            self._leases.acquire(blocks)
         dispatch = DispatchBatch(replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason)
         self._turn.actions.append(dispatch)
 
@@ -456,7 +456,7 @@ class Scheduler:
     def _forget(self, batch: Batch) -> None:
         del self.batches[batch.batch_id]
         if batch.blocks:
-            self._leases.drop(batch.blocks)
+            self._leases.release(batch.blocks)
         for program in batch.awaited_by:
             self._touch(program)  # what was held for it need not wait any longer, whatever became of it
         if batch.timeout is not None:

@@ -57,7 +57,7 @@ class Answering:
         if blocks_of(event.inputs):
             request.has_stored = True
             for argument in arguments:
-                self._leases.keep_new(request.kept, argument.cell, blocks_of(argument.cell.tensors))
+                self._leases.pin_new(request.pinned, argument.cell, blocks_of(argument.cell.tensors))
         request.root = Task(request, workflow, arguments, event.statics)
         if workflow.is_streaming:
             request.stream = Stream(request.root.journal)
@@ -169,8 +169,8 @@ class Answering:
         if request.restoring:
             self._recovery.forget(request)
         self._turn.swept.pop(request, None)
-        if request.kept:
-            self._leases.let_all_go(request.kept)
+        if request.pinned:
+            self._leases.unpin_all(request.pinned)
         if root is not None:
             request.root = None
             root.cell.producer = None

@@ -63,16 +63,16 @@ class EarlyRelease:
 
     def touch(self, request: Request) -> None:
         """Something has ended that may have been the last to need a tensor of a request."""
-        if len(request.kept) <= _FEW or len(request.kept) > request.release_at:
+        if len(request.pinned) <= _FEW or len(request.pinned) > request.release_at:
             self._turn.releasable[request] = None
 
     def run(self) -> None:
         """Lets go what nobody can need. To be called when all runs wait."""
         for request in self._turn.releasable:
             if not request.restoring and request.root is not None:
-                for cell in [cell for cell in request.kept if self._is_unneeded(cell, request.root)]:
-                    self._leases.let_go(request.kept, cell)
-                request.release_at = 2 * len(request.kept)
+                for cell in [cell for cell in request.pinned if self._is_unneeded(cell, request.root)]:
+                    self._leases.unpin(request.pinned, cell)
+                request.release_at = 2 * len(request.pinned)
         self._turn.releasable.clear()
 
     @staticmethod
@@ -92,10 +92,10 @@ class EarlyRelease:
     @staticmethod
     def unheld(request: Request) -> set[Cell]:
         """The cells of a request that no run holds now."""
-        return {cell for cell in request.kept if getrefcount(cell.hold) <= _OWN_REFERENCES}
+        return {cell for cell in request.pinned if getrefcount(cell.hold) <= _OWN_REFERENCES}
 
     def dismantle(self, journal: Segment, request: Request) -> int:
-        """Cuts a branch off a journal, and lets go what was kept for it. Returns the number of its calls and tasks."""
-        if not request.kept:
+        """Cuts a branch off a journal and unpins its tensors. Returns the number of its calls and tasks."""
+        if not request.pinned:
             return dismantle(journal)
-        return dismantle(journal, partial(self._leases.let_go, request.kept))
+        return dismantle(journal, partial(self._leases.unpin, request.pinned))

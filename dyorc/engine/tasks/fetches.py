@@ -51,7 +51,7 @@ class Fetches:
     def _ask_for(self, cell: Cell) -> None:
         self._num_fetches += 1
         blocks = blocks_of(cell.tensors)
-        self._leases.hold(blocks)
+        self._leases.acquire(blocks)
         self.in_progress[self._num_fetches] = (cell, blocks)
         self._turn.actions.append(FetchValue(self._num_fetches, cell.tensors))
 
@@ -60,7 +60,7 @@ class Fetches:
         cell, blocks = self.in_progress.pop(event.fetch_id, (None, ()))
         if cell is None:
             return
-        self._leases.drop(blocks)
+        self._leases.release(blocks)
         if event.lost and event.error is None:
             self._fetch_again(cell)
         else:

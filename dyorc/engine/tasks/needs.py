@@ -43,7 +43,7 @@ class Needs:
         for argument in arguments:
             cell = argument.cell
             if self._leases.are_there(blocks_of((cell.tensors[argument.field],))):
-                self._leases.keep(request.kept, cell)
+                self._leases.pin(request.pinned, cell)
             else:
                 missing[cell] = None
         for cell in missing:

@@ -134,15 +134,15 @@ class Parts:
             self._turn.note(request, "part", index=part.index)
         tensors = tuple([argument.resolve() for argument in part.arguments])
         if request.has_stored:
-            self._let_go(part)
+            self._release_blocks(part)
             part.blocks = blocks_of(tensors)
-            self._leases.hold(part.blocks)
+            self._leases.acquire(part.blocks)
         self._turn.actions.append(AnswerPart(request.request_id, part.index, tensors))
         return True
 
-    def _let_go(self, part: Part) -> None:
-        """Tensors of a part that were sent will not be read, or not any more."""
-        self._leases.drop(part.blocks)
+    def _release_blocks(self, part: Part) -> None:
+        """Releases the tensors of a part: nobody will read them any more."""
+        self._leases.release(part.blocks)
         part.blocks = ()
 
     def fail(self, part: Part, error: DyOrcError) -> None:
@@ -152,7 +152,7 @@ class Parts:
         if stream is None or root is None or not root.is_live:
             return
         for index in [index for index in stream.untaken if index >= part.index]:
-            self._let_go(stream.untaken.pop(index))
+            self._release_blocks(stream.untaken.pop(index))
         stream.front = None
         stream.is_ended = True
         stream.error = error
@@ -174,7 +174,7 @@ class Parts:
         if event.lost:
             self._lose(request, stream, part, event.lost)
             return
-        self._let_go(part)
+        self._release_blocks(part)
         del stream.untaken[event.index]
         stream.num_taken += 1
         if part.is_lost:
@@ -184,7 +184,7 @@ class Parts:
             argument.hold = None
         if request.has_stored:
             self._release.touch(request)
-        self._let_go_on(stream, root)
+        self._resume(stream, root)
         self._turn.runnable.append(part)
 
     def _lose(self, request: Request, stream: Stream, part: Part, lost: Sequence[BlockId]) -> None:
@@ -200,8 +200,8 @@ class Parts:
             each.is_lost = True
             self._send(request, each)
 
-    def _let_go_on(self, stream: Stream, root: Task) -> None:
-        """There is room: runs that waited for it go on."""
+    def _resume(self, stream: Stream, root: Task) -> None:
+        """Resumes the paths that waited for room."""
         for path in root.paths:
             if path.awaits_room and self._has_room(stream, path.num_parts):
                 path.awaits_room = False
@@ -211,7 +211,7 @@ class Parts:
         """A request has ended: what was sent and not taken is void."""
         stream, request.stream = request.stream, None
         for part in stream.untaken.values() if stream is not None else ():
-            self._let_go(part)
+            self._release_blocks(part)
 
 
 def _misfit(part: Part) -> WorkflowError | None:

@@ -93,7 +93,7 @@ class Readiness:
     def done(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
         """A call ran."""
         if call.state is CallState.WITHDRAWN:
-            self._leases.refuse(blocks_of(outputs))
+            self._leases.discard(blocks_of(outputs))
             return
         call.settle()
         if call.restores is not None:
@@ -102,7 +102,7 @@ class Readiness:
         request = call.segment.task.request
         if stored := blocks_of(outputs):
             request.has_stored = True
-            self._leases.keep_new(request.kept, call.cell, stored)
+            self._leases.pin_new(request.pinned, call.cell, stored)
         if call.standing.story is not None:
             self._turn.note(request, "done", call=call.call_id, program=call.callee.name)
         self._turn.settle(call.cell, outputs)

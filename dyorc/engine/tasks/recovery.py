@@ -66,9 +66,9 @@ class Recovery:
         if self._needs.await_result(restoration, task.result):
             return
         request, cell = restoration.request, restoration.cell
-        self._leases.let_go(request.kept, cell)
+        self._leases.unpin(request.pinned, cell)
         cell.refill(tuple([argument.resolve() for argument in task.result]))
-        self._leases.keep(request.kept, cell)
+        self._leases.pin(request.pinned, cell)
         self._finish(restoration)
 
     def _run_again(self, restoration: Restoration, producer: Call) -> None:
@@ -90,7 +90,7 @@ class Recovery:
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:
         """The call that was run again has ended."""
         request, cell = restoration.request, restoration.cell
-        self._leases.keep_new(request.kept, cell, blocks_of(outputs))
+        self._leases.pin_new(request.pinned, cell, blocks_of(outputs))
         cell.refill(outputs)
         if restoration.call is not None:
             self._turn.note(request, "recomputed", program=restoration.call.callee.name)

@@ -188,7 +188,7 @@ class TaskRunner:
         """Which outcome a path takes for granted at an open decision."""
         guess = self._branching.guess(path, point)
         request = point.segment.task.request
-        if guess is not None and request.kept:
+        if guess is not None and request.pinned:
             point.unheld = self._release.unheld(request)
         return guess
 
@@ -306,7 +306,7 @@ class TaskRunner:
             self._dispatcher.task_ended(task.callee, self._turn.now_ns - task.started_ns)
         self._endings.settled(task, tensors)
         if task.request.has_stored:
-            self._leases.keep(task.request.kept, task.cell)
+            self._leases.pin(task.request.pinned, task.cell)
 
     def _decide(self, point: BranchPoint) -> None:
         """The value of an open decision has come."""

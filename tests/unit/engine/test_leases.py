@@ -32,13 +32,13 @@ def blocks_of_holder(world: World, holder: str) -> list[tuple[str, int]]:
 def test_a_block_is_released_once_its_last_lease_has_ended() -> None:
     leases = Leases()
     leases.holder_joined("a")
-    leases.hold_new([("a", 1), ("a", 1)])
-    leases.drop([("a", 1)])
+    leases.acquire_new([("a", 1), ("a", 1)])
+    leases.release([("a", 1)])
     assert leases.flush() is None
-    leases.drop([("a", 1)])
+    leases.release([("a", 1)])
     assert leases.flush() == ReleaseTensors([("a", 1)])
     assert leases.flush() is None
-    leases.drop([("a", 1)])
+    leases.release([("a", 1)])
     assert leases.flush() is None
     assert not leases.counts
 
@@ -46,22 +46,22 @@ def test_a_block_is_released_once_its_last_lease_has_ended() -> None:
 def test_a_row_that_is_dropped_before_its_neighbour_is_taken_does_not_release_their_block() -> None:
     leases = Leases()
     leases.holder_joined("a")
-    leases.refuse([("a", 1)])
-    leases.hold_new([("a", 1)])
+    leases.discard([("a", 1)])
+    leases.acquire_new([("a", 1)])
     assert leases.flush() is None
-    leases.drop([("a", 1)])
+    leases.release([("a", 1)])
     assert leases.flush() == ReleaseTensors([("a", 1)])
 
 
 def test_a_holder_that_left_has_nothing_and_nobody_is_told() -> None:
     leases = Leases()
     leases.holder_joined("a")
-    leases.hold_new([("a", 1), ("", 2)])
-    leases.refuse([("a", 3)])
+    leases.acquire_new([("a", 1), ("", 2)])
+    leases.discard([("a", 3)])
     assert leases.holder_left("a")
     assert leases.flush() is None
-    leases.hold_new([("a", 4)])
-    leases.hold([("a", 1)])
+    leases.acquire_new([("a", 4)])
+    leases.acquire([("a", 1)])
     assert leases.counts == {("", 2): 1}
     leases.holder_joined("a")
     assert leases.counts == {("", 2): 1}, "it comes back with nothing"
@@ -71,12 +71,12 @@ def test_a_holder_that_left_has_nothing_and_nobody_is_told() -> None:
 def test_a_lost_block_cannot_be_read_and_is_released_all_the_same() -> None:
     leases = Leases()
     leases.holder_joined("a")
-    leases.hold_new([("a", 1), ("", 1)])
+    leases.acquire_new([("a", 1), ("", 1)])
     assert leases.lose([("a", 1), ("", 1), ("b", 9)])
     assert not leases.lose([("a", 1)]), "that is no news"
     assert not leases.are_there([("a", 1)])
     assert leases.are_there([("", 1)]), "what the orchestrator holds is never lost"
-    leases.drop([("a", 1)])
+    leases.release([("a", 1)])
     assert leases.flush() == ReleaseTensors([("a", 1)])
     assert not leases.lost
 

@@ -1,4 +1,4 @@
-"""What to do: everything the engine ever asks for."""
+"""Actions: everything the engine ever asks for."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -36,9 +36,9 @@ class DispatchBatch(msgspec.Struct, frozen=True):
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):
-    """The request is done; `tensors` stand in the order of its workflow's outputs. `story` is told to those who asked for it.
+    """The request is done. `tensors` are in the order of the workflow's outputs; `story` is set if the request asked for one.
 
-    If any tensor is stored, answer with `AnswerTaken` once the bytes have been read: they are kept until then.
+    If any tensor is stored, answer with `AnswerTaken` once its bytes were read: they are kept until then.
     """
 
     request_id: int
@@ -49,9 +49,9 @@ class AnswerRequest(msgspec.Struct, frozen=True):
 class AnswerPart(msgspec.Struct, frozen=True):
     """A part of the answer of a streaming request; `tensors` stand in the order of its workflow's outputs.
 
-    Parts are numbered from 0 and come in order. Answer each with `PartTaken` once its bytes have been read: they are kept until
-    then. One that was lost comes again, perhaps before that was noticed. When all have been taken, `AnswerRequest` follows,
-    without tensors, or `FailRequest`.
+    Parts are numbered from 0 and come in order. Answer each with `PartTaken` once its bytes were read: they are kept until
+    then. A lost part comes again, perhaps before the loss was noticed. When all were taken, `AnswerRequest` without tensors
+    follows, or `FailRequest`.
     """
 
     request_id: int
@@ -60,7 +60,7 @@ class AnswerPart(msgspec.Struct, frozen=True):
 
 
 class FailRequest(msgspec.Struct, frozen=True):
-    """The request cannot be done. Parts of it that have not been taken are void."""
+    """The request failed. Parts of it that were not taken are void."""
 
     request_id: int
     error: DyOrcError
@@ -73,27 +73,27 @@ class SetTimer(msgspec.Struct, frozen=True):
 
 
 class FetchValue(msgspec.Struct, frozen=True):
-    """Bring tensors in as arrays, for a workflow that looks at them; answer with `ValueFetched`."""
+    """Bring tensors in as arrays, because a workflow reads them; answer with `ValueFetched`."""
 
     fetch_id: int
     tensors: tuple[TensorRef, ...]
 
 
 class ReleaseTensors(msgspec.Struct, frozen=True):
-    """Nobody reads the tensors in these blocks any more, nor will."""
+    """Free these blocks: nobody reads their tensors any more."""
 
     blocks: Sequence[BlockId]
 
 
 class StageTensors(msgspec.Struct, frozen=True):
-    """A replica is going to need these tensors, which lie on another node: it may fetch them ahead of its batch."""
+    """A replica will need these tensors, which are on another node: it may fetch them ahead of its batch."""
 
     replica_id: str
     tensors: Sequence[TensorRef]
 
 
 class ReplaceReplica(msgspec.Struct, frozen=True):
-    """A replica hangs: give it up. The engine has already forgotten it."""
+    """A replica hangs: replace it. The engine has already forgotten it."""
 
     replica_id: str
     reason: str

@@ -1,7 +1,7 @@
 """The engine: events in, actions out.
 
-Synchronous and deterministic: no sockets, no Ray, no torch, no clock of its own, no asyncio. The orchestrator feeds it and
-carries out what it decides; so do the simulator and the tests, with a clock of theirs. One thread at a time may call it.
+Synchronous and deterministic: no sockets, no Ray, no torch, no clock, no asyncio. The orchestrator feeds it and carries out what
+it decides; so do the simulator and the tests, with clocks of their own. One thread at a time may call it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -43,7 +43,7 @@ MakeScheduler: TypeAlias = Callable[[Shared, Mapping[str, Program]], Scheduling]
 
 
 class Engine:
-    """Decides what runs, with whom, where and when.
+    """Decides what runs where, when, and in which batch.
 
     Args:
         config: Limits.

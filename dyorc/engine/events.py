@@ -1,4 +1,4 @@
-"""What happened: everything the engine is ever told."""
+"""Events: everything the engine is ever told."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -104,7 +104,7 @@ class ReplicaJoined(msgspec.Struct, frozen=True):
 
 
 class ReplicaLeft(msgspec.Struct, frozen=True):
-    """A replica is gone, with whatever it held."""
+    """A replica is gone, and all that it held."""
 
     replica_id: str
     reason: str = "connection lost"

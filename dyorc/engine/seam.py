@@ -15,7 +15,7 @@ from dyorc.errors import CapacityError
 from dyorc.tensor import BlockId
 
 ReplicaEvent: TypeAlias = BatchDone | BatchFailed | TensorsLost | ReplicaJoined | ReplicaLeft | LoadFailed
-"""What happens to replicas and their batches."""
+"""What can happen to replicas and their batches."""
 
 
 class Dispatcher(Protocol):
@@ -26,7 +26,7 @@ class Dispatcher(Protocol):
         ...
 
     def commit(self, call: Call) -> None:
-        """A submitted guess that has not run yet is certain now."""
+        """Makes a submitted guess certain that has not run yet."""
         ...
 
     def withdraw(self, call: Call) -> None:
@@ -34,7 +34,7 @@ class Dispatcher(Protocol):
         ...
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
-        """A task, whose result decisions may wait for, took so long."""
+        """Learns how long a task took: decisions may wait for its like."""
         ...
 
 
@@ -42,23 +42,23 @@ class Scheduling(Dispatcher, Protocol):
     """What the engine needs of a scheduler."""
 
     def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
-        """Why a request that may call `programs` cannot be taken now, if so."""
+        """Returns why a request that may call `programs` cannot be taken now; None if it can."""
         ...
 
     def take(self, event: ReplicaEvent) -> None:
-        """Something happened to a replica or a batch."""
+        """Takes in what happened to a replica or a batch."""
         ...
 
     def fire(self, timer: Timer) -> None:
-        """The time of one of its timers has come."""
+        """One of its timers is due."""
         ...
 
     def lose(self, blocks: Iterable[BlockId]) -> None:
-        """These blocks cannot be had from their holders."""
+        """Marks blocks that cannot be read from their holders."""
         ...
 
     def forget(self, blocks: Iterable[BlockId]) -> None:
-        """These blocks are released."""
+        """Forgets released blocks."""
         ...
 
     def drain(self) -> None:
@@ -71,7 +71,7 @@ class Scheduling(Dispatcher, Protocol):
 
 
 class StepWatch(Protocol):
-    """Measures the users' code: a step of a workflow, or the predicate of a decision. May interrupt it with `StepInterrupted`."""
+    """Measures user code: a step of a workflow, or the predicate of a decision. May interrupt it with `StepInterrupted`."""
 
     def begin(self, workflow: str) -> None:
         """A step begins."""

@@ -1,4 +1,4 @@
-"""What both halves of an engine work with."""
+"""What both halves of an engine share."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Host:
 
     Attributes:
         statistics: What was served.
-        batch_ids: Numbers for batches. None may be used twice: a replica may answer the later engine with a batch of the earlier.
+        batch_ids: Numbers for batches. None may be used twice: a replica may answer a later engine with an earlier batch.
         watch: Measures the workflows' steps; None if nobody does.
     """
 
@@ -30,7 +30,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What both halves of one engine work with.
+    """What both halves of one engine share.
 
     Attributes:
         turn: Where they meet.

@@ -1,6 +1,6 @@
-"""Counts and times of what was served, by model: for the protocol's statistics, in its terms.
+"""Counts and times of what was served, by model, in the terms of the protocol's statistics.
 
-The engine counts into `Statistics`, which the shell keeps: an engine that takes over from another goes on where that one ended.
+The engine counts into `Statistics`, which the shell keeps: an engine that takes over continues the counts of the last one.
 """
 
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Tally:
-    """How often something happened, and how long it took in all, in nanoseconds."""
+    """How many times something happened, and how long it took in all, in nanoseconds."""
 
     count: int = 0
     ns: int = 0
@@ -30,7 +30,7 @@ class BatchTally:
 
 @dataclass(slots=True)
 class ModelStatistics:
-    """One model: a program counts its calls, in whatever workflow they were made; a workflow its requests.
+    """One model: a program counts its calls in all workflows, a workflow its requests.
 
     A call counts when it has run, guesses included; one that was withdrawn before, because nobody needed it any more, counts
     neither as success nor as failure. A program's times are summed over its calls, each of which takes as long as its whole
@@ -65,7 +65,7 @@ class ModelStatistics:
 class BatchTimes:
     """Where the time of a batch went, from when its replica was free for it until its results came, in nanoseconds.
 
-    What the replica does not account for, the way there and back, is split evenly between input and output.
+    Time that the replica does not report, for the way there and back, is split evenly between input and output.
     """
 
     __slots__ = ("elapsed_ns", "infer_ns", "input_ns", "output_ns", "size")
@@ -81,7 +81,7 @@ class BatchTimes:
 
 
 class Record:
-    """One model, while it is counted. Plain sums, for every batch adds to them; `totals` makes a report of them. One thread."""
+    """The counters of one model. Plain sums, because every batch adds to them; `totals` makes the report. One thread."""
 
     __slots__ = (
         "_batches", "_execution_count", "_fail", "_infer_ns", "_inference_count", "_input_ns", "_last_ns", "_num_run",
@@ -114,7 +114,7 @@ class Record:
         sums[3] += times.output_ns
 
     def calls_done(self, times: BatchTimes, queue_ns: int, number: int) -> None:
-        """So many calls of a batch ran, after waiting for `queue_ns` in all."""
+        """Calls of a batch ran, after waiting for `queue_ns` in all."""
         self._num_run += number
         self._queue_ns += queue_ns
         self._input_ns += number * times.input_ns
@@ -134,10 +134,10 @@ class Record:
         self._last_ns = now_ns
 
     def totals(self, unix_offset_ns: int) -> ModelStatistics:
-        """A report.
+        """Returns the counts as a report.
 
         Args:
-            unix_offset_ns: What makes Unix time of the engine's.
+            unix_offset_ns: Added to the engine's times to get Unix time.
         """
         return ModelStatistics(
             last_inference_ms=(self._last_ns + unix_offset_ns) // 1_000_000 if self._last_ns else 0,
@@ -184,10 +184,10 @@ class Statistics:
             self._programs[workflow].failed(took_ns, now_ns)
 
     def of(self, name: str, unix_offset_ns: int) -> ModelStatistics:
-        """What is known of a model, which is a program's if it is one. All 0 for a model that was never used.
+        """Returns the statistics of a model, which is a program's if it is one. All 0 for a model that was never used.
 
         Args:
-            unix_offset_ns: What makes Unix time of the engine's.
+        unix_offset_ns: Added to the engine's times to get Unix time.
         """
         record = self._programs.get(name) or self._workflows.get(name) or Record(name)
         return record.totals(unix_offset_ns)

@@ -1,6 +1,6 @@
-"""What became of one request, step by step: why its batches had the size they had, what was guessed, what that saved or cost.
+"""The story of one request, step by step: why its batches had their sizes, what was guessed, what that saved or cost.
 
-Told only of requests that ask for it. The steps are plain values, ready for JSON; times are in ms since the request arrived.
+Kept only for requests that ask for it. The steps are plain values, ready for JSON; times are in ms since the request arrived.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Story:
 
 
 def as_text(steps: Sequence[Step]) -> str:
-    """A story for people, a line for each step."""
+    """Renders a story for people, one line per step."""
     return "\n".join(f"{step['at_ms']:9.2f} ms  {_describe(step)}" for step in steps)
 
 

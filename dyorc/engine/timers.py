@@ -1,4 +1,4 @@
-"""Everything that has to happen at a time, behind the one timer that the shell keeps."""
+"""Everything that must happen at a given time, behind the one timer of the shell."""
 
 import heapq
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ class Timers:
         return timer
 
     def cancel(self, timer: Timer) -> None:
-        """It will not fire. Does nothing if it has fired or was cancelled before."""
+        """Cancels a timer. Does nothing if it has fired or was cancelled before."""
         if timer.is_cancelled:
             return
         timer.is_cancelled = True
@@ -78,7 +78,7 @@ class Timers:
         return due
 
     def next_announcement(self) -> int | None:
-        """When the shell has to wake the engine, if it does not know that yet."""
+        """When the shell has to wake the engine, if it does not know yet."""
         if not self._heap:
             return None
         at_ns = self._heap[0].at_ns

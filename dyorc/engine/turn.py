@@ -1,8 +1,8 @@
 """One turn of the engine: what is true only while it handles the events that came together.
 
-The two halves meet here instead of calling each other back. The scheduler puts down how calls ended; the tasks take that up, step
-workflows, and hand calls that are ready over to the scheduler, which forms batches. `Engine.handle` alternates between them until
-nothing is left; each half says in its `drain` in which order it works through its lists.
+The two halves meet here instead of calling each other back. The scheduler notes how calls ended; the tasks take these ends,
+step workflows, and hand ready calls to the scheduler, which forms batches. `Engine.handle` alternates between them until nothing
+is left; the `drain` of each half says in which order it works through its lists.
 """
 
 from collections import deque
@@ -34,20 +34,20 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Late(msgspec.Struct, frozen=True):
-    """A call was not run because its result would come too late; its request is to fail with this error."""
+    """A call was not run because its result would come too late; its request fails with this error."""
 
     call: Call
     error: DeadlineError
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """A guess went wrong on its replica; it is not tried again before it is certain."""
+    """A guess failed on its replica; it is not tried again before it is certain."""
 
     call: Call
 
 
 class Unready(msgspec.Struct, frozen=True):
-    """A call has left its queue or its batch because tensors were lost; it has to be made ready again."""
+    """A call left its queue or its batch because tensors were lost; it has to be made ready again."""
 
     call: Call
 
@@ -59,20 +59,20 @@ class Turn:
     """Everything that must be empty before `Engine.handle` returns, and the time of the turn.
 
     Attributes:
-        now_ns: When the events happened that are being handled.
+        now_ns: When the events being handled happened.
         actions: What the shell is to do, in order.
         ended: How calls ended, for the tasks.
         ready: Calls whose inputs are all there, or one of which has failed.
-        restored: Who needed lost tensors that are there again, or will not be: then with the error.
+        restored: Those who needed lost tensors that are there again or, then with the error, will not be.
         settled: Cells whose dependents have not been told yet.
-        runnable: Those who have all that they waited for.
+        runnable: Those who have everything they waited for.
         num_steps: How many of them went on in this turn, by request.
         postponed: Those that go on in the next turn, because their request has had its share of this one. This list alone may
             be left when the turn ends.
         restorations: Those that have to be started or ended.
         swept: Requests in which something may be restored that nobody needs any more.
         releasable: Requests that may keep tensors which nobody needs any more.
-        touched: Programs that something happened to, by name: they may form batches.
+        touched: Programs, by name, that may form batches because something happened to them.
         queued: Calls with stored inputs that have just been queued, and may have them sent ahead.
     """
 
@@ -98,7 +98,7 @@ class Turn:
         self.queued: list[Call] = []
 
     def begin(self, now_ns: int) -> None:
-        """Another turn begins, with what the last one has put off."""
+        """Begins another turn, with what the last one postponed."""
         self.now_ns = now_ns
         self.num_steps.clear()
         if self.postponed:
@@ -106,7 +106,7 @@ class Turn:
             self.postponed.clear()
 
     def has_work(self) -> bool:
-        """Whether anything is left to do for either half."""
+        """Whether either half has work left."""
         return bool(
             self.ended
             or self.settled
@@ -126,24 +126,24 @@ class Turn:
         return actions
 
     def settle(self, cell: Cell, tensors: tuple[TensorRef, ...]) -> None:
-        """A value is there."""
+        """Settles a cell with its value."""
         cell.fill(tensors)
         self.settled.append(cell)
 
     def fail(self, cell: Cell, error: DyOrcError) -> None:
-        """There will be no value."""
+        """Settles a cell with an error."""
         cell.state = CellState.FAILED
         cell.error = error
         self.settled.append(cell)
 
     def tell(self, waiter: Waiter) -> None:
-        """One of the values that somebody waits for is there."""
+        """One of the values that a waiter needs is there."""
         waiter.num_awaited -= 1
         if not waiter.num_awaited:
             self.runnable.append(waiter)
 
     def note(self, request: Request, event: str, **facts: object) -> None:
-        """Takes down a step of a request's story, if somebody wants to know it."""
+        """Adds a step to a request's story, if somebody wants it."""
         if request.standing.story is not None:
             request.standing.story.add(self.now_ns, event, **facts)
 

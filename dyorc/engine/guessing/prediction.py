@@ -1,8 +1,8 @@
-"""Predicts how decisions will turn out, from how they turned out before.
+"""Predicts decisions from earlier ones.
 
-As branch predictors do, by site and path history: how often the run has been at this site, and its last outcomes. So the turns
-of a loop have their own odds each. A context keeps a Dirichlet posterior with exponential decay, which follows drift; contexts
-that have been seen little lean on the site's overall distribution, and that on a neutral prior or the author's hint.
+As in branch predictors, the context is the site and the path history: how many times the run has been here, and its last
+outcomes. So each turn of a loop has odds of its own. A context keeps a Dirichlet posterior with exponential decay, which follows
+drift; rarely seen contexts lean on the site's overall distribution, and that on a neutral prior or the author's hint.
 
 Source: two-level branch prediction (Yeh and Patt, MICRO 1991); the shrinkage of a context towards its site is the mean of a
 hierarchical Dirichlet model.
@@ -27,9 +27,9 @@ _HINT_WEIGHT = 8.0
 """How many observations the author's hint counts for."""
 _HINT_PROBABILITY = 0.9
 _MAX_AGE = 16
-"""Observations after which a distribution is worked out anew at the latest."""
+"""A distribution is recomputed after at most this many observations."""
 _MAX_CONTEXTS = 10_000
-"""Contexts kept: a key with endlessly many outcomes must not fill the memory."""
+"""Contexts kept. Bounds the memory of a key with endlessly many outcomes."""
 
 
 class Predictor(Protocol):
@@ -40,7 +40,7 @@ class Predictor(Protocol):
         ...
 
     def observe(self, decision: Decision, context: Context, outcome: Outcome) -> None:
-        """A decision has been taken."""
+        """Takes in the outcome of a decision."""
         ...
 
 
@@ -73,7 +73,7 @@ class _Counts:
             self.weight = 1.0
 
     def is_stale(self) -> bool:
-        """Whether enough was seen since `cached` to work it out anew: an eighth of everything, at most 16 observations."""
+        """Whether to recompute `cached`: an eighth of all observations is new, or 16 are."""
         return self.age >= min(_MAX_AGE, 1 + self.num_seen // 8)
 
     def posterior(self, prior: Distribution, strength: float) -> dict[Outcome, float]:
@@ -111,7 +111,7 @@ class HistoryPredictor:
         return ordered
 
     def observe(self, decision: Decision, context: Context, outcome: Outcome) -> None:
-        """A decision has been taken."""
+        """Takes in the outcome of a decision."""
         if decision.site not in self._sites:
             self._sites[decision.site] = _Counts()
         self._sites[decision.site].add(outcome)
@@ -124,7 +124,7 @@ class HistoryPredictor:
 
 
 def _prior(decision: Decision) -> tuple[Distribution, float]:
-    """What is believed before anything was seen, and how many observations that counts for."""
+    """Returns the belief before any observation, and how many observations it counts for."""
     is_binary = decision.kind is DecisionKind.WHEN
     if decision.likely is None:
         return ({True: 0.5, False: 0.5} if is_binary else {}), _PRIOR_WEIGHT

@@ -1,9 +1,9 @@
-"""When to guess: which outcomes of an open decision are followed, and what may be spent on calls that are not certain.
+"""When to guess: which outcomes of an open decision are followed, and how much may be spent on uncertain calls.
 
-Three limits keep guesses from doing harm. A call is run ahead of its decision only where the time it is expected to save
-exceeds what others are expected to wait for it (`dyorc.engine.scheduling.bets` weighs that when batches are formed). Token
-buckets, one for each workflow and one for all, bound the device time of wrong guesses. And an outcome whose calls did not
-gain anything is not followed for a while, then tried again.
+Three limits keep guesses from doing harm. A call runs ahead of its decision only where the time it is expected to save
+exceeds the time others are expected to wait for it (`dyorc.engine.scheduling.bets` weighs that when batches are formed). Token
+buckets, one per workflow and one for all, bound the device time of wrong guesses. And an outcome that gained nothing is not
+followed for some time, then tried again.
 """
 
 from collections import Counter
@@ -21,20 +21,20 @@ from dyorc.engine.model.journal import BranchPoint
 from dyorc.errors import InternalError
 
 _MAX_BREADTH = 4
-"""How many outcomes of one decision are followed."""
+"""Outcomes of one decision that are followed."""
 _NUM_TRIALS = 64
 _FIRST_PAUSE = 32
 _MAX_PAYOFFS = 10_000
 _MAX_PAUSE = 1024
 _SCORE_RATE = 0.02
 _FOLLOW_COST_S = 50e-6
-"""What the orchestrator itself needs to follow an outcome, and to run the workflow again if it was wrong."""
+"""What following an outcome costs the orchestrator itself, including the replay if it was wrong."""
 
 
 class _Payoff:
-    """What came of following one outcome of one site: seconds gained for each time it was followed, negative if it cost.
+    """What following one outcome of one site has gained: seconds each time, negative if it cost.
 
-    It is followed a number of times on trial; then always, as long as it gains. If it does not, it is left alone for a while.
+    An outcome is followed a number of times on trial, then as long as it gains. If it does not, it is skipped for some time.
     """
 
     __slots__ = ("num_followed", "num_samples", "pause", "score_s", "skips")
@@ -59,7 +59,7 @@ class _Payoff:
         return True
 
     def add(self, gain_s: float) -> None:
-        """It was followed, and gained so much."""
+        """It was followed and gained this much."""
         self.num_samples += 1
         self.score_s += max(_SCORE_RATE, 1 / self.num_samples) * (gain_s - self.score_s)
         if self.num_samples < _NUM_TRIALS:
@@ -78,7 +78,7 @@ class _Payoff:
 
 
 class Speculator:
-    """Decides what is guessed, keeps count of it, and learns from how it went.
+    """Decides what is guessed, counts it, and learns from the results.
 
     Attributes:
         num_speculations: Calls that ran, or began to, before they were certain.
@@ -99,14 +99,14 @@ class Speculator:
         self.num_squashes = 0
 
     def budget(self, workflow: Workflow) -> Budget:
-        """What requests of a workflow may waste."""
+        """Returns what requests of a workflow may waste."""
         budget = self._budgets.get(workflow)
         if budget is None:
             budget = self._budgets[workflow] = Budget(self._config)
         return budget
 
     def report(self) -> dict[str, Any]:
-        """How guessing goes, as plain values: for all workflows together, and the device time for each."""
+        """Returns how guessing goes, as plain values: for all workflows together, and the device time of each."""
         return {
             "is_enabled": self.is_enabled,
             "num_speculations": self.num_speculations,
@@ -119,10 +119,10 @@ class Speculator:
     # Decisions
 
     def follow(self, point: BranchPoint, depth: int) -> list[Outcome]:
-        """The outcomes under which to go on at an open decision, the likeliest first; none if it does not pay.
+        """Returns the outcomes to follow at an open decision, the likeliest first; none if it does not pay.
 
         Args:
-            depth: Open decisions that the path has passed before this one.
+            depth: Open decisions the path has passed before this one.
         """
         if not self.is_enabled or depth >= self._config.max_depth or point.context is None:
             return []
@@ -140,12 +140,12 @@ class Speculator:
         return chosen
 
     def learn_outcome(self, point: BranchPoint) -> None:
-        """A decision that was open has been taken."""
+        """Learns from an open decision that was taken."""
         if self.is_enabled and point.context is not None and point.error is None:
             self._predictor.observe(point.decision, point.context, point.outcome)
 
     def learn_payoff(self, site: Site, outcome: Outcome, gain_s: float) -> None:
-        """An outcome was followed before it was known, and gained or cost so much."""
+        """Learns what following an outcome before it was known has gained or cost."""
         self._payoff(site, outcome).add(gain_s - _FOLLOW_COST_S)
 
     def _payoff(self, site: Site, outcome: Outcome) -> _Payoff:
@@ -159,31 +159,31 @@ class Speculator:
     # Device time
 
     def can_bet(self, call: Call, waste_s: float) -> bool:
-        """Whether the budgets have room for a call that is expected to waste so much."""
+        """Whether the budgets have room for a call with this expected waste."""
         return self.total.can_waste(waste_s) and call.standing.budget.can_waste(waste_s)
 
     def place(self, call: Call, bet: Bet) -> None:
-        """A call is run before it is certain."""
+        """Books a call that runs before it is certain."""
         call.bet = bet
         self.num_speculations += 1
         self.total.reserved_s += bet.waste_s
         call.standing.budget.reserved_s += bet.waste_s
 
     def use(self, calls: Iterable[Call], share_s: float) -> None:
-        """Calls that are needed take so much device time each."""
+        """Books the device time of calls that are needed."""
         for budget, number in Counter([call.standing.budget for call in calls]).items():
             budget.use(number * share_s)
             self.total.use(number * share_s)
 
     def win(self, call: Call) -> float:
-        """A call that was bet on is needed. Gives what that gained, in seconds."""
+        """A call that was bet on is needed. Returns the gain in seconds."""
         bet = self._settle(call)
         self.num_commits += 1
         self.use([call], bet.share_s)
         return bet.saved_s
 
     def lose(self, call: Call) -> float:
-        """A call that was bet on is not needed. Gives what that cost, in seconds."""
+        """A call that was bet on is not needed. Returns the cost in seconds."""
         bet = self._settle(call)
         self.num_squashes += 1
         self.total.waste(bet.share_s)

@@ -1,6 +1,6 @@
 """What is true of an engine after every event, one function per promise.
 
-Tests call `check_all` after each `Engine.handle`; so may a simulator. A check walks over everything in flight.
+Tests call `check_all` after each `Engine.handle`; a simulator may too. Each check visits everything in flight.
 """
 
 from collections.abc import Callable

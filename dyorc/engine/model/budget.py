@@ -1,16 +1,16 @@
-"""What is spent on guesses, and what may be."""
+"""What is spent on guesses, and how much may be."""
 
 from dyorc.config import SpeculationConfig
 
 
 class Bet:
-    """Device time that was spent on a call before it was certain.
+    """Device time spent on a call before it was certain.
 
     Attributes:
-        probability: That it would be needed.
-        saved_s: How much sooner its result was expected than without the bet, in seconds.
-        share_s: Its part of its batch's expected time, in seconds.
-        price_s: What others were expected to wait longer for it in all, in seconds, if it was for nothing.
+        probability: Of being needed.
+        saved_s: How much sooner its result is expected thanks to the bet, in seconds.
+        share_s: Its share of its batch's expected time, in seconds.
+        price_s: How much longer others are expected to wait in all if it was for nothing, in seconds.
     """
 
     __slots__ = ("price_s", "probability", "saved_s", "share_s")
@@ -22,7 +22,7 @@ class Bet:
         self.price_s = price_s
 
     def describe(self) -> dict[str, float]:
-        """What was expected of the call, as plain values."""
+        """Returns what was expected of the call, as plain values."""
         return {
             "probability": round(self.probability, 3),
             "saves_ms": round(self.saved_s * 1e3, 3),
@@ -31,17 +31,17 @@ class Bet:
 
     @property
     def waste_s(self) -> float:
-        """Device time that it is expected to waste, in seconds."""
+        """Device time it is expected to waste, in seconds."""
         return (1 - self.probability) * self.share_s
 
 
 class Budget:
-    """A token bucket of device time that may be wasted, filled by device time that was of use.
+    """A token bucket of device time that may be wasted, filled by device time that was useful.
 
     Attributes:
         useful_s: Device time of calls that were needed.
-        wasted_s: Device time of calls that turned out not to be.
-        reserved_s: What open bets are expected to waste.
+        wasted_s: Device time of calls that were not.
+        reserved_s: Expected waste of open bets.
     """
 
     __slots__ = ("_burst_s", "_rate", "_tokens_s", "reserved_s", "useful_s", "wasted_s")
@@ -61,7 +61,7 @@ class Budget:
         }
 
     def can_waste(self, seconds: float) -> bool:
-        """Whether there is room for a bet that is expected to waste so much."""
+        """Whether there is room for a bet with this expected waste."""
         return self._tokens_s - self.reserved_s >= seconds
 
     def use(self, seconds: float) -> None:

@@ -60,7 +60,7 @@ class Standing:
         weight: The tenant's part of every queue.
         budget: What the request's workflow may waste on guesses.
         record: Where the workflow's requests are counted.
-        story: What became of the request, if somebody wants to know.
+        story: The steps of the request, if somebody asked for them.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
 
@@ -101,18 +101,18 @@ class Call:
 
     Attributes:
         standing: What the scheduler knows of its request.
-        state: Changed by the methods of its name only.
+        state: Changed only by the methods named after the states.
         order: Its place in its program's queue.
-        num_awaited: Input cells that are still pending, and one more while it has to wait until it is certain.
-        awaits_commit: Whether it has to.
+        num_awaited: Input cells that are still pending, plus one while it may not run before it is certain.
+        awaits_commit: Whether that is so.
         is_guess: Whether it may turn out not to be needed.
-        bet: What was spent on it while that was so.
+        bet: What was spent on it while it was a guess.
         operands: Its input tensors, once all are there.
-        blocks: Where those lie that are not carried along.
+        blocks: Where the stored ones lie.
         batch_key: Calls of equal keys may share a batch.
-        num_attempts: How often it ran on a replica that died.
-        num_losses: How often its result was lost, or its batch did not get its inputs though they seemed to be there.
-        restores: What it is made for, if it runs another one again whose result was lost; it stands in no journal.
+        num_attempts: How many times it ran on a replica that died.
+        num_losses: How many times its result was lost, or its batch could not read inputs that seemed to be there.
+        restores: The restoration it runs for, if it repeats a call whose result was lost; then it stands in no journal.
         submitted_ns: When all its inputs were there.
         expected_ns: When its result is expected, once it was submitted.
         segment: Where in its task's journal it stands.

@@ -31,7 +31,7 @@ class Cell:
         is_at_hand: Whether the workflow can look at their contents.
         error: Why there is no value, once FAILED.
         dependents: Who is told when it settles.
-        hold: An object that everybody refers to who may still need the tensors.
+        hold: An object referred to by everybody who may still need the tensors.
     """
 
     __slots__ = ("_arrays", "dependents", "error", "hold", "is_at_hand", "producer", "state", "tensors")
@@ -54,7 +54,7 @@ class Cell:
         return cell
 
     def fill(self, tensors: tuple[TensorRef, ...]) -> None:
-        """The value is there. Tensors that carry their data can be looked at right away."""
+        """Sets the value. Tensors that carry their data can be read right away."""
         self.state = CellState.READY
         self.tensors = tensors
         for tensor in tensors:
@@ -63,23 +63,23 @@ class Cell:
         self.is_at_hand = True
 
     def refill(self, tensors: tuple[TensorRef, ...]) -> None:
-        """Its tensors were lost and are there again, elsewhere. What was looked at stays as it was."""
+        """Replaces lost tensors by restored ones. What was read before stays as it was."""
         if self.state is CellState.READY:
             self.fill(tensors)
 
     def add_waiter(self, waiter: "Waiter") -> None:
-        """Somebody needs it to settle."""
+        """Adds somebody who needs it to settle."""
         self.dependents.append(waiter)
         waiter.num_awaited += 1
 
     def show(self, arrays: tuple[Any, ...]) -> None:
-        """The contents are at hand."""
+        """Sets the contents."""
         self._arrays = tuple(read_only(array) for array in arrays)
         self.is_at_hand = True
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """The contents, for the workflow's own eyes, once they are at hand."""
+        """The contents, for the workflow to read, once they are at hand."""
         if self._arrays is None:
             self._arrays = tuple([read_only(apply_views(tensor.data, tensor.views)) for tensor in self.tensors])
         return self._arrays
@@ -126,14 +126,14 @@ class Argument:
 
 
 Outcome: TypeAlias = Hashable
-"""What a decision gives."""
+"""What a decision returns."""
 
 Waiter: TypeAlias = "Run | BranchPoint | Task | Part"
-"""Who goes on when values are there; the engine counts what each still waits for."""
+"""Who goes on when values are there; the engine counts the values each still waits for."""
 
 
 def look(ref: Ref) -> Any:
-    """The value of a ref whose cell is at hand, as the workflow sees it."""
+    """Returns the value of a ref whose cell is at hand, as the workflow sees it."""
     arrays = ref.cell.arrays
     if ref.field is None:
         return ref.outputs.build([as_value(array) for array in arrays])

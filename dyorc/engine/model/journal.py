@@ -1,8 +1,8 @@
-"""The journal of a task: what its runs asked for, so that it can be run again.
+"""The journal of a task: the calls and decisions of its runs, so that it can be run again.
 
 A journal is a tree. A *segment* lists the calls made between two decisions; a decision ends it, and each of its outcomes
-begins another segment. So a run under other outcomes shares everything before the decision that differs, and a call that
-was made once is never made again. Positions in the tree name calls and decisions, so the order in which results arrive cannot
+begins another segment. So a run under other outcomes shares everything up to the decision that differs, and no call is made
+twice. Calls and decisions are identified by their position in the tree, so the order in which results arrive does not
 matter.
 
     segment: small(image) ── decision: confident? ─┬─ yes ── segment: (returns)
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Entry: TypeAlias = "Call | Task"
 
 Context: TypeAlias = tuple[Site, int, tuple[Outcome, ...]]
-"""What a guess may go by: the decision's site, how often the run has been there, and the run's last outcomes."""
+"""What a guess is based on: the decision's site, how many times the run has been there, and the run's last outcomes."""
 
 
 class _NoOutcome:
@@ -43,18 +43,18 @@ _NO_OUTCOME = _NoOutcome()
 
 
 class BranchPoint:
-    """A decision that a run came to.
+    """A decision that a run reached.
 
     Attributes:
         decision: As the workflow asked it.
         segment: The segment that it ends.
         branches: What follows, by outcome.
-        error: What the workflow saw raised instead of an outcome; it may go on all the same.
+        error: What was raised in the workflow instead of an outcome; it may go on all the same.
         is_open: Whether it waits for its value. A decision whose value is at hand is taken at once and never open.
-        context: What guesses go by.
+        context: What guesses are based on.
         probabilities: Of the outcomes, as predicted when a run first came here.
-        num_awaited: 1 while its value is not there, else 0.
-        unheld: Stored cells that a run which stands here cannot get hold of, while the outcome is guessed.
+        num_awaited: 1 while its value is pending, else 0.
+        unheld: Stored cells that a run standing here cannot reach, while the outcome is guessed.
         is_dropped: Whether it stood on a branch that was cut off.
     """
 
@@ -144,9 +144,9 @@ class Part:
         following: The one that follows.
         index: Parts of the run before this one.
         arguments: One for each declared output; they hold its tensors until it has been taken.
-        blocks: Where those lie that were sent and may be read now.
-        num_awaited: Its tensors that are still pending, or are being made again.
-        num_sent: How often it was sent, because tensors were lost before they were read.
+        blocks: Where its tensors lie that were sent and may be read now.
+        num_awaited: Its tensors that are pending or being restored.
+        num_sent: How many times it was sent, because tensors were lost before they were read.
         is_lost: Whether it has to be sent again.
     """
 
@@ -208,7 +208,7 @@ class Segment:
         return end.following if isinstance(end, Part) else None
 
     def open_points(self) -> Iterator[tuple[BranchPoint, Outcome]]:
-        """The open decisions that it depends on, also those that led to its task, the last first; each with its outcome."""
+        """Yields the open decisions it depends on, also those that led to its task, the last first, each with its outcome."""
         segment = self
         while not segment.is_certain:
             point = segment.origin
@@ -222,7 +222,7 @@ class Segment:
                 segment = point.segment
 
     def probability(self) -> float:
-        """That the calls in it are needed, as predicted."""
+        """Returns the predicted probability that its calls are needed."""
         product = 1.0
         for point, outcome in self.open_points():
             product *= point.probabilities.get(outcome, 0.0)
@@ -230,7 +230,7 @@ class Segment:
 
 
 def last_line(error: BaseException, code: CodeType) -> int:
-    """The last line of a piece of code's own file that an exception passed through; 0 if there is none."""
+    """Returns the last line of a piece of code's own file that an exception passed through; 0 if there is none."""
     traceback, line = error.__traceback__, 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == code.co_filename:

@@ -1,4 +1,4 @@
-"""What is known of a request in flight: itself, and its tree of tasks."""
+"""A request in flight and its tree of tasks."""
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
@@ -32,10 +32,10 @@ class Task:
     Attributes:
         arguments: The tensors it was called with.
         segment: Where in its caller's journal it stands; None for a request's root.
-        depth: How many tasks called each other to come to it; 0 for the root.
-        paths: Its runs: one, and more while decisions are guessed.
-        num_awaited: Cells of its result that are pending.
-        result: Its result, once it has returned; of one that streams, the parts that are still to be sent.
+        depth: Callers above it; 0 for the root.
+        paths: Its runs: one, or more while decisions are guessed.
+        num_awaited: Pending cells of its result.
+        result: Its result, once it has returned; for a streaming task, the parts still to be sent.
         started_ns: When it was called.
     """
 
@@ -88,11 +88,11 @@ class Request:
     """A request in flight.
 
     Attributes:
-        standing: What its calls tell the scheduler of it.
-        arrived_ns: When it came.
+        standing: What its calls tell the scheduler about it.
+        arrived_ns: When it arrived.
         root: Its first task; the request answers when that settles.
         pinned: Its cells whose tensors are pinned, with the blocks they lie in.
-        release_at: When it keeps more cells than that, it is looked through for those that nobody needs any more.
+        release_at: When it pins more cells than this, those that nobody needs any more are searched for.
         restoring: Its cells whose tensors were lost and are being made again.
         num_calls: Calls and tasks that it made for certain.
         num_guessed: Calls and tasks on branches that are guesses.
@@ -100,7 +100,7 @@ class Request:
         has_effects: Whether it ever made such a call.
         has_stored: Whether any of its tensors was ever stored and not carried along.
         is_untaken: Whether its answer's tensors have not been read yet; the request is kept until they have.
-        num_answers: How often it was answered, because the tensors were lost before they were read.
+        num_answers: How many times it was answered, because the tensors were lost before they were read.
         stream: How far its parts have come, if it answers in parts and has not ended.
     """
 
@@ -128,12 +128,12 @@ class Request:
         self.stream: Stream | None = None
 
     def have_effect(self) -> None:
-        """It makes a call or a task that has to run whoever waits for it."""
+        """Notes that it makes a call or a task that must run even if nobody waits for it."""
         self.num_effects += 1
         self.has_effects = True
         self.standing.can_be_dropped = False
 
     def end(self) -> None:
-        """It is answered, or has failed."""
+        """Ends it: it is answered, or has failed."""
         self.is_answered = True
         self.standing.can_be_dropped = False

@@ -19,8 +19,8 @@ class Restoration:
         num_awaited: Restorations that it waits for, if the cell is a task's.
         waiters: Who needs the tensors: calls, other restorations, the cell itself if somebody wants to look at it, a part of the
             answer, and the request if it is its answer.
-        is_done: Whether the tensors are there, and the waiters have still to be told.
-        error: Why there will be none; likewise.
+        is_done: Whether the tensors are there and the waiters are still to be told.
+        error: Why there will be none, with the waiters still to be told.
     """
 
     __slots__ = ("call", "cell", "error", "is_done", "num_awaited", "request", "waiters")

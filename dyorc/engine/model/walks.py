@@ -14,15 +14,15 @@ def request_of(entry: Entry) -> Request:
 
 
 def is_effect(entry: Entry) -> bool:
-    """Whether it has to run even if nobody waits for its result."""
+    """Whether it must run even if nobody waits for its result."""
     if isinstance(entry, Call):
         return not entry.callee.options.pure
     return not entry.callee.is_pure
 
 
 def dismantle(journal: Segment, unpin: Callable[[Cell], None] | None = None) -> int:
-    """Cuts the cycles below a segment that nobody will look at again, so that its memory is freed now and not by the
-    garbage collector. Returns the number of calls and tasks.
+    """Cuts the cycles below a segment that is no longer used, so that its memory is freed now and not by the garbage collector.
+    Returns the number of calls and tasks.
 
     Args:
         unpin: Called with each of their cells, if tensors may be pinned.
@@ -67,10 +67,10 @@ def live_effects(task: Task) -> Iterator[Entry]:
 
 
 def closure(cells: Iterable[Cell], task: Task) -> Iterator[Entry]:
-    """Everything unfinished that `cells` depend on, in a task and in those that it called.
+    """Yields everything unfinished that `cells` depend on, in a task and in those it called.
 
-    What its callers passed to it is left out: nothing of the task can be behind that. In a recursion, the walk would else go all
-    the way up at each return.
+    What its callers passed to it is left out: nothing of the task can be behind that. Otherwise, in a recursion, the walk would
+    go all the way up at each return.
     """
     seen: set[Cell] = set()
     pending = list(cells)

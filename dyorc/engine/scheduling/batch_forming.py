@@ -1,4 +1,4 @@
-"""Which calls make a program's next batch, on which replica, and whether that waits for more."""
+"""Which calls form a program's next batch, on which replica, and whether it waits for more."""
 
 from collections.abc import Mapping
 
@@ -18,11 +18,11 @@ from dyorc.errors import DeadlineError
 class BatchFormer:
     """Forms batches.
 
-    Work-conserving: an idle replica takes what is there, unless it pays to hold the last one. A replica that runs a batch is sent
-    the next when that would arrive as the running one ends; before that the batch can still grow, unless it is full. Guesses
-    fill up a batch of certain calls, or have one of their own if no certain call waits, and a replica and a core are idle.
+    Work-conserving: an idle replica takes what is there, unless holding the last one pays. A busy replica is sent its next batch
+    so that it arrives as the running one ends; until then the batch can still grow, unless it is full. Guesses fill up batches of
+    certain calls, or form their own if no certain call waits and a replica and a core are idle.
 
-    Calls that would be back too late are left out and end as `Late`.
+    Calls that would end too late are left out and end as `Late`.
 
     Args:
         batches: In flight.
@@ -39,7 +39,7 @@ class BatchFormer:
         self._batches = batches
 
     def of_certain_calls(self, pool: Pool) -> Formed | None:
-        """The next batch of a program; None if no certain call waits, there is no replica for it, or it has to wait."""
+        """Returns the next batch of a program; None if no certain call waits, no replica takes one, or it is held."""
         if not len(pool.queue):
             return None
         now_ns = self._turn.now_ns
@@ -75,9 +75,9 @@ class BatchFormer:
         return Formed(replica or pool.place(calls), calls, reason)
 
     def _take(self, pool: Pool, replica: Replica | None, size: int, now_ns: int) -> tuple[list[Call], bool]:
-        """The next calls of a queue that can be back before their deadlines; the others end as `Late`.
+        """Takes the next calls of a queue that can end before their deadlines; the others end as `Late`.
 
-        A call is held against the time of a batch as large as this one would be, not of one made smaller for its sake: under
+        A call is checked against the time of a batch as large as this one would be, not of a smaller one made for its sake: under
         overload that would make all batches small, and more calls late.
         """
         queue = pool.queue
@@ -92,9 +92,9 @@ class BatchFormer:
         return [], False
 
     def of_guesses(self, pool: Pool) -> Formed | None:
-        """A batch of guesses alone; None if there are none, a certain call waits, nothing is idle, or it does not pay.
+        """Returns a batch of guesses alone; None if there are none, a certain call waits, nothing is idle, or it does not pay.
 
-        To be asked for once all programs have their batches of certain calls: a core that is free then is not needed.
+        Ask for it once all programs have their batches of certain calls: a core that is free then is not needed.
         """
         if not len(pool.guesses) or len(pool.queue) or not pool.num_idle:
             return None
@@ -110,7 +110,7 @@ class BatchFormer:
 
     @staticmethod
     def _fair_size(pool: Pool, num_calls: int) -> int:
-        """How many calls one of the idle replicas takes, so that all have work and no batch is wastefully small."""
+        """Returns how many calls one of the idle replicas takes, so that all have work and no batch is wastefully small."""
         share = -(-num_calls // pool.num_idle)
         return min(pool.program.options.max_batch_size, max(share, pool.latency.efficient_size()))
 

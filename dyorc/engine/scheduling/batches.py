@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Formed:
-    """Calls that are to be sent to a replica."""
+    """Calls to be sent to a replica."""
 
     replica: "Replica"
     calls: list[Call]
@@ -27,9 +27,9 @@ class Batch:
 
     Attributes:
         started_ns: When it became the first of its replica; None while another runs before it.
-        expected_ns: When its result is expected here; None if nothing is known of the program yet.
-        blocks: Where its stored inputs lie, one for each; it may read them until it ends.
-        awaited_by: Programs that have calls which will be ready when it ends.
+        expected_ns: When its result is expected here; None while nothing is known of the program.
+        blocks: Where its stored inputs lie, one per input; it may read them until it ends.
+        awaited_by: Programs with calls that will be ready when it ends.
     """
 
     __slots__ = (

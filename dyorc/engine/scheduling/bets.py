@@ -1,9 +1,9 @@
-"""Which guesses are run: weighs, batch by batch, the time that a call saves if it runs ahead of its decision against what it may
-cost others.
+"""Which guesses run: for each batch, weighs the time a call saves by running ahead of its decision against its expected cost
+for others.
 
-A batch of n calls takes T(n) = b + a*n. A guess that rides along in a batch that runs anyway delays by `a` whoever is in the
-batch and whoever comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile
-and find no other replica idle, or no core (`scheduling/processors.py`), and it has to be sent and received. All this counts only
+A batch of n calls takes T(n) = b + a*n. A guess that joins a batch which runs anyway delays by `a` everybody in the batch and
+everybody who comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile
+and find no other idle replica, or no core (`scheduling/processors.py`), and has to be sent and received. All this counts only
 if the guess is wrong: a right one would have taken the time later.
 
 Source: the expected-value rule with failure-weighted cost; the delay by a busy replica is the mean residual time of arrivals at
@@ -26,7 +26,7 @@ class Bets:
     """Picks guesses for batches.
 
     Args:
-        margin: A guess must save so many times of what it is expected to cost.
+        margin: A guess must save this many times its expected cost.
     """
 
     def __init__(self, speculator: Speculator, foresight: Foresight, margin: float) -> None:
@@ -35,7 +35,7 @@ class Bets:
         self._margin = margin
 
     def fill(self, pool: Pool, replica: Replica | None, calls: list[Call], max_size: int, start_ns: int, now_ns: int) -> None:
-        """Adds guesses to a batch of certain calls, which starts at `start_ns`, as long as that pays.
+        """Adds guesses to a batch of certain calls that starts at `start_ns`, as long as that pays.
 
         Args:
             replica: That takes the batch, if it is not idle.
@@ -62,7 +62,7 @@ class Bets:
             batch_s += item_s
 
     def alone(self, pool: Pool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
-        """A batch of guesses for an idle replica; empty if that does not pay."""
+        """Returns a batch of guesses for an idle replica; empty if that does not pay."""
         line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), pool.guesses.peek()
         if line is None or rate is None or first is None:
             return []
@@ -90,7 +90,7 @@ class Bets:
         return candidates[:size]
 
     def _size_that_pays(self, bets: Sequence[Bet], charge: "_Charge") -> int:
-        """How many of the guesses make a batch that pays for each of them: the fewer they are, the more each costs."""
+        """Returns how many of the guesses make a batch that pays for each of them: the fewer, the more each costs."""
         size = len(bets)
         while size:
             for bet in bets[:size]:
@@ -113,7 +113,7 @@ class Bets:
 
 
 class _Charge:
-    """Charges a guess with its part of a batch of guesses alone."""
+    """Charges a guess its share of a batch of guesses alone."""
 
     def __init__(self, pool: Pool, replica: Replica, line: tuple[float, float], rate: float, now_ns: int) -> None:
         self._pool = pool
@@ -129,6 +129,6 @@ class _Charge:
 
 
 def _saved_s(start_ns: int, otherwise_ns: int, known_ns: int, batch_s: float) -> float:
-    """How much sooner a call is done if it starts at `start_ns` instead of later, in seconds. A result that is there before the
-    decision waits for it: nobody saves more than the call takes."""
+    """Returns how much sooner a call ends if it starts at `start_ns` instead of later, in seconds. A result that is there before
+    the decision waits for it, so nobody saves more than the call takes."""
     return min((otherwise_ns - start_ns) / _NS_PER_S, (otherwise_ns - known_ns) / _NS_PER_S + batch_s)

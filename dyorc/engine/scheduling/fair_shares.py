@@ -1,13 +1,13 @@
-"""Whose turn it is: slots of batches are shared between the tenants that wait, in proportion to their weights.
+"""Whose turn it is: tenants share the slots of batches in proportion to their weights.
 
-Each tenant has a *tag*: the virtual time at which its next call is due. Who has the smallest tag is next, and every slot that it
-takes moves its tag on by the slot's price divided by its weight. The virtual time of a queue is the smallest tag of those who
-wait. Who begins to wait starts there, or at its own tag if that is later: so nobody saves up turns while it asks for nothing,
-and nobody gets rid of what it has used by going away for a moment. When nothing waits any more, all start anew.
+Each tenant has a *tag*: the virtual time at which its next call is due. The smallest tag is next, and every slot taken moves
+its tag on by the slot's price divided by the tenant's weight. The virtual time of a queue is the smallest tag of those waiting.
+A tenant that begins to wait starts there, or at its own tag if that is later: so nobody saves up turns while idle, and nobody
+escapes what it has used by going away for a moment. When nothing waits any more, all start anew.
 
-A batch belongs to one lane. The tenant whose turn it is has its most urgent call choose the lane; the other slots go to all
-tenants that have calls in that lane, by their tags. A tenant that leads for want of company in its lane pays for a small batch,
-which costs more device time for each call: a slot's price is the call's share of the batch's time, T(n)/n.
+A batch belongs to one lane. The tenant whose turn it is chooses the lane by its most urgent call; the other slots go to all
+tenants with calls in that lane, by their tags. A tenant alone in its lane pays for a small batch, which costs more device time
+per call: a slot's price is the call's share of the batch's time, T(n)/n.
 
 Source: start-time fair queueing (Goyal, Vin, Cheng: "Start-time fair queueing: a scheduling algorithm for integrated services
 packet switching networks", SIGCOMM 1996), with a flow's tag kept for its head instead of one for each packet, since a flow's
@@ -29,8 +29,8 @@ class Share:
 
     Attributes:
         tag: When its next call is due, in virtual time; it never falls.
-        number: Of two that are due at once, the larger goes first: who came later has had less.
-        is_debtor: Whether it is noted as one who has left and whose tag may be ahead of the virtual time.
+        number: Of two that are due at once, the larger goes first: the later arrival has had less.
+        is_debtor: Whether it has left, with a tag that may be ahead of the virtual time.
     """
 
     __slots__ = ("is_debtor", "lanes", "number", "tag", "tenant")
@@ -43,16 +43,16 @@ class Share:
         self.is_debtor = False
 
     def charge(self, price: float, weight: float) -> None:
-        """It has used a slot."""
+        """Pays for a slot."""
         self.tag += price / max(weight, _LEAST_WEIGHT)
 
 
 class Turns:
     """Shares by their tags, those with calls; in all lanes, or in one of them.
 
-    Tags only grow, so an entry whose tag is outdated stands too far in front, and is put right when it comes there.
+    Tags only grow, so an entry with an outdated tag stands too far in front, and is corrected when it gets there.
 
-    Cost: logarithmic in the number of shares, for each time that a tag has changed.
+    Cost: logarithmic in the number of shares per change of a tag.
     """
 
     def __init__(self, key: BatchKey | None = None) -> None:
@@ -65,7 +65,7 @@ class Turns:
         return len(self._heap)
 
     def add(self, share: Share) -> None:
-        """It has calls now."""
+        """Adds a share that has calls now."""
         if share in self._listed:
             return
         if len(self._heap) >= self._room:
@@ -95,11 +95,11 @@ class Turns:
 
 
 class SharedLanes:
-    """What several tenants have waiting, each in lanes of its own.
+    """The waiting calls of several tenants, each in lanes of its own.
 
     Args:
-        tenant: Who was there alone, with its lanes; both are taken over.
-        price: Of a slot in a batch of so many calls, in any unit.
+        tenant: The tenant that was alone before, with its lanes; both are taken over.
+        price: Of a slot in a batch of this many calls, in any unit.
 
     Attributes:
         size: How many calls wait.
@@ -195,7 +195,7 @@ class SharedLanes:
         return calls
 
     def charge(self, calls: list[Call]) -> None:
-        """Calls that do not wait here run in a batch of their own."""
+        """Charges for calls that do not wait here but run in a batch of their own."""
         price = self._price(len(calls))
         for call in calls:
             share = self._shares.get(call.standing.tenant)

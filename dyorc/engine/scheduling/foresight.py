@@ -1,4 +1,4 @@
-"""When values are expected, from what is running and from how long things took before."""
+"""When values are expected, judging by what runs now and how long things took before."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dyorc.engine.scheduling.pools import Pool
 
 _MAX_LINKS = 16
-"""How long a chain of waiting calls is followed."""
+"""Links of a chain of waiting calls that are followed."""
 
 
 class Foresight:
@@ -27,14 +27,14 @@ class Foresight:
         self._task_ns: dict[Workflow, Average] = {}
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
-        """A task took so long."""
+        """Learns how long a task took."""
         average = self._task_ns.get(workflow)
         if average is None:
             average = self._task_ns[workflow] = Average()
         average.add(duration_ns)
 
     def expected_ns(self, cell: Cell, now_ns: int) -> int:
-        """When the value of a cell is expected, not before now. What was never seen to end counts as if it took no time."""
+        """Returns when the value of a cell is expected, not before now. What never ended yet counts as taking no time."""
         return self._expected_ns(cell, now_ns, _MAX_LINKS, {})
 
     def _expected_ns(self, cell: Cell, now_ns: int, max_links: int, known: dict[Cell, int]) -> int:
@@ -56,7 +56,7 @@ class Foresight:
         return known[cell]
 
     def appraise(self, call: Call, now_ns: int) -> tuple[float, int]:
-        """The probability that a call will be needed, and when the last decision that it depends on is expected to be taken."""
+        """Returns the probability that a call will be needed, and when the last decision it depends on is expected."""
         probability, known_ns = 1.0, now_ns
         for point, outcome in call.segment.open_points():
             probability *= point.probabilities.get(outcome, 0.0)

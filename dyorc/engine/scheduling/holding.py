@@ -1,16 +1,16 @@
 """Calls that are about to be ready, and whether a batch waits for them.
 
-When a batch is sent, the calls that need nothing but its results are *foreseen*: they will be ready when it ends, which its
-program's T(n) = b + a*n tells. If one replica is idle, n calls are there and m more are foreseen in a time t, then to start at
-once makes the m wait for the whole batch; together both save one b. So holding gains m*(b - t) and costs n*(t + a*m). A foreseen
-guess counts by its probability. On busy cores T(n) is only an average, and to have waited in vain is worse than either; so t is
-that of a batch which is as late as twice the average of its program's.
+When a batch is sent, calls that need nothing but its results are *foreseen*: they will be ready when it ends, which its
+program's T(n) = b + a*n predicts. If one replica is idle, n calls are there and m more are foreseen in a time t, then starting
+at once makes the m wait for the whole batch; together, both save one b. So holding gains m*(b - t) and costs n*(t + a*m). A
+foreseen guess counts by its probability. On busy cores T(n) is only an average, and waiting in vain is worse than either choice;
+so t assumes a batch that is as late as twice its program's average.
 
-Other calls are only expected, at the rate r at which they came lately. Replicas that take what is there as soon as they are
-idle end up in a bunch, as buses do: one takes what has piled up, the next ones find a call or two, and all are busy when the
-rest arrive. So the last idle replica waits until the gap before the next one is free is shared evenly: with g the time until
-then, h the time from the last other replica's end to its own if it started now, it starts when n >= r*(g - h).
-If it can run two such batches before any other is free, it does not wait.
+Other calls are only expected, at their recent rate r. Replicas that always take what is there end up in a bunch, as buses do:
+one takes what has piled up, the next find a call or two, and all are busy when the rest arrive. So the last idle replica waits
+until the gap before the next one is free is shared evenly: with g the time until then, and h the time from the last other
+replica's end to its own if it started now, it starts when n >= r*(g - h). If it can run two such batches before any other
+replica is free, it does not wait.
 
 Source: holding control of bus lines (Daganzo, "A headway-based approach to eliminate bus bunching", Transportation Research B
 2009).
@@ -28,11 +28,11 @@ _NS_PER_S = 1e9
 _SLACK_NS = 100_000
 """How much later than foreseen a batch may end."""
 _MARGIN = 2.0
-"""How many times its program's mean lateness a batch is reckoned to be late."""
+"""A batch is assumed to be late by this many times its program's mean lateness."""
 
 
 def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch]) -> None:
-    """Notes which calls will be ready when a batch, the last of those in flight, ends. Cost: proportional to those calls."""
+    """Notes which calls will be ready when the latest batch in flight ends. Cost: proportional to those calls."""
     if batch.expected_ns is None:
         return
     at_ns = batch.expected_ns + int(_MARGIN * batch.replica.pool.lateness_ns.value)
@@ -54,10 +54,10 @@ def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch
 def held_until_ns(
     pool: Pool, replica: Replica | None, num_ready: int, deadline_ns: int, batches: Mapping[int, Batch], now_ns: int
 ) -> int:
-    """Until when the only free replica waits before it takes the calls that are there; `now_ns` if it does not.
+    """Returns until when the only free replica waits before it takes the calls that are there; `now_ns` if it does not.
 
     Args:
-        replica: The one, if it is not idle but about to be.
+        replica: The one that is about to be idle; None if it is idle.
         num_ready: Calls that are there.
         deadline_ns: Of the most urgent of them.
         batches: In flight.

@@ -1,4 +1,4 @@
-"""Calls by batch key, the most urgent first: all guesses of a program, or what one tenant has waiting there."""
+"""Calls by batch key, the most urgent first: all guesses of a program, or the waiting calls of one tenant."""
 
 import heapq
 from collections.abc import Callable, Iterator, Set
@@ -16,14 +16,14 @@ class Lanes:
     A *lane* holds the calls of one batch key, ordered; only calls of one lane share a batch. The lane whose first call is
     the most urgent goes first.
 
-    A withdrawn call stays where it is until it comes to the front, until the withdrawn are the majority of its lane, or until
-    nothing else is left of that.
+    A withdrawn call stays until it reaches the front, until withdrawn calls are the majority of its lane, or until
+    nothing else is left in the lane.
 
-    Cost: logarithmic in the number of calls, per call; no operation but `take_out` looks at all of them.
+    Cost: logarithmic in the number of calls, per call; only `take_out` visits all of them.
 
     Args:
         state: Of the calls that wait here; a call in another state has left.
-        enter: Gives a call that state.
+        enter: Moves a call into that state.
 
     Attributes:
         size: How many wait.

@@ -3,7 +3,7 @@
 import math
 
 _MIN_SEEN = 8
-"""The first batches are slow: libraries load, kernels are compiled."""
+"""The first batches are slow: libraries are loaded and kernels compiled."""
 _PACE_RATE = 0.02
 
 
@@ -14,8 +14,8 @@ class LatencyModel:
     window); decay instead of a window needs no history.
 
     Args:
-        prior: Where to look as long as there are no own observations.
-        decay: Weight that an observation keeps when the next one comes.
+        prior: Used while there are no observations of its own.
+        decay: Weight of an observation after the next one.
     """
 
     __slots__ = ("_decay", "_line", "_n", "_nn", "_nt", "_prior", "_t", "_w")
@@ -25,7 +25,7 @@ class LatencyModel:
         self._decay = decay
         self._w = self._n = self._nn = self._t = self._nt = 0.0
         self._line: tuple[float, float] | None = None
-        """Worked out once for each observation, for it is asked for several times; None if not yet, or if the prior is in it."""
+        """Computed once per observation, since it is asked for several times; None if not yet, or if it includes the prior."""
 
     def observe(self, size: int, seconds: float) -> None:
         """Takes in a batch of `size` that took `seconds`."""
@@ -69,11 +69,11 @@ class LatencyModel:
 
 
 class LeastLatency:
-    """The least that a batch is likely to take: what can be relied on when work is refused because it would end too late.
+    """The least that a batch is likely to take. Work is refused only on this estimate.
 
-    The line says what a batch takes on average, and the average may be wrong: of batches that were slow for once, of sizes that
-    were never seen. Here a size counts as no larger than the largest that was seen, and the line is scaled by how fast batches
-    have been lately, compared to it: by the fastest, whose weight fades.
+    The line predicts the average, which may be wrong: a few batches were slow, or a size was never seen. Here no size counts as
+    larger than the largest seen, and the line is scaled by the speed of recent batches relative to it: by the fastest, with
+    fading weight.
 
     Args:
         model: The line.
@@ -88,7 +88,7 @@ class LeastLatency:
         self.pace = 1.0
 
     def observe(self, size: int, seconds: float) -> None:
-        """A batch of `size` took `seconds`. To be told before the model is."""
+        """Takes in a batch of `size` that took `seconds`. Call it before the model's own `observe`."""
         self._num_seen += 1
         self._largest = max(self._largest, size)
         expected_s = self._model.predict(size)
@@ -97,7 +97,7 @@ class LeastLatency:
             self.pace = min(pace, self.pace + _PACE_RATE * (pace - self.pace))
 
     def predict(self, size: int) -> float | None:
-        """Seconds; None as long as too little is known."""
+        """Expected seconds; None while too little is known."""
         if self._num_seen < _MIN_SEEN:
             return None
         expected_s = self._model.predict(min(size, self._largest))
@@ -121,7 +121,7 @@ class Average:
 
 
 class Rate:
-    """Events a second, forgotten exponentially.
+    """Events per second, forgotten exponentially.
 
     Args:
         window_s: Time constant, in seconds.
@@ -136,14 +136,14 @@ class Rate:
         self._from_ns: int | None = None
 
     def add(self, count: float, now_ns: int) -> None:
-        """So many events have happened."""
+        """Takes in this many events."""
         if self._from_ns is None:
             self._from_ns = self._last_ns = now_ns
         self._count = self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9)) + count
         self._last_ns = now_ns
 
     def per_s(self, now_ns: int) -> float | None:
-        """The rate; None until a tenth of the window has passed, for one burst tells nothing."""
+        """The rate; None until a tenth of the window has passed, because a single burst says nothing."""
         if self._from_ns is None:
             return None
         age_s = (now_ns - self._from_ns) / 1e9

@@ -16,7 +16,7 @@ from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
 
 _STALE_NS = 1_000_000_000
-"""After so long without a batch, what is known of a program's speed is no reason to refuse work."""
+"""After this long without a batch, work is not refused on what is known of a program's speed."""
 
 
 class Pool:
@@ -29,14 +29,14 @@ class Pool:
         num_replicas_on: How many replicas there are, by node.
         idle: Replicas that hold nothing, by node; the longest idle first.
         link_ns: What a batch takes beyond the program's own time.
-        lateness_ns: By how much batches come back later than expected; those that are early count as punctual.
+        lateness_ns: How much later than expected batches come back; early ones count as punctual.
         last_done_ns: When a batch last came back.
-        sojourn_ns: What a call takes from the time that its inputs are there.
+        sojourn_ns: How long a call takes once its inputs are there.
         demand: Calls that run, guesses counted by their probability.
         foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
         last_free_ns: When the last of the busy replicas is expected to be free.
         held_until_ns: Until when an idle replica waits for them.
-        load_error: Why replicas cannot be had, while that is so.
+        load_error: Why no replica can be had, while that is so.
     """
 
     def __init__(self, program: Program, record: Record, max_in_flight: int) -> None:
@@ -65,38 +65,38 @@ class Pool:
         self._prefetchable: list[tuple[int, str]] = []
 
     def add(self, replica: Replica) -> None:
-        """A replica is ready."""
+        """Adds a replica that is ready."""
         self.replicas[replica.replica_id] = replica
         self.num_replicas_on[replica.node] = self.num_replicas_on.get(replica.node, 0) + 1
         self.set_idle(replica)
 
     def remove(self, replica: Replica) -> None:
-        """A replica is gone."""
+        """Removes a replica that is gone."""
         del self.replicas[replica.replica_id]
         self.num_replicas_on[replica.node] -= 1
         if not self.num_replicas_on[replica.node]:
             del self.num_replicas_on[replica.node]
         if not self.replicas:
-            # What went wrong beside a replica that worked does not tell what the next attempt will do.
+            # A failure beside a replica that worked does not predict the next attempt.
             self.num_load_failures = 0
             self.load_error = None
         self._leave_idle(replica)
         replica.prefetch_ns = NEVER_NS
 
     def set_idle(self, replica: Replica) -> None:
-        """It holds nothing now."""
+        """The replica holds nothing now."""
         self.idle.setdefault(replica.node, {})[replica.replica_id] = replica
         self.num_idle += 1
         replica.prefetch_ns = NEVER_NS
 
     def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
-        """It holds at least one batch; `prefetch_ns` says when it may be sent another."""
+        """The replica holds at least one batch; it may be sent another at `prefetch_ns`."""
         self._leave_idle(replica)
         if len(replica.batches) < self._max_in_flight:
             replica.prefetch_ns = prefetch_ns
             heapq.heappush(self._prefetchable, (prefetch_ns, replica.replica_id))
             if len(self._prefetchable) > 2 * len(self.replicas) + 64:
-                # Outdated entries leave when they come to the top, which a program with replicas to spare never looks at.
+                # Outdated entries leave when they reach the top; a program with spare replicas never looks there.
                 self._prefetchable = [(r.prefetch_ns, r.replica_id) for r in self.replicas.values() if r.prefetch_ns != NEVER_NS]
                 heapq.heapify(self._prefetchable)
         else:
@@ -120,7 +120,7 @@ class Pool:
         return None
 
     def next_free_ns(self, otherwise_ns: int, but: Replica | None = None) -> int:
-        """When a busy replica other than `but` can be sent a batch at the earliest; `otherwise_ns` if nobody knows sooner."""
+        """When a busy replica other than `but` can be sent a batch at the earliest; `otherwise_ns` if none can sooner."""
         replica = self.soonest_prefetch()
         if replica is not None and replica is but:
             first = heapq.heappop(self._prefetchable)
@@ -129,12 +129,12 @@ class Pool:
         return otherwise_ns if replica is None else min(replica.prefetch_ns, otherwise_ns)
 
     def earliest_end_ns(self, replica: Replica | None, size: int, now_ns: int) -> int:
-        """When a batch of `size` calls, formed now, will be back at the earliest; 0 if too little is known to refuse work for it.
+        """When a batch of `size` calls, formed now, will be back at the earliest; 0 if too little is known to refuse work.
 
-        The link varies more than programs do, and its average is moved by the slowest; half of it is what can be relied on.
+        The link varies more than programs do, and its average follows the slowest; rely on half of it.
 
         Args:
-            replica: That takes the batch, if it is not idle.
+        replica: The one that takes the batch; None if it is idle.
         """
         batch_s = self.least_latency.predict(size)
         if batch_s is None or (self.num_idle == len(self.replicas) and now_ns - self.last_done_ns > _STALE_NS):
@@ -145,7 +145,7 @@ class Pool:
         return now_ns + int(self.least_latency.pace * wait_ns + batch_s * 1e9)
 
     def slot_price(self, size: int) -> float:
-        """What a call in a batch of `size` takes of a replica's time, T(n)/n, compared to one in a full batch; 1 if unknown."""
+        """A call's share of the time of a batch of `size`, T(n)/n, relative to a full batch; 1 if unknown."""
         full = self.program.options.max_batch_size
         line = self.latency.line
         if line is None or not (full_s := line[0] + line[1] * full):
@@ -153,13 +153,13 @@ class Pool:
         return (line[0] / size + line[1]) / (full_s / full)
 
     def price_of_guesses_s(self, replica: Replica, batch_s: float, rate: float, now_ns: int) -> float:
-        """What others are expected to wait longer, in all, if an idle replica runs a batch of guesses for so long, in seconds.
+        """How much longer others are expected to wait, in all, if an idle replica runs a batch of guesses this long, in seconds.
 
-        Either other calls of the program are late, or those of others that share the cores. In any case somebody has to send the
-        batch and to receive it, instead of something that is needed; what that takes is about what batches take on their way.
+        Either other calls of the program are late, or calls of others that share the cores. In any case somebody has to send and
+        receive the batch instead of something needed; that takes about as long as a batch's way.
 
         Args:
-            rate: Calls a second.
+            rate: Calls per second.
         """
         link_s = max(0.0, self.link_ns.value / 1e9)
         price_s = delay_s(batch_s, rate, len(self.replicas), self.num_idle)
@@ -168,7 +168,7 @@ class Pool:
         return price_s + link_s
 
     def with_core(self) -> Replica | None:
-        """An idle replica for which a core is free; None if there is none, and then it is noted that guesses wait for cores."""
+        """Returns an idle replica with a free core; None if there is none, and notes that guesses wait for cores."""
         firsts = [next(iter(here.values())) for here in self.idle.values()]
         found = next((replica for replica in firsts if replica.has_core), None)
         if found is None:
@@ -178,7 +178,7 @@ class Pool:
         return found
 
     def place(self, calls: Sequence[Call]) -> Replica:
-        """The idle replica on the node that holds most of the input bytes; without such a node, the longest idle.
+        """Returns the idle replica on the node that holds most of the input bytes; without such a node, the longest idle.
 
         Cost: proportional to the nodes that hold inputs, not to the replicas.
         """

@@ -1,14 +1,14 @@
 """Cores that several programs share: whether one is free for a guess, and who would wait for it.
 
-A replica that has a device of its own delays nobody but its program's calls. Replicas whose programs run on the cores of one node
-take them from each other: with more batches than cores, each becomes slower. Certain calls are run all the same, since the
-operating system shares cores fairly. A guess that finds no core free would slow down the very batch that its decision waits for.
+A replica with a device of its own delays only calls of its program. Replicas that run on the cores of one node compete: with
+more batches than cores, each becomes slower. Certain calls run all the same, since the operating system shares cores fairly. A
+guess without a free core would slow down the very batch that its decision waits for.
 """
 
 from dyorc.engine.scheduling.latency import Rate
 
 _MAX_UTILISATION = 0.9
-"""More than that is not told from noise."""
+"""More than this cannot be told from noise."""
 
 
 class Processor:
@@ -18,8 +18,8 @@ class Processor:
         num_cores: How many there are.
 
     Attributes:
-        num_busy: Replicas that hold a batch; more than there are cores if programs are busy enough.
-        waiting: Programs that have guesses which found no core free.
+        num_busy: Replicas that hold a batch; may exceed the number of cores.
+        waiting: Programs with guesses that found no free core.
     """
 
     __slots__ = ("_arrivals", "_work", "num_busy", "num_cores", "waiting")
@@ -37,14 +37,14 @@ class Processor:
         return self.num_busy < self.num_cores
 
     def use(self, num_calls: float, work_s: float, now_ns: int) -> None:
-        """So many calls are run, which take so much of a core's time, in seconds; guesses count by their probability."""
+        """Books calls that run and take this much core time in all, in seconds; guesses count by their probability."""
         self._arrivals.add(num_calls, now_ns)
         self._work.add(work_s, now_ns)
 
     def delay_s(self, batch_s: float, now_ns: int) -> float:
-        """How much longer calls are expected to wait, in all, if a free core is taken for so long, in seconds.
+        """Returns how much longer calls are expected to wait, in all, if a free core is busy this long, in seconds.
 
-        What arrives meanwhile is late, and so is what comes after it until a core has nothing to do.
+        What arrives meanwhile is late, and so is everything after it until a core is idle.
         """
         rate, work = self._arrivals.per_s(now_ns), self._work.per_s(now_ns)
         if rate is None or work is None:
@@ -54,11 +54,11 @@ class Processor:
 
 
 def delay_s(busy_s: float, rate: float, num_servers: int, num_idle: int) -> float:
-    """How much longer calls are expected to wait, in all, if one of the idle servers is taken for so long, in seconds.
+    """Returns how much longer calls are expected to wait, in all, if one of the idle servers is busy this long, in seconds.
 
     Args:
-        rate: Calls a second.
+        rate: Calls per second.
     """
     num_arrivals = rate * busy_s
-    # With other servers idle, somebody waits only if as many calls come first.
+    # With other servers idle, a call waits only if enough others come first.
     return num_arrivals * busy_s / (2 * num_servers * num_servers) * min(1.0, num_arrivals / num_idle) ** (num_idle - 1)

@@ -1,4 +1,4 @@
-"""The queue of one program: whose calls, and which of them, go into the next batch."""
+"""The queue of one program: which calls of which tenants go into the next batch."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,20 +16,20 @@ def _one(size: int) -> float:
 class CallQueue:
     """Certain calls that wait for a replica.
 
-    Within one tenant the most urgent call goes first. Tenants that wait at the same time share the slots of batches by their
-    weights (`dyorc.engine.scheduling.fair_shares`); as long as there is only one, nothing is counted. Groups that must be tried
-    again on their own go before all others.
+    Within one tenant the most urgent call goes first. Tenants that wait at the same time share the slots of batches by weight
+    (`dyorc.engine.scheduling.fair_shares`); with a single tenant, nothing is counted. Groups that must be retried on their own go
+    before all others.
 
     Cost: logarithmic in the queue's length, per call; no operation but `take_out` looks at all calls.
 
     Args:
-        price: Of a slot in a batch of so many calls, in any unit: what it takes from a tenant's share.
+        price: Of a slot in a batch of this many calls, in any unit: what it takes from a tenant's share.
     """
 
     def __init__(self, price: Callable[[int], float] = _one) -> None:
         self._price = price
         self._tenant: str | None = None
-        """Whose all the calls are; None while they are of several, and until they are gone."""
+        """The only tenant whose calls wait; None with several, until all their calls have left."""
         self._lanes: Lanes | SharedLanes = Lanes()
         self._retries: deque[list[Call]] = deque()
         self._retrying: set[Call] = set()
@@ -43,7 +43,7 @@ class CallQueue:
         yield from self._lanes
 
     def num_calls_by_tenant(self) -> dict[str, int]:
-        """How many calls each tenant has waiting, but for those that are tried again."""
+        """How many calls each tenant has waiting, without retries."""
         if isinstance(self._lanes, SharedLanes):
             return self._lanes.num_calls_by_tenant()
         return {self._tenant or "": self._lanes.size} if self._lanes.size else {}
@@ -56,7 +56,7 @@ class CallQueue:
         self._lanes.add(call)
 
     def _meet(self, tenant: str) -> None:
-        """A call comes that is not of the one tenant, if there is one, whose calls wait."""
+        """Makes room for a second tenant if this call is not of the only one waiting."""
         if isinstance(self._lanes, SharedLanes):
             if not self._lanes.size:
                 self._lanes, self._tenant = Lanes(), tenant
@@ -66,7 +66,7 @@ class CallQueue:
             self._lanes, self._tenant = SharedLanes(self._tenant, self._lanes, self._price), None
 
     def add_retry(self, calls: list[Call]) -> None:
-        """Puts a group in front that must share no batch with others."""
+        """Puts a group in front that must not share a batch with others."""
         for call in calls:
             call.enqueue()
         self._retries.append(calls)
@@ -102,17 +102,17 @@ class CallQueue:
         return 0 if key is None else min(limit, self._lanes.num_in(key))
 
     def peek(self) -> Call | None:
-        """The call that is next, leaving groups to be tried again aside; None if there is none."""
+        """The next call, without groups to be retried; None if there is none."""
         return self._lanes.peek()
 
     def take(self, max_size: int, end_ns: int = 0) -> tuple[list[Call], bool, list[Call]]:
-        """The next batch, and whether it is a retry group; empty if nothing waits, or only calls that are too late.
+        """Takes the next batch; empty if nothing waits, or only calls that are too late.
 
         Args:
             end_ns: When the batch will end at the earliest; calls whose deadline is before that are not in it.
 
         Returns:
-            At the end the calls that were left out for that. They have left the queue.
+            The batch, whether it is a retry group, and the calls left out because they are too late. All have left the queue.
         """
         while self._retries:
             group = [call for call in self._retries.popleft() if call in self._retrying]

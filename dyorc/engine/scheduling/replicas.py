@@ -45,6 +45,6 @@ class Replica:
 
     @property
     def expected_free_ns(self) -> int | None:
-        """When it is expected to have given back what it holds; None if it is idle or nobody knows."""
+        """When it is expected to have returned everything it holds; None if it is idle or that is unknown."""
         last = next(reversed(self.batches.values()), None)
         return None if last is None else last.expected_ns

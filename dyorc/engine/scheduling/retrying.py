@@ -1,6 +1,6 @@
-"""What becomes of calls whose batch did not end well: they are run again, wait for lost inputs, or fail.
+"""What happens to calls whose batch did not end well: they are queued again, wait for lost inputs, or fail.
 
-Guesses are not run again before they are certain, and never in the company of calls that are: those must not fail with them.
+Guesses do not run again before they are certain, and never together with certain calls: those must not fail with them.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ProgramErro
 
 
 def fail(turn: Turn, pool: Pool, call: Call, error: DyOrcError) -> None:
-    """Counts a call that cannot be run, and tells its task."""
+    """Counts a call that cannot run, and tells its task."""
     pool.record.failed(turn.now_ns - call.submitted_ns, turn.now_ns)
     turn.ended.append(Failed(call, error))
 
 
 class Retrying:
-    """Says of each call of a batch how it goes on.
+    """Decides how each call of a failed batch goes on.
 
     Args:
         max_attempts: How often a call may be on a replica that dies, or not get its inputs though they seem to be there.
@@ -32,7 +32,7 @@ class Retrying:
         self._max_attempts = max_attempts
 
     def lacks_inputs(self, call: Call) -> bool:
-        """Whether tensors that a call needs were lost."""
+        """Whether any input of a call was lost."""
         return not self._leases.are_there(call.blocks)
 
     def replica_lost(self, batch: Batch, reason: str, *, was_running: bool) -> None:
@@ -46,7 +46,7 @@ class Retrying:
         for call in batch.calls:
             call.num_attempts += was_running
         for call in self._certain(batch):
-            call.order = call.standing.order  # it may have been a guess when it was sent, and those have another
+            call.order = call.standing.order  # it may have been a guess when it was sent, with another order
             if not pool.program.options.is_repeatable:
                 text = f"the replica of program {name!r} was lost ({reason}); the program is not declared idempotent, "
                 fail(self._turn, pool, call, EffectLostError(f"{text}so it is not run again"))
@@ -61,8 +61,8 @@ class Retrying:
                 pool.queue.add(call)
 
     def inputs_lost(self, batch: Batch) -> None:
-        """A batch did not run because its inputs could not be had: its calls go back, those whose inputs were lost until these
-        have been made again. If nothing was lost as far as is known, it is tried again, a few times."""
+        """A batch did not run because its inputs could not be read. Calls whose inputs are lost wait until they are restored. If
+        nothing is known to be lost, the calls are tried again, a few times."""
         pool = batch.replica.pool
         is_unknown = not any(self.lacks_inputs(call) for call in batch.calls)
         for call in batch.calls:
@@ -76,8 +76,8 @@ class Retrying:
                 self._turn.ended.append(Unready(call))
 
     def no_memory(self, batch: Batch, error: CapacityError) -> None:
-        """There was no memory for the results of a batch. Smaller ones need less, so it is halved and tried again, a few times
-        only: its replica waits for room each time and does nothing else."""
+        """There was no memory for the results of a batch. It is halved, since smaller ones need less, and tried again only a few
+        times: its replica waits for room each time and does nothing else."""
         for call in batch.calls:
             call.num_losses += 1
         if max(call.num_losses for call in batch.calls) < self._max_attempts:
@@ -94,7 +94,7 @@ class Retrying:
         if len(batch.calls) == 1 or not pool.program.options.is_repeatable:
             self._fail_all(batch, error)
             return
-        calls = list(self._certain(batch))  # if one is left, too: what failed may have been a call which nobody needs any more
+        calls = list(self._certain(batch))  # also if one is left: the failing call may be one that nobody needs any more
         middle = len(calls) // 2
         for part in (calls[:middle], calls[middle:]):
             self._retry(part, pool)
@@ -104,14 +104,14 @@ class Retrying:
             fail(self._turn, batch.replica.pool, call, error)
 
     def _retry(self, calls: list[Call], pool: Pool) -> None:
-        """Calls are tried again together, but for those whose inputs were lost meanwhile."""
+        """Queues calls together again, except those whose inputs were lost meanwhile."""
         part = [call for call in calls if not self.lacks_inputs(call)]
         self._turn.ended.extend([Unready(call) for call in calls if call not in part])
         if part:
             pool.queue.add_retry(part)
 
     def _certain(self, batch: Batch) -> Iterator[Call]:
-        """The calls of a batch that are needed for certain. Guesses are put off."""
+        """Yields the calls of a batch that are certain, and defers the guesses."""
         for call in batch.calls:
             if call.state is not CallState.RUNNING:
                 continue

@@ -1,6 +1,6 @@
 """Queues, batches and replicas: decides which calls run together, where and when.
 
-This half of the engine knows nothing of requests and workflows. It takes ready calls, and puts down in `Turn.ended` how they
+This half of the engine knows nothing of requests and workflows. It takes ready calls and notes in `Turn.ended` how they
 ended.
 """
 
@@ -61,7 +61,7 @@ class Scheduler:
         self._former = BatchFormer(shared, Bets(shared.speculator, self._foresight, config.speculation.margin), self.batches)
 
     def take(self, event: ReplicaEvent) -> None:
-        """Something happened to a replica or a batch."""
+        """Takes in what happened to a replica or a batch."""
         match event:
             case BatchDone():
                 self._batch_done(event)
@@ -77,7 +77,7 @@ class Scheduler:
                 self._load_failed(event)
 
     def fire(self, timer: Timer) -> None:
-        """The time of a timer has come: a batch runs for too long, or a program may form its next batch."""
+        """A timer is due: a batch has run for too long, or a program may form its next batch."""
         match timer.kind, timer.key:
             case TimerKind.EXECUTION, int(batch_id):
                 self._execution_timed_out(batch_id)
@@ -87,7 +87,7 @@ class Scheduler:
                 raise AssertionError(f"timer {timer.kind} with key {timer.key!r}")
 
     def drain(self) -> None:
-        """Gives every program that something happened to as many batches as its replicas take."""
+        """Sends every touched program's replicas as many batches as they take."""
         turn = self._turn
         pools = [self.pools[name] for name in turn.touched]
         turn.touched.clear()
@@ -106,7 +106,7 @@ class Scheduler:
     # Calls
 
     def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
-        """Why a request that may call `programs` cannot be taken now, if so."""
+        """Returns why a request that may call `programs` cannot be taken now; None if it can."""
         for program in programs:
             pool = self.pools.get(program.name)
             if pool is not None and len(pool.queue) >= program.options.max_queued_calls:
@@ -145,18 +145,18 @@ class Scheduler:
         self._touch(call.callee.name)
 
     def commit(self, call: Call) -> None:
-        """A guess that has not run yet is certain now."""
+        """Makes a guess certain that has not run yet."""
         pool = self.pools[call.callee.name]
         pool.guesses.withdraw(call)
         call.order = call.standing.order
         self._enqueue(call, pool)
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
-        """A task, whose result decisions may wait for, took so long."""
+        """Learns how long a task took: decisions may wait for its like."""
         self._foresight.task_ended(workflow, duration_ns)
 
     def withdraw(self, call: Call) -> None:
-        """Takes back a call. One that runs already is left alone."""
+        """Takes a call back, unless it runs already."""
         if call.state is CallState.QUEUED:
             self.pools[call.callee.name].queue.withdraw(call)
         elif call.state is CallState.GUESSED:
@@ -176,7 +176,7 @@ class Scheduler:
     # Replicas
 
     def _replica_joined(self, event: ReplicaJoined) -> None:
-        """A replica is ready. One that says so again is taken as it is known."""
+        """A replica is ready. If it is known already, it is taken as it was."""
         pool = self.pools.get(event.program)
         if pool is None or event.replica_id in self.replicas:
             return
@@ -189,7 +189,7 @@ class Scheduler:
         self._touch(event.program)
 
     def _processor(self, event: ReplicaJoined) -> Processor | None:
-        """The cores that a new replica shares; one for each node."""
+        """Returns the cores that a new replica shares; one object per node."""
         if not event.num_cores:
             return None
         processor = self.processors.get(event.node)
@@ -218,12 +218,12 @@ class Scheduler:
     # Tensors
 
     def lose(self, blocks: Iterable[BlockId]) -> None:
-        """These cannot be had from their holders."""
+        """Marks blocks that cannot be read from their holders."""
         if self._leases.lose(blocks):
             self._pull_back()
 
     def _pull_back(self) -> None:
-        """Tensors were lost: takes the calls that need them out of their queues. Cost: looks at all calls that wait."""
+        """Tensors were lost: takes the calls that need them out of their queues. Cost: visits all waiting calls."""
         for pool in self.pools.values():
             for queue in (pool.queue, pool.guesses):
                 for call in queue.take_out(self._retrying.lacks_inputs):
@@ -231,11 +231,11 @@ class Scheduler:
                     self._turn.ended.append(Unready(call))
 
     def forget(self, blocks: Iterable[BlockId]) -> None:
-        """These blocks are released."""
+        """Forgets released blocks."""
         self.staging.forget(blocks)
 
     def _tensors_lost(self, event: TensorsLost) -> None:
-        """A batch did not run because its inputs could not be had."""
+        """A batch did not run because its inputs could not be read."""
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
@@ -243,7 +243,7 @@ class Scheduler:
         self._retrying.inputs_lost(batch)
 
     def _load_failed(self, event: LoadFailed) -> None:
-        """A replica could not load its program. After some such failures in a row, waiting calls get to know why."""
+        """A replica could not load its program. After a few such failures in a row, waiting calls fail with the reason."""
         pool = self.pools.get(event.program)
         if pool is None:
             return
@@ -276,7 +276,7 @@ class Scheduler:
             ended.append(Done(call, outputs))
 
     def _learn(self, batch: Batch, execute_s: float) -> None:
-        """Takes note of how long a batch took."""
+        """Learns from the time a batch took."""
         pool, size, now_ns = batch.replica.pool, len(batch.calls), self._turn.now_ns
         if batch.expected_ns is not None:
             pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
@@ -291,7 +291,7 @@ class Scheduler:
             pool.sojourn_ns.add(now_ns - sample.submitted_ns)
 
     def _count(self, batch: Batch, event: BatchDone) -> None:
-        """Takes a batch that ran into the statistics: of its program, and of the workflows whose calls were in it."""
+        """Counts a batch that ran: for its program, and for the workflows whose calls were in it."""
         size, now_ns = len(batch.calls), self._turn.now_ns
         started_ns = batch.started_ns if batch.started_ns is not None else batch.dispatched_ns
         infer_s = event.execute_s if event.infer_s is None else event.infer_s
@@ -308,7 +308,7 @@ class Scheduler:
             record.calls_done(times, queue_ns * number // size, number)
 
     def _refuse(self, event: BatchDone) -> None:
-        """Nobody waits for this result any more."""
+        """Discards a result that nobody waits for any more."""
         self._leases.discard(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
 
     def _batch_failed(self, event: BatchFailed) -> None:
@@ -325,7 +325,7 @@ class Scheduler:
             self._retrying.program_failed(batch, error)
 
     def _execution_timed_out(self, batch_id: int) -> None:
-        """A batch has been running for longer than its program may."""
+        """A batch has run for longer than its program may."""
         batch = self.batches.get(batch_id)
         if batch is None:
             return
@@ -357,7 +357,7 @@ class Scheduler:
         self._turn.actions.append(dispatch)
 
     def _expect(self, replica: Replica, duration_s: float | None) -> int | None:
-        """When a batch that is sent now will be back."""
+        """When a batch sent now will be back."""
         if duration_s is None:
             return None
         now_ns = self._turn.now_ns
@@ -367,7 +367,7 @@ class Scheduler:
         return max(now_ns, free_ns) + int(duration_s * NS_PER_S)
 
     def _account(self, batch: Batch, duration_s: float) -> None:
-        """Notes for each call of a batch that it runs, until when, and what it takes of the device's time."""
+        """Notes for each call of a batch that it runs, until when, and how much device time it takes."""
         now_ns = self._turn.now_ns
         pool, processor = batch.replica.pool, batch.replica.processor
         share_s = duration_s / len(batch.calls)
@@ -405,7 +405,7 @@ class Scheduler:
         )
 
     def _start(self, batch: Batch) -> None:
-        """A batch is the first of its replica now."""
+        """Makes a batch the first of its replica."""
         batch.started_ns = now_ns = self._turn.now_ns
         timeout_s = batch.replica.pool.program.options.execution_timeout_s
         batch.timeout = self._timers.set(now_ns + int(timeout_s * NS_PER_S), TimerKind.EXECUTION, batch.batch_id)
@@ -444,7 +444,7 @@ class Scheduler:
         return batch
 
     def _leave_core(self, replica: Replica) -> None:
-        """A replica that ran something does not any more: guesses that found no core free have another look."""
+        """A replica stopped running something: guesses that found no free core are considered again."""
         processor = replica.processor
         if processor is None:
             return
@@ -458,12 +458,12 @@ class Scheduler:
         if batch.blocks:
             self._leases.release(batch.blocks)
         for program in batch.awaited_by:
-            self._touch(program)  # what was held for it need not wait any longer, whatever became of it
+            self._touch(program)  # whatever was held for it need not wait any longer
         if batch.timeout is not None:
             self._timers.cancel(batch.timeout)
 
     def _drain_s(self, pool: Pool) -> float:
-        """About how long the queue will take, in seconds, at least 0.1."""
+        """Estimates how long the queue will take, in seconds, at least 0.1."""
         size = pool.program.options.max_batch_size
         batch_s = pool.latency.predict(size) or 1.0
         return max(0.1, round(batch_s * len(pool.queue) / size / max(1, len(pool.replicas)), 3))

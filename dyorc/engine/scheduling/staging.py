@@ -1,7 +1,7 @@
-"""Tensors that are sent ahead: to the node where they are going to be needed, before the batch that needs them is formed.
+"""Sends tensors ahead to the node where they will be needed, before the batch that needs them is formed.
 
-Only where it is plain that they will be: a program's replicas all stand on one node, and a certain call of it has inputs on
-another. Then one of the replicas may fetch them while the call waits in its queue. A node without a name may be any.
+Only where the need is certain: all replicas of a program are on one node, and a certain call of it has inputs on another. Then
+one of the replicas may fetch them while the call waits in its queue. A node without a name may be any.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from dyorc.tensor import BlockId, TensorRef
 
 
 class Staging:
-    """Stages each row of a block once for each replica."""
+    """Stages each row of a block once per replica."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -37,7 +37,7 @@ class Staging:
             self._turn.actions.append(StageTensors(replica_id, tensors))
 
     def _note(self, tensor: TensorRef, replica_id: str) -> bool:
-        """Takes down that a row is staged; False if it was before."""
+        """Notes that a row is staged. Returns False if it was before."""
         rows = self._staged.setdefault((tensor.holder, tensor.block), set())
         row = (replica_id, tensor.offset)
         if row in rows:
@@ -52,7 +52,7 @@ class Staging:
                 self._staged.pop(block, None)
 
     def replica_left(self, replica_id: str) -> None:
-        """A replica is gone with whatever it held and had fetched."""
+        """Forgets a replica that is gone, and what it had fetched."""
         for block, rows in list(self._staged.items()):
             rows = {row for row in rows if row[0] != replica_id}
             if block[0] == replica_id or not rows:

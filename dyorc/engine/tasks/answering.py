@@ -23,11 +23,11 @@ from dyorc.tensor import blocks_of
 
 
 class Answering:
-    """Takes requests in, answers them, and forgets them when nothing of them is left to do.
+    """Takes requests in, answers them, and forgets them once all their work is done.
 
     Attributes:
         requests: In flight, by id.
-        deadlines: The timers of those that have not been answered.
+        deadlines: The timers of unanswered requests.
     """
 
     def __init__(self, shared: Shared, needs: Needs, parts: Parts, recovery: Recovery, withdrawals: Withdrawals) -> None:
@@ -67,7 +67,7 @@ class Answering:
         open_path(self._turn, request.root)
 
     def cancel(self, request_id: int, error: DyOrcError) -> None:
-        """Fails a request from outside. Calls that have not been dispatched are not."""
+        """Fails a request from outside. Calls that were not dispatched do not run."""
         request = self.requests.get(request_id)
         if request is None or request.is_answered or request.root is None:
             return
@@ -85,7 +85,7 @@ class Answering:
             self._give_answer(request)
 
     def effect_ended(self, request: Request, entry: Entry) -> None:
-        """A call or a task below the root has settled: if it had an effect, the request need not be kept for that any longer."""
+        """A call or a task below the root has settled: if it had an effect, the request need not stay for that any longer."""
         if is_effect(entry):
             request.num_effects -= 1
             self._forget_if_done(request)
@@ -98,7 +98,7 @@ class Answering:
             self._answer(request, FailRequest(request.request_id, error))
 
     def taken(self, event: AnswerTaken) -> None:
-        """The tensors of an answer have been read, or were lost before."""
+        """The tensors of an answer were read, or were lost before."""
         request = self.requests.get(event.request_id)
         if request is None or not request.is_untaken:
             return
@@ -112,14 +112,14 @@ class Answering:
             self._answer(request, FailRequest(request.request_id, error))
 
     def count_lost(self) -> None:
-        """The engine is given up: requests that it has not answered count as failed."""
+        """The engine is given up: requests it has not answered count as failed."""
         for request in self.requests.values():
             if not request.is_answered:
                 name, now_ns = request.standing.record.name, self._turn.now_ns
                 self._statistics.ended_without_result(name, now_ns - request.arrived_ns, now_ns)
 
     def _give_answer(self, request: Request) -> None:
-        """Answers, or first has those tensors of the answer restored that were lost."""
+        """Answers, or first has lost tensors of the answer restored."""
         root = request.root
         if root is None or (request.has_stored and self._needs.await_cell(request, root.cell, request)):
             return
@@ -143,7 +143,7 @@ class Answering:
         if error is not None:
             request.is_untaken = False
         timer = self.deadlines.pop(request.request_id, None)
-        if timer is not None:  # else it is answered again
+        if timer is not None:  # else this repeats the answer
             self._shared.timers.cancel(timer)
             self._count(request, error)
         self._turn.actions.append(action)
@@ -165,7 +165,7 @@ class Answering:
             return
         root = request.root
         if request.has_effects and root is not None:
-            self._withdrawals.abandon(root)  # an effect that failed early leaves behind what it did not wait for
+            self._withdrawals.abandon(root)  # an effect that failed early leaves work behind that it did not wait for
         if request.restoring:
             self._recovery.forget(request)
         self._turn.swept.pop(request, None)

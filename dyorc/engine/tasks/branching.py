@@ -1,8 +1,8 @@
 """Open decisions: which branches are followed, and what happens to them when the decision is taken.
 
-The branch that was guessed right *commits*: its calls become certain, at their place in the queue, and its path goes on as if
-nothing had been. The others are *squashed*: their calls leave the queues, those that run are ignored on return. If nobody had
-guessed right, the coroutine is run again from its start, with everything in the journal answered at once.
+The branch that was guessed right *commits*: its calls become certain, at their place in the queue, and its path goes on.
+The others are *squashed*: their calls leave the queues, and results of running ones are ignored. If no guess was right, the
+coroutine is run again from its start, with everything in the journal answered at once.
 """
 
 from dyorc.engine.guessing.speculation import Speculator
@@ -31,7 +31,7 @@ class Branching:
         self._withdrawals = withdrawals
 
     def watch(self, point: BranchPoint) -> None:
-        """A decision is open: waits for its value."""
+        """Waits for the value of an open decision."""
         cell = point.decision.ref.cell
         if cell.state is CellState.PENDING:
             cell.add_waiter(point)
@@ -39,7 +39,7 @@ class Branching:
             self._fetches.fetch(point, cell)
 
     def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
-        """Which outcome a path takes for granted at an open decision; other paths follow the others that pay as well."""
+        """Returns the outcome that a path assumes for an open decision; other paths follow other outcomes that pay."""
         outcomes = self._speculator.follow(point, len(path.assumed))
         if not outcomes:
             return None
@@ -52,7 +52,7 @@ class Branching:
         return (outcomes[0],)
 
     def decide(self, point: BranchPoint) -> None:
-        """The value of an open decision has come: takes it, keeps what was guessed right, and drops the rest."""
+        """Takes an open decision whose value has come: keeps the right guess and drops the rest."""
         task = point.segment.task
         if point.is_dropped or task.state is not TaskState.ACTIVE:
             return
@@ -72,8 +72,8 @@ class Branching:
             open_path(self._turn, task, dict(reversed(earlier)))
 
     def _sort_paths(self, point: BranchPoint) -> bool:
-        """Wakes the path that waits for a decision, closes those that assumed another outcome than the true one, and lets those
-        that were right go on with one guess less. Returns whether one goes on."""
+        """Wakes the path that waits for a decision, closes those that assumed a wrong outcome, and lets the right ones go on with
+        one guess less. Returns whether one goes on."""
         task, taken = point.segment.task, point.branches[point.outcome]
         is_held = False
         for path in list(task.paths):
@@ -92,7 +92,7 @@ class Branching:
         return is_held
 
     def _settle_branches(self, point: BranchPoint, followed: dict[Outcome, Segment]) -> dict[Outcome, float]:
-        """Commits the branch that is taken and squashes the others. Returns the seconds that it brought to have followed each."""
+        """Commits the branch taken and squashes the others. Returns the seconds gained by following each."""
         taken = point.branches[point.outcome]
         gains_s = dict.fromkeys(followed, 0.0)
         for outcome, branch in followed.items():
@@ -106,7 +106,7 @@ class Branching:
         return gains_s
 
     def _commit(self, branch: Segment) -> float:
-        """Makes a branch certain, and what follows it up to the next open decision. Returns the seconds that guessing gained."""
+        """Makes a branch certain, up to the next open decision. Returns the seconds gained by guessing."""
         gain_s = 0.0
         pending: list[Segment | None] = [branch]
         while pending:
@@ -138,8 +138,8 @@ class Branching:
         return 0.0 if call.bet is None else self._speculator.win(call)
 
     def give_up(self, path: Path) -> None:
-        """Takes back what a path rests on: its first open decision, or the last of those that led to its task, will start another
-        path when it is taken."""
+        """Takes back what a path rests on. Its first open decision, or the last of those that led to its task, starts another
+        path once it is taken."""
         point, outcome = next(iter(path.assumed.items())) if path.assumed else next(path.segment.open_points())
         task, branch = point.segment.task, point.branches.pop(outcome)
         for other in list(task.paths):

@@ -1,4 +1,4 @@
-"""Whether a workflow takes the same course when it is run again with the same results: guessing and recovery rest on that."""
+"""Whether a workflow takes the same course when run again with the same results: guessing and recovery rely on that."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class DeterminismChecks:
     """Runs the first tasks of each workflow again against their journal.
 
     Args:
-        max_checks: How many tasks of each workflow.
+        max_checks: How many tasks of each workflow to check.
     """
 
     def __init__(self, max_checks: int) -> None:
@@ -27,7 +27,7 @@ class DeterminismChecks:
         self._num_checks: Counter[Workflow] = Counter()
 
     def check(self, task: Task) -> DyOrcError | None:
-        """Why a task that has returned is not deterministic, if it is one of the first and that shows."""
+        """Returns the error of a task that returned and turns out not to be deterministic, if it is one of the first."""
         if self._num_checks[task.callee] >= self._max_checks:
             return None
         self._num_checks[task.callee] += 1
@@ -35,7 +35,7 @@ class DeterminismChecks:
 
 
 def replay(task: Task) -> DyOrcError | None:
-    """Runs a task that has returned again, from its start; returns an error if it takes another course, or awaits too little."""
+    """Runs a task that has returned again from its start. Returns an error if it takes another course, or awaits too little."""
     path = Path(task)
     made: list[Decision] = []
     token = decisions_made.set(made)
@@ -53,7 +53,7 @@ def replay(task: Task) -> DyOrcError | None:
 
 
 def _never_awaited(task: Task, made: Sequence[Decision]) -> WorkflowError | None:
-    """The error of a run that made a decision and did not wait for its outcome."""
+    """Returns the error of a run that made a decision and did not await it."""
     for decision in made:
         if not decision.is_awaited:
             return WorkflowError(

@@ -1,31 +1,29 @@
-"""Tensors that are released before their request ends, because nobody can need them any more.
+"""Releases tensors before their request ends, once nobody can need them any more.
 
-Else a long loop over large tensors would grow without bound. A stored tensor of a request is read by calls that have it as an
-argument, by the workflow when it looks at it, and as a part of a result. So it is not needed any more once
+Otherwise, a long loop over large tensors would grow without bound. A stored tensor of a request is read by calls that have it
+as an argument, by the workflow when it reads the value, and as part of a result. So it is no longer needed once
 
-1. no `Ref` to its cell is alive: no run of any task can pass it on or look at it;
-2. no call or task that has not ended has it as an argument, and no task whose cell is not filled yet as a part of its
-   result;
-3. no run that is still to come can get hold of it: see below.
+1. no `Ref` to its cell is alive: no run of any task can pass it on or read it;
+2. no unfinished call or task has it as an argument, and no task with a pending cell has it as part of its result;
+3. no future run can reach it: see below.
 
-For 1 and 2, every `Ref` and every argument carries its cell's `hold`, an object that nobody else refers to, and gives it up
-when it ends. So the holders are counted by the interpreter, at no cost, and whoever forgets to give it up only delays the
-release.
+For 1 and 2, every `Ref` and every argument carries its cell's `hold`, an object that nobody else refers to, and drops it when
+it ends. So the interpreter counts the holders at no cost, and a holder that forgets to drop it only delays the release.
 
 For 3: a coroutine is run again from its start when a decision turns out otherwise than guessed. As it is deterministic, the new
-run holds at that decision the Refs that the first one held there, and up to there asks for nothing that its journal does not
-answer: it reads no bytes. Decisions that are taken do not turn out otherwise. So a later run comes to differ at a decision that
-is open now, or behind the point where a run stands now. The open ones are those that runs have passed under a guess: what
-nobody holds when the first run passes one is noted there, and only what is noted at all of them is released. If all runs were
-given up, nobody holds what the next one will, and nothing of that task is released. A task that has returned is not run again;
-the check of its determinism comes before, and reads no bytes.
+run holds at that decision the Refs that the first one held there, and until then asks only for what its journal answers: it
+reads no bytes. Decisions that were taken stay as they are. So a later run can differ only at a decision that is open now, or
+behind the point where a run stands now. Runs have passed the open decisions under a guess: cells that nobody holds when the
+first run passes one are noted there, and only cells noted at all of them are released. If all runs were given up, it is unknown
+what the next one will hold, and nothing of that task is released. A task that has returned is not run again; its determinism
+is checked before, without reading bytes.
 
-A tensor that was lost may have to be computed again from others. Those which can themselves be computed again need not be kept
-for that: recovery goes on to their own inputs. Inputs of the request and results of programs that must not be repeated are kept
-to its end. While anything is being restored for a request, nothing of it is released.
+A lost tensor may have to be computed again from others. Those that can be recomputed themselves need not be kept for that:
+recovery continues with their own inputs. Inputs of the request and results of programs that must not be repeated are kept to
+its end. While anything is being restored for a request, none of its tensors is released.
 
-Cost: none for requests without stored tensors. Each look goes over what the request keeps; if that is much, only after it has
-doubled.
+Cost: none for requests without stored tensors. Each search visits every pinned cell of the request; if there are many, only
+after they have doubled.
 """
 
 from functools import partial
@@ -40,9 +38,9 @@ from dyorc.engine.model.walks import dismantle
 from dyorc.engine.turn import Turn
 
 _FEW = 16
-"""So many cells are looked at whenever something has ended."""
+"""Up to this many cells are searched whenever something has ended."""
 _OWN_REFERENCES = 2
-"""To an object that only its cell refers to: the cell's own, and that of the function which counts them."""
+"""To an object that only its cell refers to: by the cell, and by the function that counts."""
 
 
 class EarlyRelease:
@@ -62,12 +60,12 @@ class EarlyRelease:
         self.touch(request)
 
     def touch(self, request: Request) -> None:
-        """Something has ended that may have been the last to need a tensor of a request."""
+        """Something ended that may have been the last to need a tensor of a request."""
         if len(request.pinned) <= _FEW or len(request.pinned) > request.release_at:
             self._turn.releasable[request] = None
 
     def run(self) -> None:
-        """Lets go what nobody can need. To be called when all runs wait."""
+        """Unpins what nobody can need. Call it when all runs wait."""
         for request in self._turn.releasable:
             if not request.restoring and request.root is not None:
                 for cell in [cell for cell in request.pinned if self._is_unneeded(cell, request.root)]:

@@ -9,7 +9,7 @@ from dyorc.tensor import TensorRef
 
 
 class Endings:
-    """Ends tasks: takes back what nobody needs for that, and settles their cells."""
+    """Ends tasks: withdraws what nobody needs any more, and settles their cells."""
 
     def __init__(self, turn: Turn, withdrawals: Withdrawals) -> None:
         self._turn = turn

@@ -1,4 +1,4 @@
-"""Values that a workflow wants to look at and that are not in this process."""
+"""Fetches values that a workflow wants to read and that are not in this process."""
 
 from collections.abc import Sequence
 
@@ -15,14 +15,14 @@ from dyorc.tensor import BlockId, blocks_of
 
 
 class Fetches:
-    """Brings values in.
+    """Fetches values.
 
     Args:
-        max_attempts: How often a value is asked for that seems to be there and is not.
+        max_attempts: How many times a value is requested that seems to be there and is not.
 
     Attributes:
-        waiters: Who waits to look at a cell.
-        in_progress: What is being brought in, and the blocks that it is read from.
+        waiters: Who waits to read a cell.
+        in_progress: Cells being fetched, with the blocks they are read from.
     """
 
     def __init__(self, turn: Turn, leases: Leases, needs: Needs, max_attempts: int) -> None:
@@ -36,7 +36,7 @@ class Fetches:
         self._num_fetches = 0
 
     def fetch(self, waiter: Waiter, cell: Cell) -> None:
-        """Somebody needs to look at a cell that is ready."""
+        """Somebody needs to read a ready cell."""
         waiter.num_awaited += 1
         waiters = self.waiters.setdefault(cell, [])
         waiters.append(waiter)
@@ -44,7 +44,7 @@ class Fetches:
             self._ask_for(cell)
 
     def _is_missing(self, waiter: Waiter, cell: Cell) -> bool:
-        """Whether a cell has to be restored first, which is then under way; `restored` follows."""
+        """Whether a cell has to be restored first. If so, that is under way, and `restored` follows."""
         task = waiter if isinstance(waiter, Task) else waiter.segment.task
         return self._needs.await_cell(task.request, cell, cell)
 
@@ -56,7 +56,7 @@ class Fetches:
         self._turn.actions.append(FetchValue(self._num_fetches, cell.tensors))
 
     def fetched(self, event: ValueFetched) -> None:
-        """What somebody wanted to look at has come, or was lost on the way."""
+        """A fetched value has come, or was lost on the way."""
         cell, blocks = self.in_progress.pop(event.fetch_id, (None, ()))
         if cell is None:
             return
@@ -81,7 +81,7 @@ class Fetches:
             self._ask_for(cell)
 
     def restored(self, cell: Cell, error: DyOrcError | None) -> None:
-        """What somebody wanted to look at is there again, or will not be."""
+        """A wanted value is there again, or will not be."""
         if error is not None:
             self._end(cell, error)
         elif cell.is_at_hand:
@@ -98,17 +98,17 @@ class Fetches:
             self._turn.tell(waiter)
 
     def is_awaited(self, cell: Cell) -> bool:
-        """Whether anybody still wants to look at a cell."""
+        """Whether anybody still wants to read a cell."""
         return any(_is_live(waiter) for waiter in self.waiters.get(cell, ()))
 
     def forget(self, cell: Cell) -> None:
-        """Nobody wants to look at a cell any more."""
+        """Nobody wants to read a cell any more."""
         self.waiters.pop(cell, None)
         self._num_losses.pop(cell, None)
 
 
 def _is_live(waiter: Waiter) -> bool:
-    """Whether somebody is still interested in what it waits for."""
+    """Whether a waiter still needs what it waits for."""
     if isinstance(waiter, Task):
         return waiter.is_live
     if isinstance(waiter, Part):

@@ -1,9 +1,9 @@
-"""An async generator as something that a path steps like a coroutine.
+"""Lets a path step an async generator like a coroutine.
 
-What the generator awaits comes out as it is, what it yields as a `Yielded`. Nothing is left to an event loop: Python would hand a
-generator to the loop that runs in the thread of its first step, to be closed there when it is collected; and closing one that is
-suspended has to be awaited. So its first step is made without the loop's hooks, and `Generating.close` steps the closing itself.
-A path uses one on one thread.
+What the generator awaits comes out unchanged, what it yields as a `Yielded`. Nothing is left to an event loop: Python would hand
+the generator to the loop running in the thread of its first step, which would close it when it is collected; and closing a
+suspended generator has to be awaited. So its first step runs without the loop's hooks, and `Generating.close` steps the closing
+itself. A path uses one on one thread.
 """
 
 import sys
@@ -12,7 +12,7 @@ from types import AsyncGeneratorType, CodeType, FrameType
 from typing import Any
 
 _MAX_REFUSALS = 100
-"""How often a generator may await or yield instead of ending when it is closed; then it is left as it is."""
+"""How many times a generator may await or yield while it is closed; after that it is abandoned."""
 
 
 class Yielded:
@@ -39,7 +39,7 @@ class Generating:
         """Of the generator, to its next yield; None while it is suspended at one."""
 
     def send(self, value: Any) -> Any:
-        """Goes on to the next thing that it awaits, which is given, or yields.
+        """Runs to the next thing that it awaits, which is returned, or yields.
 
         Raises:
             StopIteration: If it has ended.
@@ -47,12 +47,12 @@ class Generating:
         return self._advance(lambda step: step.send(value))
 
     def throw(self, error: BaseException) -> Any:
-        """Raises an error where it awaits, and goes on like `send`."""
+        """Raises an error where it awaits, and continues like `send`."""
         return self._advance(lambda step: step.throw(error))
 
     def _advance(self, resume: Callable[[Generator[Any, Any, Any]], Any]) -> Any:
         hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(None, None)  # also those of generators that it uses are closed when they are let go
+        sys.set_asyncgen_hooks(None, None)  # so that generators it uses are not closed by a loop either
         try:
             if self._step is None:
                 self._step = _generator_of(self._generator.asend(None))

@@ -1,4 +1,4 @@
-"""Who needs tensors that were lost: finds out which cells they are, and asks for their restoration."""
+"""Finds out which lost cells somebody needs, and asks for their restoration."""
 
 from collections.abc import Iterable
 
@@ -13,26 +13,26 @@ from dyorc.tensor import blocks_of
 
 
 class Needs:
-    """Has lost tensors restored for those who need to read them: one restoration of a cell, however many wait for it."""
+    """Has lost tensors restored for those who need to read them: one restoration per cell, however many wait for it."""
 
     def __init__(self, turn: Turn, leases: Leases) -> None:
         self._turn = turn
         self._leases = leases
 
     def await_inputs(self, call: Call) -> bool:
-        """Whether a call has to wait for lost inputs, which it now does. Those that are there are kept for it."""
+        """Whether a call has to wait for lost inputs. If so, it now does, and those that are there are pinned."""
         return self._await_arguments(call.segment.task.request, call.arguments, call)
 
     def await_part(self, part: Part) -> bool:
-        """Whether a part of an answer has to wait for lost tensors, which it now does. Those that are there are kept for it."""
+        """Whether a part of an answer has to wait for lost tensors. If so, it now does, and those that are there are pinned."""
         return self._await_arguments(part.segment.task.request, part.arguments, part)
 
     def await_result(self, restoration: Restoration, result: Iterable[Argument]) -> bool:
-        """Whether a restoration of a task's cell has to wait for lost tensors of the task's result, which it now does."""
+        """Whether restoring a task's cell has to wait for lost tensors of the task's result. If so, it now does."""
         return self._await_arguments(restoration.request, result, restoration)
 
     def await_cell(self, request: Request, cell: Cell, waiter: Cell | Request) -> bool:
-        """Whether a cell has to be restored before all of its tensors can be read; then the waiter is told when it is."""
+        """Whether a cell has to be restored before it can be read. If so, the waiter is told when it is."""
         if self._leases.are_there(blocks_of(cell.tensors)):
             return False
         self._need(request, cell, waiter)

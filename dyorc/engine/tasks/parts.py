@@ -1,16 +1,16 @@
-"""The parts of streaming requests: sent in order, as soon as nothing that they rest on is a guess and their tensors are there.
+"""The parts of streaming requests: sent in order, once they rest on no guess and their tensors are there.
 
-A streaming workflow yields; each yield stands in its journal like a call. The *front* of a stream is where its next part stands,
-or will: it moves on along the decisions that are taken, so it never passes one that is open, and no guess is ever sent.
+A streaming workflow yields; each yield stands in its journal like a call. The *front* of a stream is where its next part will
+stand: it moves on along decisions that were taken and never passes an open one, so no guess is ever sent.
 
     yielded on a guess ── commit ──> certain ── earlier parts sent, tensors ready ──> sent ── PartTaken ──> taken
             └── squash: vanishes         └── tensors failed: request ends               └── lost: made again, sent again
 
-Back-pressure: a run that yields part number i waits while i is `max_untaken_parts` or more ahead of the parts that were taken.
-All parts before it are on their way to be sent, so it is the consumer who lets it go on, and nothing is polled.
+Back-pressure: a run that yields part i waits while i is `max_untaken_parts` or more ahead of the parts taken. All parts before
+it are on their way out, so the consumer resumes it, and nothing is polled.
 
-The end of the workflow, or its error, waits until every part before it has been taken: so tensors that are lost before they were
-read can be made again, and a consumer sees all parts that came before an error.
+The end of the workflow, or its error, waits until every part before it was taken: so tensors lost before they were read can be
+made again, and a consumer sees all parts that came before an error.
 """
 
 from collections.abc import Sequence
@@ -44,10 +44,10 @@ class Parts:
     # From the workflow
 
     def make(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
-        """A part that is new to a journal; None if the run has to wait until others have been taken.
+        """Returns a part that is new to a journal; None if the run has to wait until others were taken.
 
         Raises:
-            WorkflowLimitError: If there are as many as a request may make calls.
+            WorkflowLimitError: If there are already as many as a request may make calls.
         """
         segment, index = path.segment, path.num_parts
         stream = segment.task.request.stream
@@ -64,7 +64,7 @@ class Parts:
         return index - stream.num_taken < self._config.max_untaken_parts
 
     def end(self, request: Request, error: DyOrcError | None) -> None:
-        """The workflow has ended, with an error or without; its last parts may still have to be sent."""
+        """The workflow has ended, with or without an error; its last parts may still have to be sent."""
         stream, root = request.stream, request.root
         if stream is None or stream.is_ended or root is None:
             return
@@ -76,7 +76,7 @@ class Parts:
     # To the consumer
 
     def wake(self, part: Part) -> None:
-        """A part is new, or what it waits for is there, or it was taken: whatever can be sent now is."""
+        """A part is new, was taken, or has what it waited for: sends what can be sent now."""
         request = part.segment.task.request
         if part.is_lost and not part.num_awaited and request.stream is not None:
             self._send(request, part)
@@ -103,14 +103,14 @@ class Parts:
             self._finish(root, stream.error)
 
     def _finish(self, root: Task, error: DyOrcError | None) -> None:
-        """The last part has been taken."""
+        """The last part was taken."""
         if error is not None:
             self._endings.failed(root, error)
         else:
             self._endings.settled(root, ())
 
     def _is_ready(self, part: Part) -> bool:
-        """Whether the tensors of the next part are there. If not, it waits for them; if they never will be, the request ends."""
+        """Whether the tensors of the next part are there. If not, it waits; if they never will be, the request ends."""
         if part.num_awaited:
             return False
         for argument in part.arguments:
@@ -125,7 +125,7 @@ class Parts:
         return error is None
 
     def _send(self, request: Request, part: Part) -> bool:
-        """Sends a part, unless its tensors were lost and have to be made again before."""
+        """Sends a part, unless its lost tensors have to be made again first."""
         if request.has_stored and self._needs.await_part(part):
             return False
         part.is_lost = False
@@ -146,7 +146,7 @@ class Parts:
         part.blocks = ()
 
     def fail(self, part: Part, error: DyOrcError) -> None:
-        """There will be no such part: the request fails when those before it have been taken. It has no use for more."""
+        """This part cannot be had: the request fails once those before it were taken, and needs nothing more."""
         request = part.segment.task.request
         stream, root = request.stream, request.root
         if stream is None or root is None or not root.is_live:
@@ -166,7 +166,7 @@ class Parts:
     # From the consumer
 
     def taken(self, request: Request, event: PartTaken) -> None:
-        """A part has been read, or could not be."""
+        """A part was read, or could not be."""
         stream, root = request.stream, request.root
         part = None if stream is None else stream.untaken.get(event.index)
         if stream is None or root is None or part is None:
@@ -188,8 +188,8 @@ class Parts:
         self._turn.runnable.append(part)
 
     def _lose(self, request: Request, stream: Stream, part: Part, lost: Sequence[BlockId]) -> None:
-        """A part could not be read. It is made again, together with others that were lost and wait to be taken: one after the
-        other, they would be made from the same values again and again, since those are released when a part is taken."""
+        """A part could not be read. It is made again, together with other lost ones that wait to be taken: one by one, they
+        would need the same values again and again, since those are released when a part is taken."""
         if part.is_lost or (part.blocks and not any(block in part.blocks for block in lost)):
             return  # this was an earlier copy of it
         if part.num_sent >= self._config.max_attempts:
@@ -208,20 +208,20 @@ class Parts:
                 self._turn.runnable.append(path)
 
     def forget(self, request: Request) -> None:
-        """A request has ended: what was sent and not taken is void."""
+        """A request has ended: parts that were sent and not taken are void."""
         stream, request.stream = request.stream, None
         for part in stream.untaken.values() if stream is not None else ():
             self._release_blocks(part)
 
 
 def _misfit(part: Part) -> WorkflowError | None:
-    """What is wrong with the tensors of a part."""
+    """Returns what is wrong with the tensors of a part."""
     workflow = part.segment.task.callee
     sizes: dict[str, tuple[int, str]] = {}
     try:
         for spec, argument in zip(workflow.signature.outputs.tensors, part.arguments, strict=True):
             tensor = argument.resolve()
             spec.check(tensor.dtype, tensor.shape, sizes, f"workflow {workflow.name!r} yielded as {part!r}")
-    except Exception as error:  # whatever a view or a shape is about, it is this request's alone
+    except Exception as error:  # a view or a shape that does not fit fails this request alone
         return WorkflowError(f"{error}")
     return None

@@ -1,8 +1,8 @@
 """A path: one run of a task's coroutine against its journal.
 
-The path steps the user's coroutine itself with ``send()``; no event loop takes part. Calls that the journal knows are answered
-from it, others are added to it. The path stops only where it needs a value that is not there; at a decision it may go on all
-the same, under an outcome that is guessed.
+The path steps the user's coroutine itself with ``send()``; no event loop takes part. Calls in the journal are answered from it,
+others are added. The path stops only where it needs a value that is not there; at a decision it may go on all the same, under a
+guessed outcome.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
@@ -33,29 +33,29 @@ from dyorc.errors import (
 )
 
 _MAX_TURNS = 16
-"""How many visits of a decision's site a guess tells apart."""
+"""Visits of a decision's site that a guess tells apart."""
 _NO_LOOP = "no running event loop"
-"""What asyncio says if it is used where no loop runs, as under `dyorc.run`."""
+"""What asyncio says when it is used without a loop, as under `dyorc.run`."""
 
 
 _WAITS = (Blocked, Undecided, Crowded)
 
 
 class Guide(Protocol):
-    """What a path asks when it comes to something new."""
+    """Asked by a path when it reaches something new."""
 
     def make_entry(
         self, path: "Path", callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
-        """A call or task that the journal does not know yet. May refuse by raising `WorkflowError`."""
+        """Returns the entry for a new call or task. May refuse by raising `WorkflowError`."""
         ...
 
     def make_part(self, path: "Path", arguments: tuple[Argument, ...]) -> Part | None:
-        """A part that the journal does not know yet; None to wait. May refuse by raising `WorkflowError`."""
+        """Returns a new part; None to wait. May refuse by raising `WorkflowError`."""
         ...
 
     def guess(self, path: "Path", point: BranchPoint) -> tuple[Outcome] | None:
-        """The outcome under which to go on at an open decision, in a tuple, as None may be one; None to wait."""
+        """Returns the outcome to assume at an open decision, in a tuple, since it may be None; None to wait."""
         ...
 
 
@@ -64,18 +64,18 @@ class Path:
 
     Args:
         task: Whose coroutine is run, from the start of its journal, which all its paths share.
-        assumed: What to take for the outcomes of open decisions.
+        assumed: Outcomes to assume for open decisions.
 
     Attributes:
         segment: Where in the journal it stands.
-        assumed: The open decisions that it has passed, first to last, or is going to pass, and what it takes for their outcomes.
-        issued: Calls and tasks that are new; the engine takes them from here.
-        opened: Decisions that are new and wait for their values; likewise.
+        assumed: The open decisions that it has passed, first to last, or will pass, and the outcomes it assumes.
+        issued: New calls and tasks; the engine takes them from here.
+        opened: New decisions that wait for their values; likewise.
         undecided: The decision that it waits for.
         num_awaited: Cells that it waits for.
         end: How it ended, while that still rests on guesses.
         num_parts: Parts that it has yielded.
-        awaits_room: Whether it waits until some of them have been taken.
+        awaits_room: Whether it waits until some of them are taken.
     """
 
     __slots__ = (
@@ -105,10 +105,10 @@ class Path:
         self._coroutine: Coroutine[Any, Any, Any] | Generating = _open(task)
 
     def run(self, guide: Guide) -> Stop:
-        """Runs on as far as the values allow.
+        """Runs as far as the values allow.
 
         Args:
-            guide: Asked when the run comes to something new.
+            guide: Asked when the run reaches something new.
         """
         self._guide = guide
         token = current_recorder.set(self)
@@ -125,7 +125,7 @@ class Path:
         self._close_coroutine()
 
     def _close_coroutine(self) -> None:
-        """What its ``finally`` blocks raise is of no interest to anybody."""
+        """Errors of its ``finally`` blocks interest nobody."""
         try:
             self._coroutine.close()
         except BaseException:
@@ -156,7 +156,7 @@ class Path:
             return Raised(self._refusal or error)
         except StepInterrupted:
             raise
-        except BaseException as error:  # whatever the user's code raises: nothing of it ends the engine
+        except BaseException as error:  # no error of user code may end the engine
             if self._refusal is not None:
                 return Raised(self._refusal)
             wrapped = self._wrap(error)
@@ -166,7 +166,7 @@ class Path:
             return Raised(wrapped)
 
     def _reply(self, wanted: Any) -> Blocked | Undecided | Crowded | DyOrcError | tuple[Any]:
-        """What the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
+        """Returns what the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
         match wanted:
             case Decision():
                 return self._decide(wanted)
@@ -182,7 +182,7 @@ class Path:
 
     @staticmethod
     def _values(refs: Sequence[Ref]) -> Blocked | None:
-        """What has to come before the values of `refs` can be looked at."""
+        """Returns what has to happen before the values of `refs` can be read."""
         pending = [ref.cell for ref in refs if ref.cell.state is CellState.PENDING]
         if pending:
             return Blocked(pending)
@@ -211,7 +211,7 @@ class Path:
         return point.error or (point.outcome,)
 
     def _arrive(self, point: BranchPoint) -> None:
-        """The first path comes to a decision: takes it, or leaves it open if its value is not at hand."""
+        """The first path to reach a decision takes it, or leaves it open if its value is not at hand."""
         cell = point.decision.ref.cell
         if cell.is_at_hand or cell.state is CellState.FAILED:
             point.take()
@@ -230,7 +230,7 @@ class Path:
         self._recent = (*self._recent[-1:], outcome)
 
     def _yield(self, value: Any) -> Crowded | tuple[Any]:
-        """Takes down a part, and goes on behind it: nothing waits for its tensors."""
+        """Adds a part and goes on behind it: nothing waits for its tensors."""
         arguments = self._as_result(value, "yielded")
         part = self.segment.end
         is_at_end = self._cursor == len(self.segment.entries)
@@ -259,7 +259,7 @@ class Path:
         raise self.nondeterministic(f"a decision by dyorc.{decision.kind.value}")
 
     def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
-        """Takes down a call: from the journal if it knows it, else as a new entry."""
+        """Records a call: from the journal if it is known there, else as a new entry."""
         signature = callee.signature
         arguments = tuple([_argument(callee, spec, value) for spec, value in zip(signature.inputs, tensors, strict=True)])
         entries = self.segment.entries
@@ -280,15 +280,15 @@ class Path:
         return Ref(entry.cell, signature.outputs)
 
     def _refuse(self, error: WorkflowError) -> WorkflowError:
-        """Remembers an error that ends the run even if the workflow's code catches it: the journal knows nothing of that call."""
+        """Remembers an error that ends the run even if user code catches it: the journal knows nothing of that call."""
         self._refusal = self._refusal or error
         return error
 
     def _as_result(self, value: Any, verb: str) -> tuple[Argument, ...]:
-        """What the coroutine returned or yielded, as one argument for each declared output.
+        """Converts what the coroutine returned or yielded to one argument per declared output.
 
         Raises:
-            WorkflowError: If it is grouped in another way, or something in it is no tensor.
+            WorkflowError: If it is grouped differently, or contains something other than tensors.
         """
         workflow = self._workflow
         outputs = workflow.signature.outputs
@@ -321,7 +321,7 @@ class Path:
         return Returned(result)
 
     def nondeterministic(self, now: str) -> NondeterministicWorkflowError:
-        """The error of a run that came to something else than its journal says."""
+        """Returns the error of a run that reached something other than what its journal says."""
         segment = self.segment
         if self._cursor < len(segment.entries):
             before = f"a call of {segment.entries[self._cursor].callee.name!r}"
@@ -338,7 +338,7 @@ class Path:
         )
 
     def _wrap(self, error: BaseException) -> WorkflowError:
-        """What the user's code raised, as the workflow's error."""
+        """Wraps an exception of user code as the workflow's error."""
         where = self._line_of(error)
         if isinstance(error, RuntimeError) and str(error) == _NO_LOOP:
             return self._foreign("needs an event loop, as asyncio.sleep does", where)
@@ -351,13 +351,13 @@ class Path:
         )
 
     def _line_of(self, error: BaseException) -> str:
-        """The last line of the user's own file that an exception passed through; if none, where the coroutine stands."""
+        """Returns the last line of the user's file that an exception passed through, else where the coroutine stands."""
         code = self._workflow.function.__code__
         line = last_line(error, code)
         return str(Site(code, line)) if line else self._current_line()
 
     def _current_line(self) -> str:
-        """Where the coroutine stands, as deep as the user's own file goes."""
+        """Returns where the coroutine stands, as deep as the user's file goes."""
         deepest: Any = self._coroutine
         file = self._workflow.function.__code__.co_filename
         while isinstance(deepest.cr_await, CoroutineType) and deepest.cr_await.cr_code.co_filename == file:
@@ -368,7 +368,7 @@ class Path:
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Frames hold the values of a run, which may hold the error: a cycle that only the garbage collector would find."""
+    """Cuts a cycle that only the garbage collector would find: frames hold a run's values, which may hold the error."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
@@ -380,14 +380,14 @@ def _forget_frames(error: BaseException) -> None:
 
 
 def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:
-    """Starts a run of a task: its first, or another one under given outcomes of open decisions."""
+    """Starts a run of a task: its first, or another under given outcomes of open decisions."""
     path = Path(task, assumed)
     task.paths.append(path)
     turn.runnable.append(path)
 
 
 def _open(task: Task) -> "Coroutine[Any, Any, Any] | Generating":
-    """The coroutine of a run, at its start."""
+    """Returns the coroutine of a run, at its start."""
     opened = _call(task.callee, task.inputs(), task.statics)
     return Generating(opened) if isinstance(opened, AsyncGeneratorType) else opened
 
@@ -403,7 +403,7 @@ def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticVal
 
 
 def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any) -> Argument:
-    """A call's argument: a Ref as it is, anything else as a tensor that travels with the call."""
+    """Returns a call's argument: a Ref as it is, anything else as a tensor that travels with the call."""
     if not isinstance(value, Ref):
         return Argument(Cell.ready(inline(as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}"))), 0)
     if value.field is None:

@@ -1,4 +1,4 @@
-"""Calls on the tasks' side: made ready for the scheduler, and taken back from it when they have ended."""
+"""Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
 from dyorc.engine.leases import Leases
 from dyorc.engine.model.calls import Call, CallState
@@ -12,7 +12,7 @@ from dyorc.tensor import TensorRef, blocks_of
 
 
 class Readiness:
-    """Hands calls over whose inputs are there, and takes their results."""
+    """Hands over calls whose inputs are there, and takes their results."""
 
     def __init__(self, turn: Turn, leases: Leases, dispatcher: Dispatcher, needs: Needs, recovery: Recovery) -> None:
         self._turn = turn
@@ -23,7 +23,7 @@ class Readiness:
         self._num_calls = 0
 
     def issue(self, call: Call) -> None:
-        """A run has asked for a call that its journal did not know."""
+        """Issues a call that is new to its journal."""
         self._number(call)
         if not call.segment.is_certain:
             call.is_guess = call.segment.probability() < 1
@@ -42,7 +42,7 @@ class Readiness:
         call.call_id = self._num_calls
 
     def make_ready(self, call: Call) -> None:
-        """All inputs of a call are there, or one has failed: submits it, or has lost inputs restored first."""
+        """All inputs of a call are there, or one has failed: submits it, or first has lost inputs restored."""
         if call.state is not CallState.WAITING:
             return
         if not call.call_id:
@@ -56,7 +56,7 @@ class Readiness:
             call.operands = tuple([argument.resolve() for argument in call.arguments])
             program.signature.check_inputs(call.operands)
             call.batch_key = program.batch_keys.key(call.operands, call.statics)
-        except Exception as error:  # whatever a view or a shape is about, it is this call's alone
+        except Exception as error:  # a view or a shape that does not fit fails this call alone
             self.failed(call, _refusal(call, error))
             return
         if not call.segment.task.request.has_stored or self._has_inputs(call):
@@ -73,13 +73,13 @@ class Readiness:
         return not self._needs.await_inputs(call)
 
     def input_settled(self, call: Call, *, has_failed: bool) -> None:
-        """One of the inputs that a call waits for is there, or will not be."""
+        """An input of a waiting call is there, or will not be."""
         call.num_awaited -= 1
         if has_failed or not call.num_awaited:
             self.make_ready(call)
 
     def input_restored(self, call: Call, error: DyOrcError | None) -> None:
-        """One of the lost inputs that a call waits for is there again, or will not be."""
+        """A lost input of a waiting call is there again, or will not be."""
         if call.state is not CallState.WAITING:
             return
         call.num_awaited -= 1
@@ -108,7 +108,7 @@ class Readiness:
         self._turn.settle(call.cell, outputs)
 
     def failed(self, call: Call, error: DyOrcError) -> None:
-        """A call cannot be run."""
+        """A call cannot run."""
         if call.state is CallState.WITHDRAWN:
             return
         call.settle()
@@ -141,7 +141,7 @@ class Readiness:
 
 
 def _refusal(call: Call, error: Exception) -> DyOrcError:
-    """The error of a call whose inputs do not fit: the client's if it sent a tensor that is too large, else the program's."""
+    """Returns the error of a call whose inputs do not fit: the client's if its tensor is too large, else the program's."""
     if isinstance(error, SizeLimitError):
         root = call.segment.task.request.root
         cell = call.arguments[error.input_at].cell

@@ -1,19 +1,19 @@
-"""Lost tensors: computed again when somebody needs to read them.
+"""Lost tensors are computed again when somebody needs to read them.
 
-A replica that dies takes its tensors with it. That changes no value: a cell that was READY stays so, and what a workflow has
-looked at stays valid. Only its bytes are missing, and only who needs to read them notices: a call that has to run, a workflow
-that has to look, a request that has to be answered. These wait for a *restoration* of the cell, one however many they are.
+A replica that dies takes its tensors with it. That changes no value: a READY cell stays READY, and what a workflow has read
+stays valid. Only the bytes are missing, and only those who must read them notice: a call that has to run, a workflow that reads
+a value, a request that has to be answered. They wait for a *restoration* of the cell, one for all of them.
 
     cell of a call: the call is run again as a call of its own, which stands in no journal; its own lost inputs first
     cell of a task: the cells of its result are restored, and it sees their tensors again
     input:          the orchestrator holds it, it is never lost
 
-    needed ── start ──> waits for others ──> runs ──> done ──> whoever waits is told
-                 └─────────────┴──────────────┴─────> failed: whoever waits fails, with the error
+    needed ── start ──> waits for others ──> runs ──> done ──> the waiters are told
+    └─────────────┴──────────────┴─────> failed: the waiters fail, with the error
 
-Restored work is certain work at its request's place in the queue. Guesses wait until they are certain before anything is
-restored for them. What nobody waits for any more is stopped. A program that must not be repeated is not; what was restored too
-often fails: each loss of a call's result counts against `max_attempts`, so nothing goes on for ever.
+Restored work is certain work at its request's place in the queue. Nothing is restored for guesses before they are certain.
+What nobody waits for any more is stopped. A program that must not be repeated is not run again, and neither is one whose result
+was lost `max_attempts` times, so nothing goes on for ever.
 
 Restorations start and end one by one, in the turn's order, so that a long chain of lost tensors is no deep recursion.
 """
@@ -107,7 +107,7 @@ class Recovery:
             self._turn.restorations.append(restoration)
 
     def _end(self, restoration: Restoration) -> None:
-        """Tells those who wait."""
+        """Tells the waiters."""
         del restoration.request.restoring[restoration.cell]
         self._release.touch(restoration.request)
         restoration.call = None

@@ -1,4 +1,4 @@
-"""Steps the workflows of all requests, and carries results to whoever waits for them.
+"""Steps the workflows of all requests, and carries results to their waiters.
 
 A request is a tree of tasks: its workflow, and the workflows that one calls. This half of the engine hands ready calls to a
 `Dispatcher` and finds in `Turn.ended` how they ended.
@@ -41,11 +41,11 @@ class TaskRunner:
 
     Args:
         programs: What is deployed, by name.
-        dispatcher: Takes calls that are ready.
+        dispatcher: Takes ready calls.
 
     Attributes:
         answering: The requests themselves, from their arrival to their answer.
-        fetches: Values that are being brought in for workflows to look at.
+        fetches: Values being fetched for workflows to read.
     """
 
     def __init__(self, shared: Shared, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
@@ -80,7 +80,7 @@ class TaskRunner:
             self._parts.taken(request, event)
 
     def drain(self) -> None:
-        """Carries results on and steps tasks until all of them wait: one thing after the other, from the top of this list."""
+        """Carries results on and steps tasks until all of them wait, always taking the first non-empty list from the top."""
         turn = self._turn
         while True:
             if turn.ended:
@@ -105,7 +105,7 @@ class TaskRunner:
                 return
 
     def _take_end(self, end: CallEnd) -> None:
-        """The scheduler has found out how a call ended."""
+        """Takes in how a call ended."""
         match end:
             case Done(call, outputs):
                 self._calls.done(call, outputs)
@@ -144,7 +144,7 @@ class TaskRunner:
             self._ended(cell.producer)
 
     def _ended(self, entry: Entry) -> None:
-        """A call or a task has settled, and everybody knows."""
+        """A call or a task has settled, and all dependents know."""
         request = request_of(entry)
         if request.has_stored:
             self._release.ended(entry, request)
@@ -154,7 +154,7 @@ class TaskRunner:
             self.answering.effect_ended(request, entry)
 
     def _go_on(self, waiter: Waiter) -> None:
-        """Somebody has all that it waited for."""
+        """Somebody has everything it waited for."""
         request = waiter.request if isinstance(waiter, Task) else waiter.segment.task.request
         num_steps = self._turn.num_steps[request] = self._turn.num_steps.get(request, 0) + 1
         if num_steps > self._config.max_steps_per_turn:
@@ -185,7 +185,7 @@ class TaskRunner:
     # What paths ask
 
     def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
-        """Which outcome a path takes for granted at an open decision."""
+        """Returns the outcome that a path assumes for an open decision."""
         guess = self._branching.guess(path, point)
         request = point.segment.task.request
         if guess is not None and request.pinned:
@@ -193,7 +193,7 @@ class TaskRunner:
         return guess
 
     def make_part(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
-        """A part that is new to a task's journal; None if the path has to wait until others have been taken."""
+        """Returns a part that is new to a task's journal; None if the path has to wait until others were taken."""
         return self._parts.make(path, arguments)
 
     def make_entry(
@@ -271,7 +271,7 @@ class TaskRunner:
         path.issued.clear()
 
     def _finish(self, task: Task, end: End) -> None:
-        """A task's coroutine has ended, and that rests on no guess of its own."""
+        """A task's coroutine has ended, and its end rests on no guess."""
         error = end.error if isinstance(end, Raised) else self._determinism.check(task)
         if task.callee.is_streaming:
             self._parts.end(task.request, error)
@@ -299,7 +299,7 @@ class TaskRunner:
             sizes: dict[str, tuple[int, str]] = {}
             for spec, tensor in zip(task.callee.signature.outputs.tensors, tensors, strict=True):
                 spec.check(tensor.dtype, tensor.shape, sizes, where)
-        except Exception as error:  # whatever a view or a shape is about, it is this task's alone
+        except Exception as error:  # a view or a shape that does not fit fails this task alone
             self._endings.failed(task, WorkflowError(f"{error}"))
             return
         if task.segment is not None:
@@ -309,7 +309,7 @@ class TaskRunner:
             self._leases.pin(task.request.pinned, task.cell)
 
     def _decide(self, point: BranchPoint) -> None:
-        """The value of an open decision has come."""
+        """Takes an open decision whose value has come."""
         self._branching.decide(point)
         task = point.segment.task
         if task.is_live and task.request.num_calls > self._config.max_calls_per_request:

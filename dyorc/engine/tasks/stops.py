@@ -11,7 +11,7 @@ from dyorc.errors import DyOrcError
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """It needs these cells: to settle, or, if they are ready, to be looked at."""
+    """It needs these cells: to settle or, if they are ready, to be read."""
 
     pending: Sequence[Cell]
     unfetched: Sequence[Cell] = ()
@@ -26,7 +26,7 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """It waits until parts that were sent have been taken."""
+    """It waits until parts that were sent are taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Takes back calls and tasks that nobody needs any more."""
+"""Withdraws calls and tasks that nobody needs any more."""
 
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.model.calls import Call
@@ -11,10 +11,10 @@ from dyorc.engine.turn import Turn
 
 
 class Withdrawals:
-    """Withdraws.
+    """Withdraws calls and tasks.
 
     Args:
-        release: Told of what needs no tensors any more.
+        release: Told which tensors are no longer needed.
     """
 
     def __init__(self, turn: Turn, dispatcher: Dispatcher, speculator: Speculator, release: EarlyRelease) -> None:
@@ -24,7 +24,7 @@ class Withdrawals:
         self._release = release
 
     def stop(self, task: Task) -> None:
-        """A task is ended before its coroutine has: closes its runs, and takes back what rests on decisions that are open."""
+        """Ends a task before its coroutine ends: closes its runs and withdraws what rests on open decisions."""
         close_paths(task)
         for segment in task.journal.below():
             if not segment.is_certain:
@@ -32,7 +32,7 @@ class Withdrawals:
                     self.abandon(entry)
 
     def withdraw_unneeded(self, task: Task) -> None:
-        """A task's coroutine has ended: takes back what neither its result nor an effect needs."""
+        """A task's coroutine has ended: withdraws what neither its result nor an effect needs."""
         live = [entry for entry in task.entries() if is_unfinished(entry)]
         if not live:
             return
@@ -43,7 +43,7 @@ class Withdrawals:
                 self.abandon(entry)
 
     def abandon(self, entry: Entry) -> float:
-        """Withdraws a call, or a task with all that it asked for. Returns what its guesses were expected to cost, in seconds."""
+        """Withdraws a call, or a task with everything it asked for. Returns the expected cost of its guesses, in seconds."""
         cost_s = 0.0
         request = request_of(entry)
         if request.restoring:
@@ -71,7 +71,7 @@ class Withdrawals:
         return cost_s
 
     def squash(self, branch: Segment) -> float:
-        """Withdraws everything below a branch that is not taken. Returns the seconds that it was expected to cost others."""
+        """Withdraws everything below a branch that is not taken. Returns the seconds it was expected to cost others."""
         cost_s = 0.0
         for segment in branch.below():
             if isinstance(segment.end, BranchPoint):

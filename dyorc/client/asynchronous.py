@@ -5,11 +5,10 @@ from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
-
+from dyorc.client.connections import async_transport
 from dyorc.client.effects import Flow
 from dyorc.client.exchanges import clock_s
-from dyorc.client.http import Cert, Connection, Verify, limits, ssl_context
+from dyorc.client.http import Cert, Connection, Verify, ssl_context
 from dyorc.client.inputs import Inputs, merged
 from dyorc.client.job_operations import JobOperations, JobOptions
 from dyorc.client.operations import Operations, health_path, statistics_path
@@ -43,7 +42,7 @@ class AsyncClient:
         max_answer_bytes: int = 2**30,
     ) -> None:
         connection = Connection.to(url, api_key, max_answer_bytes)
-        transport = httpx.AsyncHTTPTransport(verify=ssl_context(url, verify, cert), proxy=proxy, limits=limits(max_connections))
+        transport = async_transport(ssl_context(url, verify, cert), proxy, max_connections)
         self._runner = AsyncRunner(transport, connection)
         self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)

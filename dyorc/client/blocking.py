@@ -5,11 +5,10 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
-
+from dyorc.client.connections import transport
 from dyorc.client.effects import Flow
 from dyorc.client.exchanges import clock_s
-from dyorc.client.http import Cert, Connection, Verify, limits, ssl_context
+from dyorc.client.http import Cert, Connection, Verify, ssl_context
 from dyorc.client.inputs import Inputs, merged
 from dyorc.client.job_operations import JobOperations, JobOptions
 from dyorc.client.operations import Operations, health_path, statistics_path
@@ -60,7 +59,7 @@ class Client:
     ) -> None:
         connection = Connection.to(url, api_key, max_answer_bytes)
         context = ssl_context(url, verify, cert)
-        pool = TransportPool(lambda: httpx.HTTPTransport(verify=context, proxy=proxy, limits=limits(1)), max_connections)
+        pool = TransportPool(lambda: transport(context, proxy, 1), max_connections)
         self._runner = Runner(pool, connection)
         self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)

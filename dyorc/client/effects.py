@@ -5,7 +5,7 @@ in `blocking` and `asynchronous` carry effects out. So there is one copy of ever
 """
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from dyorc.errors import DyOrcError
@@ -61,7 +61,7 @@ class Reply:
 
     status: int
     headers: Mapping[str, str]
-    body: bytearray = field(default_factory=bytearray)
+    body: bytes | bytearray | memoryview = b""
     start: int = 0
 
     @property

@@ -93,7 +93,7 @@ class Exchange:
 class AsyncExchange:
     """Carries out the effects of one operation on an event loop. To be closed, also in the middle of a streamed answer."""
 
-    def __init__(self, transport: httpx.AsyncHTTPTransport, connection: Connection) -> None:
+    def __init__(self, transport: httpx.AsyncBaseTransport, connection: Connection) -> None:
         self._transport = transport
         self._connection = connection
         self._response: httpx.Response | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import httpx
+import numpy as np
 
 from dyorc.client.effects import Broken, Reply
 from dyorc.client.operations import json_bytes_of
@@ -99,17 +100,21 @@ class AnswerBody:
         deadline_s: When it has to be there.
 
     Raises:
-        TransportError: If its headers are malformed.
+        TransportError: If its headers are malformed, or announce more than `max_bytes`.
     """
 
     def __init__(self, response: httpx.Response, max_bytes: int, deadline_s: float, clock_s: Callable[[], float]) -> None:
         self.status = response.status_code
         self.headers = headers_of(response)
-        self._start = padding(json_bytes_of(self.headers) or 0)
-        self._body = bytearray(self._start)
-        self._end = self._start + max_bytes
+        self._start = self._at = padding(json_bytes_of(self.headers) or 0)
+        self._max_bytes = max_bytes
         self._deadline_s = deadline_s
         self._clock_s = clock_s
+        num_bytes = _announced_bytes(self.headers)
+        self._check_length(num_bytes or 0)
+        # An answer of known length comes into memory of its length, which growing would copy again and again.
+        self._buffer = np.empty(self._start + num_bytes, np.uint8).data if num_bytes is not None else None
+        self._body = bytearray(self._start)
 
     def feed(self, chunk: bytes) -> None:
         """Takes more of it.
@@ -118,15 +123,32 @@ class AnswerBody:
             DeadlineError: If the time is up.
             TransportError: If it is too long.
         """
-        self._body += chunk
-        if len(self._body) > self._end:
-            raise malformed(f"the answer is longer than the {self._end - self._start} bytes that the client takes")
+        if self._buffer is None:
+            self._check_length(len(self._body) - self._start + len(chunk))
+            self._body += chunk
+        else:
+            end = self._at + len(chunk)
+            self._buffer[self._at : end] = chunk
+            self._at = end
         if self._clock_s() >= self._deadline_s:
             raise DeadlineError("the time was up before all of the answer was there")
 
     def reply(self) -> Reply:
         """The whole answer."""
-        return Reply(self.status, self.headers, self._body, self._start)
+        body = memoryview(self._body) if self._buffer is None else self._buffer
+        return Reply(self.status, self.headers, body, self._start)
+
+    def _check_length(self, num_bytes: int) -> None:
+        if num_bytes > self._max_bytes:
+            raise malformed(f"the answer is longer than the {self._max_bytes} bytes that the client takes")
+
+
+def _announced_bytes(headers: Mapping[str, str]) -> int | None:
+    """How long the body will be, if it comes as it is; httpx sees to it that no more comes than that, and no less."""
+    length = headers.get("content-length", "")
+    if not length.isdecimal() or "transfer-encoding" in headers or headers.get("content-encoding", "identity") != "identity":
+        return None
+    return int(length)
 
 
 def headers_of(response: httpx.Response) -> dict[str, str]:

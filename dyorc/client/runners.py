@@ -51,7 +51,7 @@ class Runner:
 class AsyncRunner:
     """Runs operations on an event loop."""
 
-    def __init__(self, transport: httpx.AsyncHTTPTransport, connection: Connection) -> None:
+    def __init__(self, transport: httpx.AsyncBaseTransport, connection: Connection) -> None:
         self._transport = transport
         self._connection = connection
 

@@ -1,0 +1,89 @@
+"""A client in a process of its own that reads one answer: by the product's client, or by a bare socket into one buffer.
+
+    python -m benchmarks.focused.answers.reader {client,async_client,raw,text} URL
+
+The last line is the time from the request's first byte to the answer's last, in seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import time
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from dyorc.client import AsyncClient, Client
+
+_SEED = np.array([3], np.float32)
+_TIMEOUT_S = 300.0
+
+
+def main() -> None:
+    """Reads and prints."""
+    kind, url = sys.argv[1:]
+    match kind:
+        case "client":
+            duration_s = _by_client(url)
+        case "async_client":
+            duration_s = asyncio.run(_by_async_client(url))
+        case "raw":
+            duration_s = _by_socket(url, "large", is_raw=True)
+        case _:
+            duration_s = _by_socket(url, "text", is_raw=False)
+    print(duration_s)
+
+
+def _by_client(url: str) -> float:
+    with Client(url, timeout_s=_TIMEOUT_S) as client:
+        client.metadata("large")
+        start_s = time.perf_counter()
+        found = client.infer("large", seed=_SEED)
+        duration_s = time.perf_counter() - start_s
+    assert found[0] == found[-1] == _SEED[0]
+    return duration_s
+
+
+async def _by_async_client(url: str) -> float:
+    async with AsyncClient(url, timeout_s=_TIMEOUT_S) as client:
+        await client.metadata("large")
+        start_s = time.perf_counter()
+        found = await client.infer("large", seed=_SEED)
+        duration_s = time.perf_counter() - start_s
+    assert found[0] == found[-1] == _SEED[0]
+    return duration_s
+
+
+def _by_socket(url: str, model: str, *, is_raw: bool) -> float:
+    """As fast as it goes: the body straight into memory of its length."""
+    place = urlsplit(url)
+    request = {
+        "inputs": [{"name": "seed", "datatype": "FP32", "shape": [1], "data": _SEED.tolist()}],
+        "parameters": {"binary_data_output": is_raw},
+    }
+    body = json.dumps(request).encode()
+    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
+    start_s = time.perf_counter()
+    with socket.create_connection((place.hostname or "", place.port or 80), _TIMEOUT_S) as connection:
+        connection.sendall(head.encode() + body)
+        came = b""
+        while b"\r\n\r\n" not in came:
+            came += connection.recv(4096)
+        lines, _, rest = came.partition(b"\r\n\r\n")
+        fields = {name.lower(): value for name, _, value in (line.partition(b": ") for line in lines.split(b"\r\n")[1:])}
+        assert lines.startswith(b"HTTP/1.1 200"), lines
+        view = np.empty(int(fields[b"content-length"]), np.uint8).data
+        view[: len(rest)] = rest
+        at = len(rest)
+        while at < len(view):
+            num_bytes = connection.recv_into(view[at:])
+            assert num_bytes, "the server closed the connection in the middle of its answer"
+            at += num_bytes
+    return time.perf_counter() - start_s
+
+
+if __name__ == "__main__":
+    main()

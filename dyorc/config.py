@@ -38,7 +38,15 @@ class EngineConfig(_Section):
     max_in_flight_batches: int = Field(default=2, ge=1)
     """Batches that one replica may hold: one that runs, the rest travelling."""
     max_attempts: int = Field(default=3, ge=1)
-    """How often a call may be on a replica that dies before it fails."""
+    """How often results or inputs of a call may be lost before it fails."""
+    max_deaths: int = Field(default=2, ge=1)
+    """Replicas that a call may lose, the last of them alone, before it and equal requests are refused."""
+    max_suspect_wait_s: float = Field(default=10.0, ge=0)
+    """How long a call that may have ended a replica waits at most for a moment at which its next death would delay nobody."""
+    max_refused_inputs: int = Field(default=1000, ge=0)
+    """Inputs that have cost replicas and are remembered, to refuse equal ones; 0 remembers none."""
+    refuse_inputs_s: float = Field(default=600.0, gt=0)
+    """How long they are remembered."""
     max_load_failures: int = Field(default=3, ge=1)
     """Failed loads in a row after which a program's waiting calls fail with the program's error."""
     max_steps_per_turn: int = Field(default=256, ge=1)

@@ -35,6 +35,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- ReplicaLostError          its replica died again and again
     |  |- AnswerTooLargeError        its outputs are larger than the server sends
     |  |- EffectLostError           its replica died, and the call may not be repeated
+    |  |- SuspectInputError         its replicas died, and probably because of it: it is not run again
     |  `- WorkflowError             the workflow's own code raised
     |     |- ForeignAwaitError        it awaited something that is not DyOrc's
     |     |- NondeterministicWorkflowError   run again, it asked for other calls
@@ -289,7 +290,7 @@ class ProgramLoadError(ProgramError):
 
 
 class ReplicaLostError(ExecutionError):
-    """The replicas that ran this call died, more often than the call may be tried."""
+    """Replicas died, or results on them were lost, more often than the call may be tried."""
 
     code = "replica_lost"
     retryable = True
@@ -299,6 +300,12 @@ class AnswerTooLargeError(ExecutionError):
     """The outputs of the request, or one part of them, are larger than the server sends."""
 
     code = "answer_too_large"
+
+
+class SuspectInputError(ExecutionError):
+    """Replicas died while they ran this call and nothing else, or an equal one. The next one would, too."""
+
+    code = "suspect_input"
 
 
 class EffectLostError(ExecutionError):

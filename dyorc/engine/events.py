@@ -1,6 +1,6 @@
 """Events: everything the engine is ever told."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -13,13 +13,14 @@ from dyorc.terms import Terms
 
 
 class RequestArrived(msgspec.Struct, frozen=True):
-    """A checked request."""
+    """A checked request. `identity` is equal for requests with the same inputs; None if nobody knows."""
 
     request_id: int
     workflow: Workflow
     inputs: tuple[TensorRef, ...]
     statics: tuple[StaticValue, ...] = ()
     terms: Terms = Terms()
+    identity: Hashable = None
 
 
 class RequestCancelled(msgspec.Struct, frozen=True):
@@ -104,10 +105,11 @@ class ReplicaJoined(msgspec.Struct, frozen=True):
 
 
 class ReplicaLeft(msgspec.Struct, frozen=True):
-    """A replica is gone, and all that it held."""
+    """A replica is gone, and all that it held; `is_crash` says that its process certainly ended by what it did itself."""
 
     replica_id: str
     reason: str = "connection lost"
+    is_crash: bool = False
 
 
 class LoadFailed(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from dyorc.status import StatusBoard
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.codec import Frame
+from dyorc.transport.endings import Ending
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.messages import (
@@ -251,10 +252,10 @@ class LinkFleet:
 
     # Replicas that go
 
-    def _connection_lost(self, peer: bytes) -> None:
+    def _connection_lost(self, peer: bytes, ending: Ending) -> None:
         """A replica is dead, stopped or cut off. If it does not come back soon, its process has to make room for another."""
         hello = self._hellos.get(peer)
-        self._lost(peer, "connection lost")
+        self._lost(peer, ending.reason, is_crash=ending.is_crash)
         if hello is not None:
             self._loop.call_later(self._site.link.kill_after_s, self._end_if_absent, hello)
 
@@ -266,7 +267,7 @@ class LinkFleet:
         if hello.holder.node == self._site.node:  # elsewhere the number belongs to somebody else; Serve's own checks end it there
             self._site.end(hello.pid)
 
-    def _lost(self, peer: bytes, reason: str) -> None:
+    def _lost(self, peer: bytes, reason: str, *, is_crash: bool = False) -> None:
         hello = self._hellos.pop(peer, None)
         if hello is None:
             return
@@ -285,4 +286,4 @@ class LinkFleet:
         for other in self._stagers:
             self._send_aside(other, Forget(replica_id))
         self._loop.call_later(_SWEEP_AFTER_S, sweep, self._site.transport.arena_folder)
-        self._post(ReplicaLeft(replica_id, reason))
+        self._post(ReplicaLeft(replica_id, reason, is_crash))

@@ -47,6 +47,7 @@ from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.story import Step
 from dyorc.errors import InternalError
 from dyorc.orchestrator.fleet import Fleet
+from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.tensors import Tensors, carried, has_stored
@@ -173,7 +174,8 @@ class Orchestrator:
         """
         tensors = self.tensors.keep_all(inputs, body)
         request_id, future = self._open(started, story)
-        self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms))
+        identity = InputsIdentity(workflow.name, inputs, statics)
+        self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
         try:
             while True:
                 taken = take(await future)
@@ -190,6 +192,7 @@ class Orchestrator:
             self._post(RequestCancelled(request_id))
             raise
         finally:
+            identity.close()
             del self._futures[request_id]
             self._stories.pop(request_id, None)
             if self._untaken.pop(request_id, None) is not None:
@@ -222,7 +225,8 @@ class Orchestrator:
         tensors = self.tensors.keep_all(inputs, body)
         request_id, future = self._open(started, story)
         stream = self._streams[request_id] = PartStream(future)
-        self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms))
+        identity = InputsIdentity(workflow.name, inputs, statics)
+        self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
         try:
             while parts := await stream.next_parts():
                 taken = self._take_parts(request_id, stream, parts, take)
@@ -231,6 +235,7 @@ class Orchestrator:
                 for part in parts[: len(taken)]:
                     self._post(PartTaken(request_id, part.index))
         finally:
+            identity.close()
             del self._futures[request_id], self._streams[request_id]
             self._stories.pop(request_id, None)
             if not stream.is_over:

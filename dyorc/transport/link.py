@@ -10,6 +10,7 @@ from typing import Protocol, Self
 
 from dyorc.config import LinkConfig
 from dyorc.transport.codec import Frame
+from dyorc.transport.endings import Ending
 from dyorc.transport.unix_link import SCHEME, UnixDealerLink, UnixRouterLink
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
@@ -65,7 +66,7 @@ def listen(
     config: LinkConfig,
     received: Callable[[bytes, Sequence[Frame]], None],
     drained: Callable[[], None],
-    lost: Callable[[bytes], None],
+    lost: Callable[[bytes, Ending], None],
     *,
     keys: ClusterKeys | None = None,
 ) -> OrchestratorEnd:
@@ -75,7 +76,7 @@ def listen(
         address: Where to listen.
         received: Called with the peer's key and the frames of each message.
         drained: Called when no more messages are there, after some were.
-        lost: Called with the peer's key when its connection is gone.
+        lost: Called with the peer's key when its connection is gone, and with how its process ended, as far as that is known.
         keys: The cluster's; None only if no other machine can reach the address.
     """
     if address.startswith(SCHEME):

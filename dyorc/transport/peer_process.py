@@ -3,29 +3,49 @@
 This takes the place of heartbeats, which would need a thread that the program's own code can hold up: the kernel knows of each
 process whether it is stopped, however busy it is. Where a system has no ``/proc`` or does not tell who has connected
 (``SO_PEERCRED``), every process counts as running, and only the end of its connection tells that it is gone.
+
+How a process ended is told to its parent, which for a replica is Ray. Others can read it from ``/proc`` until the parent has
+taken it, and after that, since Linux 6.15, from a pidfd that was opened before.
 """
 
 import contextlib
+import fcntl
 import os
 import socket
 import struct
 
+from dyorc.transport.endings import PROCESS_ENDED, Ending, ending_of
+
 _CREDENTIALS = struct.Struct("iII")
-_STATE_BYTES = 512
+_STATE_BYTES = 1024
+_PIDFD_INFO = struct.Struct("QQ11Ii")
+"""The first version of the kernel's ``struct pidfd_info``: mask, control group, eleven ids, wait status."""
+_PIDFD_GET_INFO = 3 << 30 | _PIDFD_INFO.size << 16 | 0xFF << 8 | 11
+_PIDFD_INFO_EXIT = 1 << 3
+"""In the mask: the wait status is asked for, and is there."""
+_STATUS_AT = 49
+"""Of the wait status among the fields behind the name."""
+_HAS_ENDED = (b"Z", b"X")
 _NOT_RUNNING = b"TtZX"
 """Stopped, stopped by a debugger, ended but not collected yet, dead (proc(5))."""
 
 
 class PeerProcess:
-    """Who has connected. Close it."""
+    """Who has connected. Close it.
+
+    Attributes:
+        end_descriptor: Readable once the process has ended; None if there is no such thing.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._file: int | None = None
+        self.end_descriptor: int | None = None
         pid = _pid_of(connection)
         if pid not in (0, os.getpid()):  # 0: it lives where we cannot see it, as in another container
             with contextlib.suppress(OSError):
                 # Kept open: the file belongs to this process for good, even if another one gets its number.
                 self._file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+                self.end_descriptor = os.pidfd_open(pid)
 
     def is_running(self) -> bool:
         """Whether it can do anything; also true if there is no way to know."""
@@ -37,8 +57,38 @@ class PeerProcess:
             return False
         return status[status.rfind(b")") + 2 :][:1] not in _NOT_RUNNING  # the name before may contain anything
 
+    def ending(self) -> Ending:
+        """How it ended, as far as the kernel still tells."""
+        status = self._status_before_it_was_taken()
+        if status is None:
+            status = self._status_after_it_was_taken()
+        return PROCESS_ENDED if status is None else ending_of(status)
+
+    def _status_before_it_was_taken(self) -> int | None:
+        if self._file is None:
+            return None
+        try:
+            fields = os.pread(self._file, _STATE_BYTES, 0).rpartition(b")")[2].split()
+        except OSError:
+            return None
+        return int(fields[_STATUS_AT]) if len(fields) > _STATUS_AT and fields[0] in _HAS_ENDED else None
+
+    def _status_after_it_was_taken(self) -> int | None:
+        if self.end_descriptor is None:
+            return None
+        info = bytearray(_PIDFD_INFO.pack(_PIDFD_INFO_EXIT, *[0] * 13))
+        try:
+            fcntl.ioctl(self.end_descriptor, _PIDFD_GET_INFO, info)
+        except OSError:  # an older kernel, or it has not ended
+            return None
+        mask, *_, status = _PIDFD_INFO.unpack(info)
+        return status if mask & _PIDFD_INFO_EXIT else None
+
     def close(self) -> None:
         """Forgets it."""
+        if self.end_descriptor is not None:
+            os.close(self.end_descriptor)
+            self.end_descriptor = None
         if self._file is not None:
             os.close(self._file)
             self._file = None

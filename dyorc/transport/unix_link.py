@@ -26,6 +26,7 @@ import structlog
 from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
 from dyorc.transport.codec import Frame
+from dyorc.transport.endings import CONNECTION_LOST, PROCESS_ENDED, Ending
 from dyorc.transport.peer_process import PeerProcess
 from dyorc.transport.unix_framing import MessageReader, drop, pack
 
@@ -45,6 +46,8 @@ _BACKLOG = 1024
 _ACCEPT_PAUSE_S = 1.0
 """After a connection could not be accepted, for example for want of descriptors."""
 _REDIAL_S, _MAX_REDIAL_S = 0.05, 1.0
+_END_WAIT_S = 0.2
+"""After a connection has ended, how long to wait for its process to end, so that one can say how it did."""
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 _LINGER_S = 1.0
 
@@ -61,6 +64,7 @@ class _Peer:
         self.has_spoken = False
         self.is_deaf = False
         self.stopped_since_s: float | None = None
+        self.end_timer: asyncio.TimerHandle | None = None
 
 
 class UnixRouterLink:
@@ -71,7 +75,8 @@ class UnixRouterLink:
             replaced.
         received: Called with the peer's key and the frames of each message.
         drained: Called when no more messages are there, after some were.
-        lost: Called with the peer's key when its connection is gone, if it has said anything.
+        lost: Called with the peer's key when its connection is gone, if it has said anything, and with how its process ended, if
+            it has.
 
     Attributes:
         num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
@@ -83,7 +88,7 @@ class UnixRouterLink:
         config: LinkConfig,
         received: Callable[[bytes, Sequence[Frame]], None],
         drained: Callable[[], None],
-        lost: Callable[[bytes], None],
+        lost: Callable[[bytes, Ending], None],
     ) -> None:
         self.address = address
         self._config = config
@@ -188,14 +193,14 @@ class UnixRouterLink:
             except OSError:  # it went without having read all
                 num_bytes = 0
             if not num_bytes:
-                self._leave(peer)
+                self._await_end(peer)
                 return
             peer.stopped_since_s = None  # it may have run for a moment between two looks
             for frames in peer.reader.take(num_bytes):
                 self._deliver(peer, frames)
             if peer.reader.error is not None:
                 _log.warning("peer_refused", error=str(peer.reader.error))
-                self._leave(peer)
+                self._leave(peer, CONNECTION_LOST)
                 return
             if num_bytes < len(space):
                 return
@@ -214,13 +219,32 @@ class UnixRouterLink:
         if self._is_open:
             self._drained()
 
-    def _leave(self, peer: _Peer) -> None:
+    def _await_end(self, peer: _Peer) -> None:
+        """A connection has ended. A process closes its files before it is dead, so how it ended is known a moment later."""
+        descriptor = peer.process.end_descriptor
+        if descriptor is None or not peer.has_spoken:
+            self._leave(peer, PROCESS_ENDED)
+            return
+        peer.is_deaf = True
+        self._loop.remove_reader(peer.connection.fileno())
+        self._loop.remove_writer(peer.connection.fileno())
+        self._loop.add_reader(descriptor, self._ended, peer)
+        peer.end_timer = self._loop.call_later(_END_WAIT_S, self._leave, peer, CONNECTION_LOST)
+
+    def _ended(self, peer: _Peer) -> None:
+        self._leave(peer, peer.process.ending())
+
+    def _leave(self, peer: _Peer, ending: Ending) -> None:
         self._close(peer)
         if peer.has_spoken:
-            self._lost(peer.key)
+            self._lost(peer.key, ending)
 
     def _close(self, peer: _Peer) -> None:
         del self._peers[peer.key]
+        if peer.end_timer is not None:
+            peer.end_timer.cancel()
+        if peer.process.end_descriptor is not None:
+            self._loop.remove_reader(peer.process.end_descriptor)
         descriptor = peer.connection.fileno()
         self._loop.remove_reader(descriptor)
         self._loop.remove_writer(descriptor)
@@ -231,6 +255,8 @@ class UnixRouterLink:
         """Gives up peers whose process is stopped."""
         next_s = self._config.heartbeat_interval_s
         for peer in list(self._peers.values()):
+            if peer.end_timer is not None:
+                continue
             if peer.process.is_running():
                 peer.stopped_since_s = None
                 continue
@@ -242,8 +268,8 @@ class UnixRouterLink:
                 next_s = min(next_s, left_s)
                 continue
             self._read(peer)
-            if peer.key in self._peers and peer.stopped_since_s is not None:
-                self._leave(peer)
+            if peer.key in self._peers and peer.end_timer is None and peer.stopped_since_s is not None:
+                self._leave(peer, CONNECTION_LOST)
         self._timer = self._loop.call_later(next_s, self._look)
 
 

@@ -17,6 +17,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from dyorc.config import LinkConfig
 from dyorc.transport.codec import Frame
+from dyorc.transport.endings import CONNECTION_LOST, Ending
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
 
 _NUM_GONE = 256
@@ -33,7 +34,7 @@ class RouterLink:
         address: Where to listen, e.g. ``ipc:///path`` or ``tcp://127.0.0.1:*``.
         received: Called with the peer's key and the frames of each message.
         drained: Called when no more messages are there, after some were.
-        lost: Called with the peer's key when its connection is gone.
+        lost: Called with the peer's key when its connection is gone. How its process ended is not known here.
         keys: The cluster's; None only if no other machine can reach the address.
 
     Attributes:
@@ -46,7 +47,7 @@ class RouterLink:
         config: LinkConfig,
         received: Callable[[bytes, Sequence[Frame]], None],
         drained: Callable[[], None],
-        lost: Callable[[bytes], None],
+        lost: Callable[[bytes, Ending], None],
         *,
         keys: ClusterKeys | None = None,
     ) -> None:
@@ -170,7 +171,7 @@ class RouterLink:
 
     def _report_leaving(self) -> None:
         while self._leaving:
-            self._lost(self._leaving.pop(0))
+            self._lost(self._leaving.pop(0), CONNECTION_LOST)
 
     def _drain_monitor(self) -> None:
         self._read_monitor()

@@ -86,7 +86,9 @@ async def _replace_a_connection(folder: str) -> None:
     here: list[bytes] = []
     lost: list[bytes] = []
     address = f"ipc://{folder}/link"
-    link = RouterLink(address, LinkConfig(), lambda peer, frames: here.append(peer), lambda: None, lost.append)
+    link = RouterLink(
+        address, LinkConfig(), lambda peer, frames: here.append(peer), lambda: None, lambda peer, _: lost.append(peer)
+    )
     async with link:
         socket = link._socket  # pyright: ignore[reportPrivateUsage]
         first, second = _dealer(address), _dealer(address)

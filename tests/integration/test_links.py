@@ -69,6 +69,7 @@ class Hub:
     def __init__(self, address: str) -> None:
         self.heard: list[tuple[bytes, list[bytes]]] = []
         self.lost: list[bytes] = []
+        self.endings: dict[bytes, Ending] = {}
         self.happened: list[str] = []
         self.link: OrchestratorEnd = listen(address, _CONFIG, self._received, lambda: self.happened.append("drained"), self._lost)
 
@@ -83,8 +84,9 @@ class Hub:
         self.heard.append((peer, [bytes(frame) for frame in frames]))
         self.happened.append("received")
 
-    def _lost(self, peer: bytes) -> None:
+    def _lost(self, peer: bytes, ending: Ending) -> None:
         self.lost.append(peer)
+        self.endings[peer] = ending
         self.happened.append("lost")
 
     def said(self, peer: bytes, word: bytes) -> list[list[bytes]]:
@@ -476,7 +478,7 @@ async def test_processes_that_are_gone_leave_no_descriptors_behind(unix_address:
 
 async def test_received_frames_are_the_receivers_own_and_aligned(unix_address: str) -> None:
     kept: list[Frame] = []
-    link = listen(unix_address, _CONFIG, lambda _, frames: kept.extend(frames), lambda: None, lambda _: None)
+    link = listen(unix_address, _CONFIG, lambda _, frames: kept.extend(frames), lambda: None, lambda *_: None)
     async with link:
         dealer = dial(unix_address, _CONFIG, 1.0)
         sent = [bytes([at]) * (1 + at * 700) for at in range(100)]

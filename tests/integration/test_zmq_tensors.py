@@ -472,7 +472,7 @@ async def test_what_leaves_the_machine_needs_keys(address: str) -> None:
     with pytest.raises(TransportError, match="needs the cluster's keys"):
         DealerLink(address, link, 1.0)
     with pytest.raises(TransportError, match="needs the cluster's keys"):
-        await RouterLink(address, link, lambda *_: None, lambda: None, lambda _: None).__aenter__()
+        await RouterLink(address, link, lambda *_: None, lambda: None, lambda *_: None).__aenter__()
     with fetching() as tier, pytest.raises(TransportError, match="needs the cluster's keys"):
         fetch(tier, Holder("a", "", "", address), Span(1, 0, 1))
     if address.endswith(":*"):
@@ -501,7 +501,7 @@ async def test_links_with_keys_carry_messages_and_notice_a_loss() -> None:
         LinkConfig(),
         lambda peer, frames: received.append([peer, *map(bytes, frames)]),
         lambda: None,
-        lost.append,
+        lambda peer, _: lost.append(peer),
         keys=KEYS,
     )
     async with router:

@@ -20,6 +20,7 @@ from dyorc.errors import (
     ProgramLoadError,
     ReplicaLostError,
     RequestCancelledError,
+    SuspectInputError,
 )
 from tests.property.tallies import Tally, comes_across
 from tests.property.workloads import EFFECTFUL, PROGRAMS, REFERENCES, Numbers, Refused, send
@@ -141,17 +142,17 @@ class EngineStates(RuleBasedStateMachine):
     @precondition(lambda self: any(holder for holder, _ in self.world.stored))
     @rule(data=st.data())
     def vanish(self, data: st.DataObject) -> None:
-        self.excuses |= {ReplicaLostError, EffectLostError}
+        self.excuses |= {ReplicaLostError, SuspectInputError, EffectLostError}
         self.world.vanish(data.draw(st.sampled_from(sorted(block for block in self.world.stored if block[0]))))
 
     @precondition(lambda self: self.world.in_flight)
     @rule(data=st.data(), is_known=st.booleans())
     def lose_inputs(self, data: st.DataObject, is_known: bool) -> None:
-        self.excuses |= {ReplicaLostError, EffectLostError}
+        self.excuses |= {ReplicaLostError, SuspectInputError, EffectLostError}
         self.world.lose_inputs(self.pick_batch(data), None if is_known else [])
 
     def lose(self, replica_id: str) -> None:
-        self.excuses |= {ReplicaLostError, EffectLostError} if self.is_placing else {ReplicaLostError}
+        self.excuses |= {ReplicaLostError, SuspectInputError, EffectLostError} if self.is_placing else {ReplicaLostError}
         self.replicas.remove(replica_id)
         self.gone[replica_id] = next(program for program in PROGRAMS if replica_id.startswith(f"{program.name}#"))
 

@@ -125,8 +125,9 @@ class Turmoil:
     ) -> None:
         self.random = random.Random(seed)
         config = EngineConfig(
-            max_attempts=max_attempts, request_timeout_s=1e8, max_determinism_checks=10**6, speculation=speculation,
-            max_untaken_parts=max_untaken_parts, max_steps_per_turn=self.random.choice([1, 3, 256]),
+            max_attempts=max_attempts, max_deaths=10**6, request_timeout_s=1e8,
+            max_determinism_checks=10**6, speculation=speculation, max_untaken_parts=max_untaken_parts,
+            max_steps_per_turn=self.random.choice([1, 3, 256]),
         )  # fmt: skip
         self.world = World(PROGRAMS, config, predictor=predictor, **world)
         self.num_cores = self.random.choice([0, 1, 3, 8])

@@ -1,8 +1,10 @@
 """Programs and workflows that go wrong, each in one way."""
 
 import asyncio
+import ctypes
 import itertools
 import os
+import resource
 import signal
 from typing import Any
 
@@ -187,3 +189,46 @@ def deadly_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 
 async def deadly(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
     """One call of `deadly_program`."""
     return deadly_program(x)
+
+
+def _segfault() -> None:
+    """Reads address 0. Leaves no core file behind."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.string_at(0)
+
+
+@dyorc.program(max_batch_size=8)
+def crashing_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    """Segfaults if any of its calls is negative."""
+    if (x < 0).any():
+        _segfault()
+    return x + 1
+
+
+@dyorc.workflow
+async def crashing(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """One call of `crashing_program`."""
+    return crashing_program(x)
+
+
+crashing_pair_program = crashing_program.with_options(name="crashing_pair_program", num_replicas=2)
+
+
+@dyorc.workflow
+async def crashing_pair(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """One call of `crashing_pair_program`."""
+    return crashing_pair_program(x)
+
+
+@dyorc.program(max_batch_size=8)
+def exiting_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    """Ends its process with exit code 3 if any of its calls is negative."""
+    if (x < 0).any():
+        os._exit(3)
+    return x + 1
+
+
+@dyorc.workflow
+async def exiting(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """One call of `exiting_program`."""
+    return exiting_program(x)

@@ -18,7 +18,7 @@ from dyorc.engine.timers import TimerKind
 def calls_are_in_one_place(engine: Engine) -> None:
     """A waiting call is nowhere, a queued one once in its program's queue, a running one in one batch, a settled one nowhere."""
     guessed = Counter(call for pool in scheduler_of(engine).pools.values() for call in pool.guesses)
-    queued = Counter(call for pool in scheduler_of(engine).pools.values() for call in pool.queue)
+    queued = Counter(call for pool in scheduler_of(engine).pools.values() for call in (*pool.queue, *pool.suspects))
     running = Counter(call for batch in scheduler_of(engine).batches.values() for call in batch.calls)
     for request in engine.tasks.requests.values():
         for call in calls_of(request):
@@ -35,7 +35,7 @@ def calls_are_in_one_place(engine: Engine) -> None:
                     f"{where[2]} times in a batch"
                 )
     for pool in scheduler_of(engine).pools.values():
-        for call in (*pool.queue, *pool.guesses):
+        for call in (*pool.queue, *pool.suspects, *pool.guesses):
             if call.callee is not pool.program:
                 raise InvariantError(f"{call!r} is in the queue of {pool.program.name!r}")
 

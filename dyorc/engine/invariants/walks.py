@@ -68,7 +68,7 @@ def waiters_of(request: Request) -> "Iterator[Call | Waiter]":
 
 def placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
     for pool in scheduler_of(engine).pools.values():
-        yield from (("in a queue", call) for call in (*pool.queue, *pool.guesses))
+        yield from (("in a queue", call) for call in (*pool.queue, *pool.suspects, *pool.guesses))
     for batch in scheduler_of(engine).batches.values():
         yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)
 

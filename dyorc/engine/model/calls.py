@@ -1,6 +1,6 @@
 """Calls: where each is, and what the scheduler needs to know of its request."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,6 +56,7 @@ class Standing:
 
     Attributes:
         order: Their place in every queue, among the calls of their tenant.
+        identity: Equal for requests with the same inputs; None if that is not known.
         tenant: Who sent the request.
         weight: The tenant's part of every queue.
         budget: What the request's workflow may waste on guesses.
@@ -64,7 +65,7 @@ class Standing:
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
 
-    __slots__ = ("budget", "can_be_dropped", "order", "record", "story", "tenant", "weight")
+    __slots__ = ("budget", "can_be_dropped", "identity", "order", "record", "story", "tenant", "weight")
 
     def __init__(self, order: Order, tenant: str, weight: float, budget: Budget, record: Record) -> None:
         self.order = order
@@ -72,6 +73,7 @@ class Standing:
         self.weight = weight
         self.budget = budget
         self.record = record
+        self.identity: Hashable = None
         self.story: Story | None = None
         self.can_be_dropped = True
 
@@ -111,6 +113,7 @@ class Call:
         blocks: Where the stored ones lie.
         batch_key: Calls of equal keys may share a batch.
         num_attempts: How many times it ran on a replica that died.
+        is_suspect: Whether it may have been the cause.
         num_losses: How many times its result was lost, or its batch could not read inputs that seemed to be there.
         restores: The restoration it runs for, if it repeats a call whose result was lost; then it stands in no journal.
         submitted_ns: When all its inputs were there.
@@ -120,8 +123,8 @@ class Call:
 
     __slots__ = (
         "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "cell", "expected_ns", "is_guess",
-        "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "segment", "standing", "state", "statics",
-        "submitted_ns",
+        "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "segment", "standing",
+        "state", "statics", "submitted_ns",
     )  # fmt: skip
 
     def __init__(
@@ -144,6 +147,7 @@ class Call:
         self.is_guess = False
         self.bet: Bet | None = None
         self.num_attempts = 0
+        self.is_suspect = False
         self.num_losses = 0
         self.restores: Restoration | None = None
         self.operands: tuple[TensorRef, ...] = ()

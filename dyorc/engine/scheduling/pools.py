@@ -5,12 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dyorc.authoring.program import Program
+from dyorc.config import EngineConfig
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency, Rate
 from dyorc.engine.scheduling.processors import delay_s
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.scheduling.suspects import Suspects
 from dyorc.engine.statistics import Record
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
@@ -25,6 +27,7 @@ class Pool:
     Attributes:
         record: Where its calls are counted.
         queue: Calls that are certain.
+        suspects: Calls that may have ended a replica, until they may run.
         guesses: Calls that may turn out not to be needed.
         num_replicas_on: How many replicas there are, by node.
         idle: Replicas that hold nothing, by node; the longest idle first.
@@ -39,10 +42,11 @@ class Pool:
         load_error: Why no replica can be had, while that is so.
     """
 
-    def __init__(self, program: Program, record: Record, max_in_flight: int) -> None:
+    def __init__(self, program: Program, record: Record, config: EngineConfig) -> None:
         self.program = program
         self.record = record
         self.queue = CallQueue(self.slot_price)
+        self.suspects = Suspects(self.queue, program.options.num_replicas, int(config.max_suspect_wait_s * 1e9))
         self.guesses = Lanes(CallState.GUESSED, Call.guess)
         self.latency = LatencyModel()
         self.least_latency = LeastLatency(self.latency)
@@ -61,7 +65,7 @@ class Pool:
         self.num_load_failures = 0
         self.load_error: DyOrcError | None = None
         self.timer: Timer | None = None
-        self._max_in_flight = max_in_flight
+        self._max_in_flight = config.max_in_flight_batches
         self._prefetchable: list[tuple[int, str]] = []
 
     def add(self, replica: Replica) -> None:
@@ -108,6 +112,14 @@ class Pool:
             self.num_idle -= 1
             if not here:
                 del self.idle[replica.node]
+
+    def release_suspect(self, now_ns: int) -> None:
+        """Lets the next suspect call run, if none does and the time has come. Cost: looks at all replicas, if one waits."""
+        if not len(self.suspects) or self.queue.has_suspect:
+            return
+        batches = [batch for replica in self.replicas.values() for batch in replica.batches.values()]
+        if not any(batch.calls[0].is_suspect for batch in batches):
+            self.suspects.release(len(self.replicas), self.num_idle, now_ns)
 
     def soonest_prefetch(self) -> Replica | None:
         """The busy replica that may be sent another batch first; its `prefetch_ns` says when."""

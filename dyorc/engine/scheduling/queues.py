@@ -72,6 +72,11 @@ class CallQueue:
         self._retries.append(calls)
         self._retrying.update(calls)
 
+    @property
+    def has_suspect(self) -> bool:
+        """Whether one of the calls to be tried again may have ended a replica."""
+        return any(call.is_suspect for call in self._retrying)
+
     def withdraw(self, call: Call) -> None:
         """Takes a queued call out. The caller gives it another state."""
         if call in self._retrying:

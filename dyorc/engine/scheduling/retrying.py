@@ -5,10 +5,13 @@ Guesses do not run again before they are certain, and never together with certai
 
 from collections.abc import Iterator
 
-from dyorc.engine.leases import Leases
+from dyorc.engine.events import ReplicaLeft
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.batches import Batch
 from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.suspects import Refusals
+from dyorc.engine.shared import Shared
+from dyorc.engine.timers import TimerKind
 from dyorc.engine.turn import Deferred, Failed, Turn, Unready
 from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ProgramError, ReplicaLostError
 
@@ -23,42 +26,63 @@ class Retrying:
     """Decides how each call of a failed batch goes on.
 
     Args:
-        max_attempts: How often a call may be on a replica that dies, or not get its inputs though they seem to be there.
+        refusals: Inputs that are not run any more.
     """
 
-    def __init__(self, turn: Turn, leases: Leases, max_attempts: int) -> None:
-        self._turn = turn
-        self._leases = leases
-        self._max_attempts = max_attempts
+    def __init__(self, shared: Shared, refusals: Refusals) -> None:
+        self._turn = shared.turn
+        self._timers = shared.timers
+        self._leases = shared.leases
+        self._max_attempts = shared.config.max_attempts
+        self._max_deaths = shared.config.max_deaths
+        self._refusals = refusals
 
     def lacks_inputs(self, call: Call) -> bool:
         """Whether any input of a call was lost."""
         return not self._leases.are_there(call.blocks)
 
-    def replica_lost(self, batch: Batch, reason: str, *, was_running: bool) -> None:
+    def suspect(self, call: Call, pool: Pool) -> None:
+        """Queues a call that may have ended its replica."""
+        until_ns = pool.suspects.add(call, self._turn.now_ns)
+        self._timers.set(until_ns, TimerKind.POOL, pool.program.name)
+
+    def replica_lost(self, batch: Batch, event: ReplicaLeft, *, was_running: bool) -> None:
         """The replica of a batch is gone.
 
-        Only a batch that was running can have been the cause. If a call has been in such a batch before, it is tried alone,
-        so that an input that kills its replica does so in no one else's company.
+        Only a batch that was running can have been the cause. If one of its calls may have been, it is tried alone next, and
+        refused if that ends another replica.
         """
         pool = batch.replica.pool
         name = pool.program.name
+        is_alone = was_running and len(batch.calls) == 1
         for call in batch.calls:
-            call.num_attempts += was_running
+            if was_running:
+                call.num_attempts += 1
+                call.is_suspect |= is_alone or event.is_crash or call.num_attempts > 1
         for call in self._certain(batch):
             call.order = call.standing.order  # it may have been a guess when it was sent, with another order
             if not pool.program.options.is_repeatable:
-                text = f"the replica of program {name!r} was lost ({reason}); the program is not declared idempotent, "
+                text = f"the replica of program {name!r} was lost ({event.reason}); the program is not declared idempotent, "
                 fail(self._turn, pool, call, EffectLostError(f"{text}so it is not run again"))
-            elif call.num_attempts >= self._max_attempts:
-                text = f"{call.num_attempts} replicas of program {name!r} were lost while they ran this call ({reason})"
-                fail(self._turn, pool, call, ReplicaLostError(text))
+            elif (known := self._refusals.check(call)) is not None:
+                fail(self._turn, pool, call, known)
+            elif is_alone and self._refusals.num_deaths(call) >= self._max_deaths:
+                fail(self._turn, pool, call, self._refusals.add(call, event.reason))
+                self._refuse_equal(pool)
             elif self.lacks_inputs(call):
                 self._turn.ended.append(Unready(call))
-            elif call.num_attempts > 1:
-                pool.queue.add_retry([call])
+            elif call.is_suspect:
+                self.suspect(call, pool)
             else:
                 pool.queue.add(call)
+
+    def _refuse_equal(self, pool: Pool) -> None:
+        """Some inputs are not to be run any more: fails the calls with such that wait already. Cost: looks at all that wait."""
+        for queue in (pool.queue, pool.suspects):
+            for call in queue.take_out(lambda call: self._refusals.check(call) is not None):
+                call.wait()
+                if (error := self._refusals.check(call)) is not None:
+                    fail(self._turn, pool, call, error)
 
     def inputs_lost(self, batch: Batch) -> None:
         """A batch did not run because its inputs could not be read. Calls whose inputs are lost wait until they are restored. If

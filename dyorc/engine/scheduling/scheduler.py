@@ -22,6 +22,7 @@ from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.retrying import Retrying, fail
 from dyorc.engine.scheduling.staging import Staging
+from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.seam import ReplicaEvent
 from dyorc.engine.shared import Shared
 from dyorc.engine.statistics import BatchTimes
@@ -49,11 +50,10 @@ class Scheduler:
         self._leases = shared.leases
         self._speculator = shared.speculator
         self._batch_ids = shared.host.batch_ids
-        self._retrying = Retrying(shared.turn, shared.leases, config.max_attempts)
+        self._refusals = Refusals(shared.turn, config.max_refused_inputs, int(config.refuse_inputs_s * NS_PER_S))
+        self._retrying = Retrying(shared, self._refusals)
         self.staging = Staging(shared.turn)
-        self.pools = {
-            name: Pool(program, statistics.of_program(name), config.max_in_flight_batches) for name, program in programs.items()
-        }
+        self.pools = {name: Pool(program, statistics.of_program(name), config) for name, program in programs.items()}
         self._foresight = Foresight(self.pools)
         self.replicas: dict[str, Replica] = {}
         self.processors: dict[str, Processor] = {}
@@ -71,8 +71,8 @@ class Scheduler:
                 self._tensors_lost(event)
             case ReplicaJoined():
                 self._replica_joined(event)
-            case ReplicaLeft(replica_id=replica_id, reason=reason):
-                self._replica_left(replica_id, reason)
+            case ReplicaLeft():
+                self._replica_left(event)
             case LoadFailed():
                 self._load_failed(event)
 
@@ -91,6 +91,8 @@ class Scheduler:
         turn = self._turn
         pools = [self.pools[name] for name in turn.touched]
         turn.touched.clear()
+        for pool in pools:
+            pool.release_suspect(turn.now_ns)
         for form in (self._former.of_certain_calls, self._former.of_guesses):
             for pool in pools:
                 while (formed := form(pool)) is not None:
@@ -136,8 +138,12 @@ class Scheduler:
             call.wait()
             fail(self._turn, pool, call, pool.load_error)
             return
-        if call.num_attempts > 1:
-            pool.queue.add_retry([call])
+        if (refusal := self._refusals.check(call)) is not None:
+            call.wait()
+            fail(self._turn, pool, call, refusal)
+            return
+        if call.is_suspect:
+            self._retrying.suspect(call, pool)
         else:
             pool.queue.add(call)
         if call.blocks:
@@ -157,10 +163,13 @@ class Scheduler:
 
     def withdraw(self, call: Call) -> None:
         """Takes a call back, unless it runs already."""
-        if call.state is CallState.QUEUED:
-            self.pools[call.callee.name].queue.withdraw(call)
+        pool = self.pools[call.callee.name]
+        if call in pool.suspects:
+            pool.suspects.withdraw(call)
+        elif call.state is CallState.QUEUED:
+            pool.queue.withdraw(call)
         elif call.state is CallState.GUESSED:
-            self.pools[call.callee.name].guesses.withdraw(call)
+            pool.guesses.withdraw(call)
 
     def report(self, program: str) -> dict[str, Any]:
         """A program's queue and what it costs, as plain values; the costs None before the first batch."""
@@ -169,6 +178,8 @@ class Scheduler:
         return {
             "num_queued": len(pool.queue),
             "num_guesses_queued": len(pool.guesses),
+            "num_suspects": len(pool.suspects),
+            "num_refused_inputs": self._refusals.num_of.get(program, 0),
             "batch_base_ms": None if line is None else round(line[0] * 1e3, 4),
             "batch_item_ms": None if line is None else round(line[1] * 1e3, 4),
         }
@@ -197,8 +208,9 @@ class Scheduler:
             processor = self.processors[event.node] = Processor(event.num_cores)
         return processor
 
-    def _replica_left(self, replica_id: str, reason: str) -> None:
+    def _replica_left(self, event: ReplicaLeft) -> None:
         """A replica is gone: its calls go back to the queue, or fail if they may not be repeated."""
+        replica_id = event.replica_id
         replica = self.replicas.pop(replica_id, None)
         if replica is None:
             return
@@ -209,7 +221,7 @@ class Scheduler:
         has_losses = self._leases.holder_left(replica_id)
         for position, batch in enumerate(replica.batches.values()):
             self._forget(batch)
-            self._retrying.replica_lost(batch, reason, was_running=position == 0)
+            self._retrying.replica_lost(batch, event, was_running=position == 0)
         replica.batches.clear()
         if has_losses:
             self._pull_back()
@@ -225,7 +237,7 @@ class Scheduler:
     def _pull_back(self) -> None:
         """Tensors were lost: takes the calls that need them out of their queues. Cost: visits all waiting calls."""
         for pool in self.pools.values():
-            for queue in (pool.queue, pool.guesses):
+            for queue in (pool.queue, pool.suspects, pool.guesses):
                 for call in queue.take_out(self._retrying.lacks_inputs):
                     call.wait()
                     self._turn.ended.append(Unready(call))
@@ -251,7 +263,7 @@ class Scheduler:
         if pool.num_load_failures >= self._config.max_load_failures:
             pool.load_error = ProgramLoadError(event.program, event.error_type, event.message, event.traceback)
             if not pool.replicas:
-                for call in pool.queue.take_all():
+                for call in (*pool.queue.take_all(), *pool.suspects.take_out(lambda _: True)):
                     call.wait()
                     fail(self._turn, pool, call, pool.load_error)
 
@@ -271,6 +283,8 @@ class Scheduler:
             return
         self._learn(batch, event.execute_s)
         self._count(batch, event)
+        if batch.calls[0].is_suspect:  # it is alone
+            self._refusals.clear(batch.calls[0])
         ended = self._turn.ended
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
             ended.append(Done(call, outputs))
@@ -331,7 +345,7 @@ class Scheduler:
             return
         replica_id = batch.replica.replica_id
         reason = f"no result after {batch.replica.pool.program.options.execution_timeout_s} s"
-        self._replica_left(replica_id, reason)
+        self._replica_left(ReplicaLeft(replica_id, reason))
         self._turn.actions.append(ReplaceReplica(replica_id, reason))
 
     def _dispatch(self, pool: Pool, formed: Formed) -> None:

@@ -51,6 +51,7 @@ class Answering:
         order = Order.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
         budget, record = self._shared.speculator.budget(workflow), self._statistics.of_workflow(workflow.name)
         request = Request(event.request_id, Standing(order, terms.tenant, terms.weight, budget, record), now_ns)
+        request.standing.identity = event.identity
         if terms.explain:
             request.standing.story = Story(now_ns)
         arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])

@@ -6,7 +6,7 @@ and batches go to replicas that exist.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +161,7 @@ class World:
         explain: bool = False,
         tenant: str = "",
         weight: float = 1.0,
+        identity: Hashable = None,
         **statics: Any,
     ) -> RequestArrived:
         """The event of a new request. `deadline_s` counts from now."""
@@ -173,7 +174,7 @@ class World:
         )
         deadline_ns = None if deadline_s is None else self.now_ns + int(deadline_s * 1e9)
         terms = Terms(deadline_ns=deadline_ns, priority=priority, tenant=tenant, weight=weight, explain=explain)
-        return RequestArrived(request_id, workflow, inputs, parameters, terms)
+        return RequestArrived(request_id, workflow, inputs, parameters, terms, identity)
 
     def submit(self, workflow: Workflow, *values: Any, **options: Any) -> int:
         """A request arrives; gives its id."""
@@ -338,7 +339,10 @@ class World:
         assert not len(self.engine.scheduler.staging)
         assert not self.in_flight
         assert not self.engine.tasks.answering.deadlines
-        assert all(not len(pool.queue) and not len(pool.guesses) for pool in self.engine.scheduler.pools.values())
+        assert all(
+            not len(pool.queue) and not len(pool.guesses) and not len(pool.suspects)
+            for pool in self.engine.scheduler.pools.values()
+        )
         assert abs(self.engine.speculator.total.reserved_s) < 1e-9
 
     # How it works

@@ -1,0 +1,276 @@
+"""Inputs that end their replica: tried again alone, refused, and what others notice of them."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+import dyorc
+from dyorc.config import EngineConfig
+from dyorc.engine.events import ReplicaLeft
+from dyorc.engine.invariants.walks import scheduler_of
+from dyorc.errors import EffectLostError, SuspectInputError
+from tests.unit.engine.driver import Dispatched, World
+from tests.unit.engine.programs import Vector, add_one, double, increment, put, send
+
+SEGFAULT = "its process was killed by signal 11, SIGSEGV"
+BAD = -1.0
+
+
+@dyorc.workflow
+async def increment_of_double(x: Vector) -> Vector:
+    return add_one(double(x))
+
+
+@dataclass
+class Deaths:
+    """A world in which every replica of a program dies that runs a vector which begins with `BAD`."""
+
+    world: World
+    program: dyorc.Program = add_one
+    num: int = 0
+    victims: list[int] = field(default_factory=list[int])
+    """Sizes of the batches that were running."""
+
+    def step(self, batch: Dispatched, *, is_crash: bool = True, comes_back: bool = True) -> None:
+        """A batch runs, and ends its replica if it holds the bad input."""
+        if batch.program != self.program.name or BAD not in [row[0] for row in batch.column()]:
+            self.world.finish(batch)
+            return
+        self.num += 1
+        self.victims.append(batch.size)
+        self.die(batch.action.replica_id, is_crash=is_crash)
+        if comes_back:
+            self.world.join(self.program)
+
+    def die(self, replica_id: str, *, is_crash: bool = True) -> None:
+        """A replica's process ends."""
+        self.world.forget(replica_id)
+        self.world.tell(ReplicaLeft(replica_id, SEGFAULT if is_crash else "connection lost", is_crash))
+
+    def run(self, **how: bool) -> None:
+        """Batches run, oldest first, until none is in flight."""
+        while self.world.in_flight:
+            self.step(self.world.oldest(), **how)
+
+
+def deaths(num_replicas: int = 1, program: dyorc.Program = add_one, **limits: float) -> Deaths:
+    world = World([program, double], EngineConfig.model_validate({"hold": False, **limits}))
+    for _ in range(num_replicas):
+        world.join(program)
+    world.join(double)
+    return Deaths(world, program)
+
+
+def refusal(world: World, request_id: int) -> str:
+    with pytest.raises(SuspectInputError) as caught:
+        world.result(request_id)
+    assert not caught.value.retryable
+    return str(caught.value)
+
+
+def test_an_input_that_ends_its_replica_twice_is_refused_and_the_error_says_how_it_ended() -> None:
+    seen = deaths()
+    bad = seen.world.submit(increment, [BAD, 0])
+    seen.run()
+    assert seen.num == 2
+    assert refusal(seen.world, bad) == (
+        f"program 'add_one' lost 2 replicas while running this call ({SEGFAULT}); it is not run again"
+    )
+    seen.world.check_nothing_is_left()
+
+
+@pytest.mark.parametrize(("is_crash", "victims"), [(True, [4, 1]), (False, [4, 4, 1])])
+def test_who_shared_a_batch_with_it_is_answered(is_crash: bool, victims: list[int]) -> None:
+    """If nobody can tell how the process ended, the company of one batch is not yet a suspicion."""
+    seen = deaths()
+    good = [seen.world.arrival(increment, [at, at]) for at in range(3)]
+    bad = seen.world.arrival(increment, [BAD, 0])
+    seen.world.tell(*good, bad)
+    seen.run(is_crash=is_crash)
+    assert seen.victims == victims
+    assert [seen.world.result(event.request_id)[0] for event in good] == [1, 2, 3]
+    refusal(seen.world, bad.request_id)
+    seen.world.check_nothing_is_left()
+
+
+def test_calls_that_wait_go_before_a_suspect_where_there_is_one_replica() -> None:
+    seen = deaths()
+    bad = seen.world.submit(increment, [BAD, 0])
+    good = seen.world.submit_all(increment, [[at, at] for at in range(6)])
+    seen.step(seen.world.oldest())
+    while any(request_id not in seen.world.answers for request_id in good):
+        seen.step(seen.world.oldest())
+        assert seen.num == 1, "they were delayed by a second death"
+    seen.run()
+    assert seen.num == 2
+    refusal(seen.world, bad)
+
+
+def test_where_others_always_wait_a_suspect_waits_no_longer_than_the_limit() -> None:
+    seen = deaths(max_suspect_wait_s=10)
+    bad = seen.world.submit(increment, [BAD, 0])
+    num_seconds = 0
+    while bad not in seen.world.answers:
+        seen.world.submit_all(increment, [[1, 1]] * 9)
+        seen.step(seen.world.oldest())
+        seen.world.advance(1)
+        num_seconds += 1
+        assert num_seconds < 30
+    assert num_seconds >= 10
+    refusal(seen.world, bad)
+
+
+def test_of_two_replicas_one_always_serves() -> None:
+    two = add_one.with_options(name="two", num_replicas=2)
+
+    @dyorc.workflow
+    async def by_two(x: Vector) -> Vector:
+        return two(x)
+
+    seen = deaths(2, two)
+    world = seen.world
+    bad = world.submit(by_two, [BAD, 0])
+    seen.step(world.oldest(), comes_back=False)
+    for at in range(20):
+        good = world.submit(by_two, [at, at])
+        seen.step(world.oldest())
+        assert world.result(good)[0] == at + 1
+    assert seen.num == 1, "it waits for the second replica"
+    world.join(two)
+    [batch] = world.batches(two)
+    seen.step(batch, comes_back=False)
+    refusal(world, bad)
+    assert len(scheduler_of(world.engine).pools["two"].replicas) == 1
+
+
+def test_suspects_run_one_after_the_other() -> None:
+    seen = deaths(3)
+    for _ in range(2):
+        seen.world.submit(increment, [BAD, 0])
+    for batch in list(seen.world.in_flight.values()):
+        seen.step(batch)
+    assert [batch.size for batch in seen.world.in_flight.values()] == [1]
+    seen.run()
+    assert seen.num == 4
+
+
+# Equal requests
+
+
+def test_an_equal_request_is_refused_at_once_until_that_is_forgotten() -> None:
+    seen = deaths(refuse_inputs_s=600)
+    world = seen.world
+    world.submit(increment, [BAD, 0], identity="bad")
+    seen.run()
+    assert "nor are equal requests for 600 s" in refusal(world, 1)
+    world.advance(100)
+    again = world.submit(increment, [BAD, 0], identity="bad")
+    assert refusal(world, again) == (
+        f"program 'add_one' lost replicas to an equal request ({SEGFAULT}); such requests are refused for another 500 s"
+    )
+    other = world.submit(increment, [1, 1], identity="good")
+    unknown = world.submit(increment, [1, 1])
+    seen.run()
+    assert (world.result(other)[0], world.result(unknown)[0], seen.num) == (2, 2, 2)
+    world.advance(501)
+    world.submit(increment, [BAD, 0], identity="bad")
+    seen.run()
+    assert seen.num == 4
+    world.check_nothing_is_left()
+
+
+def test_equal_requests_that_wait_already_are_refused_with_it() -> None:
+    single = add_one.with_options(name="single", max_batch_size=1)
+
+    @dyorc.workflow
+    async def singly(x: Vector) -> Vector:
+        return single(x)
+
+    seen = deaths(1, single)
+    for _ in range(10):
+        seen.world.submit(singly, [BAD, 0], identity="bad")
+    good = seen.world.submit(singly, [1, 1], identity="good")
+    seen.run()
+    assert seen.world.result(good)[0] == 2
+    for request_id in range(1, 11):
+        refusal(seen.world, request_id)
+    assert seen.num == 2
+    seen.world.check_nothing_is_left()
+
+
+def test_an_equal_request_is_refused_where_its_workflow_reaches_that_program() -> None:
+    seen = deaths()
+    for expected in (2, 2):
+        request_id = seen.world.submit(increment_of_double, [BAD / 2, 0], identity="half")
+        seen.run()
+        refusal(seen.world, request_id)
+        assert seen.num == expected
+    seen.world.check_nothing_is_left()
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    seen = deaths(max_refused_inputs=2)
+    for name in "abc":
+        seen.world.submit(increment, [BAD, 0], identity=name)
+        seen.run()
+    assert seen.num == 6
+    assert seen.world.engine.scheduler.report("add_one")["num_refused_inputs"] == 2
+    seen.world.submit(increment, [BAD, 0], identity="c")
+    assert seen.num == 6
+    seen.world.submit(increment, [BAD, 0], identity="a")
+    seen.run()
+    assert seen.num == 8, "the oldest is forgotten"
+
+
+def test_nothing_asks_what_an_input_is_equal_to_before_one_is_refused() -> None:
+    class Costly:
+        def __hash__(self) -> int:
+            raise AssertionError("it was asked for")
+
+    seen = deaths()
+    seen.world.submit(increment, [1, 1], identity=Costly())
+    seen.run()
+    assert seen.world.result(1)[0] == 2
+
+
+def test_who_comes_back_clean_is_not_held_guilty_of_a_later_death() -> None:
+    seen = deaths()
+    for _ in range(5):
+        request_id = seen.world.submit(increment, [1, 1], identity="good")
+        seen.die(seen.world.oldest().action.replica_id)  # by chance
+        seen.world.join(add_one)
+        seen.run()
+        assert seen.world.result(request_id)[0] == 2
+
+
+# Others
+
+
+def test_an_effect_is_not_repeated_because_its_replica_crashed() -> None:
+    @dyorc.workflow
+    async def sending(x: Vector) -> Vector:
+        return send(x)
+
+    seen = deaths(1, send)
+    request_id = seen.world.submit(sending, [BAD, 0])
+    seen.run()
+    assert seen.num == 1
+    with pytest.raises(EffectLostError, match=SEGFAULT):
+        seen.world.result(request_id)
+
+
+def test_a_suspect_that_is_cancelled_leaves_room_for_the_next() -> None:
+    seen = deaths(1, put, max_suspect_wait_s=1)
+
+    @dyorc.workflow
+    async def putting(x: Vector) -> Vector:
+        return put(x)
+
+    first, second = seen.world.submit_all(putting, [[BAD, 0], [1, 1]])
+    seen.step(seen.world.oldest(), comes_back=False)
+    seen.world.cancel(first)
+    seen.world.join(put)
+    seen.run()
+    assert np.array_equal(seen.world.result(second), [1, 1])
+    seen.world.check_nothing_is_left()

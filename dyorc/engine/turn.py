@@ -19,7 +19,7 @@ from dyorc.errors import DeadlineError, DyOrcError
 from dyorc.tensor import TensorRef
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, gc=False):
     """A call ran."""
 
     call: Call

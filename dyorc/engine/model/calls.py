@@ -95,7 +95,11 @@ class CallState(Enum):
     """Nobody needs it any more; a result that comes late is dropped."""
 
 
-_WAITING, _GUESSED, _QUEUED, _RUNNING = CallState.WAITING, CallState.GUESSED, CallState.QUEUED, CallState.RUNNING
+_UNFINISHED = (CallState.WAITING, CallState.GUESSED, CallState.QUEUED, CallState.RUNNING)
+_BEFORE_GUESSED = (CallState.WAITING, CallState.GUESSED)
+_BEFORE_QUEUED = _UNFINISHED
+_BEFORE_RUNNING = (CallState.QUEUED, CallState.GUESSED)
+_BEFORE_SETTLED = (CallState.RUNNING, CallState.WAITING)
 
 
 class Call:
@@ -159,32 +163,42 @@ class Call:
 
     def guess(self) -> None:
         """Enters its program's queue of guesses."""
-        self._move(CallState.GUESSED, (_WAITING, _GUESSED))
+        if self.state not in _BEFORE_GUESSED:
+            raise self._cannot_become(CallState.GUESSED)
+        self.state = CallState.GUESSED
 
     def enqueue(self) -> None:
         """Enters its program's queue; after a batch that did not end well, once more."""
-        self._move(CallState.QUEUED, (_WAITING, _GUESSED, _RUNNING))
+        if self.state not in _BEFORE_QUEUED:
+            raise self._cannot_become(CallState.QUEUED)
+        self.state = CallState.QUEUED
 
     def dispatch(self) -> None:
         """Leaves its queue in a batch."""
-        self._move(CallState.RUNNING, (_QUEUED, _GUESSED))
+        if self.state not in _BEFORE_RUNNING:
+            raise self._cannot_become(CallState.RUNNING)
+        self.state = CallState.RUNNING
 
     def wait(self) -> None:
         """Leaves its queue or its batch without having run."""
-        self._move(CallState.WAITING, (_WAITING, _GUESSED, _QUEUED, _RUNNING))
+        if self.state not in _UNFINISHED:
+            raise self._cannot_become(CallState.WAITING)
+        self.state = CallState.WAITING
 
     def settle(self) -> None:
         """Has run, or will never run."""
-        self._move(CallState.SETTLED, (_WAITING, _RUNNING))
+        if self.state not in _BEFORE_SETTLED:
+            raise self._cannot_become(CallState.SETTLED)
+        self.state = CallState.SETTLED
 
     def withdraw(self) -> None:
         """Is not needed any more."""
-        self._move(CallState.WITHDRAWN, (_WAITING, _GUESSED, _QUEUED, _RUNNING))
+        if self.state not in _UNFINISHED:
+            raise self._cannot_become(CallState.WITHDRAWN)
+        self.state = CallState.WITHDRAWN
 
-    def _move(self, state: CallState, sources: tuple[CallState, ...]) -> None:
-        if self.state not in sources:
-            raise InternalError(f"{self!r} is {self.state.name} and cannot become {state.name}")
-        self.state = state
+    def _cannot_become(self, state: CallState) -> InternalError:
+        return InternalError(f"{self!r} is {self.state.name} and cannot become {state.name}")
 
     def __repr__(self) -> str:
         return f"call {self.call_id} of {self.callee.name!r}"

@@ -57,9 +57,6 @@ class Lanes:
     def add(self, call: Call) -> None:
         """Puts a call in its place."""
         self._enter(call)
-        self._place(call)
-
-    def _place(self, call: Call) -> None:
         lane = self._lanes.get(call.batch_key)
         if lane is None:
             lane = self._lanes[call.batch_key] = []
@@ -98,7 +95,7 @@ class Lanes:
             left = [call for call in self if call not in taken]
             self.clear()
             for call in left:
-                self._place(call)
+                self.add(call)
         return calls
 
     def count_next(self, limit: int) -> int:

@@ -128,7 +128,7 @@ class Scheduler:
             order = call.standing.order
             call.order = Order(-round(1000 * call.segment.probability()), order.due_ns, order.deadline_ns, 0)
             pool.guesses.add(call)
-            self._touch(call.callee.name)
+            self._turn.touched[call.callee.name] = None
         else:
             call.order = call.standing.order
             self._enqueue(call, pool)
@@ -148,7 +148,7 @@ class Scheduler:
             pool.queue.add(call)
         if call.blocks:
             self._turn.queued.append(call)
-        self._touch(call.callee.name)
+        self._turn.touched[call.callee.name] = None
 
     def commit(self, call: Call) -> None:
         """Makes a guess certain that has not run yet."""

@@ -17,7 +17,7 @@ from dyorc.engine.model.journal import BranchPoint, Entry, Part
 from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.model.restorations import Needer
 from dyorc.engine.model.walks import is_effect, request_of
-from dyorc.engine.seam import Dispatcher, StepWatch
+from dyorc.engine.seam import Dispatcher
 from dyorc.engine.shared import Shared
 from dyorc.engine.tasks.answering import Answering
 from dyorc.engine.tasks.branching import Branching
@@ -32,7 +32,7 @@ from dyorc.engine.tasks.readiness import Readiness
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.stops import Blocked, Crowded, End, Raised, Returned, Undecided
 from dyorc.engine.tasks.withdrawal import Withdrawals
-from dyorc.engine.turn import CallEnd, Deferred, Done, Failed, Late, Unready
+from dyorc.engine.turn import Deferred, Done, Failed, Late, Unready
 from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
 
 
@@ -84,7 +84,11 @@ class TaskRunner:
         turn = self._turn
         while True:
             if turn.ended:
-                self._take_end(turn.ended.popleft())
+                end = turn.ended.popleft()
+                if isinstance(end, Done):
+                    self._calls.done(end.call, end.outputs)
+                else:
+                    self._take_bad_end(end)
             elif turn.ready:
                 self._calls.make_ready(turn.ready.popleft())
             elif turn.restored:
@@ -104,11 +108,9 @@ class TaskRunner:
             else:
                 return
 
-    def _take_end(self, end: CallEnd) -> None:
-        """Takes in how a call ended."""
+    def _take_bad_end(self, end: Failed | Late | Deferred | Unready) -> None:
+        """The scheduler has found out that a call cannot be run, or not yet."""
         match end:
-            case Done(call, outputs):
-                self._calls.done(call, outputs)
             case Failed(call, error):
                 self._calls.failed(call, error)
             case Late(call, error):
@@ -154,33 +156,29 @@ class TaskRunner:
             self.answering.effect_ended(request, entry)
 
     def _go_on(self, waiter: Waiter) -> None:
-        """Somebody has everything it waited for."""
+        """Somebody has everything it waited for. Runs the users' code, so a watch may interrupt it."""
         request = waiter.request if isinstance(waiter, Task) else waiter.segment.task.request
-        num_steps = self._turn.num_steps[request] = self._turn.num_steps.get(request, 0) + 1
-        if num_steps > self._config.max_steps_per_turn:
+        num_steps, watch = self._turn.num_steps, self._watch
+        num_steps[request] = number = num_steps.get(request, 0) + 1
+        if number > self._config.max_steps_per_turn:
             self._turn.postponed.append(waiter)
-        elif self._watch is None:
-            self._take_step(waiter)
-        else:
-            self._take_watched_step(self._watch, waiter, request)
-
-    def _take_watched_step(self, watch: StepWatch, waiter: Waiter, request: Request) -> None:
+            return
         try:
-            watch.begin(request.standing.record.name)
-            self._take_step(waiter)
-            watch.end()
+            if watch is not None:
+                watch.begin(request.standing.record.name)
+            if isinstance(waiter, Path):
+                self._step(waiter)
+            elif isinstance(waiter, Task):
+                self._complete(waiter)
+            elif isinstance(waiter, BranchPoint):
+                self._decide(waiter)
+            elif isinstance(waiter, Part):
+                self._parts.wake(waiter)
+            if watch is not None:
+                watch.end()
         except StepInterrupted:
-            self.answering.cancel(request.request_id, WorkflowError(watch.abort()))
-
-    def _take_step(self, waiter: Waiter) -> None:
-        if isinstance(waiter, Path):
-            self._step(waiter)
-        elif isinstance(waiter, Task):
-            self._complete(waiter)
-        elif isinstance(waiter, BranchPoint):
-            self._decide(waiter)
-        elif isinstance(waiter, Part):
-            self._parts.wake(waiter)
+            if watch is not None:
+                self.answering.cancel(request.request_id, WorkflowError(watch.abort()))
 
     # What paths ask
 

@@ -24,6 +24,7 @@ import uvloop
 from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
 from dyorc.transport.codec import Frame
+from dyorc.transport.endings import Ending
 from dyorc.transport.link import OrchestratorEnd, dial, listen
 from dyorc.transport.unix_framing import MAX_FRAMES, MAX_MESSAGE_BYTES, pack
 from tests.deadlines import wait_until, wait_until_async
@@ -473,7 +474,8 @@ async def test_processes_that_are_gone_leave_no_descriptors_behind(unix_address:
             for process in found:
                 process.kill()
             await wait_until_async(lambda: len(hub.lost) == 3, "they are lost")
-            assert num_descriptors() == num_before - 2 * 3, "a connection and the file of a process each"
+            assert num_descriptors() == num_before - 3 * 3, "a connection, and the file and the pidfd of a process each"
+            assert {ending.reason for ending in hub.endings.values()} == {"its process was killed by signal 9, SIGKILL"}
 
 
 async def test_received_frames_are_the_receivers_own_and_aligned(unix_address: str) -> None:

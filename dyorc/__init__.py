@@ -40,7 +40,7 @@ __all__ = [
 
 
 _LAZY = {"AsyncClient": "dyorc.client", "Client": "dyorc.client", "run": "dyorc.local"}
-"""Imported when they are first used: most processes, such as those of programs, need none of them, and they take their time."""
+"""Imported on first use: most processes, such as those of programs, need none of them, and they are slow to import."""
 
 
 def __getattr__(name: str) -> Any:

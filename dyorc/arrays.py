@@ -34,16 +34,16 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
 }
 _DTYPES = {dtype: name for name, dtype in _NUMPY.items()}
 _BIG_ENDIAN = ">" if sys.byteorder == "little" else "="
-"""NumPy's sign for it, on this machine."""
+"""NumPy's character for this machine's byte order."""
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """NumPy's type for `dtype`, little-endian."""
+    """Returns NumPy's type for `dtype`, little-endian."""
     return _NUMPY[dtype]
 
 
 def dtype_of(array: Array) -> DType:
-    """The protocol's type of an array.
+    """Returns the protocol's type of an array.
 
     Raises:
         InvalidInputError: If there is none, as for complex numbers.
@@ -55,12 +55,12 @@ def dtype_of(array: Array) -> DType:
 
 
 def as_array(value: Any, dtype: DType, what: str) -> Array:
-    """A value from user code (array, tensor, list, number, text) as an array.
+    """Converts a value from user code (array, tensor, list, number, text) to an array.
 
     Python numbers, lists and texts take the declared `dtype`; arrays and tensors keep their own, in little-endian byte order.
 
     Raises:
-        InvalidInputError: If it cannot be one; names `what`.
+        InvalidInputError: If it cannot be converted; names `what`.
     """
     try:
         return _as_array(value, dtype, what)
@@ -92,7 +92,7 @@ def _as_array(value: Any, dtype: DType, what: str) -> Array:
 
 
 def _as_bytes(array: Array, what: str) -> Array:
-    """Texts (as UTF-8) and byte strings in an object array."""
+    """Returns texts (as UTF-8) and byte strings in an object array."""
     result = np.empty(array.shape, dtype=object)
     for at, item in np.ndenumerate(array):
         if isinstance(item, np.ndarray) and item.ndim == 0:
@@ -106,7 +106,7 @@ def _as_bytes(array: Array, what: str) -> Array:
 
 
 def torch_to_numpy(tensor: Any) -> Array:
-    """A torch tensor's values on the host; shares memory where it can."""
+    """Returns a torch tensor's values on the host; shares memory where possible."""
     torch = sys.modules["torch"]
     tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:
@@ -115,7 +115,7 @@ def torch_to_numpy(tensor: Any) -> Array:
 
 
 def numpy_to_torch(array: Array) -> Any:
-    """A torch tensor over the array's memory."""
+    """Returns a torch tensor over the array's memory."""
     torch = sys.modules["torch"]
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
@@ -123,7 +123,7 @@ def numpy_to_torch(array: Array) -> Any:
 
 
 def apply_views(array: Array, views: Iterable[Index]) -> Array:
-    """The array seen through the indices of a `TensorRef`. Copies nothing."""
+    """Returns the array seen through the indices of a `TensorRef`. Copies nothing."""
     for index in views:
         # An index of ints alone would give a scalar; with an ellipsis NumPy keeps an array of rank 0.
         array = array[index if Ellipsis in index else (*index, ...)]
@@ -131,12 +131,12 @@ def apply_views(array: Array, views: Iterable[Index]) -> Array:
 
 
 def as_value(array: Any) -> Any:
-    """What users see of an array: one of rank 0 becomes the number or the bytes that it holds."""
+    """Returns what users see of an array: one of rank 0 becomes its number or bytes."""
     return array[()] if getattr(array, "ndim", 1) == 0 else array
 
 
 def read_only(array: Any) -> Any:
-    """The same values, which nobody can change: what a workflow looks at is also what its next calls get."""
+    """Makes the values read-only: what a workflow sees is also what its next calls get."""
     if isinstance(array, np.ndarray) and array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -144,17 +144,17 @@ def read_only(array: Any) -> Any:
 
 
 def address_of(array: Array) -> int:
-    """Where its first element lies in this process's memory."""
+    """Returns where its first element lies in this process's memory."""
     return int(array.__array_interface__["data"][0])
 
 
 def inline(array: Array) -> TensorRef:
-    """A reference that carries the array itself."""
+    """Returns a reference that carries the array itself."""
     return TensorRef(dtype=dtype_of(array), shape=array.shape, num_bytes=array.nbytes, data=array)
 
 
 def same_array(a: Array, b: Array) -> bool:
-    """Whether two arrays are equal to the bit (so NaN equals NaN)."""
+    """Whether two arrays are equal bit by bit (so NaN equals NaN)."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
     return bool(a.tolist() == b.tolist()) if a.dtype == object else a.tobytes() == b.tobytes()

@@ -19,13 +19,13 @@ class Arrivals(Protocol):
     """An arrival process."""
 
     def times_ns(self, num_requests: int, rate_rps: float, rng: np.random.Generator) -> Times:
-        """When the first `num_requests` arrive, ascending, in nanoseconds; `rate_rps` a second on average."""
+        """Returns when the first `num_requests` arrive, ascending, in nanoseconds; `rate_rps` per second on average."""
         ...
 
 
 @dataclass(frozen=True)
 class Poisson:
-    """Requests that know nothing of each other."""
+    """Independent requests."""
 
     def times_ns(self, num_requests: int, rate_rps: float, rng: np.random.Generator) -> Times:
         return _running_sum(rng.standard_exponential(num_requests) / rate_rps)
@@ -56,7 +56,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Ramp:
-    """Requests that know nothing of each other, at a rate that grows evenly.
+    """Independent requests at a rate that grows linearly.
 
     Attributes:
         start_ratio: The rate at the start, as a fraction of the average; from 0 to 1. At the end it is ``2 - start_ratio``.
@@ -74,16 +74,16 @@ class Ramp:
         return np.rint(self.warped(even) * (duration_s * _NS_PER_S)).astype(np.int64)
 
     def warped(self, even: NDArray[np.float64]) -> NDArray[np.float64]:
-        """When a ramp has had as many arrivals as a constant rate by the times `even`; both in parts of the whole duration."""
+        """Returns when a ramp reaches as many arrivals as a constant rate by the times `even`; both as fractions of the whole."""
         rest = 1 - self.start_ratio
-        # What has come by u is start_ratio u + rest u^2; solved for u in the form that loses no digits.
+        # By time u, start_ratio u + rest u^2 have come; solved for u in the form that loses no digits.
         root = self.start_ratio + np.sqrt(self.start_ratio**2 + 4 * rest * even)
         return 2 * even / np.where(root == 0, 1, root)
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Recorded times, stretched so that they come at the rate that is asked for.
+    """Recorded times, stretched to the rate asked for.
 
     Attributes:
         times_s: Timestamps in seconds, from any origin, ascending.
@@ -93,10 +93,10 @@ class Trace:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """A file with one timestamp (seconds) per line.
+        """Reads a file with one timestamp (seconds) per line.
 
         Raises:
-            InvalidInputError: If a line is no number, or times go back, or there are fewer than two.
+            InvalidInputError: If a line is not a number, times go back, or there are fewer than two.
         """
         try:
             times_s = [float(line) for line in path.read_text().split()]
@@ -108,7 +108,7 @@ class Trace:
 
     @property
     def rate_rps(self) -> float:
-        """Requests a second, as recorded."""
+        """Requests per second, as recorded."""
         return (len(self.times_s) - 1) / (self.times_s[-1] - self.times_s[0])
 
     def times_ns(self, num_requests: int, rate_rps: float, rng: np.random.Generator) -> Times:

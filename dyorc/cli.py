@@ -31,7 +31,7 @@ Targets = Annotated[
 
 
 def main() -> None:
-    """Runs the command line; an error of ours is one line, not a stack trace. Of the user's module, it shows the user's lines."""
+    """Runs the command line. Our errors are printed as one line; for those of the user's module, the user's lines are shown."""
     try:
         _app()
     except (DyOrcError, OSError) as error:
@@ -50,13 +50,13 @@ def serve(
         int | None, typer.Option(min=0, max=65535, help="Port for gRPC; by default the one after --port. 0 takes a free one.")
     ] = None,
     allow_client_shm: Annotated[
-        bool, typer.Option("--allow-client-shm", help="Let clients of this machine pass tensors in shared memory of theirs.")
+        bool, typer.Option("--allow-client-shm", help="Let clients of this machine pass tensors in their own shared memory.")
     ] = False,
     keys_file: Annotated[
         Path | None, typer.Option(help="File with tenants and the hashes of their API keys (`dyorc keys`).")
     ] = None,
     allow_open: Annotated[
-        bool, typer.Option("--allow-open", help="Listen beyond loopback though nobody needs a key or a certificate.")
+        bool, typer.Option("--allow-open", help="Listen beyond loopback without asking for keys or certificates.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what replicas do.")] = False,
 ) -> None:

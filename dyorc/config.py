@@ -13,30 +13,30 @@ class _Section(BaseModel):
 
 
 class SpeculationConfig(_Section):
-    """When the engine guesses how a decision will turn out, and what that may cost."""
+    """When the engine guesses the outcome of a decision, and what that may cost."""
 
     enabled: bool = True
     max_depth: int = Field(default=4, ge=1)
-    """How many open decisions one path of a workflow may have guessed."""
+    """Open decisions that one path of a workflow may have guessed."""
     min_probability: float = Field(default=0.1, ge=0, le=1)
-    """Work that is less likely to be needed is not made ready."""
+    """Work less likely to be needed than this is not prepared."""
     max_wasted_ratio: float = Field(default=0.3, ge=0, lt=1)
-    """The part of the device time that may go to wrong guesses, for each workflow and in all."""
+    """Fraction of the device time that may go to wrong guesses, per workflow and in all."""
     margin: float = Field(default=1.0, ge=0)
-    """How many times its expected cost to others a guess must be expected to save."""
+    """A guess must be expected to save this many times its expected cost to others."""
     burst_s: float = Field(default=2.0, ge=0)
-    """Device time in seconds that may be wasted above that ratio, for a moment."""
+    """Device time in seconds that may briefly be wasted above that ratio."""
 
 
 class EngineConfig(_Section):
     """Limits of the engine."""
 
     max_requests: int = Field(default=4096, ge=1)
-    """Requests in flight; one more is turned away."""
+    """Requests in flight; one more is refused."""
     max_calls_per_request: int = Field(default=10_000, ge=1)
-    """Calls of one request: of programs and of workflows, in all workflows that it runs together; one more fails it."""
+    """Calls of one request: of programs and of workflows, in all workflows it runs together; one more fails it."""
     max_in_flight_batches: int = Field(default=2, ge=1)
-    """Batches that one replica may hold: one that runs, the rest travelling."""
+    """Batches that one replica may hold: one runs, the rest are on their way."""
     max_attempts: int = Field(default=3, ge=1)
     """How often results or inputs of a call may be lost before it fails."""
     max_deaths: int = Field(default=2, ge=1)
@@ -48,27 +48,27 @@ class EngineConfig(_Section):
     refuse_inputs_s: float = Field(default=600.0, gt=0)
     """How long they are remembered."""
     max_load_failures: int = Field(default=3, ge=1)
-    """Failed loads in a row after which a program's waiting calls fail with the program's error."""
+    """After this many failed loads in a row, a program's waiting calls fail with its error."""
     max_steps_per_turn: int = Field(default=256, ge=1)
-    """Steps that the workflows of one request may take before the engine looks at everything else again, deadlines included."""
+    """Steps that the workflows of one request may take before the engine turns to everything else, deadlines included."""
     step_warning_s: float = Field(default=0.05, gt=0)
-    """A workflow's own code that runs for longer without awaiting anything is logged: all requests wait for it."""
+    """A workflow's own code that runs longer without awaiting anything is logged: all requests wait for it."""
     step_limit_s: float = Field(default=5.0, gt=0)
-    """One that runs for longer than this is interrupted, and its request fails."""
+    """After this long it is interrupted, and its request fails."""
     request_timeout_s: float = Field(default=300.0, gt=0)
-    """Time that a request may take if it names none."""
+    """Time limit of a request that sets none."""
     max_overtaking_s: float = Field(default=30.0, gt=0)
-    """How much later a request may arrive and still go before another of its tenant, for its priority or its deadline."""
+    """Up to this much later, a request may still overtake another of its tenant, by its priority or its deadline."""
     max_determinism_checks: int = Field(default=3, ge=0)
-    """How many of each workflow's first requests are run again against their journal."""
+    """This many first requests of each workflow are run again against their journal."""
     max_untaken_parts: int = Field(default=16, ge=1)
-    """How many parts a streaming request may have sent that its client has not taken; then its workflow stops until it has."""
+    """Parts a streaming request may have sent without its client taking them; at this limit, its workflow waits."""
     prefetch_ratio: float = Field(default=1.0, ge=0, le=1)
-    """How much of a batch's expected time must have passed before the next may travel to the same replica."""
+    """Fraction of a batch's expected time that must have passed before the next may travel to the same replica."""
     hold: bool = True
-    """Whether a batch may wait for a call whose inputs are nearly there."""
+    """Whether a batch may wait for a call whose inputs are almost there."""
     early_drop: bool = True
-    """Whether a request is failed as soon as it is known that its deadline cannot be met, instead of running its calls."""
+    """Whether a request fails as soon as its deadline is known to be missed, instead of running its calls."""
     speculation: SpeculationConfig = SpeculationConfig()
 
 
@@ -76,62 +76,62 @@ class LinkConfig(_Section):
     """The link between the orchestrator and its replicas: a Unix socket, or ZeroMQ if there are other nodes."""
 
     host: str = ""
-    """Address of this machine for replicas on other nodes; empty if there are none. What goes there is encrypted (CURVE)."""
+    """Address of this machine for replicas on other nodes; empty without other nodes. The traffic is encrypted (CURVE)."""
     port: int = Field(default=0, ge=0, le=65535)
-    """Where replicas of other nodes dial in; 0 takes a free one."""
+    """Port for replicas on other nodes; 0 takes a free one."""
 
     heartbeat_interval_s: float = Field(default=0.2, gt=0)
-    """How often it is looked whether a peer is well: on this machine at its process, elsewhere by a message."""
+    """Interval of checks whether a peer is alive: by its process on this machine, elsewhere by a message."""
     heartbeat_timeout_s: float = Field(default=0.7, gt=0)
-    """Silence, or standstill, after which a peer counts as lost. One whose connection closes is noticed at once."""
+    """A peer counts as lost after this long without a sign of life. One whose connection closes is noticed at once."""
     kill_after_s: float = Field(default=3.0, ge=0)
-    """How long a replica may be lost before its process, if it is still there, has to make room for another."""
+    """After this long, the process of a lost replica, if it still runs, is ended to make room for another."""
     announce_interval_s: float = Field(default=1.0, gt=0)
-    """How often an idle replica says again who it is, so that a new orchestrator finds it."""
+    """Interval at which an idle replica announces itself again, so that a new orchestrator finds it."""
 
 
 class TransportConfig(_Section):
     """How tensors travel between processes."""
 
     arena_bytes: int | None = Field(default=None, ge=2**20)
-    """Size of each process's arena in shared memory; None stands for half of the folder's size. Memory is taken when needed."""
+    """Size of each process's arena in shared memory; None: half of the folder's size. Memory is taken when needed."""
     arena_folder: str = "/dev/shm"
-    """Where processes of one machine share memory."""
+    """Folder in which processes of one machine share memory."""
     arena_wait_s: float = Field(default=5.0, ge=0)
     """How long a batch's results may wait for room in the arena before its requests get 503."""
     inline_limit_bytes: int | None = Field(default=None, ge=0)
-    """Tensors up to this size ride along in the message; None stands for the size from which shared memory was measured to be
+    """Tensors up to this size travel inside messages; None: up to the size from which shared memory was measured to be
     cheaper."""
     chunk_bytes: int = Field(default=2**20, ge=1024)
-    """Tensors travel to other nodes in pieces of this size. A link must bring one within `peer_timeout_s`."""
+    """Size of the pieces in which tensors travel to other nodes. A link must transfer one within `peer_timeout_s`."""
     max_chunks_in_flight: int = Field(default=8, ge=1)
-    """Pieces that a receiver has asked for and not got yet: its credit."""
+    """Pieces that a receiver has requested and not yet received: its credit."""
     peer_timeout_s: float = Field(default=1.0, gt=0)
     """Silence after which a process that tensors are fetched from counts as lost."""
     grpc: bool = False
-    """Whether tensors also travel by gRPC, which the cheaper of both then decides, and clients in other languages may use."""
+    """Whether tensors also travel by gRPC, when that is cheaper; clients in other languages may use it too."""
     grpc_certificate_file: str = ""
     """PEM file with the certificate chain of the gRPC servers; the key is in `grpc_key_file`."""
     grpc_key_file: str = ""
     grpc_roots_file: str = ""
     """PEM file with the certificates that gRPC clients trust."""
     grpc_allow_insecure: bool = False
-    """Whether gRPC may do without TLS on addresses that are not loopback."""
+    """Whether gRPC may do without TLS on non-loopback addresses."""
     staging_bytes: int = Field(default=256 * 2**20, ge=0)
-    """Tensors from other nodes that a replica may hold ahead of the batches that need them."""
+    """Bytes of tensors from other nodes that a replica may hold ahead of the batches that need them."""
 
 
 class DeploymentConfig(_Section):
-    """How Ray Serve keeps the replicas."""
+    """How Ray Serve runs the replicas."""
 
     ray_address: str = ""
-    """A Ray cluster to run replicas on, e.g. ``10.0.0.1:6379``; empty starts one on this machine."""
+    """A Ray cluster to run replicas on, e.g. ``10.0.0.1:6379``; empty starts Ray on this machine."""
 
     health_check_period_s: float = Field(default=1.0, gt=0)
     health_check_timeout_s: float = Field(default=10.0, gt=0)
     graceful_shutdown_timeout_s: float = Field(default=3.0, ge=0)
     object_store_bytes: int = Field(default=80 * 2**20, ge=78_643_200)
-    """Ray's object store; DyOrc sends no tensor through it."""
+    """Size of Ray's object store; DyOrc sends no tensor through it."""
 
 
 class GatewayConfig(_Section):
@@ -141,76 +141,76 @@ class GatewayConfig(_Section):
     port: int = Field(default=8000, ge=0, le=65535)
     """0 takes a free one."""
     grpc: bool = True
-    """Whether to serve gRPC beside HTTP."""
+    """Whether to serve gRPC besides HTTP."""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)
-    """None stands for the one after `port`, or a free one if that is 0."""
+    """None: the one after `port`, or a free one if that is 0."""
     keys_file: str = ""
     """File with tenants and the hashes of their API keys; empty: nobody needs a key."""
     allow_open: bool = False
-    """Whether to listen on addresses that are not loopback though nobody needs a key or a certificate."""
+    """Whether to listen on non-loopback addresses without asking for keys or certificates."""
     tls_certificate_file: str = ""
-    """PEM file with the server's certificate chain; with it, HTTP and gRPC are served over TLS only."""
+    """PEM file with the server's certificate chain; if set, HTTP and gRPC are served over TLS only."""
     tls_key_file: str = ""
     tls_client_roots_file: str = ""
-    """PEM file with the certificates that client certificates must come from (mutual TLS); empty: none are asked for."""
+    """PEM file with the authorities of client certificates (mutual TLS); empty: no certificates are asked for."""
     max_requests: int = Field(default=4096, ge=1)
     """Requests in flight; one more gets 503."""
     max_bytes_in_flight: int = Field(default=2**30, ge=1)
-    """Bytes of requests in flight; what would exceed them gets 503."""
+    """Bytes of requests in flight; a request that would exceed them gets 503."""
     max_request_bytes: int = Field(default=64 * 2**20, ge=1)
     """Largest body of a request."""
     max_answer_bytes: int = Field(default=2**30, ge=1)
-    """Largest answer: all its tensors together, before they are encoded; of a stream, each part."""
+    """Largest answer: all its tensors together, before encoding; in a stream, each part."""
     shed: bool = True
-    """Whether a request with a limit of its own (`Request-Timeout`) is refused before it is read, if it cannot be met."""
+    """Whether a request with a time limit of its own (`Request-Timeout`) is refused before it is read if that cannot be met."""
     max_connections: int = Field(default=16_384, ge=1)
-    """HTTP connections; one more gets 503 and is closed. Fewer if the process may not have so many descriptors."""
+    """HTTP connections; one more gets 503 and is closed. Fewer if the process may not have that many descriptors."""
     max_header_bytes: int = Field(default=32 * 2**10, ge=1024)
-    """Largest head of a request: its line, its headers and its trailers; a larger one gets 431."""
+    """Largest head of a request: line, headers and trailers; a larger one gets 431."""
     header_timeout_s: float = Field(default=10.0, gt=0)
-    """How long a client may take for the head of a request from its first byte on, and for the TLS handshake."""
+    """Time for the head of a request, from its first byte, and for the TLS handshake."""
     body_timeout_s: float = Field(default=10.0, gt=0)
-    """A body must bring `min_bytes_per_s` in every stretch of this length, or end."""
+    """In every period of this length, a body must bring `min_bytes_per_s`, or end."""
     write_timeout_s: float = Field(default=30.0, gt=0)
-    """A client must read `min_bytes_per_s` of its answer in every stretch of this length, or all of it."""
+    """In every period of this length, a client must read `min_bytes_per_s` of its answer, or all of it."""
     min_bytes_per_s: int = Field(default=8 * 2**10, ge=1)
-    """Slowest client that is waited for, in bytes per second, each way."""
+    """Slowest client that is served, in bytes per second, each way."""
     idle_timeout_s: float = Field(default=75.0, gt=0)
     """How long a connection may stay open without a request."""
     drain_timeout_s: float = Field(default=10.0, ge=0)
-    """How long requests in flight may still take when the server stops."""
+    """Time that requests in flight are given when the server stops."""
     allow_client_shm: bool = False
-    """Whether clients of this machine may have tensors read from and written to shared memory of theirs. Whoever can reach the
-    server can then do so with every object in /dev/shm that its user may open."""
+    """Whether clients of this machine may have tensors read from and written to their own shared memory. Whoever can reach the
+    server can then read and write every object in /dev/shm that its user may open."""
 
 
 class JobsConfig(_Section):
     """Durable jobs."""
 
     max_running: int = Field(default=40, ge=1)
-    """Jobs that this server runs at a time. One tenant's jobs for one model hold at most 4/5 of them."""
+    """Jobs that this server runs at the same time. One tenant's jobs for one model take at most 4/5 of them."""
     max_queued: int = Field(default=10_000, ge=1)
     """Jobs of one tenant that may wait; one more gets 429."""
     max_bytes_per_tenant: int = Field(default=2**30, ge=1024)
-    """Bytes that one tenant's jobs may take in the store, those that wait and those that have ended together; beyond it 429."""
+    """Bytes that one tenant's jobs may take in the store, waiting and ended together; beyond that 429."""
     max_bytes: int = Field(default=4 * 2**30, ge=1024)
-    """The same for all tenants together; beyond it 503."""
+    """The same for all tenants together; beyond that 503."""
     lease_s: float = Field(default=5.0, gt=0)
-    """How long a job of a server that died waits before it is run again. The same for all servers that share a store."""
+    """How long a job of a server that died waits before it is run again. Must be equal on all servers that share a store."""
     max_attempts: int = Field(default=3, ge=1)
-    """How often a job is tried whose server dies, or that fails for a reason that may pass."""
+    """Attempts at a job whose server dies, or that fails for a reason that may pass."""
     ttl_s: float = Field(default=86_400.0, gt=0)
     """How long a finished job and its result are kept."""
     max_ttl_s: float = Field(default=30 * 86_400.0, gt=0)
-    """The longest that a job may ask to be kept."""
+    """The longest time that a job may ask to be kept."""
     webhook_hosts: tuple[str, ...] = ()
-    """Hosts that may be told of finished jobs; none by default."""
+    """Hosts that may be notified of finished jobs; none by default."""
     webhook_secret: str = ""
-    """Webhooks are signed with it."""
+    """Signs webhooks."""
     webhook_timeout_s: float = Field(default=10.0, gt=0)
-    """How long one may take to be answered."""
+    """Time for a webhook to be answered."""
     webhook_give_up_s: float = Field(default=86_400.0, ge=0)
-    """How long after a job's end its webhook is tried."""
+    """How long after a job's end its webhook is retried."""
 
 
 class Settings(BaseSettings):
@@ -225,5 +225,5 @@ class Settings(BaseSettings):
     gateway: GatewayConfig = GatewayConfig()
     jobs: JobsConfig = JobsConfig()
     store: str = ""
-    """Where jobs are kept: ``sqlite:///path``, or ``redis://host/0`` for several servers together; empty stands for a file in the
-    user's state folder."""
+    """Where jobs are kept: ``sqlite:///path``, or ``redis://host/0`` for several servers together; empty: a file in the user's
+    state folder."""

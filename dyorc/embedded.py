@@ -1,4 +1,4 @@
-"""Everything in one place: gateway and orchestrator in this process, replicas on a local Ray. What `dyorc serve` starts."""
+"""Everything in one place: gateway and orchestrator in this process, replicas on a local Ray. `dyorc serve` starts this."""
 
 import contextlib
 import gc
@@ -36,7 +36,7 @@ class Embedded:
     replicas: ServeReplicas
 
     async def wait_until_ready(self, changed_s: float = 0.25) -> AsyncIterator[Mapping[str, str]]:
-        """Yields, at every change and every `changed_s` seconds until all programs are ready, what Serve complains of."""
+        """Yields Serve's complaints at every change, and every `changed_s` seconds, until all programs are ready."""
         complaints: Mapping[str, str] = {}
         num_rounds = 0
         while not self.status.is_ready:
@@ -49,18 +49,18 @@ class Embedded:
 
 @contextlib.asynccontextmanager
 async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGenerator[Embedded]:
-    """Starts everything; programs go on loading when this yields. Stops everything at the end, last things first.
+    """Starts everything; programs are still loading when this yields. At the end, stops everything in reverse order.
 
     Args:
         targets: What to serve, e.g. ``app.py:classify``.
 
     Raises:
-        DefinitionError: If a target cannot be served, or the setting of the store means nothing.
-        ConfigurationError: If a file that the settings name cannot be used, or the server may not listen where they say.
+        DefinitionError: If a target cannot be served, or the store's setting is invalid.
+        ConfigurationError: If a file named by the settings cannot be used, or the server may not listen on its address.
         LaunchError: If Ray cannot be started, or does not take the programs.
-        OSError: If the address cannot be had.
+        OSError: If the address is not available.
     """
-    refuse_open_address(settings.gateway)  # before anything is started
+    refuse_open_address(settings.gateway)  # before anything starts
     places: dict[Program, str] = {}
     found = [load(target) for target in targets]
     catalog = Catalog.of(found)
@@ -86,7 +86,7 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
 
 
 def _settle_garbage_collector() -> None:
-    """Keeps the collector away from what lives as long as the process.
+    """Keeps the collector away from objects that live as long as the process.
 
     Requests leave no cycles behind (the engine cuts them), so there is little to find; without this, a tenth of the time went
     into walking over Ray's half a million objects.

@@ -1,4 +1,4 @@
-"""Reads the settings from the environment. A variable that looks like a setting and is none is refused: see `read_settings`."""
+"""Reads the settings from the environment, and refuses unknown variables that look like settings."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from dyorc.errors import ConfigurationError
 
 _PREFIX = "DYORC_"
 _NO_SETTINGS = frozenset({"DYORC_NUM_THREADS"})
-"""Set for replicas, where it says how many threads a program may use."""
+"""Set for replicas: the threads a program may use."""
 
 _KUBERNETES = re.compile(r"DYORC(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _KUBERNETES_PORT = re.compile(r"DYORC(_\w+)?_PORT")
@@ -21,16 +21,16 @@ _KUBERNETES_PORT = re.compile(r"DYORC(_\w+)?_PORT")
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings that the environment holds, and defaults for the others.
+    """Returns the settings in the environment, with defaults for the others.
 
-    A misspelt name is an error and no warning: a server that starts without the keys file, the limit or the store that somebody
-    meant to give it does not show it until it is too late.
+    A misspelt name is an error, not a warning: if a server starts without the keys file, limit or store that somebody
+    meant to set, they notice too late.
 
     Args:
-        environment: Where names are looked up; values are those of the process.
+        environment: Where names are looked up; values are always those of the process.
 
     Raises:
-        ConfigurationError: If a variable that begins with ``DYORC_`` is no setting, or its value cannot be used; names it.
+        ConfigurationError: If a variable that begins with ``DYORC_`` is not a setting, or its value cannot be used; names it.
     """
     known = set(_names(Settings, _PREFIX)) | _NO_SETTINGS
     for name in sorted(environment):
@@ -58,7 +58,7 @@ def _is_of_kubernetes(name: str, value: str) -> bool:
 
 
 def _nearest(name: str, known: set[str]) -> str:
-    """What was probably meant, in parentheses: settings of that name in any section, or the one that is spelt most like it."""
+    """Returns what was probably meant, in parentheses: settings of that name in any section, or the most similar one."""
     last = f"__{name.removeprefix(_PREFIX).rpartition('__')[2]}"
     found = sorted(one for one in known if one.endswith(last))
     if not found:

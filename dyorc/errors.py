@@ -16,7 +16,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- PermissionDeniedError     the key's tenant may not do this
     |  |- UnsupportedError          the server does not do this
     |  |- ConflictError             it contradicts what was asked before
-    |  |- UnknownJobError           no job of that id, for this tenant
+    |  |- ConflictError             it contradicts an earlier request
     |  |- UnknownRegionError        no shared memory of that name is registered
     |  `- ClientMemoryDisabledError  clients may not share memory with this server
     |- ClientMemoryError          memory that a client shares cannot be opened, or is too small for a result
@@ -28,7 +28,7 @@ The class says what happened; the attributes say what to do about it:
     |- DeadlineError              the request's time is up (also a TimeoutError)
     |- RequestCancelledError      the caller went away
     |- TransportError             bytes between processes were lost or malformed
-    |  `- TensorLostError            the process that held a tensor is gone, or holds it no more
+    |  `- TensorLostError            the process that held a tensor is gone, or no longer has it
     |- ExecutionError             the request was accepted and could not be finished
     |  |- ProgramError              a program raised, or returned what it does not declare
     |  |  `- ProgramLoadError         ... while it was being loaded
@@ -47,9 +47,9 @@ The class says what happened; the attributes say what to do about it:
 from typing import ClassVar
 
 _MAX_TEXT = 8192
-"""Characters of a foreign exception's text that go into an error of ours."""
+"""Characters of a foreign exception's text that our errors quote."""
 _MAX_OF_GROUP = 8
-"""How many exceptions of a group are told."""
+"""Exceptions of a group that are quoted."""
 
 
 class DyOrcError(Exception):
@@ -58,7 +58,7 @@ class DyOrcError(Exception):
     Attributes:
         code: A stable word for programs that read errors.
         retryable: Whether the same request may succeed if it is sent again.
-        retry_after_s: When to send it again, in seconds, if that is known.
+        retry_after_s: When to send it again, in seconds, if known.
     """
 
     code: ClassVar[str] = "error"
@@ -73,10 +73,10 @@ class DefinitionError(DyOrcError, TypeError):
 
 
 class ModuleImportError(DefinitionError):
-    """The user's module raised when it was imported. The text names it, what it raised, and where.
+    """The user's module raised when it was imported. The text says which, what it raised, and where.
 
     Attributes:
-        user_traceback: How it came to that, as Python shows it, without our own code. Never sent to clients.
+        user_traceback: Python's traceback without our own code. Never sent to clients.
     """
 
     code = "module_import"
@@ -105,7 +105,7 @@ class ClientError(DyOrcError):
 
 
 class InvalidInputError(ClientError, ValueError):
-    """A tensor or parameter is not what the model declares. The text names it, what was expected and what came."""
+    """A tensor or parameter is not what the model declares. The text names it, what was expected, and what came."""
 
     code = "invalid_input"
 
@@ -114,7 +114,7 @@ class SizeLimitError(InvalidInputError):
     """A tensor is larger than the largest bucket that a program pads it to.
 
     Attributes:
-        input_at: Which of the program's inputs it is.
+        input_at: Index of the program's input.
     """
 
     def __init__(self, message: str, input_at: int) -> None:
@@ -177,13 +177,13 @@ class UnknownRegionError(ClientError):
 
 
 class ClientMemoryError(DyOrcError):
-    """A client's memory cannot be opened, or not hold a result."""
+    """A client's memory cannot be opened, or cannot hold a result."""
 
     code = "client_memory"
 
 
 class CapacityError(DyOrcError):
-    """There is no room for the request now: it was not accepted, or there was no memory for what its programs gave."""
+    """There is no room for the request now: it was not accepted, or there was no memory for its programs' results."""
 
     code = "capacity"
     retryable = True
@@ -194,16 +194,16 @@ class CapacityError(DyOrcError):
 
 
 class TenantLimitError(CapacityError):
-    """The tenant has as much in flight as it may, or sends faster than it may."""
+    """The tenant has as much in flight as it may, or sends too fast."""
 
     code = "tenant_limit"
 
 
 class StoreError(CapacityError):
-    """The store of jobs cannot be used now. The text is the same for all reasons, for clients read it.
+    """The store of jobs cannot be used now. The text is always the same, because clients read it.
 
     Attributes:
-        detail: Which store it is and what is wrong with it, for the log. Never sent to clients.
+        detail: Which store it is and what is wrong, for the log. Never sent to clients.
     """
 
     code = "store"
@@ -248,7 +248,7 @@ class TransportError(DyOrcError):
 
 
 class TensorLostError(TransportError):
-    """A tensor cannot be had from its holder: that is gone, cut off, or holds it no more."""
+    """A tensor cannot be read from its holder, which is gone, cut off, or no longer has it."""
 
     code = "tensor_lost"
 
@@ -279,12 +279,12 @@ class ProgramError(ExecutionError):
         self.remote_traceback = remote_traceback
 
     def __reduce__(self) -> tuple[type["ProgramError"], tuple[str, str, str, str]]:
-        """Ray pickles what a replica raises when it starts; by default only the text would be passed to `__init__`."""
+        """For Ray, which pickles what a replica raises on start; by default, `__init__` would get only the text."""
         return type(self), (self.program, self.error_type, self.message, self.remote_traceback)
 
 
 class ProgramLoadError(ProgramError):
-    """A program could not be loaded, so nobody can run it."""
+    """A program could not be loaded, so it cannot run."""
 
     code = "program_load"
 
@@ -309,7 +309,7 @@ class SuspectInputError(ExecutionError):
 
 
 class EffectLostError(ExecutionError):
-    """The replica that ran this call died. The program has an effect and is not declared idempotent: nobody may repeat it."""
+    """The replica that ran this call died. The program has an effect and is not declared idempotent, so it is not repeated."""
 
     code = "effect_lost"
 
@@ -351,7 +351,7 @@ class InternalError(DyOrcError):
 
 
 def text_of(error: BaseException) -> str:
-    """What a foreign exception says: bounded, and whatever its ``__str__`` does. A group tells what is in it."""
+    """Returns a foreign exception's text, bounded, even if its ``__str__`` raises; of a group, also what is in it."""
     try:
         text = str(error)
         if isinstance(error, BaseExceptionGroup):
@@ -363,7 +363,7 @@ def text_of(error: BaseException) -> str:
 
 
 def bounded(text: str, max_characters: int = _MAX_TEXT) -> str:
-    """The beginning of a long text, with how much was cut, as UTF-8 can carry it: file names may hold lone surrogates."""
+    """Returns the beginning of a long text and how much was cut, valid as UTF-8: file names may hold lone surrogates."""
     if len(text) > max_characters:
         text = f"{text[:max_characters]}... (cut: {max_characters} of {len(text)} characters)"
     return text.encode(errors="replace").decode()

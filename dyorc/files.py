@@ -16,7 +16,7 @@ _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
 
 
 def read_inputs(paths: Sequence[Path], signature: Signature) -> dict[str, Any]:
-    """Inputs by name.
+    """Reads inputs by name.
 
     A .npz file or a .json object holds inputs by name; a .npy file or an image (height, width, 3 as UINT8) is the next
     input that has no value yet.
@@ -82,7 +82,7 @@ def _plain(array: Array) -> Array:
 
 
 def print_outputs(console: Console, arrays: Mapping[str, Array]) -> None:
-    """Shows arrays to a person: type, shape, and as much of the content as fits."""
+    """Prints arrays for a person: type, shape, and as much of the content as fits."""
     for name, array in arrays.items():
         array = np.asarray(array)
         console.print(

@@ -36,27 +36,27 @@ from dyorc.tensor import TensorRef
 from dyorc.terms import Terms
 
 _CONFIG = EngineConfig(hold=False, max_untaken_parts=1, speculation=SpeculationConfig(enabled=False))
-"""One batch at a time: a guess would only delay. And no part before the one before it was looked at."""
+"""One batch at a time: a guess would only delay. And no part before the previous one was read."""
 _executors: WeakKeyDictionary[Program, Executor] = WeakKeyDictionary()
-_loading = threading.RLock()  # a program may run another one while it is loaded
+_loading = threading.RLock()  # a program may run another one while it loads
 
 
 def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
-    """Runs a workflow (or a single program on one item) and gives its result.
+    """Runs a workflow (or a single program on one item) and returns its result.
 
     Programs are loaded when they are first called, and kept for the next `run`.
 
     Args:
-        args: Tensors as NumPy arrays, torch tensors or lists; numbers and texts for parameters that are no tensors.
+        args: Tensors as NumPy arrays, torch tensors or lists; numbers and texts for static parameters.
 
     Returns:
         NumPy, grouped as the workflow declares: an array, a tuple, a dict or a dataclass. A tensor of rank 0 is a
-        NumPy number or `bytes`. Of a streaming workflow an iterator over its parts, each of them so; it runs as far as the
-        iterator is asked, which is to be closed if it is left early.
+        NumPy number or `bytes`. For a streaming workflow, an iterator over its parts, each grouped so; the workflow runs only as
+        far as the iterator is consumed. Close the iterator if you stop early.
 
     Raises:
         InvalidInputError: If an input is not what the workflow declares.
-        ExecutionError: If a program or the workflow's own code raises, whatever it raises.
+        ExecutionError: If a program or the workflow's own code raises anything.
         KeyboardInterrupt: If the user interrupts it.
     """
     if isinstance(workflow, Program):
@@ -74,7 +74,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
 
 
 def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
-    """The request's parts as they are asked for, or its one answer; in the user's grouping."""
+    """Yields the request's parts on demand, or its one answer, grouped as the user declared."""
 
     def build(tensors: tuple[TensorRef, ...]) -> Any:
         return workflow.signature.outputs.build([as_value(np.array(_array(tensor))) for tensor in tensors])
@@ -106,7 +106,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                     case _:
                         pass
     finally:
-        engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # if it is left early; else that says nothing
+        engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # if left early; else no effect
     raise InternalError("the engine went to sleep with a request in flight")
 
 
@@ -134,7 +134,7 @@ def _array(tensor: TensorRef) -> Any:
 
 @contextmanager
 def _interruptible() -> Generator[None]:
-    """Lets Ctrl-C through: what the user's code raises is its error, and this is raised inside of it and not by it."""
+    """Lets Ctrl-C through: whatever user code raises is its error, but this is not raised by it."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
@@ -153,7 +153,7 @@ def _interruptible() -> Generator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is note:  # else a program has set another
+        if signal.getsignal(signal.SIGINT) is note:  # otherwise a program has set another handler
             signal.signal(signal.SIGINT, handler)
         if is_interrupted:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What ``dyorc serve`` shows while programs load: a live table, or a line for each change where output is no terminal."""
+"""What ``dyorc serve`` shows while programs load: a live table, or one line per change if the output is not a terminal."""
 
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -22,7 +22,7 @@ async def show_progress(console: Console, status: StatusBoard, changes: AsyncIte
     """Shows the state of each program until all are ready.
 
     Args:
-        changes: At every change, what Serve complains of, by program; ends when all are ready.
+        changes: Yields Serve's complaints by program at every change; ends when all are ready.
     """
     if console.is_terminal:
         with Live(_table(status, {}), console=console, refresh_per_second=8) as live:
@@ -58,6 +58,6 @@ def _table(status: StatusBoard, complaints: Mapping[str, str]) -> Table:
 
 
 def _trouble_of(one: ProgramStatus, complaints: Mapping[str, str]) -> str:
-    """What keeps a program from being ready. Serve is asked every few seconds only, so its complaint may outlive its reason."""
+    """Returns what keeps a program from being ready. Serve is asked only every few seconds, so a complaint may be outdated."""
     complaint = "" if one.state is ProgramState.READY else complaints.get(one.name, "")
     return one.error or complaint

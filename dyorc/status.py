@@ -1,4 +1,4 @@
-"""What each program is doing, for people and for the health route."""
+"""What each program is doing, for people and for the health routes."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ class ProgramStatus:
 
 
 class StatusBoard:
-    """Every program's status; says when something changed."""
+    """Every program's status; signals changes."""
 
     def __init__(self, programs: Iterable[Program]) -> None:
         self.programs = {program.name: ProgramStatus(program.name, program.options.num_replicas) for program in programs}

@@ -1,4 +1,4 @@
-"""What a tensor is to everybody who does not look inside it: type, shape, bytes, place.
+"""What a tensor is to everybody who does not read it: type, shape, bytes, place.
 
 The engine, the orchestrator and the gateway handle tensors only as `TensorRef`. Nothing here imports NumPy or torch.
 """
@@ -46,7 +46,7 @@ FLOATS = frozenset({DType.FP16, DType.BF16, DType.FP32, DType.FP64})
 
 
 class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor that exists: what it is, and where its bytes are.
+    """An existing tensor: what it is, and where its bytes are.
 
     Attributes:
         dtype: Element type.
@@ -54,9 +54,9 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
         num_bytes: Bytes of the stored tensor (before `views`).
         node: The node that holds the bytes.
         holder: The process that holds them.
-        block: Number of the block of that process's arena in which they lie; 0 if they are carried in `data`.
+        block: Number of the block of that process's arena that holds them; 0 if they are in `data`.
         offset: Where in that arena they begin.
-        data: The array itself, for small tensors that ride along. Opaque to the engine.
+        data: The array itself, for small tensors that travel inline. Opaque to the engine.
         views: Indices to apply, in order, when the bytes are gathered.
         base: Shape before `views` are applied; None if there are none.
     """
@@ -73,7 +73,7 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
     base: Shape | None = None
 
     def view(self, index: Index) -> "TensorRef":
-        """This tensor seen through one more index. No bytes move.
+        """Returns this tensor seen through one more index. No bytes move.
 
         Raises:
             IndexError: If the index does not fit the shape.
@@ -84,16 +84,16 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BlockId: TypeAlias = tuple[str, int]
-"""A block of memory: its holder, and its number there, which is never used again."""
+"""A block of memory: its holder, and its number there, which is never reused."""
 
 
 def blocks_of(tensors: Iterable[TensorRef]) -> list[BlockId]:
-    """The blocks that `tensors` lie in, one for each tensor that is not carried along."""
+    """Returns the blocks of `tensors`, one per tensor that is not inline."""
     return [(tensor.holder, tensor.block) for tensor in tensors if tensor.block]
 
 
 class Layout(NamedTuple):
-    """Where the elements of a strided tensor lie, counted in elements from the start of what it is a view of."""
+    """Where the elements of a strided tensor lie, counted in elements from the start of the tensor it is a view of."""
 
     start: int
     shape: Shape
@@ -101,17 +101,17 @@ class Layout(NamedTuple):
 
     @classmethod
     def contiguous(cls, shape: Shape) -> "Layout":
-        """The layout of a tensor in C order."""
+        """Returns the layout of a tensor in C order."""
         strides = [1] * len(shape)
         for dim in range(len(shape) - 1, 0, -1):
             strides[dim - 1] = strides[dim] * shape[dim]
         return cls(0, shape, tuple(strides))
 
     def at(self, index: Index) -> "Layout":
-        """The layout of ``tensor[index]`` by NumPy's rules for ints, slices, ``...`` and ``None``.
+        """Returns the layout of ``tensor[index]`` by NumPy's rules for ints, slices, ``...`` and ``None``.
 
         Raises:
-            IndexError: As `index_shape`.
+            IndexError: See `index_shape`.
         """
         shape, strides = list[int](), list[int]()
         start, dim = self.start, 0
@@ -132,7 +132,7 @@ class Layout(NamedTuple):
         return Layout(start, tuple(shape), tuple(strides))
 
     def bounds(self) -> tuple[int, int]:
-        """The first element that it touches, and the one after the last; both `start` if it has none."""
+        """Returns the first element it touches and the one after the last; both `start` if it has none."""
         if 0 in self.shape:
             return self.start, self.start
         reach = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
@@ -140,7 +140,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(shape: Shape, views: Iterable[Index]) -> Layout:
-    """The layout of a contiguous tensor of `shape` seen through indices, in order."""
+    """Returns the layout of a contiguous tensor of `shape` seen through indices, in order."""
     layout = Layout.contiguous(shape)
     for index in views:
         layout = layout.at(index)
@@ -148,7 +148,7 @@ def layout_of(shape: Shape, views: Iterable[Index]) -> Layout:
 
 
 def index_shape(shape: Shape, index: Index) -> Shape:
-    """Shape of ``tensor[index]`` by NumPy's rules for ints, slices, ``...`` and ``None``.
+    """Returns the shape of ``tensor[index]`` by NumPy's rules for ints, slices, ``...`` and ``None``.
 
     Raises:
         IndexError: If there are too many indices or one is out of range; the text names the dimension and its size.
@@ -166,10 +166,10 @@ def index_shape(shape: Shape, index: Index) -> Shape:
 
 
 def _expanded(index: Index, shape: Shape) -> list[int | slice | None]:
-    """The index with one item for each dimension, besides the new ones.
+    """Expands the index to one item per dimension, besides the new ones.
 
     Raises:
-        IndexError: As `index_shape`.
+        IndexError: See `index_shape`.
     """
     num_used = sum(item is not None and item is not Ellipsis for item in index)
     if num_used > len(shape):

@@ -1,4 +1,4 @@
-"""A server for a while: for demonstrations, and for tests of a pipeline as its clients see it."""
+"""A temporary server: for demonstrations, and for tests of a pipeline as its clients see it."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def serving(*targets: str, show: Callable[[str], None] | None = None, timeout_s: float = 120.0) -> Generator[str]:
-    """Runs ``dyorc serve`` in a process of its own; gives its URL once every program is ready, and stops it at the end.
+    """Runs ``dyorc serve`` in a process of its own; yields its URL once every program is ready, and stops it at the end.
 
     Its jobs are kept in a temporary folder, apart from the user's own.
 
@@ -47,7 +47,7 @@ def serving(*targets: str, show: Callable[[str], None] | None = None, timeout_s:
         if listening is None or read_until("Ready after ") is None:
             raise RuntimeError(f"dyorc serve {' '.join(targets)} was not ready within {timeout_s} s:\n" + "\n".join(lines))
         give_up.cancel()
-        # Somebody has to read on, or a talkative server would block on a full pipe.
+        # Keep reading, or a talkative server would block on a full pipe.
         reader = threading.Thread(target=read_until, args=("Stopped.",), daemon=True)
         reader.start()
         yield listening.removeprefix("Listening on ")

@@ -1,7 +1,7 @@
 """Which calls of a program may share a batch, when their shapes differ.
 
-Without padding only calls of the same shapes share one. With padding, a named dimension is filled up to the next bucket, always,
-also for a call that is alone: so a result never depends on who else was in the batch.
+Without padding, only calls of equal shapes share one. With padding, a named dimension is always filled up to the next bucket,
+even for a single call: so a result never depends on what else was in the batch.
 """
 
 import bisect
@@ -45,7 +45,7 @@ def pad(value: float = 0.0, **buckets: Sequence[int]) -> Padding:
 
 
 class BatchKeys:
-    """Gives each call of one program its batch key: equal keys may share a batch."""
+    """Computes the batch key of a program's calls: equal keys may share a batch."""
 
     def __init__(self, owner: str, signature: Signature, padding: Padding | None) -> None:
         self._owner = owner
@@ -59,7 +59,7 @@ class BatchKeys:
 
     @classmethod
     def of(cls, owner: str, signature: Signature, padding: Padding | None) -> Self:
-        """Checks that each padded dimension is one of the inputs', and only of tensors of fixed rank.
+        """Checks that each padded dimension belongs to an input, and only to tensors of fixed rank.
 
         Raises:
             DefinitionError: If one is not.
@@ -76,7 +76,7 @@ class BatchKeys:
         return cls(owner, signature, padding)
 
     def key(self, tensors: Sequence[TensorRef], statics: tuple[StaticValue, ...]) -> BatchKey:
-        """The key of a call whose inputs have been checked.
+        """Returns the key of a call whose inputs were checked.
 
         Raises:
             SizeLimitError: If a dimension exceeds its largest bucket.
@@ -86,7 +86,7 @@ class BatchKeys:
         return statics, tuple(self.padded_shape(at, tensor.shape) for at, tensor in enumerate(tensors))
 
     def padded_shape(self, at: int, shape: Shape) -> Shape:
-        """The shape of input `at` after padding.
+        """Returns the shape of input `at` after padding.
 
         Raises:
             SizeLimitError: If a dimension exceeds its largest bucket.

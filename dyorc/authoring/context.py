@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Recorder(Protocol):
-    """Takes down what a workflow asks for while it is being stepped."""
+    """Records what a workflow asks for while it is being stepped."""
 
     def call(self, callee: "Program | Workflow", tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> "Ref":
         """Records a call. `tensors` are Refs, or values to be turned into tensors."""

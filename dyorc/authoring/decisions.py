@@ -1,4 +1,4 @@
-"""What a workflow may await besides a Ref: decisions, the places where DyOrc may guess, and `gather`."""
+"""What a workflow may await besides a Ref: `gather`, and decisions, which are the places where DyOrc may guess."""
 
 import sys
 from collections.abc import Callable, Generator, Hashable
@@ -19,7 +19,7 @@ class DecisionKind(Enum):
 
 
 class Site:
-    """A place in a workflow's code where it decides; the same object whenever a request comes there."""
+    """A place in a workflow's code where it decides; one object per place, for all requests."""
 
     __slots__ = ("code", "line")
 
@@ -28,7 +28,7 @@ class Site:
         self.line = line
 
     def __str__(self) -> str:
-        """As clients may see it: without the server's folders."""
+        """As shown to clients: without the server's folders."""
         return f"{PurePath(self.code.co_filename).name}, line {self.line}"
 
 
@@ -41,9 +41,9 @@ class Decision:
     """A branch point: a pure function of one value.
 
     Attributes:
-        ref: The value it looks at.
-        site: Where it stands in the workflow's code.
-        likely: The outcome that the author expects; None if the author does not say.
+        ref: The value it depends on.
+        site: Its place in the workflow's code.
+        likely: The outcome the author expects; None if not said.
         is_awaited: Whether the workflow has awaited it. If not, it decides nothing.
     """
 
@@ -67,10 +67,10 @@ class Decision:
         return f"dyorc.{self.kind.value} ({self.site})"
 
     def decide(self, value: Any) -> Hashable:
-        """The outcome for a value.
+        """Returns the outcome for a value.
 
         Raises:
-            WorkflowError: If the function gives no bool (for `when`) or nothing hashable (for `choose`).
+            WorkflowError: If the function does not return a bool (for `when`) or something hashable (for `choose`).
         """
         outcome = self.function(value)
         if hasattr(outcome, "item") and getattr(outcome, "ndim", None) == 0:
@@ -85,16 +85,16 @@ class Decision:
 
 
 decisions_made: ContextVar[list[Decision] | None] = ContextVar("dyorc_decisions_made", default=None)
-"""Collects the decisions of a run that is watched for those that are never awaited; None in all other runs."""
+"""Collects the decisions of a run that is checked for unawaited ones; None in all other runs."""
 
 
 def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | None = None) -> Decision:
     """A yes-or-no decision: ``if await dyorc.when(logits, is_confident): ...``.
 
     Args:
-        ref: The value to look at. It may not be there yet.
+        ref: The value to decide by. It may not exist yet.
         predicate: A pure function from the value (NumPy) to a bool.
-        likely: What it mostly will be, for the time before DyOrc has seen enough to know.
+        likely: The usual outcome, used until DyOrc has seen enough requests.
     """
     return _noted(Decision(DecisionKind.WHEN, ref, predicate, _site(), likely))
 
@@ -103,9 +103,9 @@ def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely:
     """A choice among several: ``match await dyorc.choose(scores, best): ...``.
 
     Args:
-        ref: The value to look at.
+        ref: The value to decide by. It may not exist yet.
         key: A pure function from the value (NumPy) to something small and hashable.
-        likely: What it mostly will be, for the time before DyOrc has seen enough to know.
+        likely: The usual outcome, used until DyOrc has seen enough requests.
     """
     return _noted(Decision(DecisionKind.CHOOSE, ref, key, _site(), likely))
 
@@ -136,7 +136,7 @@ class Gather:
 def gather(*refs: Ref) -> Gather:
     """Waits for all of `refs`: ``texts = await dyorc.gather(*lines)``.
 
-    Gives their values in the order of the arguments. If some failed, raises the first failure in that order.
+    Returns their values in the order of the arguments. If some failed, raises the first failure in that order.
     """
     for ref in refs:
         if not isinstance(ref, Ref):
@@ -148,7 +148,7 @@ _sites: dict[tuple[int, int], Site] = {}
 
 
 def _site() -> Site:
-    """Where the caller's caller stands."""
+    """Returns the site of the caller's caller."""
     frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] (three times as fast as the inspect module's way)
     code, line = frame.f_code, frame.f_lineno
     key = (id(code), line)  # code objects compare by their content, which is slow

@@ -1,4 +1,4 @@
-"""What a user's module raised when it was imported, as its author wants to see it: without our frames and those of imports."""
+"""Shows import errors as the author of a module wants to see them: without our frames and those of the import system."""
 
 import traceback
 from pathlib import Path
@@ -12,7 +12,7 @@ def import_error(module: str, error: Exception) -> ModuleImportError:
     """The error to raise in place of what a module raised.
 
     Args:
-        module: What was imported, as a person would name it.
+        module: The imported module, as a person would name it.
     """
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if _is_of_users(frame)])
@@ -31,7 +31,7 @@ def _text_of(error: Exception) -> str:
 
 
 def _place_of(error: Exception, stack: traceback.StackSummary) -> str:
-    """The last line of the user's code, or of what it called."""
+    """Returns the last line of the user's code, or of what it called."""
     if isinstance(error, SyntaxError):
         return f" ({Path(error.filename or '?').name}, line {error.lineno})"
     return f" ({Path(stack[-1].filename).name}, line {stack[-1].lineno})" if stack else ""

@@ -15,10 +15,10 @@ from dyorc.errors import DefinitionError, DyOrcError
 
 
 def load(target: str) -> Workflow | Program:
-    """Imports what `target` names. A file's folder is put on the path, so that it can import its neighbours.
+    """Imports `target`. A file's folder is put on the path, so that it can import its neighbours.
 
     Raises:
-        DefinitionError: If there is no such file, module or name, or it is neither workflow nor program; lists what is there.
+        DefinitionError: If there is no such file, module or name, or it is neither workflow nor program; lists what exists.
         ModuleImportError: If the module raises; shows the user's lines that led there, and none of ours.
     """
     place, colon, name = target.rpartition(":")
@@ -33,7 +33,7 @@ def load(target: str) -> Workflow | Program:
 
 
 def load_program(target: str, name: str) -> Program:
-    """The program called `name` among those that `target` needs.
+    """Returns the program called `name` among those that `target` needs.
 
     Raises:
         DefinitionError: If there is none.
@@ -47,7 +47,7 @@ def load_program(target: str, name: str) -> Program:
 
 
 def absolute(target: str) -> str:
-    """The same target from any working directory."""
+    """Returns the same target, valid from any working directory."""
     place, _, name = target.rpartition(":")
     return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else target
 
@@ -58,7 +58,7 @@ def _import_file(path: Path) -> ModuleType:
         raise DefinitionError(f"there is no file {path}")
     name = path.stem
     if _file_of(name) not in (None, str(path)):
-        name = f"{name}_{zlib.crc32(str(path).encode()):08x}"  # another module bears the plain name
+        name = f"{name}_{zlib.crc32(str(path).encode()):08x}"  # another module has the plain name
     if name in sys.modules:
         return sys.modules[name]
     if str(path.parent) not in sys.path:
@@ -78,7 +78,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _file_of(name: str) -> str | None:
-    """The file of the module that bears a name already; None if none does."""
+    """Returns the file of the loaded module with this name; None if there is none."""
     if name in sys.modules:
         return getattr(sys.modules[name], "__file__", None) or "built in"
     return "standard library" if name in sys.stdlib_module_names else None

@@ -1,4 +1,4 @@
-"""`dyorc.empty`: memory for a program's results from which other programs read them without another copy."""
+"""`dyorc.empty`: memory for a program's results that other programs read without another copy."""
 
 import sys
 from collections.abc import Callable
@@ -10,19 +10,19 @@ import numpy as np
 from dyorc.arrays import Array, numpy_to_torch, torch_to_numpy
 
 Reserve = Callable[[int], memoryview | None]
-"""Gives memory of so many bytes; None if there is none better than a program's own."""
+"""Returns memory of this many bytes; None if there is none better than the program's own."""
 
 reserve_for_results: ContextVar[Reserve | None] = ContextVar("dyorc_reserve", default=None)
-"""Where `empty` gets memory, while a batch runs."""
+"""Where `empty` gets its memory while a batch runs."""
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """An array for a result of the program that is running, of unknown contents.
+    """Returns an uninitialized array for a result of the running program.
 
-    A program that writes its result there (``out=``) and returns it as it is spares the copy into shared memory. Without a
-    server, for small arrays, and where there is no room it is ordinary memory: the result is the same.
+    A program that writes its result there (``out=``) and returns it unchanged saves the copy into shared memory. Without a
+    server, for small arrays, and where there is no room, it is ordinary memory: the result is the same.
 
-    Ask for a new one in each call, and do not write to it any more once it was returned: others read it.
+    Ask for a new one in each call, and do not write to it after it was returned: others read it.
 
     Args:
         shape: With the batch's dimension.

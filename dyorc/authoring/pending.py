@@ -1,7 +1,7 @@
 """What Python may not do with something that a workflow has to await first.
 
-Python answers many questions about any object by its identity or its type: whether it is true, whether it equals a number, how it
-reads in a text. For a Ref, a decision or a gather those answers are wrong, and nobody notices. `refuses_use` makes a class raise
+Python answers many questions about any object by its identity or type: whether it is true, whether it equals a number, how it
+reads as text. For a Ref, a decision or a gather these answers are wrong, and nobody notices. `refuses_use` makes a class raise
 instead. Its objects stay hashable by identity, and `repr` works, for debuggers and error texts.
 """
 
@@ -32,7 +32,7 @@ def refuses_use(advice: Callable[[Any], tuple[str, str]]) -> Callable[[type[T]],
     """Makes a class raise TypeError for every use in `_USES` that it does not define itself.
 
     Args:
-        advice: Of an object: what it is, and what to write instead.
+        advice: Returns for an object what it is and what to write instead.
     """
 
     def decorate(cls: type[T]) -> type[T]:

@@ -27,10 +27,10 @@ class ProgramOptions:
         pad: Buckets for dimensions whose size differs between calls. Without it, only equal shapes share a batch.
         num_replicas: Copies that Ray Serve keeps.
         ray_actor_options: Passed on to Ray Serve: ``num_cpus``, ``num_gpus`` (fractions too), ``resources``, ...
-        pure: Whether it has no effect but its result. One that has is never guessed and not repeated.
+        pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
         idempotent: Whether an impure program may be repeated all the same, after a failure.
-        execution_timeout_s: After this long in one batch, in seconds, a replica counts as hung and is replaced.
-        max_queued_calls: With more than these waiting, requests that need the program are turned away.
+        execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
+        max_queued_calls: While more than these wait, requests that need the program are refused.
     """
 
     batched: bool = True
@@ -65,7 +65,7 @@ class Program:
     """A program, ready to be called in a workflow. Its weights are loaded in its replicas, never here.
 
     Attributes:
-        name: Its name, also as a model of the HTTP API.
+        name: Its name, also as a model of the APIs.
         declared: Its signature as written, with the batch dimension if it is batched.
         signature: Its signature for one item.
         factory: Makes the callable; runs once per replica.
@@ -91,7 +91,7 @@ class Program:
         """Reads the signature of `function`.
 
         Raises:
-            DefinitionError: If it or the options do not make a program.
+            DefinitionError: If the signature or the options do not make a program.
         """
         owner = f"program {name!r}"
         if not NAME.fullmatch(name):
@@ -106,7 +106,7 @@ class Program:
         return cls(name, options, declared, signature, factory, BatchKeys.of(owner, signature, options.pad))
 
     def with_options(self, *, name: str | None = None, **changes: Any) -> Self:
-        """The same program under another name or with other options."""
+        """Returns the same program under another name or with other options."""
         options = replace(self.options, **changes)
         owner = f"program {name or self.name!r}"
         options.check(owner)
@@ -116,7 +116,7 @@ class Program:
         return replace(self, name=name or self.name, options=options, batch_keys=batch_keys)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Ref:
-        """Calls it, inside a workflow; nothing waits."""
+        """Records a call, inside a workflow; does not wait."""
         recorder = current_recorder.get()
         if recorder is None:
             raise RuntimeError(f"program {self.name!r} was called outside a workflow; try it with dyorc.run({self.name}, ...)")
@@ -167,7 +167,7 @@ def program(target: Any = None, /, **options: Any) -> Any:
         >>> small = Small()                                         # the program; nothing is loaded yet
 
     Raises:
-        DefinitionError: If the declaration is incomplete; names what.
+        DefinitionError: If the declaration is incomplete; names what is missing.
     """
     name: str | None = options.pop("name", None)
     try:
@@ -192,5 +192,5 @@ def _snake_case(name: str) -> str:
 
 
 def num_threads() -> int:
-    """Threads that a program should use: its replica's share of the machine's cores."""
+    """Returns how many threads a program should use: its replica's share of the machine's cores."""
     return int(os.environ.get("DYORC_NUM_THREADS") or os.cpu_count() or 1)

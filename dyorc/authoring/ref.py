@@ -15,9 +15,9 @@ _INSTEAD = "`await` it to look at its value, or decide by `await dyorc.when(ref,
 class Ref:
     """A future value: the result of a call, or an input of the workflow.
 
-    Pass it on to other calls without waiting. ``await ref`` gives the value as NumPy (grouped as declared: one array,
+    Pass it on to other calls without waiting. ``await ref`` returns the value as NumPy (grouped as declared: one array,
     a tuple, a dict or a dataclass). ``ref["field"]`` names one of several outputs; ``ref[:, 2:5]`` is a view of a tensor
-    and costs nothing until its consumer gathers it. Any other use before it is computed raises TypeError.
+    and costs nothing until its consumer reads it. Any other use before it is computed raises TypeError.
 
     Attributes:
         cell: The engine's place for the value.

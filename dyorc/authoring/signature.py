@@ -1,6 +1,6 @@
-"""What a program or workflow takes and gives as a whole: tensors, parameters that are no tensors, and grouped outputs.
+"""The whole signature of a program or workflow: tensors, static parameters, and grouped outputs.
 
-`Signature.of` is called once per definition; the checks run for every request and every call.
+`Signature.of` runs once per definition; the checks run for every request and every call.
 """
 
 import inspect
@@ -24,17 +24,17 @@ STATIC_TYPES = (bool, int, float, str)
 
 @dataclass(frozen=True, slots=True)
 class StaticSpec:
-    """A parameter that is no tensor: part of the batch key, and a request parameter of the protocol."""
+    """A parameter that is not a tensor: part of the batch key, and a request parameter of the protocol."""
 
     name: str
     type: type
     default: Any = inspect.Parameter.empty
 
     def check(self, value: Any, where: str) -> StaticValue:
-        """The value, as this parameter's type.
+        """Returns the value as this parameter's type.
 
         Raises:
-            InvalidInputError: If it is of another type.
+            InvalidInputError: If it has another type.
         """
         if self.type is float and type(value) is int and abs(value) < 2**63:
             return float(value)
@@ -55,7 +55,7 @@ class OutputKind(Enum):
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """What comes out: one or more tensors, in a fixed order.
+    """The outputs: one or more tensors, in a fixed order.
 
     Attributes:
         factory: Rebuilds the user's grouping of `FIELDS` from keyword arguments (`dict`, or the dataclass).
@@ -70,7 +70,7 @@ class OutputSpec:
         """Reads a return annotation.
 
         Raises:
-            DefinitionError: If it is no tensor, tuple of tensors, TypedDict or dataclass of tensors.
+            DefinitionError: If it is not a tensor, tuple of tensors, TypedDict or dataclass of tensors.
         """
 
         def spec(name: str, part: Any) -> TensorSpec:
@@ -97,7 +97,7 @@ class OutputSpec:
         return tuple(tensor.name for tensor in self.tensors)
 
     def build(self, parts: Sequence[Any]) -> Any:
-        """The user's grouping of `parts`, which stand in the order of `tensors`."""
+        """Groups `parts`, which are in the order of `tensors`, as the user declared."""
         match self.kind:
             case OutputKind.SINGLE:
                 return parts[0]
@@ -107,10 +107,10 @@ class OutputSpec:
                 return self.factory(**dict(zip(self.names, parts, strict=True)))
 
     def flatten(self, value: Any, where: str, verb: str = "returned") -> tuple[Any, ...]:
-        """The parts of the user's grouping, in the order of `tensors`. `where` and `verb` tell in errors who gave it.
+        """Returns the parts of the user's grouping, in the order of `tensors`. `where` and `verb` begin the text of errors.
 
         Raises:
-            InvalidInputError: If `value` is grouped in another way, or lacks a part.
+            InvalidInputError: If `value` is grouped differently, or lacks a part.
         """
         if value is None:
             hint = "; is a `return` missing?" if verb == "returned" else ""
@@ -140,10 +140,10 @@ class OutputSpec:
 
 
 def _part_of(annotation: Any, owner: str) -> Any:
-    """What one part is, of the return annotation of a function that yields.
+    """Returns the annotation of one part, from the return annotation of a function that yields.
 
     Raises:
-        DefinitionError: If that is no AsyncIterator or AsyncGenerator, or one that wants to be sent something.
+        DefinitionError: If that is not an AsyncIterator or AsyncGenerator, or it expects values to be sent.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin not in (AsyncIterator, AsyncGenerator) or not arguments:
@@ -175,8 +175,7 @@ class Signature:
 
     @classmethod
     def of(cls, owner: str, function: Callable[..., Any], *, skip_first: bool = False, is_streaming: bool = False) -> Self:
-        """Reads the annotations of `function`; `skip_first` leaves ``self`` out. The outputs of one that `is_streaming` are
-        those of one part.
+        """Reads the annotations of `function`; `skip_first` omits ``self``. With `is_streaming`, the outputs are those of a part.
 
         Raises:
             DefinitionError: If one is missing or is neither a tensor nor a bool, int, float or str.
@@ -216,7 +215,7 @@ class Signature:
 
     @cached_property
     def input_group(self) -> OutputSpec:
-        """The tensor inputs as a group, which is how a workflow sees its own."""
+        """The tensor inputs as a group, as a workflow sees its own."""
         return OutputSpec(OutputKind.TUPLE, self.inputs)
 
     @cached_property
@@ -228,7 +227,7 @@ class Signature:
         return not self.statics
 
     def without_batch(self) -> "Signature":
-        """The signature for one item of a batched program."""
+        """Returns the signature for one item of a batched program."""
         parameters = tuple(p.without_batch(self.owner) if isinstance(p, TensorSpec) else p for p in self.parameters)
         tensors = tuple(tensor.without_batch(self.owner) for tensor in self.outputs.tensors)
         return Signature(self.owner, parameters, replace(self.outputs, tensors=tensors))
@@ -237,7 +236,7 @@ class Signature:
         """Sorts a call's arguments into tensors (in the order of `inputs`) and statics (in the order of `statics`).
 
         Raises:
-            InvalidInputError: If one is missing, unknown, given twice, or a static of another type.
+            InvalidInputError: If one is missing, unknown or given twice, or a static has another type.
         """
         if self._is_plain and not kwargs and len(args) == len(self.parameters):
             return args, ()
@@ -265,7 +264,7 @@ class Signature:
         return tuple(tensors), tuple(statics)
 
     def names(self) -> list[str]:
-        """Names of all parameters, for messages."""
+        """Returns the names of all parameters, for messages."""
         return [p.name for p in self.parameters]
 
     def check_inputs(self, tensors: Sequence[TensorRef]) -> None:
@@ -279,7 +278,7 @@ class Signature:
             spec.check(tensor.dtype, tensor.shape, sizes, self.owner)
 
     def check_finite(self, arrays: Sequence[Array]) -> None:
-        """Checks the values of a request's arrays, in the order of `inputs`, where they are declared `Finite`.
+        """Checks the values of a request's arrays, in the order of `inputs`, where declared `Finite`.
 
         Raises:
             InvalidInputError: If one holds NaN or infinity; says where.

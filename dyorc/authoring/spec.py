@@ -1,6 +1,6 @@
 """One declared tensor, read from its `jaxtyping` annotation.
 
-A check that fails names the tensor, the dimension, and both sizes.
+A failed check names the tensor, the dimension, and both sizes.
 """
 
 import typing
@@ -25,13 +25,13 @@ else:
 
 
 class Finite:
-    """Marks a float input that must hold no NaN and no infinity: ``Annotated[Float[Tensor, "n"], dyorc.Finite]``."""
+    """Marks a float input that must not hold NaN or infinity: ``Annotated[Float[Tensor, "n"], dyorc.Finite]``."""
 
 
 BATCH = "batch"
 """Name of the leading dimension that a batched program declares and a workflow never sees."""
 
-# `Float` and `Int` name one type on the wire, so that a wrong type is refused at the door and not inside a program.
+# `Float` and `Int` name one type on the wire, so that a wrong type is refused on arrival and not inside a program.
 _DTYPES = {
     "Float": DType.FP32, "Float16": DType.FP16, "BFloat16": DType.BF16, "Float32": DType.FP32, "Float64": DType.FP64,
     "Int": DType.INT64, "Int8": DType.INT8, "Int16": DType.INT16, "Int32": DType.INT32, "Int64": DType.INT64,
@@ -79,10 +79,10 @@ class TensorSpec:
 
     @classmethod
     def of(cls, name: str, annotation: Any, owner: str) -> Self | None:
-        """The spec of a jaxtyping annotation; None if `annotation` is none.
+        """Returns the spec of a jaxtyping annotation; None if `annotation` is something else.
 
         Raises:
-            DefinitionError: If the annotation leaves open what travels on the wire.
+            DefinitionError: If the annotation does not settle what travels on the wire.
         """
         is_finite = False
         if typing.get_origin(annotation) is Annotated:
@@ -101,28 +101,28 @@ class TensorSpec:
 
     @cached_property
     def fixed_shape(self) -> Shape | None:
-        """The only shape it can have, if there is only one."""
+        """The only shape it can have; None if there are several."""
         if self.variadic_at is not None or any(dim.size is None for dim in self.dims):
             return None
         return tuple(dim.size for dim in self.dims if dim.size is not None)
 
     @property
     def wire_shape(self) -> list[int]:
-        """Shape for the protocol's metadata: -1 stands for any size."""
+        """Returns the shape for the protocol's metadata: -1 stands for any size."""
         sizes = [-1 if dim.size is None else dim.size for dim in self.dims]
         if self.variadic_at is not None:
             sizes.insert(self.variadic_at, -1)
         return sizes
 
     def describe(self) -> str:
-        """The shape as the annotation writes it, e.g. ``[3, height, width]``."""
+        """Returns the shape as the annotation writes it, e.g. ``[3, height, width]``."""
         words = [str(dim) for dim in self.dims]
         if self.variadic_at is not None:
             words.insert(self.variadic_at, "...")
         return f"[{', '.join(words)}]"
 
     def without_batch(self, owner: str) -> Self:
-        """This tensor for one item.
+        """Returns this tensor's spec for one item.
 
         Raises:
             DefinitionError: If its first dimension is not called "batch".
@@ -173,7 +173,7 @@ class TensorSpec:
 
 
 def _parse_dims(text: str) -> tuple[tuple[Dim, ...], int | None]:
-    """Dimensions of a jaxtyping shape string; an expression such as ``width//8`` counts as any size."""
+    """Parses a jaxtyping shape string; an expression such as ``width//8`` counts as any size."""
     dims: list[Dim] = []
     variadic_at = None
     for word in text.split():

@@ -21,7 +21,7 @@ WorkflowFunction: TypeAlias = Callable[..., Coroutine[Any, Any, Any] | AsyncIter
 
 @dataclass(frozen=True, eq=False)
 class Workflow:
-    """A workflow. Inside another workflow, calling it starts a task of its own and gives its Ref, unless it is streaming.
+    """A workflow. Calling it inside another workflow starts a task and returns its Ref, unless it is streaming.
 
     Attributes:
         function: The user's coroutine function, or async generator function.
@@ -34,7 +34,7 @@ class Workflow:
     declared_programs: tuple[Program, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Ref:
-        """Starts it as a task of the workflow that is running; nothing waits."""
+        """Starts it as a task of the running workflow; does not wait."""
         recorder = current_recorder.get()
         if recorder is None:
             raise RuntimeError(f"workflow {self.name!r} was called outside a workflow; run it with dyorc.run({self.name}, ...)")
@@ -45,8 +45,8 @@ class Workflow:
     def programs(self) -> tuple[Program, ...]:
         """Every program it may call, found by reading its code and that of the workflows and functions it names.
 
-        Read are globals, closures, attributes of modules, and programs in global lists, tuples and dicts. What is reached
-        in another way has to be declared: ``@dyorc.workflow(programs=[...])``.
+        It reads globals, closures, attributes of modules, and programs in global lists, tuples and dicts. Programs reached
+        in another way have to be declared: ``@dyorc.workflow(programs=[...])``.
 
         Raises:
             DefinitionError: If two of them have the same name.
@@ -66,7 +66,7 @@ class Workflow:
 
     @cached_property
     def is_pure(self) -> bool:
-        """Whether nothing that it may call has an effect."""
+        """Whether nothing it may call has an effect."""
         return all(program.options.pure for program in self.programs)
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class Workflow:
 
 
 def of_program(program: Program) -> Workflow:
-    """The workflow that makes one call of `program`: how a single program is served as a model of its own."""
+    """Returns the workflow that makes one call of `program`: this is how a single program is served as a model."""
 
     async def call(*tensors: Ref, **statics: Any) -> Ref:
         return program(*tensors, **statics)
@@ -98,7 +98,7 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = 
         programs: Programs it calls that cannot be found by reading its code.
 
     Raises:
-        DefinitionError: If it is no ``async def``, or an annotation is missing.
+        DefinitionError: If it is not an ``async def``, or an annotation is missing.
     """
 
     def decorate(function: WorkflowFunction) -> Workflow:
@@ -138,14 +138,14 @@ def _reachable_programs(root: Workflow) -> Iterator[Program]:
 
 
 def _is_of_user(function: FunctionType, root: Workflow) -> bool:
-    """Whether to read a function: libraries are left out, or the search would walk through all of NumPy."""
+    """Whether to read a function: libraries are left out, or the search would go through all of NumPy."""
     if function.__module__.partition(".")[0] == root.function.__module__.partition(".")[0]:
         return True
     return not function.__code__.co_filename.startswith((*_LIBRARIES, "<"))
 
 
 def _named_in(function: FunctionType) -> Iterator[Any]:
-    """What the code of `function` (and of functions nested in it) names, as far as it can matter."""
+    """Yields what the code of `function` (and of functions nested in it) names, as far as it can matter."""
     names: set[str] = set()
     codes: list[CodeType] = [function.__code__]
     while codes:
@@ -155,7 +155,7 @@ def _named_in(function: FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # an empty cell: a name that is bound later
+        except ValueError:  # an empty cell: the name is bound later
             continue
     for name in sorted(names & function.__globals__.keys()):
         value = function.__globals__[name]
@@ -166,7 +166,7 @@ def _named_in(function: FunctionType) -> Iterator[Any]:
 
 
 def _attributes_named(module: ModuleType, names: set[str], depth: int) -> Iterator[Any]:
-    """Attributes of a module, and of modules in it, that the code may mean: ``package.module.program``."""
+    """Yields attributes of a module, and of modules in it, that the code may mean: ``package.module.program``."""
     for name in sorted(names & vars(module).keys()):
         value = vars(module)[name]
         if not isinstance(value, ModuleType):

@@ -1,1 +1,1 @@
-"""Where replicas come from: a Ray of our own, or one that is there."""
+"""Where replicas come from: a Ray of our own, or an existing cluster."""

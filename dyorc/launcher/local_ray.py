@@ -27,7 +27,7 @@ _FOLDER_PREFIX = "dyorc-"
 
 
 class LocalRay:
-    """A Ray of our own on this machine, while it is entered. Leaves no process, file or shared memory behind.
+    """A Ray of our own on this machine, running while entered. Leaves no process, file or shared memory behind.
 
     Args:
         programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
@@ -49,7 +49,7 @@ class LocalRay:
         self._folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
         self._lock = _lock(self._folder)
         try:
-            self._set_environment()  # once: this process keeps the first token that Ray has read
+            self._set_environment()  # once: this process keeps the first token that Ray reads
             await start("Ray", self._start, self._take_back)
         except BaseException:
             await self.__aexit__(None, None, None)
@@ -58,7 +58,7 @@ class LocalRay:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self._stop)
-        sweep(self._transport.arena_folder)  # what replicas held that Ray ended without asking
+        sweep(self._transport.arena_folder)  # arenas of replicas that Ray killed
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -88,12 +88,12 @@ class LocalRay:
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=self._deployment.object_store_bytes,
-            _temp_dir=f"{self._folder}/ray",  # Ray lets everybody write to its folder; the one around it stays ours
+            _temp_dir=f"{self._folder}/ray",  # anybody may write to Ray's folder; the one around it stays ours
         )
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def _set_environment(self) -> None:
-        """What Ray and its processes read from the environment; a user's own settings stay as they are."""
+        """Sets what Ray and its processes read from the environment; the user's own settings are kept."""
         token = os.path.join(self._folder, "token")
         with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
@@ -101,7 +101,7 @@ class LocalRay:
             ("RAY_USAGE_STATS_ENABLED", "0"),
             # Ray's own default, 15, puts replicas behind everything else on the machine.
             ("RAY_worker_niceness", "0"),
-            # Ten times a second, Serve's controller takes a tenth of a core to find that nothing has changed.
+            # At ten times per second, Serve's controller uses a tenth of a core to find that nothing has changed.
             ("RAY_SERVE_CONTROL_LOOP_INTERVAL_S", "0.5"),
             # Without a path of our own, Ray leaves its token in the user's home.
             ("RAY_AUTH_MODE", "token"),
@@ -112,14 +112,14 @@ class LocalRay:
                 self._environment.append(name)
 
     def _take_back(self) -> None:
-        """Ends what an attempt to start Ray has left. Where Ray itself gave up, it ends nothing of what it had started."""
+        """Removes what a failed attempt to start Ray has left: if Ray itself gave up, it ended nothing it had started."""
         self._shut_down()
         end_children_with(self._folder)
 
     def _shut_down(self) -> None:
         import ray
 
-        # This Ray is ours alone: its end takes Serve and the replicas along, sooner than Serve's own shutdown would.
+        # This Ray is ours alone: ending it also ends Serve and the replicas, faster than Serve's own shutdown.
         if ray.is_initialized():
             ray.shutdown()
 
@@ -130,23 +130,23 @@ class LocalRay:
         self._environment.clear()
 
     def end_replica(self, pid: int) -> None:
-        """Kills a replica's process, if it is there; Serve notices at its next check and starts another."""
+        """Kills a replica's process, if it still runs; Serve notices at its next check and starts another."""
         end_ray_process(pid)
 
 
 def _lock(folder: str) -> int:
-    """Marks a folder as owned for as long as this process lives; gives the lock's descriptor."""
+    """Marks a folder as owned for as long as this process lives; returns the lock's descriptor."""
     path = os.path.join(folder, "lock")
     descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.rename(f"{path}.new", path)  # from here on others may look whether it is held
+    os.rename(f"{path}.new", path)  # from here on others may check whether it is locked
     return descriptor
 
 
 def _remove_orphans() -> None:
-    """Removes the folders of servers that were killed before they could do it themselves."""
+    """Removes the folders of servers that were killed before they could do so."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError):  # it is held, it is somebody else's, or it has just gone
+        with contextlib.suppress(OSError):  # it is locked, belongs to somebody else, or has just gone
             descriptor = os.open(folder / "lock", os.O_WRONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def end_ray_process(pid: int) -> None:
-    """Kills a process of Ray, if it is there.
+    """Kills a process of Ray, if it still runs.
 
-    Serve's own checks would find out about a stopped process, too, but only after several timeouts.
+    Serve's own checks would also notice a stopped process, but only after several timeouts.
     """
     with contextlib.suppress(OSError):
-        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):  # not another process that got the number
+        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):  # not another process that was given the number
             os.kill(pid, signal.SIGKILL)
 
 

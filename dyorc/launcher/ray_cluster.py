@@ -20,13 +20,13 @@ from dyorc.transport.network import Network, Secrets
 
 
 class RayCluster:
-    """Connected to a cluster while it is entered. Takes its replicas away at the end; the cluster stays.
+    """A connection to a cluster, while entered. Removes its replicas at the end; the cluster stays.
 
     Args:
-        programs: Each program with the target that its replicas import; the file has to be there on all nodes.
+        programs: Each program with the target that its replicas import; the file must exist on all nodes.
 
     Raises:
-        DefinitionError: If no address is given by which the replicas find this machine.
+        DefinitionError: If there is no address at which the replicas find this machine.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RayCluster:
         return ray.get_runtime_context().get_node_id()
 
     def end_replica(self, pid: int) -> None:
-        """Kills a replica's process on this machine, if it is there; Serve notices at its next check and starts another."""
+        """Kills a replica's process on this machine, if it still runs; Serve notices at its next check and starts another."""
         end_ray_process(pid)
 
     def _start(self) -> None:

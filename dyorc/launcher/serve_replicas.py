@@ -1,6 +1,6 @@
 # pyright: basic
 # Ray ships no complete types.
-"""Every program as a Ray Serve deployment of its own, on the Ray that this process is connected to.
+"""Runs each program as a Ray Serve deployment, on the Ray that this process is connected to.
 
 Ray Serve is the control plane: it places, starts, checks, restarts and counts replicas. No request goes through it.
 """
@@ -21,7 +21,7 @@ class ServeReplicas:
 
     Args:
         programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
-        secrets: What replicas on several nodes know each other by; None if there is one node.
+        secrets: Keys by which replicas on several nodes recognize each other; None on one node.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ServeReplicas:
         """Asks Serve for all replicas. They dial in to `address` as they come up; this does not wait for them.
 
         Raises:
-            LaunchError: If Serve does not take them, twice. Asking again for what it has taken changes nothing.
+            LaunchError: If Serve refuses them twice. Asking again for what it has accepted changes nothing.
         """
         await start("the programs on Ray Serve", lambda: self._deploy(address), lambda: None)
 
@@ -82,7 +82,7 @@ class ServeReplicas:
             serve.delete(program.name, _blocking=True)
 
     async def complaints(self) -> dict[str, str]:
-        """What Serve says of programs that it cannot get to run, by program."""
+        """Returns Serve's complaints about programs that it cannot run, by program."""
         return await asyncio.to_thread(self._complaints)
 
     def _complaints(self) -> dict[str, str]:
@@ -97,17 +97,17 @@ class ServeReplicas:
 
     @property
     def num_cpus_wanted(self) -> float:
-        """CPUs that all replicas together reserve."""
+        """CPUs that all replicas reserve together."""
         return sum(_num_cpus(program) * program.options.num_replicas for program in self._programs)
 
     def _num_threads(self, program: Program) -> int:
-        """Threads for a replica: its CPU share of this machine, so that all replicas together do not oversubscribe it."""
+        """Returns a replica's threads: its CPU share of this machine, so that all replicas together do not oversubscribe it."""
         num_cores = os.cpu_count() or 1
         share = min(1.0, num_cores / max(self.num_cpus_wanted, 1e-9))
         return max(1, int(_num_cpus(program) * share))
 
 
 def _num_cpus(program: Program) -> float:
-    """What Ray reserves for a replica; it takes one CPU where none is named."""
+    """Returns what Ray reserves for a replica: one CPU by default."""
     options: dict[str, Any] = program.options.ray_actor_options
     return float(options.get("num_cpus", 1))

@@ -1,4 +1,4 @@
-"""Starts what Ray has to start, which may fail on a busy machine for no other reason, and says in one line why it did not."""
+"""Starts what Ray has to start, which may fail just because the machine is busy, and reports a failure in one line."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,14 +13,14 @@ _MAX_CHARACTERS = 300
 
 
 async def start(what: str, step: Callable[[], None], undo: Callable[[], None], max_attempts: int = 2) -> None:
-    """Runs `step` on a thread, and once more if it raises: Ray's processes give each other fixed times to answer.
+    """Runs `step` on a thread, and again if it raises: Ray's processes give each other fixed times to answer.
 
     Args:
-        what: For people.
-        undo: Takes back what an attempt that failed may have done.
+        what: Name of the thing, for people.
+        undo: Reverts what a failed attempt may have done.
 
     Raises:
-        LaunchError: If the last attempt fails; one line, with what it raised as its cause.
+        LaunchError: If the last attempt fails; one line, with the exception as its cause.
     """
     for number in range(1, max_attempts + 1):
         try:
@@ -36,6 +36,6 @@ async def start(what: str, step: Callable[[], None], undo: Callable[[], None], m
 
 
 def _in_one_line(error: Exception) -> str:
-    """What an error says; Ray's go on for pages, and carry the ends of log files."""
+    """Returns an error's text in one line; Ray's run to pages and quote log files."""
     text = " ".join(text_of(error).split())
     return bounded(f"{type(error).__name__}: {text}", _MAX_CHARACTERS)

@@ -1,4 +1,4 @@
-"""The fleet of replicas that dial in: who is there, what they say, and what they are told."""
+"""The fleet of replicas that dial in: takes their messages and sends them theirs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -51,17 +51,17 @@ from dyorc.transport.tiers import Span
 _log = structlog.get_logger("dyorc.orchestrator")
 
 _SWEEP_AFTER_S = 0.5
-"""After a replica's connection is gone, its process may still hold its arena for a moment."""
+"""After a replica's connection is lost, its process may still hold its arena briefly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where replicas dial in, and what goes for them there.
+    """Where replicas dial in, and its settings.
 
     Attributes:
-        node: This machine, as replicas on it call it.
-        network: This process's place among other nodes; None if there are none.
-        end: Called with the process id of a replica of this node that was given up, to have it end if it has not.
+        node: This machine, as its replicas name it.
+        network: This process's place among other nodes; None without other nodes.
+        end: Called with the process id of a replica of this node that was given up, to end it if it still runs.
     """
 
     address: str
@@ -77,7 +77,7 @@ class LinkFleet:
 
     Args:
         tensors: References to tensors.
-        status: Is told what each program's replicas do.
+        status: Told what each program's replicas do.
     """
 
     _link: OrchestratorEnd
@@ -95,7 +95,7 @@ class LinkFleet:
 
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
-        """Listens while it is entered."""
+        """Listens while entered."""
         self._loop = asyncio.get_running_loop()
         self._post = post
         network = self._site.network
@@ -110,15 +110,15 @@ class LinkFleet:
         return self._link.address
 
     def report(self) -> dict[str, int]:
-        """What has gone over the link to replicas, in bytes."""
+        """Returns how many bytes went over the link to replicas."""
         return {"num_bytes_sent": self._link.num_bytes_sent, "num_bytes_received": self._link.num_bytes_received}
 
     def start_over(self) -> None:
-        """A new engine: replicas are taken on again when they say who they are, and drop what they fetched for the old one."""
+        """For a new engine: replicas join again when they announce themselves, and drop what they fetched for the old one."""
         self._welcomed.clear()
         self._staged.clear()
 
-    # What replicas are told
+    # To replicas
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch."""
@@ -129,7 +129,7 @@ class LinkFleet:
         except InputsLostError as error:
             self._post(TensorsLost(action.replica_id, action.batch_id, error.blocks))
             return
-        except Exception as error:  # for example a parameter that is no 64-bit number; the replica has no part in it
+        except Exception as error:  # for example a parameter beyond 64 bits; the replica is not to blame
             self._post(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
             return
         if not is_sent:
@@ -138,7 +138,7 @@ class LinkFleet:
             self._note_kept(action)
 
     def _note_kept(self, action: DispatchBatch) -> None:
-        """A replica keeps tensors of other nodes of which it has been sent parts (`Inbox`)."""
+        """Notes that a replica keeps tensors of other nodes of which it was sent parts (`Inbox`)."""
         node = self._hellos[self._peers[action.replica_id]].holder.node
         for operands in action.operands:
             for tensor in operands:
@@ -146,7 +146,7 @@ class LinkFleet:
                     self._staged.setdefault((tensor.holder, tensor.block), set()).add(action.replica_id)
 
     def release(self, blocks: Sequence[BlockId]) -> None:
-        """Says that blocks are not needed any more, to those who hold them or have fetched them ahead."""
+        """Tells those who hold blocks, or fetched them ahead, that they are no longer needed."""
         held: dict[str, list[int]] = {}
         for holder_id, block in blocks:
             if holder_id != OWN:
@@ -162,7 +162,7 @@ class LinkFleet:
                 self._send_aside(replica_id, Unstage(tuple(theirs)))
 
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
-        """Says that a replica is going to need tensors of another node."""
+        """Tells a replica that it will need tensors of another node."""
         spans: dict[str, list[Span]] = {}
         for tensor in tensors:
             spans.setdefault(tensor.holder, []).append(Span(tensor.block, tensor.offset, tensor.num_bytes))
@@ -173,12 +173,12 @@ class LinkFleet:
                     self._staged.setdefault((holder_id, span.block), set()).add(replica_id)
 
     def _send_aside(self, replica_id: str, message: Message) -> bool:
-        """Tells a replica's second thread something, if it has one."""
+        """Sends a message to a replica's second thread, if it has one."""
         peer = self._stagers.get(replica_id)
         return peer is not None and self._link.send(peer, [encode(message)])
 
     def give_up(self, replica_id: str, reason: str) -> None:
-        """A replica hangs: it has to make room for another, now."""
+        """Makes a hung replica give way to another, now."""
         peer = self._peers.get(replica_id)
         hello = self._hellos.get(peer) if peer is not None else None
         if peer is not None and hello is not None:
@@ -189,7 +189,7 @@ class LinkFleet:
         peer = self._peers.get(replica_id)
         return peer is not None and self._link.send(peer, frames)
 
-    # What replicas say
+    # From replicas
 
     def _received(self, peer: bytes, frames: Sequence[Frame]) -> None:
         try:
@@ -238,7 +238,7 @@ class LinkFleet:
             raise TransportError(f"replica {replica_id!r} says it holds tensors as {hello.holder.holder_id!r}")
         known = self._peers.get(replica_id)
         if known is not None and known != peer:
-            self._lost(known, "it came back on a new connection")  # what was on the old one is gone
+            self._lost(known, "it came back on a new connection")  # what was sent on the old one is gone
         if known != peer:
             _log.info("replica_joined", program=hello.program, replica=replica_id, pid=hello.pid, node=hello.holder.node)
             self._status.joined(hello.program, replica_id, hello.pid)

@@ -14,7 +14,7 @@ from dyorc.transport.exchange import Exchange
 
 
 class Linked(NamedTuple):
-    """An orchestrator that runs, and where its replicas dial in."""
+    """A running orchestrator, and where its replicas dial in."""
 
     orchestrator: Orchestrator
     address: str
@@ -22,10 +22,10 @@ class Linked(NamedTuple):
 
 @asynccontextmanager
 async def linked(programs: Sequence[Program], config: EngineConfig, site: Site) -> AsyncGenerator[Linked]:
-    """Runs an orchestrator while it is entered.
+    """Runs an orchestrator while entered.
 
     Raises:
-        TransportError: If there can be no arena, or the address cannot be listened on.
+        TransportError: If no arena can be made, or the address cannot be listened on.
     """
     tensors = Tensors(Exchange(OWN, site.node, site.transport, site.network))
     status = StatusBoard(programs)

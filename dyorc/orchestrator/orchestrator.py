@@ -1,7 +1,7 @@
 """The orchestrator: the asyncio shell that feeds the engine and carries out what it decides.
 
 It owns the clock and the requests; a `Fleet` has the replicas, `Tensors` knows where bytes are. Everything happens on one
-event loop. Events that come in one turn of the loop reach the engine together, so that they can share batches.
+event loop. Events of one turn of the loop reach the engine together, so that they can share batches.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ _PLAIN = Terms()
 
 
 def own_arrays(arrays: list[Array]) -> list[Array]:
-    """Copies of those arrays that are views of somebody else's memory."""
+    """Copies those arrays that are views of somebody else's memory."""
     return [array if array.flags.owndata else array.copy() for array in arrays]
 
 
@@ -74,8 +74,8 @@ class Orchestrator:
 
     Args:
         programs: What is deployed.
-        tensors: References to all tensors; open as long as this is.
-        status: What each program is doing, as `fleet` says.
+        tensors: References to all tensors; open as long as the orchestrator runs.
+        status: What each program is doing, as `fleet` reports it.
         fleet: The replicas.
 
     Attributes:
@@ -89,7 +89,7 @@ class Orchestrator:
         self._programs = programs
         self._config = config
         self._watch = StepWatch(config.step_warning_s, config.step_limit_s)
-        # A replica may still answer an engine that is gone, of this process or of one before it.
+        # A replica may still answer an earlier engine, of this process or of one before it.
         self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch)
         self._engine = self._new_engine()
         self.status = status
@@ -129,7 +129,7 @@ class Orchestrator:
         return len(self._futures)
 
     def report(self) -> dict[str, Any]:
-        """What is going on, as plain values: each program's replicas, queue and cost, and how guessing goes."""
+        """Returns the current state as plain values: each program's replicas, queue and cost, and how guessing goes."""
         return {
             "num_requests": len(self._futures),
             "programs": {
@@ -141,7 +141,7 @@ class Orchestrator:
         }
 
     def statistics(self, name: str) -> ModelStatistics:
-        """What became of a workflow's requests, or of a program's calls, since the start."""
+        """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
         return self._engine.statistics(name, time.time_ns() - time.monotonic_ns())
 
     async def infer(
@@ -156,21 +156,21 @@ class Orchestrator:
         body: Body | None = None,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
     ) -> T:
-        """Runs a workflow on inputs that have been checked.
+        """Runs a workflow on checked inputs.
 
-        Cancelling this coroutine cancels the request; so does cancelling the future that `started` is handed.
+        Cancelling this coroutine cancels the request; so does cancelling the future passed to `started`.
 
         Args:
-            story: Is filled with what became of the request, step by step (`dyorc.engine.story`), if its terms ask for that.
-            body: Where inputs lie already, if so. The caller drops it.
-            take: Makes of the outputs, in the order of the workflow's signature, what is returned. They may be views of shared
-                memory that is used again when `take` returns. It is called again if their holder took them away meanwhile.
+            story: Filled with the steps of the request (`dyorc.engine.story`), if its terms ask for that.
+            body: Where inputs lie already, if anywhere. The caller drops it.
+            take: Turns the outputs, in the order of the workflow's signature, into what is returned. They may be views of shared
+            memory that is reused once `take` returns. It is called again if their holder has taken them away meanwhile.
 
         Returns:
-            What `take` gives; by default the outputs themselves.
+            What `take` returns; by default the outputs themselves.
 
         Raises:
-            DyOrcError: As the tree in `dyorc.errors` says.
+            DyOrcError: See the tree in `dyorc.errors`.
         """
         tensors = self.tensors.keep_all(inputs, body)
         request_id, future = self._open(started, story)
@@ -210,12 +210,12 @@ class Orchestrator:
         body: Body | None = None,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
     ) -> AsyncGenerator[list[T]]:
-        """Runs a workflow and gives its parts in order: those that are ready at once come together, in a list.
+        """Runs a workflow and yields its parts in order: parts that are ready at the same time come together, in a list.
 
-        A part counts as taken when the caller comes back for more. A caller who is slow holds the workflow up, after
-        `EngineConfig.max_untaken_parts`. Closing this generator, or cancelling the future that `started` is handed, cancels the
-        request. A workflow that does not stream has one part. Arguments and errors are those of `infer`; parts that come before
-        an error are given before.
+        A part counts as taken when the caller asks for more. A slow caller holds the workflow up, after
+        `EngineConfig.max_untaken_parts`. Closing this generator, or cancelling the future passed to `started`, cancels the
+        request. A workflow that does not stream has one part. Arguments and errors are those of `infer`; parts that precede an
+        error are yielded first.
         """
         if not workflow.is_streaming:
             yield [
@@ -244,7 +244,7 @@ class Orchestrator:
     def _take_parts(
         self, request_id: int, stream: PartStream, parts: Sequence[ReadPart], take: Callable[[list[Array]], T]
     ) -> list[T]:
-        """What `take` makes of parts, up to the first that turns out to be lost, which will come again."""
+        """Applies `take` to parts, up to the first that turns out to be lost, which will come again."""
         taken: list[T] = []
         for part in parts:
             value = take(part.arrays)
@@ -259,7 +259,7 @@ class Orchestrator:
     def _open(
         self, started: "Callable[[asyncio.Future[list[Array]]], None] | None", story: "list[Step] | None"
     ) -> "tuple[int, asyncio.Future[list[Array]]]":
-        """The number of a new request, and the future of its end."""
+        """Returns the number of a new request, and the future of its end."""
         self._num_requests += 1
         request_id = self._num_requests
         future = self._futures[request_id] = self._loop.create_future()
@@ -274,7 +274,7 @@ class Orchestrator:
     def _arrive(self, event: RequestArrived) -> None:
         self._post(event)
         if len(self._futures) == 1:
-            self._flush_now()  # there is nothing to share a batch with, so it need not wait for the turn's end
+            self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
 
     def _post(self, event: Event) -> None:
         self._events.append(event)
@@ -283,12 +283,12 @@ class Orchestrator:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """The turn of the loop is over."""
+        """Ends the turn of the loop."""
         self._is_flush_due = False
         self._flush_now()
 
     def _flush_now(self) -> None:
-        """Hands the engine all that has come, and does what it says."""
+        """Hands the engine all events, and does what it says."""
         if not self._events:
             return
         events, self._events = self._events, []
@@ -310,7 +310,7 @@ class Orchestrator:
         return Engine(self._config, self._programs, self._host)
 
     def _start_over(self) -> None:
-        """A bug in the engine: fails what is in flight, and goes on with a new one. Idle replicas say again who they are."""
+        """The engine has a bug: fails what is in flight, and starts a new one. Idle replicas announce themselves again."""
         self._engine.count_lost()
         self._engine = self._new_engine()
         self._fleet.start_over()
@@ -362,7 +362,7 @@ class Orchestrator:
             future.set_result([carried(tensor) for tensor in action.tensors])
 
     def _answer_stored(self, request_id: int, tensors: Sequence[TensorRef]) -> None:
-        """Hands an answer over whose bytes the engine keeps until they are taken."""
+        """Hands over an answer whose bytes the engine keeps until they are taken."""
 
         def hand_over(arrays: list[Array]) -> None:
             future = self._futures.get(request_id)
@@ -382,7 +382,7 @@ class Orchestrator:
         self._read(tensors, hand_over, fail)
 
     def _answer_part(self, request_id: int, index: int, tensors: Sequence[TensorRef]) -> None:
-        """Hands a part over whose bytes the engine keeps until it is taken."""
+        """Hands over a part whose bytes the engine keeps until it is taken."""
 
         def hand_over(arrays: list[Array]) -> None:
             stream = self._streams.get(request_id)
@@ -398,7 +398,7 @@ class Orchestrator:
         self._read(tensors, hand_over, fail)
 
     def _fetch(self, fetch_id: int, tensors: Sequence[TensorRef]) -> None:
-        """Brings values in for a workflow that looks at them: copies, since it may look for longer than the bytes are kept."""
+        """Fetches values for a workflow to read: copies, since it may use them longer than the bytes are kept."""
 
         def show(arrays: list[Array]) -> None:
             values = tuple(own_arrays(arrays))
@@ -414,7 +414,7 @@ class Orchestrator:
         self._read(tensors, show, fail)
 
     def _read(self, tensors: Sequence[TensorRef], use: Callable[[list[Array]], None], fail: Callable[[Exception], None]) -> None:
-        """Gets at the bytes of tensors: now if they are on this node, else on a thread."""
+        """Reads the bytes of tensors: now if they are on this node, else on a thread."""
 
         def finish(read: Callable[[], list[Array]]) -> None:
             try:

@@ -1,4 +1,4 @@
-"""Parts of one request on their way from the engine to its consumer: put in order, and handed over when the consumer asks.
+"""Parts of one request on their way from the engine to its consumer: put in order, and handed over on demand.
 
 Lives on the event loop.
 """
@@ -14,7 +14,7 @@ from dyorc.tensor import TensorRef
 
 @dataclass(frozen=True, slots=True)
 class ReadPart:
-    """A part whose bytes are here: its arrays may be views of memory that is kept until the part is said to be taken."""
+    """A part whose bytes are here: its arrays may be views of memory that is kept until the part is taken."""
 
     index: int
     tensors: Sequence[TensorRef]
@@ -22,7 +22,7 @@ class ReadPart:
 
 
 class PartStream:
-    """The parts that have come and were not handed over yet. The engine limits how many that may be.
+    """The parts that have come and were not handed over yet. The engine limits their number.
 
     Args:
         future: Done when the request has ended, well or not.
@@ -41,16 +41,16 @@ class PartStream:
         return self._future.done() and not self._future.cancelled() and self._future.exception() is None
 
     def add(self, part: ReadPart) -> None:
-        """A part has come, perhaps before others that are still being read, or once more because it was lost."""
+        """Adds a part, which may come before others that are still being read, or again because it was lost."""
         if part.index >= self._num_taken:
             self._parts[part.index] = part
             self._wake.set()
 
     async def next_parts(self) -> list[ReadPart]:
-        """The parts that come next, in order, as many as are there; none if the request has ended.
+        """Returns the parts that come next, in order, as many as there are; none if the request has ended.
 
         Raises:
-            DyOrcError: What it failed with. Parts that were not handed over are void.
+            DyOrcError: The request failed with it. Parts that were not handed over are void.
             asyncio.CancelledError: If its future was cancelled.
         """
         while not self._future.done():
@@ -68,10 +68,10 @@ class PartStream:
         return parts
 
     def take(self, part: ReadPart) -> None:
-        """The next part has been used."""
+        """The next part was used."""
         del self._parts[part.index]
         self._num_taken += 1
 
     def lose(self, part: ReadPart) -> None:
-        """The next part was not what it should be: it comes again."""
+        """The next part was lost: it comes again."""
         del self._parts[part.index]

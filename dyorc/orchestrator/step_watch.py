@@ -1,11 +1,11 @@
-"""Watches how long the users' workflow code runs on the event loop, where everybody waits for it.
+"""Watches how long users' workflow code runs on the event loop, where it holds everybody up.
 
-A step of a workflow should take microseconds: it only says what to call next. One that computes, sleeps or never comes back would
-stop all requests. So each step is measured; a slow one is logged with its place, and one that goes on for too long is interrupted
-with an exception, which a thread of its own raises in the loop's thread.
+A step of a workflow should take microseconds: it only says what to call next. One that computes, sleeps or never returns would
+stop all requests. So each step is measured; a slow one is logged with its place, and one that takes too long is interrupted
+with an exception, which a separate thread raises in the loop's thread.
 
-That exception arrives at the next line of Python: code that waits inside a C function is interrupted when that returns. It is
-sent only while the user's own code is running, so that it does not tear the engine's state apart.
+That exception arrives at the next line of Python: code inside a C function is interrupted when that returns. It is sent only
+while the user's own code is running, so that it does not tear the engine's state apart.
 
     loop:   begin ......... user's code ......... end
     thread:         sees the step, samples its place, interrupts it
@@ -27,13 +27,13 @@ _log = structlog.get_logger("dyorc.orchestrator")
 _OWN = str(Path(__file__).parents[1])
 """The folder of our own code."""
 _IDLE_POLLS = 10
-"""So many times longer the thread sleeps while no steps are taken."""
+"""The thread sleeps this many times longer while no steps are taken."""
 _QUIET_NS = 10_000_000_000
-"""So long a place is not complained about again."""
+"""After a complaint about a place, this long without another."""
 
 
 class StepWatch:
-    """Measures the steps of one event loop's workflows. Entered in the loop's thread.
+    """Measures the steps of one event loop's workflows. Enter it in the loop's thread.
 
     Args:
         warn_after_s: A step that takes longer is logged.
@@ -50,7 +50,7 @@ class StepWatch:
         self._lock = threading.Lock()
         self._workflow = ""
         self._started_ns = 0
-        """Of the step that runs; 0 between steps."""
+        """When the running step began; 0 between steps."""
         self._num_steps = 0
         self._place = ""
         self._has_fired = False
@@ -94,7 +94,7 @@ class StepWatch:
         )
 
     def _disarm(self) -> None:
-        """The exception may still be on its way: takes it back."""
+        """Takes the exception back, which may still be on its way."""
         with self._lock:
             if self._has_fired:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), None)
@@ -141,7 +141,7 @@ class StepWatch:
                 self._has_fired = False
 
     def _place_now(self) -> str | None:
-        """Where the workflow's code is; None if our own code is running."""
+        """Returns where the workflow's code is; None if our own code is running."""
         frame: FrameType | None = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage] (there is no other way)
         outermost: FrameType | None = None
         while frame is not None and not frame.f_code.co_filename.startswith(_OWN):

@@ -1,7 +1,7 @@
-"""The orchestrator's side of the tensor path: references to all tensors, and the bytes of few.
+"""The orchestrator's side of the tensor path: references to all tensors, and the bytes of a few.
 
-Requests' inputs lie in its own arena, or ride along if they are small. What programs give stays with their replicas. It reads
-bytes only for answers, and for workflows that look at a value.
+Requests' inputs lie in its own arena; small ones travel inside messages. Results stay with the replicas that made them. It
+reads bytes only for answers, and for values that workflows read.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ class Tensors:
     """References to tensors. Used on the event loop.
 
     Args:
-        exchange: This process's end of the tensor path; entered and left by the caller.
+        exchange: This process's end of the tensor path; the caller enters and leaves it.
 
     Attributes:
         exchange: The same.
-        inline_limit_bytes: Up to this size tensors ride along.
+        inline_limit_bytes: Tensors up to this size travel inside messages.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -55,8 +55,8 @@ class Tensors:
         self._holders: dict[str, Holder] = {}
 
     def open(self) -> None:
-        """Once the exchange is entered."""
-        self._fetcher = ThreadPoolExecutor(1, "dyorc-fetcher")  # starts its thread when it is first needed
+        """Call it once the exchange is entered."""
+        self._fetcher = ThreadPoolExecutor(1, "dyorc-fetcher")  # its thread starts on first use
         self._far_inbox: Inbox | None = None
         self._far_routes: Routes | None = None
         self._holders[OWN] = self.exchange.holder
@@ -66,7 +66,7 @@ class Tensors:
         self._inbox = Inbox(self._routes, is_writing=False)
 
     def close(self) -> None:
-        """Before the exchange is left."""
+        """Call it before the exchange is left."""
         self._fetcher.shutdown()
         if self._far_routes is not None:
             self._far_routes.close()
@@ -75,11 +75,11 @@ class Tensors:
     # Holders
 
     def join(self, holder: Holder) -> None:
-        """A replica is there; its tensors can be pointed to."""
+        """Adds a replica: references to its tensors become valid."""
         self._holders[holder.holder_id] = holder
 
     def leave(self, holder_id: str) -> None:
-        """A replica is gone, with its tensors."""
+        """Removes a replica that is gone, with its tensors."""
         if self._holders.pop(holder_id, None) is not None:
             self._routes.forget(holder_id)
             if self._far_routes is not None:
@@ -88,11 +88,11 @@ class Tensors:
     # Inputs of requests
 
     def body(self, num_bytes: int, align_at: int) -> Body:
-        """Memory for a request's body, placed so that its byte number `align_at` is aligned.
+        """Returns memory for a request's body, placed so that its byte number `align_at` is aligned.
 
         Raises:
             CapacityError: If the arena is full.
-            PayloadTooLargeError: If it would not fit into an empty one.
+            PayloadTooLargeError: If it would not fit into an empty arena.
         """
         lead = -align_at % TENSOR_ALIGNMENT
         block = self.exchange.arena.allocate(num_bytes + lead)
@@ -101,16 +101,16 @@ class Tensors:
         return Body(block, lead)
 
     def drop(self, body: Body) -> None:
-        """Frees a body that no tensor lies in."""
+        """Frees a body that holds no tensor."""
         if not body.is_used:
             self.exchange.arena.free(body.block.block_id)
 
     def keep_all(self, arrays: Sequence[Array], body: Body | None = None) -> tuple[TensorRef, ...]:
-        """References to a request's inputs, all or none.
+        """Returns references to a request's inputs, all or none.
 
         Raises:
             CapacityError: If the arena is full.
-            PayloadTooLargeError: If they would not fit into an empty one.
+            PayloadTooLargeError: If they would not fit into an empty arena.
         """
         kept: list[TensorRef] = []
         try:
@@ -128,7 +128,7 @@ class Tensors:
         return tuple(kept)
 
     def _bytes_to_store(self, arrays: Sequence[Array], body: Body | None) -> int:
-        """What inputs take of the arena, each in whole pages, with the body that some may lie in."""
+        """Returns the arena bytes that inputs take, each in whole pages, with the body that some may lie in."""
         num_bytes = 0 if body is None else len(body.memory)
         for array in arrays:
             if (length := num_bytes_of(array)) > self.inline_limit_bytes and (body is None or body.offset_of(array) is None):
@@ -136,7 +136,7 @@ class Tensors:
         return num_bytes
 
     def _no_room(self, num_bytes: int) -> CapacityError | PayloadTooLargeError:
-        """Why a request's inputs are refused, which take so much of the arena."""
+        """Returns why a request with inputs of this size is refused."""
         limit = self.exchange.arena.max_block_bytes
         if num_bytes > limit:
             return PayloadTooLargeError(
@@ -145,11 +145,11 @@ class Tensors:
         return CapacityError(f"there is no room now for the request's {num_bytes} bytes in shared memory")
 
     def keep(self, array: Array, body: Body | None = None) -> TensorRef:
-        """A reference to an input: to its place in `body`, or to a copy in the arena; small ones ride along.
+        """Returns a reference to an input: to its place in `body`, or to a copy in the arena; small ones travel inline.
 
         Raises:
             NoRoomError: If the arena is full.
-            TooLargeError: If it would not fit into an empty one.
+            TooLargeError: If it would not fit into an empty arena.
         """
         dtype, node = dtype_of(array), self._node
         num_bytes = num_bytes_of(array)
@@ -167,19 +167,19 @@ class Tensors:
         return TensorRef(dtype=dtype, shape=array.shape, num_bytes=num_bytes, node=node, holder=OWN, block=block, offset=offset)
 
     def free(self, blocks: Sequence[BlockId]) -> None:
-        """Frees those blocks that are our own."""
+        """Frees those blocks that are ours."""
         for holder_id, block in blocks:
             if holder_id == OWN:
                 self.exchange.arena.free(block)
 
     def free_all(self) -> None:
-        """Frees everything of our own."""
+        """Frees all blocks that are ours."""
         self.exchange.free_all()
 
-    # What replicas get
+    # To replicas
 
     def pack(self, operands: Sequence[tuple[TensorRef, ...]]) -> tuple[list[ColumnHeader], list[Frame], tuple[Holder, ...]]:
-        """The columns of a batch: its small tensors as frames, for the others where they are.
+        """Packs the columns of a batch: small tensors as frames, the places of the others.
 
         Raises:
             InputsLostError: If a holder is gone.
@@ -198,7 +198,7 @@ class Tensors:
         return headers, frames, tuple([self._holders[holder_id] for holder_id in holders])
 
     def holder(self, holder_id: str) -> Holder | None:
-        """How to reach a holder; None if it is gone."""
+        """Returns how to reach a holder; None if it is gone."""
         return self._holders.get(holder_id)
 
     def _holder_of(self, tensor: TensorRef, holders: Mapping[str, Holder] | None = None) -> Holder:
@@ -208,7 +208,7 @@ class Tensors:
             raise InputsLostError([(tensor.holder, tensor.block)], f"holder {tensor.holder!r} is gone") from None
 
     def _pack_stored(self, column: Sequence[TensorRef], holders: dict[str, int]) -> tuple[StoredColumn, list[Frame]]:
-        """A column of which a part is stored. Calls that lie one behind the other become one piece."""
+        """Packs a column that is partly stored. Calls that lie one behind the other become one piece."""
         parts: list[Column | StoredRows] = []
         frames: list[Frame] = []
         for tensor in column:
@@ -226,10 +226,10 @@ class Tensors:
                 parts.append(_stored_rows(tensor, holder))
         return StoredColumn(column[0].dtype, tuple(parts)), frames
 
-    # What replicas give
+    # From replicas
 
     def refs(self, holder_id: str, headers: Sequence[ColumnHeader], frames: Sequence[Frame]) -> list[tuple[TensorRef, ...]]:
-        """References to the outputs of a batch, call by call.
+        """Returns references to the outputs of a batch, call by call.
 
         Raises:
             TransportError: If a header contradicts itself or its frames.
@@ -262,7 +262,7 @@ class Tensors:
     # Reading
 
     def is_near(self, tensors: Sequence[TensorRef]) -> bool:
-        """Whether all bytes are on this node, or ride along."""
+        """Whether all bytes are on this node or inline."""
         for tensor in tensors:
             if tensor.block:
                 holder = self._holders.get(tensor.holder)
@@ -271,12 +271,12 @@ class Tensors:
         return True
 
     def fetch(self, tensors: Sequence[TensorRef]) -> "asyncio.Future[list[Array]]":
-        """The arrays, brought here from wherever they are. Its errors are those of `read`."""
+        """Returns the arrays, fetched from wherever they are. Its errors are those of `read`."""
         holders = dict(self._holders)
         return asyncio.get_running_loop().run_in_executor(self._fetcher, self._fetch, tensors, holders)
 
     def _fetch(self, tensors: Sequence[TensorRef], holders: Mapping[str, Holder]) -> list[Array]:
-        """On the fetching thread, which has tiers of its own."""
+        """Runs on the fetching thread, which has tiers of its own."""
         if self._far_inbox is None or self._far_routes is None:
             self._far_routes = self.exchange.routes()
             self._far_inbox = Inbox(self._far_routes, is_writing=False)
@@ -285,7 +285,7 @@ class Tensors:
     def read(
         self, tensors: Sequence[TensorRef], inbox: Inbox | None = None, holders: Mapping[str, Holder] | None = None
     ) -> list[Array]:
-        """The arrays, where they lie. Those that are stored are valid until the engine releases them.
+        """Returns the arrays where they lie. Stored ones are valid until the engine releases them.
 
         Raises:
             InputsLostError: If a holder is gone.
@@ -302,10 +302,10 @@ class Tensors:
         return rows[0, ...] if isinstance(rows, np.ndarray) else rows[0]
 
     def lost_of(self, tensors: Sequence[TensorRef]) -> list[BlockId]:
-        """Blocks of tensors that were read where they lie, and are not there any more: what was read may be something else.
+        """Returns the blocks of tensors that were read in place and are gone: what was read may be something else.
 
-        That happens if their holder was given up in the meantime and came back, which frees all that it has. One that has not
-        come back has freed nothing.
+        That happens if their holder was given up in the meantime and came back, which frees everything it has. A holder that has
+        not come back has freed nothing.
         """
         return [block for block in blocks_of(tensors) if not self._is_intact(*block)]
 
@@ -320,13 +320,13 @@ class Tensors:
             return False
 
     def report(self) -> dict[str, int]:
-        """What lies in the arena."""
+        """Returns what lies in the arena."""
         arena = self.exchange.arena
         return {"arena_bytes": arena.size_bytes, "arena_bytes_used": arena.num_bytes_used, "num_blocks": arena.num_blocks}
 
 
 def has_stored(tensors: Sequence[TensorRef]) -> bool:
-    """Whether any tensor does not ride along."""
+    """Whether any tensor is stored rather than inline."""
     for tensor in tensors:  # noqa: SIM110  a generator would cost more than all it looks at
         if tensor.block:
             return True
@@ -334,13 +334,13 @@ def has_stored(tensors: Sequence[TensorRef]) -> bool:
 
 
 def carried(tensor: TensorRef) -> Array:
-    """The array of a tensor that rides along."""
+    """Returns the array of an inline tensor."""
     array: Array = tensor.data
     return apply_views(array, tensor.views) if tensor.views else array
 
 
 def _follows(last: StoredRows, holder: int, tensor: TensorRef) -> bool:
-    """Whether a tensor lies right behind those of a piece, and is like them."""
+    """Whether a tensor lies right behind those of a piece and has the same layout."""
     return (
         last.strides is None
         and not tensor.views
@@ -352,7 +352,7 @@ def _follows(last: StoredRows, holder: int, tensor: TensorRef) -> bool:
 
 
 def _stored_rows(tensor: TensorRef, holder: int) -> StoredRows:
-    """Where a stored tensor is."""
+    """Returns where a stored tensor is."""
     stored_shape = tensor.shape if tensor.base is None else tensor.base
     num_items = math.prod(stored_shape)
     if not tensor.views:

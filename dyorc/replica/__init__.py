@@ -1,1 +1,1 @@
-"""What runs where the weights are: one program, batch after batch."""
+"""Runs where the weights are: one program, batch after batch."""

@@ -1,4 +1,4 @@
-"""Answers batches: reads their inputs, has the program run, and hands out what it gave."""
+"""Answers batches: reads their inputs, runs the program, and sends its results."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ class BatchRunner:
     """Runs the batches of one replica. One thread.
 
     Args:
-        wait_for_room: Waits a moment for something of the arena to be released.
+        wait_for_room: Waits briefly for room in the arena.
         arena_wait_s: How long the results of a batch may wait for room.
     """
 
@@ -30,7 +30,7 @@ class BatchRunner:
     ) -> None:
         self._replica_id = replica_id
         self._executor = executor
-        executor.reuse_memory()  # what it gives is written before the next batch
+        executor.reuse_memory()  # its outputs are written before the next batch
         self._inbox = inbox
         self._outbox = outbox
         self._wait_for_room = wait_for_room
@@ -42,7 +42,7 @@ class BatchRunner:
             send(self._answer(request, frames))
         finally:
             self._outbox.drop_reserved()
-            self._inbox.done()  # not before: what the program gave may be a part of what it got
+            self._inbox.done()  # not earlier: outputs may be views of inputs
 
     def _answer(self, request: BatchRequest, frames: list[Frame]) -> list[Frame]:
         try:
@@ -60,7 +60,7 @@ class BatchRunner:
         return [encode(BatchFailure(self._replica_id, request.batch_id, result.error_type, result.message, result.traceback))]
 
     def _hand_out(self, batch_id: int, result: BatchResult, fetch_s: float) -> list[Frame]:
-        """The reply of a batch that ran, as soon as there is room for its outputs."""
+        """Returns the reply of a batch that ran, once there is room for its outputs."""
         ran_s = time.perf_counter()
         give_up_s = time.monotonic() + self._arena_wait_s
         while True:
@@ -78,10 +78,10 @@ class BatchRunner:
                 self._wait_for_room()
 
     def _check(self, columns: Sequence[ColumnHeader]) -> None:
-        """Once more, after outputs have been copied that may be a part of the inputs.
+        """Checks the inputs again after the outputs were copied, which may be views of them.
 
         Raises:
-            InputsLostError: If an input was taken away. The outputs are, too.
+            InputsLostError: If an input was taken away. Then the outputs are lost, too.
         """
         try:
             self._inbox.check()

@@ -15,17 +15,17 @@ from dyorc.transport.network import Network, Secrets
 
 
 class ReplicaDeployment:
-    """Serve's handle on a worker. Requests do not come this way.
+    """Serve's handle on a worker. Requests do not pass through it.
 
     Args:
         target: Where the program is found, e.g. ``/app/flow.py:classify``.
         program_name: Which of the target's programs to host.
         address: The orchestrator's link.
         num_threads: Threads that the program should use.
-        folder: Working directory of the server, from which modules are found.
+        folder: Working directory of the server, in which modules are found.
         link: Settings of the link.
         transport: Settings of the tensor path.
-        secrets: What the processes of several nodes know each other by; None if there is one node.
+        secrets: Keys by which the processes of several nodes recognize each other; None on one node.
     """
 
     def __init__(

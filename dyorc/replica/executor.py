@@ -1,6 +1,6 @@
-"""Runs batches on a loaded program: gathers the inputs, calls the program, checks and splits what it gives.
+"""Runs batches on a loaded program: gathers the inputs, calls the program, checks and splits its outputs.
 
-Called by the replica's worker, and by `dyorc.run` without any process of its own. One thread at a time.
+Called by the replica's worker, and by `dyorc.run` inside the caller's process. One thread at a time.
 """
 
 import importlib
@@ -27,19 +27,19 @@ from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Rows, each_row
 
 _SMALL_BYTES = 64 * 1024
-"""Up to this size fresh memory costs less than looking for memory to use again."""
+"""Up to this size, fresh memory costs less than finding memory to reuse."""
 _MAX_TRACEBACK = 65_536
 """Characters of a traceback that are passed on."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What a batch gave: for each output, the arrays of its calls in order.
+    """The results of a batch: for each output, the arrays of its calls in order.
 
     Attributes:
-        execute_s: What it took, in all.
-        stack_s: The part of that for bringing inputs together.
-        split_s: The part of that for checking and splitting outputs.
+        execute_s: Time in all.
+        stack_s: The part of it spent on stacking inputs.
+        split_s: The part of it spent on checking and splitting outputs.
     """
 
     outputs: Sequence[Rows]
@@ -50,7 +50,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchError:
-    """What a program raised, be it an `Exception` or not: nothing that it raises ends the replica."""
+    """What a program raised, `Exception` or not: nothing that it raises ends the replica."""
 
     error_type: str
     message: str
@@ -65,7 +65,7 @@ class Executor:
     """A program with its weights loaded.
 
     Attributes:
-        num_copied_bytes: Bytes of inputs that had to be brought together to make a batch, so far.
+        num_copied_bytes: Bytes of inputs copied so far to form batches.
     """
 
     def __init__(self, program: Program, function: Any) -> None:
@@ -82,11 +82,11 @@ class Executor:
         """Loads the program.
 
         Raises:
-            ProgramLoadError: If it raises; carries its type and text.
+            ProgramLoadError: If it raises; carries the exception's type and text.
         """
         executor = cls(program, None)
         try:
-            if executor._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # in `dyorc.run` they are the user's affair
+            if executor._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # under `dyorc.run`, threads are the user's business
                 importlib.import_module("torch").set_num_threads(num_threads())
             executor._function = program.factory()
         except BaseException as error:
@@ -94,7 +94,7 @@ class Executor:
         return executor
 
     def reuse_memory(self) -> None:
-        """Has all batches from here on share memory: what `run` gives may be a part of it, and is valid until the next `run`."""
+        """Makes all following batches share memory: what `run` returns may be part of it, and is valid until the next `run`."""
         self._buffers = self._find_buffers()
 
     def run(
@@ -105,7 +105,7 @@ class Executor:
         Args:
             columns: For each input of the program, the arrays of the batch's calls in order.
             statics: Values of the static parameters, the same for all calls.
-            reserve: Where the program gets memory for its results, if it asks for it (`dyorc.empty`).
+            reserve: Where the program gets memory for its results, if it asks for any (`dyorc.empty`).
         """
         try:
             started_s = time.perf_counter()
@@ -129,7 +129,7 @@ class Executor:
         return importlib.import_module("torch").inference_mode() if self._uses_torch else nullcontext()
 
     def _arguments(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> dict[str, Any]:
-        """What the program is called with."""
+        """Returns the arguments of the program."""
         tensors, values = iter(range(len(columns))), iter(statics)
         arguments: dict[str, Any] = {}
         for parameter in self._program.signature.parameters:
@@ -140,19 +140,19 @@ class Executor:
         return arguments
 
     def _split_all(self, returned: Any, columns: Sequence[Rows]) -> Sequence[Rows]:
-        """What the program gave, output by output and call by call."""
+        """Returns what the program returned, output by output and call by call."""
         parts = self._outputs.flatten(returned, f"program {self._program.name!r}")
         return [self._split(spec, part, columns) for spec, part in zip(self._outputs.tensors, parts, strict=True)]
 
     def _gather(self, at: int, spec: TensorSpec, columns: Sequence[Rows]) -> Any:
-        """One input of the whole batch, padded to its bucket where the program declares one."""
+        """Returns one input of the whole batch, padded to its bucket where the program declares one."""
         rows = columns[at]
         is_batched = self._program.options.batched
         shape = self._program.batch_keys.padded_shape(at, rows[0].shape) if is_batched else rows[0].shape
         if not isinstance(rows, np.ndarray) or rows.shape[1:] != shape:
             array = self._bring_together(at, rows, shape)
         elif rows.flags.writeable and rows.flags.aligned:
-            array = rows  # it is this process's own, to be written to
+            array = rows  # it belongs to this process, which may write to it
         elif rows.nbytes <= _SMALL_BYTES:
             array = rows.copy()
             self.num_copied_bytes += rows.nbytes
@@ -163,7 +163,7 @@ class Executor:
         return numpy_to_torch(array) if spec.framework is Framework.TORCH else array
 
     def _bring_together(self, at: int, rows: Rows, shape: Shape) -> Array:
-        """The rows of an input as one array, padded to `shape`."""
+        """Copies the rows of an input into one array, padded to `shape`."""
         dtype, whole = rows[0].dtype, (len(rows), *shape)
         if dtype.kind == "O":
             array = np.empty(whole, dtype)
@@ -183,21 +183,21 @@ class Executor:
         return array
 
     def _memory(self, at: int, shape: Shape, dtype: np.dtype[Any]) -> Array:
-        """Memory for an input."""
+        """Returns memory for an input."""
         if self._buffers is None:
             return np.empty(shape, dtype)
         memory = self._buffers.take(at, math.prod(shape) * dtype.itemsize)
         return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
 
     def _find_buffers(self) -> Buffers:
-        """Memory for batches: of the kind that a GPU copies from without the CPU, where there is one."""
+        """Returns memory for batches: pinned for the GPU, if there is one."""
         torch = sys.modules.get("torch") if self._uses_torch else None
         if torch is None or not torch.cuda.is_available():
             return Buffers()
         return Buffers(lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True).numpy().data)
 
     def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows]) -> Rows:
-        """One output, call by call, checked against what the program declares."""
+        """Returns one output, call by call, checked against the program's declaration."""
         program = self._program
         where = f"program {program.name!r} returned"
         array = as_array(part, spec.dtype, f"{where} {spec.name!r}")
@@ -216,8 +216,8 @@ class Executor:
         return rows
 
     def _cut_back(self, spec: TensorSpec, array: Array, columns: Sequence[Rows]) -> Rows:
-        """Takes the padding off outputs that declare a padded dimension."""
-        # Iterating over an object array would give its elements, not arrays of rank 0.
+        """Removes the padding from outputs that declare a padded dimension."""
+        # Iterating over an object array would yield its elements, not arrays of rank 0.
         rows: Rows = array if array.dtype != object else each_row(array)
         for axis, source, source_axis in self._cuts.get(spec.name, ()):
             before = (slice(None),) * axis
@@ -225,7 +225,7 @@ class Executor:
         return rows
 
     def _find_cuts(self) -> dict[str, list[tuple[int, int, int]]]:
-        """For each output that declares padded dimensions: its axis, and the input and axis whose size it follows."""
+        """Returns for each output with padded dimensions: its axis, and the input and axis whose size it follows."""
         padding, signature = self._program.options.pad, self._program.signature
         sources = {
             dim.name: (at, axis)
@@ -240,7 +240,7 @@ class Executor:
 
 
 def load_error(program: str, error: BaseException) -> ProgramLoadError:
-    """The error of a program that cannot be loaded because of `error`."""
+    """Returns the error of a program that cannot be loaded because of `error`."""
     failure = BatchError.of(error)
     return ProgramLoadError(program, failure.error_type, failure.message, failure.traceback)
 
@@ -248,5 +248,5 @@ def load_error(program: str, error: BaseException) -> ProgramLoadError:
 def _traceback_of(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
-    except BaseException:  # an exception may be as odd as it likes
+    except BaseException:  # an exception may misbehave in any way
         return "".join(traceback.format_tb(error.__traceback__))

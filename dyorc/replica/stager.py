@@ -1,4 +1,4 @@
-"""The replica's second thread, where there are other nodes: fetches tensors ahead, as the orchestrator says."""
+"""The replica's second thread, used with several nodes: fetches tensors ahead, as the orchestrator says."""
 
 import threading
 from types import TracebackType
@@ -16,13 +16,13 @@ from dyorc.transport.zmq_security import ClusterKeys
 _log = structlog.get_logger("dyorc.replica")
 
 _IDLE_S = 0.2
-"""How long it may take to notice that it should stop."""
+"""Longest delay until it notices that it should stop."""
 _NUM_IDLE = 5
-"""So many times in a row without a message, it says again who it is: the orchestrator may be another one by now."""
+"""After this many receives in a row without a message it announces itself again: the orchestrator may be a new one."""
 
 
 class Stager:
-    """Runs while it is entered.
+    """Runs while entered.
 
     Args:
         staging: What it fills.
@@ -52,7 +52,7 @@ class Stager:
             link.send([encode(StagingHello(self._replica_id))])
             while not self._stopping.is_set():
                 is_busy = self._staging.fetch_next()
-                frames = link.receive(is_waiting=not is_busy)  # between two tensors: the next may not be needed any more
+                frames = link.receive(is_waiting=not is_busy)  # between two tensors: the next may no longer be needed
                 if frames is not None:
                     self._obey(frames[0])
                 num_idle = 0 if is_busy or frames is not None else num_idle + 1

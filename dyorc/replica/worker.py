@@ -1,7 +1,7 @@
 """The replica's worker: dials in, announces its program, and runs batch after batch.
 
-One thread does all of it. The next batch arrives meanwhile, in the kernel's buffer or in ZeroMQ's own thread, so transfer hides
-behind compute.
+One thread does all of it. The next batch arrives meanwhile in the kernel's buffer or in ZeroMQ's own thread, so compute hides
+the transfer.
 """
 
 import os
@@ -48,8 +48,8 @@ class Worker:
         address: Where the orchestrator listens.
         replica_id: Unique name of this copy.
         node: Name of the machine it runs on.
-        network: Its place among other nodes; None if there are none.
-        num_cores: How many the machine has, if the program runs on them; 0 stands for a device of its own.
+        network: Its place among other nodes; None without other nodes.
+        num_cores: The machine's cores, if the program runs on them; 0 for a device of its own.
 
     Attributes:
         exchange: Its end of the tensor path.
@@ -87,7 +87,7 @@ class Worker:
         """Starts the thread and waits until the program is loaded.
 
         Raises:
-            ProgramLoadError: If it cannot be; the orchestrator has been told.
+            ProgramLoadError: If it cannot be loaded; the orchestrator has been told.
         """
         self._thread.start()
         self._loaded.wait()
@@ -95,7 +95,7 @@ class Worker:
             raise self._error
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Ends the thread after the batch that runs."""
+        """Ends the thread after the running batch."""
         self._stopping.set()
         self._thread.join(timeout_s)
 
@@ -122,7 +122,7 @@ class Worker:
             self._loaded.set()
 
     def _work(self, link: ReplicaEnd, exchange: Exchange, executor: Executor) -> None:
-        """Runs batches; fetches ahead what other nodes have, if there are any."""
+        """Runs batches; fetches tensors ahead, if there are other nodes."""
         with ExitStack() as stack:
             staging = None
             if self._network is not None:
@@ -158,7 +158,7 @@ class Worker:
 
 
 class _Session:
-    """A replica at work: does what the orchestrator says, one message after the other."""
+    """A replica at work: carries out the orchestrator's messages, one after the other."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Session:
         self._is_announcing = False
 
     def run(self, hello: Hello, stopping: threading.Event, busy: Callable[[bool], None]) -> None:
-        """Runs batches until it is told to stop."""
+        """Runs batches until told to stop."""
         announcement: list[Frame] = [encode(hello)]
         self._link.send(announcement)
         while not stopping.is_set():
@@ -194,7 +194,7 @@ class _Session:
                 busy(False)
 
     def _receive(self) -> bool:
-        """Takes the next message in; False if none came in time."""
+        """Takes in the next message; returns False if none came in time."""
         frames = self._link.receive()
         if frames is None:
             return False
@@ -220,10 +220,10 @@ class _Session:
                 raise TransportError(f"a replica got {type(message).__name__}, which is not for it")
 
     def _wait_for_room(self) -> None:
-        """Listens for what is released. Batches that come meanwhile wait.
+        """Listens for releases. Batches that come meanwhile wait.
 
-        If the link has nothing, the orchestrator may be another one by now. It is told who we are once no batch is left: what
-        these give was not asked for by it, and it takes results only from replicas that it knows.
+        If the link has nothing, the orchestrator may be a new one. The replica announces itself once no batch is left: a new
+        orchestrator did not ask for their results, and takes results only from replicas it knows.
         """
         if not self._receive():
             self._is_announcing = True

@@ -100,7 +100,6 @@ class Turn:
     def begin(self, now_ns: int) -> None:
         """Begins another turn, with what the last one postponed."""
         self.now_ns = now_ns
-        self.num_steps.clear()
         if self.postponed:
             self.runnable.extend(self.postponed)
             self.postponed.clear()
@@ -122,6 +121,7 @@ class Turn:
 
     def finish(self) -> list[Action]:
         """Returns what is to be done, and forgets it."""
+        self.num_steps.clear()  # it would keep requests alive that have ended
         actions, self.actions = self.actions, []
         return actions
 

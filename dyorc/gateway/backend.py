@@ -73,7 +73,7 @@ class Backend(Protocol):
             story: Is filled with what became of the request, if its terms ask for that.
             body: Where inputs lie already, if so. The caller drops it.
             take: Makes of the outputs, in the order of the workflow's signature, what is returned. They may be views of memory
-                that is used again when `take` returns. It may be called more than once.
+                that is used again when `take` returns. It may be called more than once, and on a thread if they are large.
 
         Raises:
             DyOrcError: As the tree in `dyorc.errors` says.

@@ -20,6 +20,7 @@ from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.tenants import Tenant
 from dyorc.terms import Terms
+from dyorc.transport.outbox import num_bytes_of
 
 T = TypeVar("T")
 
@@ -137,7 +138,7 @@ class InferenceService:
         """The same, but for outputs that are too large: they are refused before anything is copied."""
 
         def take_limited(arrays: list[Array]) -> T:
-            num_bytes = sum(array.nbytes for array in arrays)
+            num_bytes = sum(map(num_bytes_of, arrays))
             if num_bytes > self.config.max_answer_bytes:
                 raise AnswerTooLargeError(
                     f"the outputs of model {model.name!r} have {num_bytes} bytes, the server sends at most "

@@ -50,6 +50,7 @@ from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
 from dyorc.orchestrator.step_watch import StepWatch
+from dyorc.orchestrator.taking import Taking, is_large
 from dyorc.orchestrator.tensors import Tensors, carried, has_stored
 from dyorc.status import StatusBoard
 from dyorc.tensor import TensorRef
@@ -95,6 +96,7 @@ class Orchestrator:
         self.status = status
         self.tensors = tensors
         self._fleet = fleet
+        self._taking = Taking()
         self._events: list[Event] = []
         self._is_flush_due = False
         self._futures: dict[int, asyncio.Future[list[Array]]] = {}
@@ -111,6 +113,7 @@ class Orchestrator:
             stack.enter_context(self.tensors.exchange)
             self.tensors.open()
             stack.callback(self.tensors.close)
+            stack.callback(self._taking.close)
             await stack.enter_async_context(self._fleet.running(self._post, self._flush_now))
             self._stack = stack.pop_all()
         return self
@@ -164,7 +167,8 @@ class Orchestrator:
             story: Filled with the steps of the request (`dyorc.engine.story`), if its terms ask for that.
             body: Where inputs lie already, if anywhere. The caller drops it.
             take: Turns the outputs, in the order of the workflow's signature, into what is returned. They may be views of shared
-            memory that is reused once `take` returns. It is called again if their holder has taken them away meanwhile.
+                memory that is reused once `take` returns. It is called again if their holder has taken them away meanwhile; on a
+                thread if they are large.
 
         Returns:
             What `take` returns; by default the outputs themselves.
@@ -178,12 +182,14 @@ class Orchestrator:
         self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
         try:
             while True:
-                taken = take(await future)
+                arrays = await future
                 stored = self._untaken.get(request_id)
+                taken = await self._taking.take(take, arrays) if is_large(arrays) else take(arrays)
                 lost = None if stored is None else self.tensors.lost_of(stored)
                 if not lost:
                     return taken
-                del self._untaken[request_id]
+                if self._untaken.pop(request_id, None) is None:  # it started over meanwhile
+                    raise InternalError("the scheduler failed while the request was in flight")
                 future = self._futures[request_id] = self._loop.create_future()
                 if started is not None:
                     started(future)
@@ -229,7 +235,7 @@ class Orchestrator:
         self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
         try:
             while parts := await stream.next_parts():
-                taken = self._take_parts(request_id, stream, parts, take)
+                taken = await self._take_parts(request_id, stream, parts, take)
                 if taken:
                     yield taken
                 for part in parts[: len(taken)]:
@@ -241,13 +247,13 @@ class Orchestrator:
             if not stream.is_over:
                 self._post(RequestCancelled(request_id))
 
-    def _take_parts(
+    async def _take_parts(
         self, request_id: int, stream: PartStream, parts: Sequence[ReadPart], take: Callable[[list[Array]], T]
     ) -> list[T]:
         """Applies `take` to parts, up to the first that turns out to be lost, which will come again."""
         taken: list[T] = []
         for part in parts:
-            value = take(part.arrays)
+            value = await self._taking.take(take, part.arrays) if is_large(part.arrays) else take(part.arrays)
             if lost := self.tensors.lost_of(part.tensors):
                 stream.lose(part)
                 self._post(PartTaken(request_id, part.index, lost))

@@ -42,23 +42,23 @@ async def _pieces_on_loop(url: str) -> list[bytes]:
         await pool.aclose()
 
 
-def _read(url: str, *, is_async: bool) -> list[bytes]:
-    return asyncio.run(_pieces_on_loop(url)) if is_async else _pieces(url)
+async def _read(url: str, *, is_async: bool) -> list[bytes]:
+    return await _pieces_on_loop(url) if is_async else await asyncio.to_thread(_pieces, url)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_large_answers_come_in_larger_pieces_than_httpx_reads(server: ScriptedServer, is_async: bool) -> None:
-    pieces = _read(f"{server.url}/large", is_async=is_async)
+async def test_large_answers_come_in_larger_pieces_than_httpx_reads(server: ScriptedServer, is_async: bool) -> None:
+    pieces = await _read(f"{server.url}/large", is_async=is_async)
     assert b"".join(pieces) == BODY
     assert max(map(len, pieces)) > HTTPX_PIECE_BYTES
-    assert _read(f"{server.url}/small", is_async=is_async) == [b"few"]
+    assert await _read(f"{server.url}/small", is_async=is_async) == [b"few"]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_what_goes_wrong_is_an_error_of_httpx(server: ScriptedServer, is_async: bool) -> None:
+async def test_what_goes_wrong_is_an_error_of_httpx(server: ScriptedServer, is_async: bool) -> None:
     url = server.url.replace("127.0.0.1", "127.0.0.1.invalid")
     with pytest.raises(httpx.ConnectError):
-        _read(f"{url}/large", is_async=is_async)
+        await _read(f"{url}/large", is_async=is_async)
 
 
 @pytest.mark.parametrize("num_announced", [9, 10])

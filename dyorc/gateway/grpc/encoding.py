@@ -10,6 +10,7 @@ import orjson
 
 from dyorc.arrays import Array, dtype_of
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.copies import joined
 from dyorc.gateway.grpc.wire import Buffer, streamed, with_raw
 from dyorc.gateway.outputs import put
 from dyorc.gateway.requests import InferRequest
@@ -82,7 +83,7 @@ def encode_part(
     model: Model, request: InferRequest, arrays: Sequence[Array], story: Sequence[Any] | None, is_final: bool
 ) -> bytes:
     """A response on a stream. Its errors are those of `encode_response`."""
-    return b"".join(streamed(encode_response(model, request, arrays, story, is_final)))
+    return joined(streamed(encode_response(model, request, arrays, story, is_final)))
 
 
 def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> bytes:

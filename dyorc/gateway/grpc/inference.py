@@ -5,6 +5,7 @@
 from typing import Any
 
 from dyorc.gateway.admission import Ticket
+from dyorc.gateway.copies import joined
 from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
 from dyorc.gateway.grpc.encoding import encode_response
@@ -46,5 +47,5 @@ class ModelInfer:
                 memory,
                 timeout_s=timeout_s,
                 story=story,
-                take=lambda arrays: b"".join(encode_response(model, request, arrays, story)),
+                take=lambda arrays: joined(encode_response(model, request, arrays, story)),
             )

@@ -1,5 +1,6 @@
 """Answers of the inference routes on their way out."""
 
+import asyncio
 from collections.abc import Sequence
 
 from starlette.types import Send
@@ -59,12 +60,19 @@ async def write(send: Send, status: int, headers: list[Header], parts: Sequence[
     num_bytes = sum(map(len, parts))
     headers.append((b"content-length", b"%d" % num_bytes))
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    if num_bytes <= _JOIN_BYTES:
-        await send({"type": "http.response.body", "body": parts[0] if len(parts) == 1 else b"".join(parts)})
+    await write_parts(send, parts, more_body=False)
+
+
+async def write_parts(send: Send, parts: Sequence[bytes | memoryview], *, more_body: bool) -> None:
+    """Writes several parts of a response whose head is written; short ones together."""
+    if sum(map(len, parts)) <= _JOIN_BYTES:
+        await send(
+            {"type": "http.response.body", "body": parts[0] if len(parts) == 1 else b"".join(parts), "more_body": more_body}
+        )
         return
     for part in parts[:-1]:
         await write_body(send, part, more_body=True)
-    await write_body(send, parts[-1], more_body=False)
+    await write_body(send, parts[-1], more_body=more_body)
 
 
 async def write_body(send: Send, body: bytes | memoryview, *, more_body: bool) -> None:
@@ -74,4 +82,5 @@ async def write_body(send: Send, body: bytes | memoryview, *, more_body: bool) -
         while len(body) > _PIECE_BYTES:
             await send({"type": "http.response.body", "body": body[:_PIECE_BYTES], "more_body": True})
             body = body[_PIECE_BYTES:]
+            await asyncio.sleep(0)  # as in `write_parts`
     await send({"type": "http.response.body", "body": body, "more_body": more_body})

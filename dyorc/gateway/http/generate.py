@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import orjson
 
 from dyorc.arrays import Array
 from dyorc.authoring.spec import TensorSpec
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.http.json_pieces import json_parts
 from dyorc.gateway.http.protocol_inputs import Input, read_inputs
 from dyorc.gateway.http.protocol_outputs import Form, texts, wanted_outputs
 from dyorc.gateway.request_memory import RequestMemory
@@ -100,8 +100,8 @@ def _sizes_of(data: list[Any]) -> list[int]:
 
 def encode_generate(
     model: Model, request: InferRequest, arrays: Sequence[Array], story: Sequence[dict[str, Any]] | None = None
-) -> bytes:
-    """A response: each output by its name, flat, or by itself if it is one element.
+) -> list[bytes]:
+    """A response in parts: each output by its name, flat, or by itself if it is one element.
 
     Raises:
         InvalidInputError: If a BYTES output is no UTF-8.
@@ -116,4 +116,4 @@ def encode_generate(
     if story is not None:
         response["parameters"] = {EXPLAIN: story}
     response |= {"model_name": model.name, "model_version": "1"} | ({"id": request.request_id} if request.request_id else {})
-    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
+    return json_parts(response)

@@ -101,7 +101,7 @@ class InferenceRoutes:
             request = decode_generate(await self._read(incoming, memory), model, memory)
             story = _story_of(request)
 
-            def take(arrays: list[Array]) -> bytes:
+            def take(arrays: list[Array]) -> list[bytes]:
                 return encode_generate(model, request, arrays, story)
 
             work = Work(request, memory, story, take)
@@ -111,7 +111,7 @@ class InferenceRoutes:
                     body = await only_part(self._stream(incoming, work), model)
             else:
                 body = await self._run(incoming, work)
-        await write_answer(incoming.send, incoming.head, [body], None)
+        await write_answer(incoming.send, incoming.head, body, None)
 
     async def _infer_stream(self, incoming: Incoming) -> None:
         model, head = incoming.model, incoming.head
@@ -132,7 +132,7 @@ class InferenceRoutes:
             story = _story_of(request)
 
             def take(arrays: list[Array]) -> Buffers:
-                return as_event([encode_generate(model, request, arrays, _steps_of(story))])
+                return as_event(encode_generate(model, request, arrays, _steps_of(story)))
 
             await self._write_stream(incoming, Work(request, memory, story, take), as_event)
 
@@ -169,9 +169,9 @@ def _story_of(request: InferRequest) -> list[Step] | None:
 
 
 def _steps_of(story: list[Step] | None) -> list[Step] | None:
-    """What has been told of a stream's request since its last part."""
+    """What has been told of a stream's request since its last part. More may be told while this runs on a thread."""
     if not story:
         return None
     steps = story.copy()
-    story.clear()
+    del story[: len(steps)]
     return steps

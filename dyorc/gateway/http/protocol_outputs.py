@@ -5,11 +5,12 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-import orjson
 
 from dyorc.arrays import Array, dtype_of
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.copies import copied
+from dyorc.gateway.http.json_pieces import json_parts
 from dyorc.gateway.inputs import NO_JSON_FORM
 from dyorc.gateway.outputs import WantedOutput, all_outputs, put, wanted_output
 from dyorc.gateway.request_memory import RequestMemory
@@ -93,7 +94,7 @@ def encode_response(
         if one.span is not None:
             output["parameters"] = put(array, dtype, one.span, output["name"])
         elif one.is_binary:
-            part = encode_bytes(array) if dtype is DType.BYTES else array.tobytes()
+            part = encode_bytes(array) if dtype is DType.BYTES else copied(array)
             output["parameters"] = {BINARY_DATA_SIZE: len(part)}
             raw.append(part)
             has_binary = True
@@ -105,8 +106,8 @@ def encode_response(
         response["id"] = request_id
     if story is not None:
         response["parameters"] = {EXPLAIN: story}
-    head = orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
-    return [head, *raw], len(head) if has_binary else None
+    head = json_parts(response)
+    return [*head, *raw], sum(map(len, head)) if has_binary else None
 
 
 def texts(name: str, array: Array) -> list[str]:

@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from dyorc.errors import DyOrcError, ExecutionError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.http.answers import write_body
+from dyorc.gateway.http.answers import write_parts
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.errors import Header, error_body, status_of
 from dyorc.protocol import media_types
@@ -89,7 +89,7 @@ class StreamWriter:
         self.is_started = True
 
     async def _write(self, buffers: Buffers) -> None:
-        await write_body(self._send, b"".join(buffers), more_body=True)
+        await write_parts(self._send, buffers, more_body=True)
 
     def _report(self, error: Exception) -> None:
         if not isinstance(error, DyOrcError):

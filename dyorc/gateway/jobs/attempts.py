@@ -10,6 +10,7 @@ from dyorc.errors import ClientMemoryDisabledError, DyOrcError, EffectLostError,
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.copies import joined
 from dyorc.gateway.http.protocol import decode_request
 from dyorc.gateway.http.protocol_outputs import encode_response
 from dyorc.gateway.jobs.records import job_error
@@ -88,7 +89,7 @@ class Attempts:
 
             def take(arrays: list[Any]) -> Body:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, story)
-                return Body(b"".join(parts), json_bytes)
+                return Body(joined(parts), json_bytes)
 
             return await self._service.infer(ticket, model, request, memory, story=story, take=take)
 

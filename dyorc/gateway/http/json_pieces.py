@@ -1,0 +1,69 @@
+"""JSON of answers. Long arrays are written piece by piece, for orjson lets no other thread run while it is at work.
+
+Called on the event loop for small answers, on a thread for large ones.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+_PIECE_ITEMS = 8192
+"""About half a millisecond's work; also the longest array that is not taken apart."""
+_PAUSE_S = 20e-6
+"""After each piece, so that the event loop has its turn: a thread that only lets go for an instant mostly gets on first."""
+
+
+def json_parts(value: Mapping[str, Any]) -> list[bytes]:
+    """An object as JSON, in parts: one, unless it holds long arrays. NumPy's arrays in it are flat."""
+    if not _has_long(value):
+        return [_dumps(value)]
+    parts: list[bytes] = []
+    short: list[bytes] = []
+    for part in _written(value):
+        short.append(part)
+        if len(part) > _PIECE_ITEMS:
+            parts.append(b"".join(short))
+            short = []
+    return [*parts, b"".join(short)]
+
+
+def _has_long(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_has_long(each) for each in value.values())
+    if isinstance(value, np.ndarray):
+        return value.size > _PIECE_ITEMS
+    return isinstance(value, list) and (
+        len(value) > _PIECE_ITEMS or any(isinstance(one, dict) and _has_long(one) for one in value)
+    )
+
+
+def _written(value: Any) -> Iterator[bytes]:
+    if not _has_long(value):
+        yield _dumps(value)
+    elif isinstance(value, Mapping):
+        for at, (name, each) in enumerate(value.items()):
+            yield (b"," if at else b"{") + _dumps(name) + b":"
+            yield from _written(each)
+        yield b"}"
+    elif isinstance(value, list) and isinstance(value[0], dict):
+        for at, each in enumerate(value):
+            yield b"," if at else b"["
+            yield from _written(each)
+        yield b"]"
+    else:
+        yield from _pieces(value)
+
+
+def _pieces(items: Sequence[Any]) -> Iterator[bytes]:
+    """A long array, without what would hold it together only in one piece."""
+    for at in range(0, len(items), _PIECE_ITEMS):
+        yield (b"," if at else b"[") + _dumps(items[at : at + _PIECE_ITEMS])[1:-1]
+        time.sleep(_PAUSE_S)
+    yield b"]"
+
+
+def _dumps(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -26,7 +26,8 @@ _app.add_typer(keys, name="keys")
 _console = Console(soft_wrap=True)
 
 Targets = Annotated[
-    list[str], typer.Argument(metavar="PATH:WORKFLOW...", help="What to serve, like app.py:classify or package.module:flow.")
+    list[str],
+    typer.Argument(metavar="PATH:WORKFLOW...", help="Workflows to serve, such as app.py:classify or package.module:flow."),
 ]
 
 
@@ -47,20 +48,21 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
     grpc_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port for gRPC; by default the one after --port. 0 takes a free one.")
+        int | None, typer.Option(min=0, max=65535, help="Port for gRPC; by default the one after --port; 0 takes a free one.")
     ] = None,
     allow_client_shm: Annotated[
-        bool, typer.Option("--allow-client-shm", help="Let clients of this machine pass tensors in their own shared memory.")
+        bool, typer.Option("--allow-client-shm", help="Let clients on this machine pass tensors in their own shared memory.")
     ] = False,
     keys_file: Annotated[
-        Path | None, typer.Option(help="File with tenants and the hashes of their API keys (`dyorc keys`).")
+        Path | None,
+        typer.Option(help="File with tenants and hashes of their API keys (see `dyorc keys`); clients then need a key."),
     ] = None,
     allow_open: Annotated[
         bool, typer.Option("--allow-open", help="Listen beyond loopback without asking for keys or certificates.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what replicas do.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log replicas that join and leave.")] = False,
 ) -> None:
-    """Serves workflows over HTTP and gRPC, with a local Ray for their programs. Stops on Ctrl-C."""
+    """Serves workflows over HTTP and gRPC; their programs run on a local Ray or a cluster. Ctrl-C stops."""
     _set_up_logging(logging.INFO if verbose else logging.WARNING)
     settings = read_settings()
     given = {"host": host, "port": port, "grpc_port": grpc_port, "keys_file": None if keys_file is None else str(keys_file)}
@@ -105,10 +107,10 @@ def _set_on_signals(stop: asyncio.Event) -> None:
 
 @_app.command()
 def run(
-    target: Annotated[str, typer.Argument(metavar="PATH:WORKFLOW", help="What to run.")],
+    target: Annotated[str, typer.Argument(metavar="PATH:WORKFLOW", help="The workflow, such as app.py:classify.")],
     inputs: Annotated[
         list[Path],
-        typer.Option("--input", "-i", help="A .npy, .npz, .json or image file; for several inputs .npz or .json, by name."),
+        typer.Option("--input", "-i", help="A .npy, .npz, .json or image file; several inputs come as .npz or .json, by name."),
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz file instead of printing them.")

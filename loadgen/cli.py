@@ -18,7 +18,7 @@ from loadgen.sweep_cli import sweep_command
 from loadgen.targets.base import TargetSpec
 
 app = typer.Typer(
-    help="Sends requests at planned times, checks the answers, and says what came of it.",
+    help="Sends requests at planned times, checks the answers, and reports latency, rate and errors.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -71,7 +71,7 @@ def _tell(result: RunResult, written: bytes | None) -> None:
 def limit_command(
     duration: Annotated[float, typer.Option("--duration", min=0.5, help="Seconds for each rate.")] = 3.0,
 ) -> None:
-    """Finds the highest rate that one worker can send on this machine, over HTTP and gRPC; the last line is JSON."""
+    """Finds the highest rate at which one worker can send on this machine, over HTTP and gRPC. The last line is JSON."""
     from loadgen.limit import find_limits
 
     with options.told_plainly():

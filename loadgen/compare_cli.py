@@ -22,9 +22,9 @@ def compare_command(
     pace: options.PaceOptions,
     load: options.LoadOptions,
     output: options.OutputOptions,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each is measured.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each target.")] = 3,
 ) -> None:
-    """Measures several targets in turns under the same load, and sets them side by side."""
+    """Measures several targets in turn under the same load, and compares them."""
     with options.told_plainly():
         planned = load.load(pace, sent.seed)
         specs = {label: how.spec(url, model, scheme) for label, (url, model, scheme) in named_targets(target).items()}

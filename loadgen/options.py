@@ -40,8 +40,8 @@ def _option(panel: str, *names: str, text: str, min: float | None = None) -> typ
 Url: TypeAlias = Annotated[
     str, typer.Argument(help="http://host:port or https://host:port; for gRPC host:port or grpcs://host:port.")
 ]
-Model: TypeAlias = Annotated[str, typer.Argument(help="The model's name; the path for raw requests.")]
-Label: TypeAlias = Annotated[str, typer.Option("--label", help="How to call the target; its model by default.")]
+Model: TypeAlias = Annotated[str, typer.Argument(help="The model's name; for raw requests the path.")]
+Label: TypeAlias = Annotated[str, typer.Option("--label", help="Name of the target in results; by default its model.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +57,14 @@ class TargetOptions:
         list[str] | None, _option(_TARGET, "--header", text="'Name: value', sent with each request; may be repeated.")
     ] = None
     max_connections: Annotated[
-        int, _option(_TARGET, "--max-connections", text="HTTP connections of each worker at most.", min=1)
+        int, _option(_TARGET, "--max-connections", text="Most HTTP connections of each worker.", min=1)
     ] = 1024
     ca: Annotated[
         Path | None,
-        _option(_TARGET, "--ca", text="For TLS: a file of trusted authorities; by default the system's."),
+        _option(_TARGET, "--ca", text="For TLS: a file of trusted authorities; by default those of the system."),
     ] = None
-    cert: Annotated[Path | None, _option(_TARGET, "--cert", text="For TLS: our own certificate.")] = None
-    key: Annotated[Path | None, _option(_TARGET, "--key", text="For TLS: its key, if that is a file of its own.")] = None
+    cert: Annotated[Path | None, _option(_TARGET, "--cert", text="For TLS: the client's certificate.")] = None
+    key: Annotated[Path | None, _option(_TARGET, "--key", text="For TLS: the certificate's key, if in another file.")] = None
 
     def spec(self, url: str, model: str, protocol: str = "") -> TargetSpec:
         """The target that they name.
@@ -103,14 +103,14 @@ class SentOptions:
     pool: Annotated[
         Path | None,
         _option(
-            _SENT, "--pool", text="Requests: a file of loadgen.pool, or an .npz with one array for each input; drawn if left out."
+            _SENT, "--pool", text="Requests: a file of loadgen.pool, or an .npz with one array for each input; by default random."
         ),
     ] = None
     shape: Annotated[
         list[str] | None,
-        _option(_SENT, "--shape", text="NAME:1,2,3, an input's shape if the model leaves it open; may be repeated."),
+        _option(_SENT, "--shape", text="NAME:1,2,3: the shape of an input that the model leaves open; may be repeated."),
     ] = None
-    seed: Annotated[int, _option(_SENT, "--seed", text="The same seed sends the same at the same times.", min=0)] = 0
+    seed: Annotated[int, _option(_SENT, "--seed", text="The same seed sends the same requests at the same times.", min=0)] = 0
 
     def requests(self, spec: TargetSpec) -> "Pool":
         """Read from a file; or drawn from the seed, of the kind that the model's metadata asks for.
@@ -132,14 +132,15 @@ class PaceOptions:
     rate: Annotated[float | None, _option(_LOAD, "--rate", text="Requests a second, on average (open loop).", min=0.001)] = None
     clients: Annotated[
         int | None,
-        _option(_LOAD, "--clients", text="Closed loop instead: clients that send one request at a time.", min=1),
+        _option(_LOAD, "--clients", text="Closed loop: this many clients, each with one request at a time.", min=1),
     ] = None
     trace: Annotated[Path | None, _option(_LOAD, "--trace", text="For trace: a file of timestamps in seconds, one per line.")] = (
         None
     )
     start_rate: Annotated[float, _option(_LOAD, "--start-rate", text="For ramp: the rate at the start.", min=0)] = 0.0
     slo_ms: Annotated[
-        float | None, _option(_LOAD, "--slo-ms", text="An answer that takes longer (milliseconds) is no goodput.", min=0.001)
+        float | None,
+        _option(_LOAD, "--slo-ms", text="Limit of latency in milliseconds; later answers do not count as goodput.", min=0.001),
     ] = None
 
 
@@ -148,10 +149,10 @@ class LoadOptions:
     """When requests are sent, and for how long."""
 
     arrivals: Annotated[ArrivalsKind, _option(_LOAD, "--arrivals", text="When requests are sent.")] = ArrivalsKind.POISSON
-    cv: Annotated[float, _option(_LOAD, "--cv", text="For gamma: the gaps' coefficient of variation.", min=0.01)] = 4.0
+    cv: Annotated[float, _option(_LOAD, "--cv", text="For gamma: coefficient of variation of the gaps.", min=0.01)] = 4.0
     duration: Annotated[float, _option(_LOAD, "--duration", text="Measured time in seconds.", min=0.01)] = 5.0
-    warm_up: Annotated[float, _option(_LOAD, "--warm-up", text="Seconds of the same load before, not measured.", min=0)] = 1.0
-    drain: Annotated[float, _option(_LOAD, "--drain", text="Seconds that the last answers are waited for.", min=0)] = 5.0
+    warm_up: Annotated[float, _option(_LOAD, "--warm-up", text="Seconds of the same load before the measurement.", min=0)] = 1.0
+    drain: Annotated[float, _option(_LOAD, "--drain", text="Seconds to wait for the last answers.", min=0)] = 5.0
     workers: Annotated[int, _option(_LOAD, "--workers", text="Processes that share the load.", min=1)] = 1
 
     def load(self, pace: PaceOptions, seed: int) -> Load:
@@ -188,7 +189,7 @@ class OutputOptions:
     """Where the results go."""
 
     out: Annotated[Path | None, typer.Option("--out", help="Write the results as JSON into this file.")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, and nothing else.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the results, as JSON.")] = False
 
     def write(self, written: bytes) -> None:
         """Into the file, if there is to be one."""

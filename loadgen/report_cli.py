@@ -13,7 +13,7 @@ def report_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     name: Annotated[str, typer.Option("--title", help="The page's heading.")] = "Load test",
 ) -> None:
-    """Makes one HTML file, complete in itself, of results."""
+    """Makes one self-contained HTML page of results."""
     from loadgen.report.page import page
     from loadgen.report.reading import read_results
 

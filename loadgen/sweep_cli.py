@@ -21,22 +21,23 @@ def sweep_command(
     sent: options.SentOptions,
     load: options.LoadOptions,
     output: options.OutputOptions,
-    slo_ms: Annotated[float, typer.Option("--slo-ms", min=0.001, help="By when an answer is wanted, in milliseconds.")],
-    start: Annotated[float, typer.Option("--start", min=0.001, help="Requests a second to begin with.")] = 50.0,
-    max_rate: Annotated[
-        float, typer.Option("--max-rate", min=0.001, help="Requests a second that are never exceeded.")
-    ] = 100_000.0,
-    precision: Annotated[float, typer.Option("--precision", min=0.001, help="How near the answer has to be, e.g. 0.1.")] = 0.1,
+    slo_ms: Annotated[float, typer.Option("--slo-ms", min=0.001, help="Limit of latency in milliseconds.")],
+    start: Annotated[float, typer.Option("--start", min=0.001, help="Requests a second to start with.")] = 50.0,
+    max_rate: Annotated[float, typer.Option("--max-rate", min=0.001, help="Most requests a second.")] = 100_000.0,
+    precision: Annotated[float, typer.Option("--precision", min=0.001, help="Relative precision of the result, e.g. 0.1.")] = 0.1,
     min_goodput: Annotated[
-        float, typer.Option("--min-goodput", min=0.001, max=1.0, help="Part of all requests to be answered rightly and in time.")
+        float,
+        typer.Option(
+            "--min-goodput", min=0.001, max=1.0, help="Share of all requests that must be answered correctly and in time."
+        ),
     ] = 0.99,
     past_client_limit: Annotated[
         bool,
-        typer.Option("--past-client-limit", help="Go on where the generator may have been too slow, but the objective was kept."),
+        typer.Option("--past-client-limit", help="Go on where the generator may be the limit, as long as the objective is kept."),
     ] = False,
     label: options.Label = "",
 ) -> None:
-    """Finds the highest rate at which nearly all requests are answered rightly and in time."""
+    """Finds the highest rate at which nearly all requests are answered correctly and in time."""
     from loadgen.run import run
     from loadgen.server_figures import StatisticsWatch
 

@@ -22,27 +22,29 @@ _UNLIMITED = 100_000
 """Columns of a table whose lines are as long as they have to be: a limit that is cut off says something else."""
 
 File = Annotated[
-    Path | None, typer.Option("--file", "-f", help="The keys file; DYORC_GATEWAY__KEYS_FILE if none is given.", dir_okay=False)
+    Path | None, typer.Option("--file", "-f", help="The keys file; by default DYORC_GATEWAY__KEYS_FILE.", dir_okay=False)
 ]
 
 
 @app.command()
 def add(
-    tenant: Annotated[str, typer.Option(help="Whose key it is; made if there is none of that name.")],
+    tenant: Annotated[str, typer.Option(help="The tenant who gets the key; created if new.")],
     file: File = None,
-    weight: Annotated[float | None, typer.Option(help="The tenant's share beside others.")] = None,
-    max_requests: Annotated[int | None, typer.Option(help="Requests that it may have in flight.")] = None,
-    max_bytes: Annotated[int | None, typer.Option(help="Bytes of requests that it may have in flight.")] = None,
-    max_requests_per_s: Annotated[float | None, typer.Option(help="Requests that it may send per second.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="A model that it may use; may be repeated. All by default.")] = None,
-    valid_days: Annotated[float | None, typer.Option(min=0, help="Days until the key expires; never by default.")] = None,
+    weight: Annotated[float | None, typer.Option(help="The tenant's share of queues, relative to others.")] = None,
+    max_requests: Annotated[int | None, typer.Option(help="Requests that the tenant may have in flight.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Bytes of requests that the tenant may have in flight.")] = None,
+    max_requests_per_s: Annotated[float | None, typer.Option(help="Requests that the tenant may send per second.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model that the tenant may use; may be repeated; all by default.")
+    ] = None,
+    valid_days: Annotated[float | None, typer.Option(min=0, help="Days until the key expires; by default never.")] = None,
     highest_priority: Annotated[
         int | None,
-        typer.Option(min=0, help="The highest priority that the key may ask for, 1 being the highest of all; 0: none."),
+        typer.Option(min=0, help="Highest priority that the key may ask for; 1 is the highest of all, 0 means none."),
     ] = None,
-    note: Annotated[str, typer.Option(help="For people.")] = "",
+    note: Annotated[str, typer.Option(help="A note for people.")] = "",
 ) -> None:
-    """Makes a key and prints it. It is not kept anywhere: who loses it needs another."""
+    """Makes a key and prints it. Only its hash is kept: a lost key has to be replaced."""
     path = _path(file)
     tenants = read_tenants(path) if path.exists() else []
     given: dict[str, Any] = {
@@ -62,7 +64,7 @@ def add(
 
 @app.command(name="list")
 def list_keys(file: File = None) -> None:
-    """Shows tenants with their limits, and their keys without what is secret."""
+    """Lists tenants with their limits and keys, without secrets."""
     columns = [
         Column(name, no_wrap=True) for name in ("tenant", "weight", "limits", "models", "key", "expires", "priority", "note")
     ]
@@ -78,7 +80,7 @@ def list_keys(file: File = None) -> None:
 
 @app.command()
 def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id: what stands between its underscores.")],
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id: the part between its underscores.")],
     file: File = None,
 ) -> None:
     """Takes a key away. Its tenant stays, with its other keys."""

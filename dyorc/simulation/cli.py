@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from dyorc.simulation.simulate import Setting
 
-app = typer.Typer(help="Simulates workloads in virtual time, with the engine that serves.")
+app = typer.Typer(help="Simulates workloads in virtual time, with the same engine that serves.")
 
 
 class ArrivalsKind(StrEnum):
@@ -24,10 +24,10 @@ class ArrivalsKind(StrEnum):
 
 
 Replicas = Annotated[int | None, typer.Option(min=1, help="Replicas of each program; the workload's own numbers by default.")]
-Requests = Annotated[int, typer.Option(min=2, help="How many requests arrive; the first tenth is not measured.")]
-Seed = Annotated[int, typer.Option(min=0, help="Same seed, same output.")]
+Requests = Annotated[int, typer.Option(min=2, help="Number of requests; the first tenth is not measured.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same output.")]
 Process = Annotated[ArrivalsKind, typer.Option("--arrivals", help="The arrival process.")]
-Cv = Annotated[float, typer.Option(min=0.01, help="For gamma: the gaps' coefficient of variation.")]
+Cv = Annotated[float, typer.Option(min=0.01, help="For gamma: coefficient of variation of the gaps.")]
 TraceFile = Annotated[Path | None, typer.Option("--trace", help="For trace: a file of timestamps in seconds, one per line.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -38,7 +38,7 @@ def simulate_one(
     workload: Annotated[str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested or coin.")] = "guard",
     policy: Annotated[str, typer.Option(help="timer, timer:SECONDS, greedy, hold, speculate or oracle.")] = "speculate",
     rate: Annotated[float | None, typer.Option(help="Requests a second on average.")] = None,
-    load: Annotated[float | None, typer.Option(help="The same as a fraction of saturation; 0.5 if no rate is given.")] = None,
+    load: Annotated[float | None, typer.Option(help="Rate as a fraction of saturation; 0.5 if neither is given.")] = None,
     replicas: Replicas = None,
     requests: Requests = 4000,
     seed: Seed = 0,

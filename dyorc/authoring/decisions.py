@@ -76,7 +76,7 @@ class Decision:
         if hasattr(outcome, "item") and getattr(outcome, "ndim", None) == 0:
             outcome = outcome.item()
         if self.kind is DecisionKind.WHEN and not isinstance(outcome, bool):
-            raise WorkflowError(f"dyorc.when: the predicate gave {type(outcome).__name__} {outcome!r}, expected a bool")
+            raise WorkflowError(f"dyorc.when: the predicate returned {type(outcome).__name__} {outcome!r}, expected a bool")
         try:
             hash(outcome)
         except TypeError:

@@ -25,7 +25,7 @@ _MAX_KEY_CHARACTERS = 256
 _NOBODYS_HASH = "0" * 64
 
 _State: TypeAlias = tuple[int, int, int, int]
-"""Modification time in ns, size, inode and mode of a file: others mean that it was written or replaced."""
+"""Modification time in ns, size, inode and mode of a file: any change means that it was written or replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class _Holder:
 
 
 class Access:
-    """Tells tenants by their keys.
+    """Finds the tenant of a key.
 
-    The file is looked at again when a key is asked for, at most once a second, and read again if it has changed; so a key that is
-    taken out of it stops working within a second, without a restart. A file that is broken or gone is reported and changes
-    nothing: whoever was let in still is, nobody else.
+    When a key is asked for, the file is checked at most once per second, and read again if it has changed; so a key that is
+    removed from it stops working within a second, without a restart. A file that is broken or gone is reported and changes
+    nothing.
 
     Args:
-        keys_file: Where keys and tenants are listed (see `dyorc.gateway.keys`); empty: nobody needs one. It is read here, so that
-            a server with a broken one does not start.
-        clock_s: For how often the file is looked at.
+        keys_file: Where keys and tenants are listed (see `dyorc.gateway.keys`); empty: nobody needs a key. It is read here, so
+        that a server with a broken file does not start.
+        clock_s: Clock for the checks of the file.
         now_s: The time of day, for keys that expire: seconds since 1970.
 
     Attributes:
@@ -69,12 +69,12 @@ class Access:
             self._read(self._look())
 
     def tenant_of(self, key: str | None) -> Tenant:
-        """Whose key it is.
+        """Returns the tenant of a key.
 
-        Takes the same time for a wrong key as for the key of nobody.
+        Takes the same time for a wrong secret as for an unknown key.
 
         Raises:
-            AuthenticationError: If it is nobody's. Says nothing of the key but its id, and that only if the key is right.
+            AuthenticationError: If there is none. Names at most the key's id, and that only if the key is right.
         """
         if self.is_open:
             return ANONYMOUS
@@ -104,12 +104,12 @@ class Access:
         except ConfigurationError as error:
             if self._state is not None:
                 _log.error("keys_file_broken", error=str(error), num_keys=len(self._holders))
-            self._state = None  # is read again, even if it comes back as it was
+            self._state = None  # read it again, even if it comes back unchanged
             return
         _log.info("keys_file_read", path=str(self._path), num_keys=len(self._holders))
 
     def _look(self) -> _State:
-        """What would change if the file did.
+        """Returns what changes when the file does.
 
         Raises:
             ConfigurationError: If it is not there.

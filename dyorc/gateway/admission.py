@@ -1,17 +1,17 @@
-"""How much may be in flight: for each tenant, and in all.
+"""How much may be in flight: per tenant and in all.
 
 Three things are counted: requests, bytes of their bodies, and requests per second. A tenant has limits of its own (`Tenant`), the
-server has limits for all together, and between them stands a rule of shares, so that one tenant cannot use up what is there for
-all. The rule knows only what is in flight now, so it needs no idea of who is "active" and no memory of it:
+server has limits for all together, and a rule of shares keeps one tenant from using up everything. The rule looks only at
+what is in flight now, so it needs neither a notion of "active" tenants nor a memory of them:
 
     a tenant that holds something already may hold at most  8 x (its weight / the largest weight in flight) x what is free
 
 Source: dynamic queue thresholds, Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998, with weights. One tenant
-alone comes to 8/9 of the limits; the ninth is there for whoever comes next, and at least one request's room always is. Two that
-flood come to 8/17 each, or with weights 1 and 9 to 9 % and 81 %. Whoever holds nothing is let in as long as there is any room.
-Where nobody needs a key there is one tenant, everybody, and it has all of it.
+alone reaches 8/9 of the limits; the ninth is left for the next tenant, and there is always room for one request. Two tenants that
+flood the server reach 8/17 each, or with weights 1 and 9, 9 % and 81 %. A tenant with nothing in flight is admitted as long as
+there is any room. Where nobody needs a key there is one tenant, everybody, and it may use everything.
 
-Plain objects without I/O, for one thread (the event loop's). Cost: 2 us for a request that is let in, less for one that is not.
+Plain objects without I/O, for one thread (the event loop's). Cost: 2 us per admitted request, less for a refused one.
 """
 
 import time
@@ -25,14 +25,14 @@ from dyorc.gateway.tenants import Tenant
 from dyorc.terms import Terms
 
 _GREED = 8.0
-"""How much more than what is free the heaviest tenant may hold."""
+"""The heaviest tenant may hold this many times what is free."""
 
 _SMOOTHING = 0.1
 _MIN_RETRY_S = 0.05
 _MAX_RETRY_S = 60.0
 _ROUNDING_S = 1e-9
 _FIRST_STAY_S = 0.1
-"""How long a request is taken to stay, until one has."""
+"""Assumed time that a request stays, until one has ended."""
 
 _MIN_SWEEP = 64
 
@@ -42,8 +42,8 @@ class _Account:
     """What a tenant has in flight, and its token bucket.
 
     Attributes:
-        weight: As it was when its first request in flight came.
-        full_s: When its bucket is full again. That says how many tokens are in it at any time, without a count of them.
+        weight: As of its first request in flight.
+        full_s: When its bucket is full again. From that, the number of tokens follows at any time, without a count.
     """
 
     weight: float
@@ -53,11 +53,11 @@ class _Account:
 
 
 class Ticket:
-    """Room that a request takes, from `Admission.admit` to the end of the block that it is entered for.
+    """Room for one request, from `Admission.admit` to the end of the block that it is entered for.
 
     Attributes:
-        arrived_ns: When the request's first byte came, on the monotonic clock, for its time to count from then; set by whoever
-            knows. None: it counts from when the request has been read.
+        arrived_ns: When the request's first byte came, on the monotonic clock, so that its time counts from then; set by whoever
+        knows it. None: time counts from when the request was read.
     """
 
     __slots__ = ("_account", "_admission", "_num_bytes", "_since_s", "_tenant", "arrived_ns")
@@ -90,11 +90,11 @@ class Ticket:
         )
 
     def grow(self, num_bytes: int) -> None:
-        """The request is larger than was known, by `num_bytes`. What it had it keeps also if there is no room for more.
+        """Adds `num_bytes`: the request is larger than known so far. If there is no room for more, it keeps what it had.
 
         Raises:
             TenantLimitError: If its tenant has too many bytes in flight.
-            CapacityError: If there is no room for so much.
+            CapacityError: If there is no room for that many.
         """
         self._admission.take_bytes(self._tenant, self._account, num_bytes)
         self._num_bytes += num_bytes
@@ -104,13 +104,13 @@ class Admission:
     """Counts what is in flight.
 
     Args:
-        max_requests: In flight, in all.
-        max_bytes: Of requests in flight, in all.
+        max_requests: Limit of requests in flight.
+        max_bytes: Limit of their bytes.
         clock_s: Any monotonic clock.
 
     Attributes:
-        num_requests: In flight.
-        num_bytes: Of requests in flight.
+        num_requests: Requests in flight.
+        num_bytes: Their bytes.
     """
 
     def __init__(self, max_requests: int, max_bytes: int, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -126,14 +126,14 @@ class Admission:
 
     @property
     def num_accounts(self) -> int:
-        """Tenants that are remembered: those with something in flight, and a few that have sent lately."""
+        """Known tenants: those with something in flight, and a few that have sent recently."""
         return len(self._accounts)
 
     def admit(self, tenant: Tenant, num_bytes: int = 0) -> Ticket:
-        """Lets a request in. What it takes is given back when the ticket's block ends, so it must be entered.
+        """Admits a request. Its room is freed when the ticket's block ends, so enter the ticket.
 
         Args:
-            num_bytes: Of its body, as far as that is known; `Ticket.grow` adds the rest.
+            num_bytes: Of its body, as far as known; `Ticket.grow` adds the rest.
 
         Raises:
             TenantLimitError: If its tenant has too much in flight, or sends too fast. Says when to come back.
@@ -153,7 +153,7 @@ class Admission:
             raise self._over(tenant, account, f"{account.num_requests} requests in flight: its share, as others need room too")
         if num_bytes:
             self._check_bytes(tenant, account, num_bytes, is_only=not account.num_requests)
-        if tenant.max_requests_per_s is not None:  # last, so that only who is let in pays
+        if tenant.max_requests_per_s is not None:  # last, so that only admitted requests pay
             self._take_token(tenant, account, tenant.max_requests_per_s, now_s)
         if not account.num_requests:
             account.weight = tenant.weight
@@ -173,7 +173,7 @@ class Admission:
         self.num_bytes += num_bytes
 
     def release(self, tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
-        """The end of a ticket."""
+        """Ends a ticket."""
         account.num_requests -= 1
         account.num_bytes -= num_bytes
         self.num_requests -= 1
@@ -196,11 +196,11 @@ class Admission:
             raise self._over(tenant, account, f"{account.num_bytes} bytes in flight: its share, as others need room too")
 
     def _is_beyond_share(self, tenant: Tenant, account: _Account, held: int, free: int) -> bool:
-        """Whether a tenant would hold too much beside what would be free then."""
+        """Whether a tenant would hold too much compared to what would then be free."""
         return bool(tenant.name) and held > _GREED * account.weight / self._heaviest * free
 
     def _take_token(self, tenant: Tenant, account: _Account, rate: float, now_s: float) -> None:
-        """One request of `rate` per second; those of one second may come at once, one always may."""
+        """Takes a token: `rate` per second, with a burst of one second's worth, and at least one."""
         full_s = max(account.full_s, now_s)
         wait_s = full_s - now_s - (max(1.0, rate) - 1.0) / rate
         if wait_s > _ROUNDING_S:
@@ -216,7 +216,7 @@ class Admission:
         return CapacityError(f"{what} are in flight, the server takes {limit}", self._soon(self.num_requests))
 
     def _soon(self, num_requests: int) -> float:
-        """When about the next of `num_requests` in flight ends, by how long requests stayed of late."""
+        """Estimates when the next of `num_requests` in flight ends, by how long requests stayed recently."""
         return min(_MAX_RETRY_S, max(_MIN_RETRY_S, self._stay_s / max(1, num_requests)))
 
     # Accounts
@@ -228,6 +228,6 @@ class Admission:
         return account
 
     def _forget_idle(self, now_s: float) -> None:
-        """Drops those that are as if they had never sent. The next time comes when there are twice as many as are left."""
+        """Forgets tenants that are as if they had never sent. Runs again when there are twice as many as are left."""
         self._accounts = {name: one for name, one in self._accounts.items() if one.num_requests or one.full_s > now_s}
         self._sweep_at = max(_MIN_SWEEP, 2 * len(self._accounts))

@@ -1,4 +1,4 @@
-"""What the gateway needs of whatever runs workflows: in this process, in another one, or on another host."""
+"""What the gateway needs of the component that runs workflows: in this process, in another one, or on another host."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -21,13 +21,13 @@ class BodyMemory(Protocol):
     """Where large inputs are received, so that programs read them there.
 
     Attributes:
-        inline_limit_bytes: Inputs up to this size need no such room.
+        inline_limit_bytes: Inputs up to this size need no room here.
     """
 
     inline_limit_bytes: int
 
     def body(self, num_bytes: int, align_at: int) -> Body:
-        """Room for a request's body, placed so that its byte number `align_at` is aligned.
+        """Returns room for a request's body, placed so that its byte number `align_at` is aligned.
 
         Raises:
             CapacityError: If there is none now.
@@ -36,12 +36,12 @@ class BodyMemory(Protocol):
         ...
 
     def drop(self, body: Body) -> None:
-        """Frees a body that no input lies in; of others, whoever runs the request says when."""
+        """Frees a body that holds no input; others are freed by whoever runs the request."""
         ...
 
 
 class Backend(Protocol):
-    """Runs workflows. Which models there are is known before: from the user's code, not from here."""
+    """Runs workflows. The models are known beforehand, from the user's code."""
 
     @property
     def tensors(self) -> BodyMemory:
@@ -65,9 +65,9 @@ class Backend(Protocol):
         body: Body | None,
         take: Callable[[list[Array]], T],
     ) -> T:
-        """Runs a workflow on inputs that have been checked.
+        """Runs a workflow on checked inputs.
 
-        Cancelling this coroutine cancels the request; so does cancelling the future that `started` is handed.
+        Cancelling this coroutine cancels the request; so does cancelling the future passed to `started`.
 
         Args:
             story: Is filled with what became of the request, if its terms ask for that.
@@ -76,7 +76,7 @@ class Backend(Protocol):
                 that is used again when `take` returns. It may be called more than once, and on a thread if they are large.
 
         Raises:
-            DyOrcError: As the tree in `dyorc.errors` says.
+            DyOrcError: See the tree in `dyorc.errors`.
         """
         ...
 
@@ -92,14 +92,14 @@ class Backend(Protocol):
         body: Body | None,
         take: Callable[[list[Array]], T],
     ) -> AsyncGenerator[list[T]]:
-        """Runs a workflow and yields its parts in order, those that are ready at once together; a workflow that does not stream
-        has one. A part counts as taken when the caller asks for more. Closing the generator cancels the request."""
+        """Runs a workflow and yields its parts in order, those that are ready at the same time together; a workflow that does not
+        stream has one. A part counts as taken when the caller asks for more. Closing the generator cancels the request."""
         ...
 
     def statistics(self, name: str) -> ModelStatistics:
-        """What became of a workflow's requests, or of a program's calls, since the start."""
+        """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
         ...
 
     def report(self) -> dict[str, Any]:
-        """What is going on, as plain values."""
+        """Returns the current state as plain values."""
         ...

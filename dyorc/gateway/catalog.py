@@ -17,7 +17,7 @@ class Model:
     """One model.
 
     Attributes:
-        workflow: What runs for a request.
+        workflow: What a request runs.
         program: The program, if the model is a single one.
     """
 
@@ -43,16 +43,16 @@ class Model:
 
     @property
     def platform(self) -> str:
-        """What kind of model it is, for the protocol."""
+        """The kind of model, for the protocol."""
         return "dyorc_program" if self.program else "dyorc_workflow"
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a request may be sent again though it may have run: none of its programs has an effect that counts twice."""
+        """Whether a request may be repeated even if it has run: no program of it has an effect that counts twice."""
         return all(program.options.is_repeatable for program in self.programs)
 
     def metadata(self) -> dict[str, Any]:
-        """The protocol's model metadata. Shapes are those of one item; the server batches by itself."""
+        """Returns the protocol's model metadata. Shapes are those of one item; the server does the batching."""
         signature = self.signature
         return {
             "name": self.name,
@@ -90,7 +90,7 @@ class Catalog:
         """Collects models and programs.
 
         Raises:
-            DefinitionError: If two of them have one name.
+            DefinitionError: If two of them have the same name.
         """
         workflows: dict[str, Workflow] = {}
         programs: dict[str, Program] = {}
@@ -107,10 +107,10 @@ class Catalog:
         return cls(models, tuple(programs.values()))
 
     def model(self, name: str, version: str | None = None) -> Model:
-        """A model by name.
+        """Returns a model by name.
 
         Raises:
-            UnknownModelError: If there is none, or no such version.
+            UnknownModelError: If there is none, or not this version.
         """
         model = self.models.get(name)
         if model is None:

@@ -1,4 +1,4 @@
-"""The classification extension: an output's highest values with their positions instead of the output itself.
+"""The classification extension: sends an output's highest values with their positions instead of the output itself.
 
 Source: triton-inference-server/server, docs/protocol/extension_classification.md. Each class is a text ``<value>:<index>``. The
 protocol's optional third part, a label, is left out: models here declare none.
@@ -17,10 +17,10 @@ _WITHOUT_ORDER = frozenset({DType.BOOL, DType.BYTES})
 
 
 def num_classes_of(parameters: Mapping[str, Any], name: str, dtype: DType) -> int:
-    """How many classes of an output are asked for; 0: the output itself.
+    """Returns how many classes of an output are asked for; 0: the output itself.
 
     Raises:
-        InvalidInputError: If that is no such number, or the output's values are no numbers.
+        InvalidInputError: If the parameter is not such a number, or the output is not numeric.
     """
     num = parameters.get("classification", 0)
     if not isinstance(num, int) or isinstance(num, bool) or num < 0:
@@ -31,10 +31,10 @@ def num_classes_of(parameters: Mapping[str, Any], name: str, dtype: DType) -> in
 
 
 def top_classes(array: Array, num: int) -> Array:
-    """The `num` highest values, or all if there are fewer, as texts with their positions in the flat array: BYTES.
+    """Returns the `num` highest values, or all if there are fewer, as BYTES texts with their positions in the flat array.
 
-    The highest comes first, of equal ones the one with the lower position; NaN counts as minus infinity. Values are written as
-    short as they can be without becoming others of their type, as in the protocol's examples.
+    The highest comes first, of equal ones the lower position; NaN counts as minus infinity. Values are written with as few
+    digits as identify them within their type, as in the protocol's examples.
     """
     flat = array.reshape(-1)
     texts = [f"{flat[at]!s}:{at}".encode() for at in _highest(_ranked(flat), num).tolist()]
@@ -44,7 +44,7 @@ def top_classes(array: Array, num: int) -> Array:
 
 
 def _ranked(flat: Array) -> Array:
-    """The values as numbers that NumPy can sort, NaN among the lowest."""
+    """Returns the values as numbers that NumPy can sort, NaN among the lowest."""
     if np.issubdtype(flat.dtype, np.integer):
         return flat
     values = flat.astype(np.result_type(flat.dtype, np.float32), copy=False)
@@ -52,10 +52,10 @@ def _ranked(flat: Array) -> Array:
 
 
 def _highest(values: Array, num: int) -> Array:
-    """Positions of the highest values. Sorts no more than what may be among them."""
+    """Returns the positions of the highest values. Sorts only the candidates."""
     among = np.arange(len(values))
     if num < len(values):
         least = np.partition(values, len(values) - num)[len(values) - num]
         among = np.flatnonzero(values >= least)
-    upwards = np.argsort(values[among][::-1], kind="stable")  # backwards twice, so that equal ones stay in order
+    upwards = np.argsort(values[among][::-1], kind="stable")  # reversed twice, so that equal values keep their order
     return among[::-1][upwards][::-1][:num]

@@ -1,16 +1,16 @@
 """The system shared memory extension: tensors in memory that a client shares with the server.
 
-Source: triton-inference-server/server, docs/protocol/extension_shared_memory.md; the texts of errors are those of its
+Source: triton-inference-server/server, docs/protocol/extension_shared_memory.md; error texts are those of its
 src/shared_memory_manager.cc and src/http_server.cc, since clients know them.
 
 A client names an object of its own below /dev/shm; its requests then say where in it their tensors are, or go. The object stays
-the client's: it is never created, resized on purpose or removed here, and never opened by `multiprocessing.shared_memory`, whose
+the client's: the server never creates, resizes or removes it, and never opens it by `multiprocessing.shared_memory`, whose
 tracker would remove it when the server ends.
 
-It is not mapped either. A client may cut its object short at any moment, and then touching a mapping is a SIGBUS, the end of the
-server; looking at the size before leaves a gap. Reading and writing through the descriptor copies the same bytes, and a missing
-one is a short count, a full file system an error. (8 MiB from one object to another took 0.9 ms, 0.6 ms through mappings that had
-been touched before, 0.9 ms through new ones.)
+It is not mapped either. A client may truncate its object at any moment, and then touching a mapping raises SIGBUS, which ends
+the server; checking the size first leaves a gap. Reading and writing through the descriptor copies the same bytes, and a missing
+one is a short count, a full file system an error. (8 MiB from one object to another took 0.9 ms; 0.6 ms through mappings
+touched before, 0.9 ms through new ones.)
 
 Used on the event loop.
 """
@@ -29,7 +29,7 @@ _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Region:
-    """A part of a client's object under a name, open until nobody needs it any more.
+    """A named part of a client's object, open until nobody needs it any more.
 
     Args:
         descriptor: Of the object; closed by the region.
@@ -50,13 +50,13 @@ class Region:
         self._num_holders += 1
 
     def release(self) -> None:
-        """Closes it if that was the last holder. The registration itself is one."""
+        """Closes it if this was the last holder. The registration itself is one."""
         self._num_holders -= 1
         if not self._num_holders:
             os.close(self._descriptor)
 
     def read_into(self, memory: memoryview, offset: int) -> None:
-        """Copies bytes from `offset` of the region on.
+        """Reads bytes from `offset` of the region.
 
         Raises:
             InvalidInputError: If the client has made its object too short for that.
@@ -73,14 +73,14 @@ class Region:
             at += num_read
 
     def write(self, raw: memoryview, offset: int) -> None:
-        """Copies bytes to `offset` of the region and on.
+        """Writes bytes to `offset` of the region.
 
         Raises:
             InvalidInputError: If the client has made its object too short for that.
             ClientMemoryError: If it cannot be written, e.g. because its file system is full.
         """
         start = self.offset + offset
-        # Writing would make the object longer again. If the client shortens it between here and there, that is all that happens.
+        # Writing would make the object longer again. If the client truncates it between here and there, that is all that happens.
         if os.fstat(self._descriptor).st_size < start + len(raw):
             raise self._too_short(offset, len(raw))
         at = 0
@@ -117,15 +117,15 @@ class ClientMemory:
         self._regions: dict[str, Region] = {}
 
     def close(self) -> None:
-        """Gives all regions up. Requests that are still in flight close theirs when they end."""
+        """Releases all regions. Requests in flight close theirs when they end."""
         while self._regions:
             self._regions.popitem()[1].release()
 
     def check_allowed(self) -> None:
-        """Does nothing where clients may share memory.
+        """Checks that clients may share memory.
 
         Raises:
-            ClientMemoryDisabledError: Elsewhere.
+            ClientMemoryDisabledError: If they may not.
         """
         if not self.is_allowed:
             raise ClientMemoryDisabledError(
@@ -134,7 +134,7 @@ class ClientMemory:
             )
 
     def register(self, name: str, key: str, offset: int, num_bytes: int) -> None:
-        """Makes a part of an object known under a name.
+        """Registers a part of an object under a name.
 
         Args:
             key: The object's name, with or without a slash in front.
@@ -154,7 +154,7 @@ class ClientMemory:
             descriptor = os.open(os.path.join(_FOLDER, file_name), _FLAGS)
         except OSError as error:
             raise ClientMemoryError(f"Unable to open shared memory region: '{key}': {error.strerror}") from error
-        size_bytes = os.fstat(descriptor).st_size  # what is no plain file has none
+        size_bytes = os.fstat(descriptor).st_size  # 0 for anything but a plain file
         if offset < 0 or num_bytes < 1 or offset + num_bytes > size_bytes:
             os.close(descriptor)
             raise InvalidInputError(
@@ -164,14 +164,14 @@ class ClientMemory:
         self._regions[name] = Region(descriptor, name, key, offset, num_bytes)
 
     def unregister(self, name: str | None = None) -> None:
-        """Forgets a region, or all of them. Requests that are in flight keep those that they use. An unknown name is no error."""
+        """Forgets a region, or all of them. Requests in flight keep those they use. An unknown name is no error."""
         self.check_allowed()
         for found in list(self._regions) if name is None else [name]:
             if region := self._regions.pop(found, None):
                 region.release()
 
     def status(self, name: str | None = None) -> list[dict[str, Any]]:
-        """What is registered: one region, or all of them in the order of their names.
+        """Returns what is registered: one region, or all of them in the order of their names.
 
         Raises:
             UnknownRegionError: If there is no such region.
@@ -183,7 +183,7 @@ class ClientMemory:
         return [{"name": one.name, "key": one.key, "offset": one.offset, "byte_size": one.num_bytes} for one in found]
 
     def span(self, name: str, offset: int, num_bytes: int) -> Span:
-        """A range of a region. Who wants to use it later holds the region.
+        """Returns a range of a region. To use it later, hold the region.
 
         Raises:
             UnknownRegionError: If there is no such region.
@@ -201,10 +201,10 @@ class ClientMemory:
 
 
 def _file_name(name: str, key: str) -> str:
-    """The name of the file that a key stands for.
+    """Returns the file name that a key stands for.
 
     Raises:
-        InvalidInputError: If it is none, leads elsewhere, or is one of DyOrc's own.
+        InvalidInputError: If it is not a name, leads elsewhere, or is one of DyOrc's own.
     """
     file_name = key.removeprefix("/")
     if file_name in ("", ".", "..") or "/" in file_name or "\0" in file_name:

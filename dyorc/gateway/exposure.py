@@ -1,4 +1,4 @@
-"""Which addresses a server may listen on: beyond this machine only where something keeps strangers out. For HTTP and gRPC."""
+"""Which addresses a server may listen on: beyond this machine only if something keeps strangers out. For HTTP and gRPC."""
 
 import ipaddress
 
@@ -7,10 +7,10 @@ from dyorc.errors import ConfigurationError
 
 
 def refuse_open_address(config: GatewayConfig) -> None:
-    """Does nothing if the server may listen on `config.host`.
+    """Checks that the server may listen on `config.host`.
 
     Raises:
-        ConfigurationError: If others than this machine's users would reach it, and nothing is asked of them. Names the ways out.
+        ConfigurationError: If other machines would reach it and nothing is asked of them. Names the ways out.
     """
     if config.keys_file or config.tls_client_roots_file or config.allow_open or is_loopback(config.host):
         return
@@ -22,7 +22,7 @@ def refuse_open_address(config: GatewayConfig) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address. A name counts as one that others reach, but for ``localhost``."""
+    """Whether only this machine reaches an address. A name counts as reachable by others, except ``localhost``."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:

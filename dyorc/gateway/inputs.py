@@ -1,4 +1,4 @@
-"""Inputs of inference requests, whatever protocol they come by: raw bytes and ranges of client memory as arrays."""
+"""Inputs of inference requests over any protocol: raw bytes and ranges of client memory as arrays."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from dyorc.tensor import ITEM_BYTES, DType
 _PLACE = frozenset({SHARED_MEMORY_REGION, SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET})
 
 NO_JSON_FORM = frozenset({DType.FP16, DType.BF16})
-"""Types that have to come and go as raw bytes."""
+"""Types that always travel as raw bytes."""
 
 
 class Head(NamedTuple):
@@ -29,7 +29,7 @@ class Head(NamedTuple):
 
 
 class SharedInput(NamedTuple):
-    """An input that lies in client memory."""
+    """An input in client memory."""
 
     head: Head
     span: Span
@@ -39,7 +39,7 @@ def read_head(name: str, datatype: str, shape: Sequence[int]) -> Head:
     """Checks what a request says of an input.
 
     Raises:
-        InvalidInputError: If the shape is none, or the type unknown.
+        InvalidInputError: If the shape is invalid, or the type unknown.
     """
     if len(shape) > MAX_RANK or any(not 0 <= size <= MAX_SIZE for size in shape):
         raise InvalidInputError(
@@ -52,11 +52,11 @@ def read_head(name: str, datatype: str, shape: Sequence[int]) -> Head:
 
 
 def span_of(parameters: Mapping[str, Any], kind: str, name: str, memory: RequestMemory) -> Span | None:
-    """The range of client memory that the parameters of an input or output (`kind`) name, if they do.
+    """Returns the range of client memory that the parameters of an input or output (`kind`) name; None if they name none.
 
     Raises:
-        InvalidInputError: If they do not name one properly.
-        ClientError: As `RequestMemory.span`.
+        InvalidInputError: If they are incomplete or malformed.
+        ClientError: See `RequestMemory.span`.
     """
     if _PLACE.isdisjoint(parameters):
         return None
@@ -81,10 +81,10 @@ def _count_of(value: Any, name: str, owner: str) -> int:
 
 
 def from_bytes(head: Head, raw: bytes | memoryview) -> Array:
-    """An input's array, as a view of its bytes.
+    """Returns an input's array, as a view of its bytes.
 
     Raises:
-        InvalidInputError: If their number is not what its shape has.
+        InvalidInputError: If their number does not match its shape.
     """
     if head.dtype is DType.BYTES:
         try:
@@ -96,11 +96,11 @@ def from_bytes(head: Head, raw: bytes | memoryview) -> Array:
 
 
 def fetched(shared: Sequence[SharedInput], memory: RequestMemory) -> dict[str, Array]:
-    """Inputs from client memory, by name. BYTES are not read where they lie, so they need not be in the arena.
+    """Returns inputs from client memory, by name. BYTES are not read in place, so they need not be in the arena.
 
     Raises:
-        InvalidInputError: If a range is not as long as its input.
-        DyOrcError: As `RequestMemory.fetch`.
+        InvalidInputError: If a range and its input differ in length.
+        DyOrcError: See `RequestMemory.fetch`.
     """
     arrays: dict[str, Array] = {}
     for is_kept in (True, False):
@@ -114,10 +114,10 @@ def fetched(shared: Sequence[SharedInput], memory: RequestMemory) -> dict[str, A
 
 
 def reshape(head: Head, array: Array) -> Array:
-    """A flat array in an input's shape.
+    """Returns a flat array in an input's shape.
 
     Raises:
-        InvalidInputError: If it has not as many elements.
+        InvalidInputError: If the number of elements differs.
     """
     try:
         return array.reshape(head.shape)
@@ -126,7 +126,7 @@ def reshape(head: Head, array: Array) -> Array:
 
 
 def _check_length(head: Head, num_bytes: int) -> None:
-    """Refuses another number of bytes than the shape has, unless they are BYTES, which say so themselves."""
+    """Refuses a number of bytes that does not match the shape, except for BYTES, whose elements carry their lengths."""
     if head.dtype is DType.BYTES:
         return
     expected = math.prod(head.shape) * ITEM_BYTES[head.dtype]

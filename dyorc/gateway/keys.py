@@ -1,12 +1,12 @@
-"""API keys, and the file that says whose they are.
+"""API keys, and the file that lists them.
 
-A key is ``dyk_<id>_<secret>``; the file holds its id and the SHA-256 of the whole key, never the key. A slow hash, as passwords
-need it, would protect nothing here: the secret is 32 random bytes, so there is no dictionary to try, and whoever could search
-2^256 keys would not be held up by a factor of a million. It would only make every request pay for it.
+A key is ``dyk_<id>_<secret>``; the file holds its id and the SHA-256 of the whole key, never the key. A slow hash, as for
+passwords, would protect nothing here: the secret is 32 random bytes, so there is no dictionary to try, and an attacker who could
+search 2^256 keys would not be stopped by a factor of a million. It would only make every request slower.
 
     [[tenant]]
     name = "search"
-    weight = 2.0                    # everything but the name may be left out
+    weight = 2.0                    # everything but the name is optional
     max_requests = 100
     max_bytes = 268435456
     max_requests_per_s = 50.0
@@ -49,12 +49,12 @@ _Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e9)]
 
 
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of a key.
+    """What is stored of a key.
 
     Attributes:
         sha256: Of the whole key, in hexadecimal.
-        expires: From then on it is nobody's; None: never.
-        highest_priority: The highest that it may ask for: 1 is the highest of all, 0 stands for none, None for any.
+        expires: When it stops working; None: never.
+        highest_priority: The highest priority it may ask for: 1 is the highest of all, 0 stands for none, None for any.
         note: For people.
     """
 
@@ -77,7 +77,7 @@ class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     keys: list[KeyRecord] = []
 
     def tenant(self) -> Tenant:
-        """What the rest of the server knows of it."""
+        """The tenant as the rest of the server knows it."""
         return Tenant(
             name=self.name,
             weight=self.weight,
@@ -93,7 +93,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def new_key() -> tuple[str, KeyRecord]:
-    """A key that nobody has had before, and what to keep of it."""
+    """Returns a new key, and the record to store."""
     key_id = secrets.token_hex(_ID_BYTES)
     secret = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode().rstrip("=")
     key = f"{_PREFIX}_{key_id}_{secret}"
@@ -101,21 +101,21 @@ def new_key() -> tuple[str, KeyRecord]:
 
 
 def digest(key: str) -> str:
-    """The hash of a key, in hexadecimal."""
+    """Returns the hash of a key, in hexadecimal."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def id_of(key: str) -> str:
-    """The id in a key; empty if it has none."""
+    """Returns the id in a key; empty if it has none."""
     prefix, _, rest = key.partition("_")
     return rest.partition("_")[0] if prefix == _PREFIX else ""
 
 
 def read_tenants(path: Path) -> list[TenantRecord]:
-    """Tenants in the order of the file.
+    """Reads the tenants, in the order of the file.
 
     Raises:
-        ConfigurationError: If the file cannot be read, or is not as it should be; names what. Never shows a hash.
+        ConfigurationError: If the file cannot be read or is invalid; names what. Never shows a hash.
     """
     try:
         found = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
@@ -131,12 +131,12 @@ def read_tenants(path: Path) -> list[TenantRecord]:
 
 
 def write_tenants(path: Path, tenants: Sequence[TenantRecord]) -> None:
-    """Replaces the file, at once and as a whole; only its owner can read it.
+    """Replaces the file atomically; only its owner can read it.
 
     Raises:
-        OSError: If that cannot be done.
+        OSError: If it cannot be written.
     """
-    path = path.resolve()  # what a symbolic link points to is replaced, not the link
+    path = path.resolve()  # follows a symbolic link instead of replacing it
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
     try:
         with open(number, "w", encoding="utf-8") as file:
@@ -163,7 +163,7 @@ def _given(key: KeyRecord) -> list[tuple[str, Any]]:
 
 
 def _value(value: Any) -> str:
-    """A value as TOML: strings and lists of them look as in JSON, but for one control character."""
+    """Returns a value as TOML: strings and lists of them look as in JSON, except for one control character."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="seconds")
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

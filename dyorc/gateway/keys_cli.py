@@ -1,4 +1,4 @@
-"""``dyorc keys``: makes, lists and revokes API keys in a keys file. A server that runs takes changes up within a second."""
+"""``dyorc keys``: makes, lists and revokes API keys in a keys file. A running server notices changes within a second."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="Makes, lists and revokes API keys.
 _console = Console(soft_wrap=True)
 
 _UNLIMITED = 100_000
-"""Columns of a table whose lines are as long as they have to be: a limit that is cut off says something else."""
+"""Columns of a table whose lines are as long as needed: a limit that is cut off says something else."""
 
 File = Annotated[
     Path | None, typer.Option("--file", "-f", help="The keys file; by default DYORC_GATEWAY__KEYS_FILE.", dir_okay=False)
@@ -83,7 +83,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id: the part between its underscores.")],
     file: File = None,
 ) -> None:
-    """Takes a key away. Its tenant stays, with its other keys."""
+    """Removes a key. Its tenant stays, with its other keys."""
     path = _path(file)
     tenants = read_tenants(path)
     kept = [msgspec.structs.replace(one, keys=[key for key in one.keys if key.id != key_id]) for one in tenants]
@@ -102,10 +102,10 @@ def _path(file: Path | None) -> Path:
 
 
 def _with_key(tenants: list[TenantRecord], name: str, given: dict[str, Any], key: KeyRecord) -> list[TenantRecord]:
-    """The tenants with one more key, and what was given of its tenant changed.
+    """Adds a key to the tenants and applies the given limits to its tenant.
 
     Raises:
-        ConfigurationError: If a name or a limit is not as it should be.
+        ConfigurationError: If a name or a limit is invalid.
     """
     found = next((one for one in tenants if one.name == name), None)
     fields = {} if found is None else msgspec.structs.asdict(found)

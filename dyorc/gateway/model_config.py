@@ -1,4 +1,4 @@
-"""A model's configuration in the terms of Triton's `ModelConfig`, for clients that ask before they send.
+"""A model's configuration in the terms of Triton's `ModelConfig`, for clients that read it before they send.
 
 Source: triton-inference-server/common, protobuf/model_config.proto. The spelling is that of protobuf's JSON with the fields'
 original names, so the same values serve HTTP and, through `json_format.ParseDict`, gRPC.
@@ -12,14 +12,14 @@ from dyorc.gateway.catalog import Model
 from dyorc.tensor import DType
 
 _HIGHEST_PRIORITY_LEVEL = 2**31 - 1
-"""As many levels as requests may name; 1 goes first, and who names none comes last."""
+"""As many levels as requests may name; 1 goes first, and requests without one come last."""
 
 
 def model_config(model: Model) -> dict[str, Any]:
-    """The configuration of a program, or of a workflow as an ensemble of the programs that it may call.
+    """Returns the configuration of a program, or of a workflow as an ensemble of the programs it may call.
 
-    `max_batch_size` is 0, which means that shapes have no batch dimension: a request is one item, and the server puts requests
-    into batches by itself. How large those may become is one of the `parameters`.
+    `max_batch_size` is 0, which means that shapes have no batch dimension: a request is one item, and the server forms
+    batches itself. Their largest size is one of the `parameters`.
     """
     signature = model.signature
     return {
@@ -36,13 +36,13 @@ def model_config(model: Model) -> dict[str, Any]:
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
-    # A dimension list that stands for any number of dimensions has no form here; it becomes one of any size.
+    # A dimension list for any number of dimensions cannot be expressed here; it becomes one of any size.
     data_type = "TYPE_STRING" if spec.dtype is DType.BYTES else f"TYPE_{spec.dtype.value}"
     return {"name": spec.name, "data_type": data_type, "dims": spec.wire_shape}
 
 
 def _ensemble(model: Model) -> dict[str, Any]:
-    # Which tensor goes where is for the workflow's code to decide, at run time; so the maps are empty.
+    # The workflow's code decides at run time which tensor goes where, so the maps are empty.
     steps = [{"model_name": one.name, "model_version": -1, "input_map": {}, "output_map": {}} for one in model.programs]
     return {
         "ensemble_scheduling": {"step": steps},

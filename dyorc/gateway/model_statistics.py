@@ -1,7 +1,7 @@
 """Statistics of models in the form of the statistics extension.
 
-Source: triton-inference-server/server, docs/protocol/extension_statistics.md. Clients read all eight kinds without looking
-whether they are there, so there are always eight.
+Source: triton-inference-server/server, docs/protocol/extension_statistics.md. Clients read all eight kinds without checking
+whether they exist, so all eight are always there.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ _NONE = Tally()
 
 
 def model_statistics(name: str, found: ModelStatistics) -> dict[str, Any]:
-    """One model's entry of ``model_stats``. Times are in nanoseconds, `last_inference` in milliseconds of Unix time."""
+    """Returns one model's entry of ``model_stats``. Times are in nanoseconds, `last_inference` in milliseconds of Unix time."""
     return {
         "name": name,
         "version": "1",

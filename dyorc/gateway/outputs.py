@@ -1,4 +1,4 @@
-"""Outputs of inference requests, whatever protocol they leave by: which are wanted in which form, and those for client memory."""
+"""Outputs of inference requests over any protocol: which are wanted in which form, and those for client memory."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,9 +23,9 @@ class WantedOutput(NamedTuple):
 
     Attributes:
         at: Its position in the model's signature.
-        is_binary: Whether as raw bytes.
+        is_binary: Whether to send raw bytes.
         span: Where in client memory to put it instead of sending it; None if it is sent.
-        num_classes: How many of its highest values to send instead of it; 0: itself.
+        num_classes: How many of its highest values to send instead; 0: the output itself.
     """
 
     at: int
@@ -34,27 +34,27 @@ class WantedOutput(NamedTuple):
     num_classes: int = 0
 
     def array(self, arrays: Sequence[Array]) -> Array:
-        """What is sent, of all outputs of the model."""
+        """Returns what to send, of all outputs of the model."""
         array = np.asarray(arrays[self.at], order="C")
         return top_classes(array, self.num_classes) if self.num_classes else array
 
 
 def all_outputs(model: Model, *, is_binary: bool) -> list[WantedOutput]:
-    """What is sent to who asks for nothing in particular."""
+    """Returns what to send to a client that asks for nothing in particular."""
     return [WantedOutput(at, is_binary) for at in range(len(model.signature.outputs.tensors))]
 
 
 def wanted_output(
     name: str, parameters: Mapping[str, Any], by_default: bool, model: Model, memory: RequestMemory
 ) -> WantedOutput:
-    """An output that is asked for.
+    """Returns an output that was asked for.
 
     Args:
-        by_default: Whether as raw bytes if its parameters do not say.
+        by_default: Whether to send raw bytes if its parameters do not say.
 
     Raises:
         InvalidInputError: If there is no such output, or not in this form.
-        ClientError: As `RequestMemory.span`.
+        ClientError: See `RequestMemory.span`.
     """
     names = model.signature.outputs.names
     if name not in names:
@@ -70,11 +70,11 @@ def wanted_output(
 
 
 def put(array: Array, dtype: DType, span: Span, name: str) -> dict[str, Any]:
-    """Copies an output to client memory; gives the parameters that say where it is, and how long.
+    """Copies an output to client memory. Returns the parameters that say where it is and how long.
 
     Raises:
         ClientMemoryError: If it does not fit there.
-        InvalidInputError: If the client cut its memory short.
+        InvalidInputError: If the client truncated its memory.
     """
     raw = memoryview(encode_bytes(array)) if dtype is DType.BYTES else array.reshape(-1).view(np.uint8).data
     if len(raw) > span.num_bytes:

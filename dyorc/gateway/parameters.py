@@ -1,4 +1,4 @@
-"""The parameters of inference requests that the protocol reserves, whatever protocol they came by."""
+"""The reserved parameters of inference requests, for all protocols."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from dyorc.protocol.parameters import BINARY_DATA_OUTPUT, EXPLAIN, PRIORITY, TIM
 _SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
 
 RESERVED = frozenset({BINARY_DATA_OUTPUT, EXPLAIN, "headers", PRIORITY, TIMEOUT, *_SEQUENCES})
-"""Names that are no parameters of models, beside those that begin with ``triton_``."""
+"""Names that are not parameters of models, besides those that begin with ``triton_``."""
 
 _MAX_SHOWN_BITS = 128
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -18,7 +18,7 @@ _MAX_TIMEOUT_US = 2**50
 
 
 def check_parameters(parameters: Mapping[str, Any], own: Collection[str]) -> None:
-    """Does nothing if all parameters are what the protocol knows.
+    """Checks the protocol's parameters.
 
     Args:
         own: Names of the model's own parameters, which mean what the model says.
@@ -41,7 +41,7 @@ def check_parameters(parameters: Mapping[str, Any], own: Collection[str]) -> Non
 
 
 def flag(parameters: Mapping[str, Any], name: str, default: bool = False, owner: str = "") -> bool:
-    """A parameter that is true or false.
+    """Returns a parameter that is true or false.
 
     Args:
         owner: Whose parameter it is, such as ``output 'y'``; empty: the request's.
@@ -56,10 +56,10 @@ def flag(parameters: Mapping[str, Any], name: str, default: bool = False, owner:
 
 
 def timeout_s_of(parameters: Mapping[str, Any]) -> float | None:
-    """The protocol's timeout, which is in microseconds; 0 stands for none.
+    """Returns the protocol's timeout, which is in microseconds; 0 stands for none.
 
     Raises:
-        InvalidInputError: If it is no such number.
+        InvalidInputError: If it is not such a number.
     """
     timeout = parameters.get(TIMEOUT, 0)
     if not isinstance(timeout, int) or isinstance(timeout, bool) or not 0 <= timeout <= _MAX_TIMEOUT_US:
@@ -68,10 +68,10 @@ def timeout_s_of(parameters: Mapping[str, Any]) -> float | None:
 
 
 def priority_of(parameters: Mapping[str, Any]) -> int:
-    """A request's priority: 1 is the highest; 0, the default, stands for none.
+    """Returns a request's priority: 1 is the highest; 0, the default, stands for none.
 
     Raises:
-        InvalidInputError: If it is no such number.
+        InvalidInputError: If it is not such a number.
     """
     priority = parameters.get(PRIORITY, 0)
     if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= _MAX_PRIORITY:

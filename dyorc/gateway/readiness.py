@@ -9,10 +9,10 @@ from dyorc.status import ProgramState, ProgramStatus, StatusBoard
 
 
 def require_ready(status: StatusBoard, model: Model | None = None) -> None:
-    """Does nothing if every program that a model may call has a replica; without a model, every program there is.
+    """Checks that every program that a model may call has a replica; without a model, every program.
 
     Raises:
-        NotReadyError: If not; says which, and what it is doing.
+        NotReadyError: If one has none; says which, and what it is doing.
     """
     if waiting := [one for one in _programs_of(status, model) if one.state is not ProgramState.READY]:
         raise NotReadyError("not ready: " + "; ".join(_describe(one) for one in waiting))
@@ -24,7 +24,7 @@ def is_ready(status: StatusBoard, model: Model) -> bool:
 
 
 def repository_index(catalog: Catalog, status: StatusBoard, tenant: Tenant, *, only_ready: bool) -> list[dict[str, Any]]:
-    """The models that a tenant may use, as the protocol's repository index: name, version, state, reason."""
+    """Returns the models that a tenant may use, as the protocol's repository index: name, version, state, reason."""
     entries = [_entry_of(status, model) for name, model in sorted(catalog.models.items()) if tenant.may_use(name)]
     return [entry for entry in entries if entry["state"] == "READY" or not only_ready]
 

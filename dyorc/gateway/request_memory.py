@@ -1,8 +1,8 @@
-"""Where the bytes of one request's tensors are: how inputs get into the arena, and which regions of clients' memory are in use.
+"""Where the bytes of one request's tensors are: how inputs get into the arena, and which regions of client memory are in use.
 
-Inputs come in three ways: as JSON, as raw bytes behind it, or from a region of client memory. Raw bytes of either kind, if there
-are many, are written to the arena as they come, where programs read them; that is the only copy of them here. (A large request
-that mixes both kinds has room for those in its body only; what comes from client memory then is copied twice.)
+Inputs come in three ways: as JSON, as raw bytes behind it, or from a region of client memory. Large raw bytes of either kind are
+written to the arena as they come, where programs read them; they are copied nowhere else here. (A large request that mixes both
+kinds has room only for those in its body; the others are then copied twice.)
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from dyorc.transport.outbox import offsets_of
 
 
 class RequestMemory:
-    """The memory of one request while it is entered.
+    """The memory of one request while entered.
 
     Args:
         max_bytes: How many bytes may come from client memory.
@@ -39,16 +39,16 @@ class RequestMemory:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Frees the room, unless an input lies in it; then the engine says when."""
+        """Frees the room, unless an input lies in it; then the engine decides when."""
         if self.body is not None:
             self._tensors.drop(self.body)
         for span in self._spans:
             span.region.release()
 
     def room(self, num_bytes: int, align_at: int = 0) -> memoryview | None:
-        """Room in the arena for `num_bytes` bytes, of which those from `align_at` on are tensors.
+        """Returns room in the arena for `num_bytes` bytes, of which those from `align_at` on are tensors.
 
-        None if tensors of that size ride along, or if the request has its one room already; then ordinary memory will do.
+        Returns None if tensors of that size travel inline, or if the request has its one room already: then use ordinary memory.
 
         Raises:
             CapacityError: If there is none now.
@@ -60,10 +60,10 @@ class RequestMemory:
         return self.body.memory
 
     def span(self, region: str, offset: int, num_bytes: int) -> Span:
-        """A range of client memory, whose region stays open as long as this request.
+        """Returns a range of client memory, whose region stays open as long as this request.
 
         Raises:
-            ClientError: As `ClientMemory.span`.
+            ClientError: See `ClientMemory.span`.
         """
         span = self._clients.span(region, offset, num_bytes)
         span.region.hold()
@@ -71,23 +71,23 @@ class RequestMemory:
         return span
 
     def check_allowed(self) -> None:
-        """Does nothing where clients may share memory.
+        """Checks that clients may share memory.
 
         Raises:
-            ClientMemoryDisabledError: Elsewhere.
+            ClientMemoryDisabledError: If they may not.
         """
         self._clients.check_allowed()
 
     def fetch(self, spans: Sequence[Span], *, is_kept: bool) -> list[memoryview]:
-        """What ranges of client memory hold now, each aligned.
+        """Returns what ranges of client memory hold now, each aligned.
 
         Args:
-            is_kept: Whether programs can read it as it is, so that large ones belong into the arena.
+            is_kept: Whether programs can read the bytes as they are, so that large ones go to the arena.
 
         Raises:
-            PayloadTooLargeError: If they are longer together than a request may be, or than the arena.
+            PayloadTooLargeError: If together they are longer than a request may be, or than the arena.
             CapacityError: If there is no room in the arena.
-            DyOrcError: As `Region.read_into`.
+            DyOrcError: See `Region.read_into`.
         """
         offsets, end = offsets_of([span.num_bytes for span in spans])
         num_bytes = sum(span.num_bytes for span in spans)

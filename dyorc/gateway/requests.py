@@ -1,4 +1,4 @@
-"""A request for inference, whatever protocol it came by, checked against its model."""
+"""A request for inference over any protocol, checked against its model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class InferRequest:
     Attributes:
         arrays: Inputs in the order of the model's signature.
         outputs: Which outputs to send, and how.
-        timeout_s: The caller's limit; None if it named none.
+        timeout_s: The caller's limit; None if there is none.
         priority: 1 is the highest; 0 stands for none, and comes last.
         is_explained: Whether the answer comes with the request's story.
     """
@@ -43,7 +43,7 @@ def make_request(
 
     Args:
         given: Its inputs, by name.
-        parameters: The protocol's, and values of the model's inputs that are no tensors.
+        parameters: The protocol's, and values of the model's static parameters.
 
     Raises:
         InvalidInputError: If it does not fit the model; names what, what was expected, and what came.
@@ -53,7 +53,7 @@ def make_request(
     _refuse_unknown(given, signature)
     tensors, statics = signature.bind((), {**given, **_static_parameters(parameters, model)})
     if swapped := [spec.name for spec, value in zip(signature.inputs, tensors, strict=True) if not isinstance(value, np.ndarray)]:
-        raise InvalidInputError(f"{signature.owner}: {swapped[0]!r} is a tensor; it belongs into 'inputs', not into 'parameters'")
+        raise InvalidInputError(f"{signature.owner}: {swapped[0]!r} is a tensor; it belongs in 'inputs', not in 'parameters'")
     model.check(tensors, statics)
     return InferRequest(
         request_id=request_id,
@@ -72,7 +72,7 @@ def _refuse_unknown(given: Iterable[str], signature: Signature) -> None:
         if name in names:
             continue
         if name in signature.names():
-            raise InvalidInputError(f"{signature.owner}: {name!r} is no tensor; it belongs into 'parameters', not into 'inputs'")
+            raise InvalidInputError(f"{signature.owner}: {name!r} is not a tensor; it belongs in 'parameters', not in 'inputs'")
         raise InvalidInputError(f"{signature.owner} has no input {name!r}; expected {list(names)}")
 
 

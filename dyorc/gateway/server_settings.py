@@ -1,4 +1,4 @@
-"""Settings of the trace and logging extensions: shown to clients, who cannot change them, for others use the server too."""
+"""Settings of the trace and logging extensions: shown to clients, who cannot change them, because others use the server too."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ TRACE_SETTINGS: dict[str, Any] = {
     "trace_file": "",
     "trace_mode": "triton",
 }
-"""Nothing is traced in the way that this extension means."""
+"""Nothing is traced in the sense of this extension."""
 
 LOG_SETTINGS: dict[str, Any] = {
     "log_file": "",
@@ -26,10 +26,10 @@ LOG_SETTINGS: dict[str, Any] = {
 
 
 def refuse_changes(asked: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Does nothing if settings are asked for as they are; null stands for what is set anyway.
+    """Checks that settings are asked for as they are; null stands for the current value.
 
     Raises:
-        UnsupportedError: If not; names one.
+        UnsupportedError: If one is not; names it.
     """
     for name, value in asked.items():
         if value is not None and (name not in settings or value != settings[name]):

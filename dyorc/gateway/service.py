@@ -1,7 +1,7 @@
 """What HTTP, gRPC and jobs all call: finds models for tenants, and runs their requests.
 
-What it does not do is reading and writing: the shells take a `Ticket` before they read a body, make an `InferRequest` of it, and
-say what to make of the outputs.
+It does not read or write: the shells take a `Ticket` before they read a body, turn it into an `InferRequest`, and say how to
+convert the outputs.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -31,8 +31,8 @@ class InferenceService:
     Attributes:
         catalog: The models on offer.
         backend: Runs them.
-        access: Tells tenants by their keys.
-        admission: Says how much may be in flight.
+        access: Finds tenants by their keys.
+        admission: Limits what is in flight.
         clients: Memory that clients share.
     """
 
@@ -45,21 +45,21 @@ class InferenceService:
         self.clients = ClientMemory(config.allow_client_shm)
 
     def close(self) -> None:
-        """Gives back what clients share."""
+        """Releases what clients share."""
         self.clients.close()
 
     def model(self, tenant: Tenant, name: str, version: str | None = None) -> Model:
-        """A model, for a tenant that may use it.
+        """Returns a model, for a tenant that may use it.
 
         Raises:
-            UnknownModelError: If there is none, or no such version.
-            PermissionDeniedError: If the tenant may not.
+            UnknownModelError: If there is none, or not this version.
+            PermissionDeniedError: If the tenant may not use it.
         """
         tenant.check_model(name)
         return self.catalog.model(name, version)
 
     def memory(self) -> RequestMemory:
-        """Where one request's tensors are; to be entered until its answer is made."""
+        """Returns where one request's tensors are; enter it until the answer is made."""
         return RequestMemory(self.backend.tensors, self.clients, self.config.max_request_bytes)
 
     async def infer(
@@ -77,20 +77,20 @@ class InferenceService:
         """Runs a request.
 
         Args:
-            ticket: What the request was let in with.
-            timeout_s: The transport's own limit; the smaller of it and the request's counts.
-            story: Is filled with what became of the request.
-            started: Is handed the future of the answer; cancelling that cancels the request.
-            take: Makes the answer of the outputs, which are in the order of the model's signature and may be views of memory that
-                is used again when it returns.
+            ticket: The request's admission.
+            timeout_s: The transport's own limit; the smaller of it and the request's applies.
+            story: Filled with the steps of the request.
+            started: Called with the future of the answer; cancelling that cancels the request.
+            take: Turns the outputs, which are in the order of the model's signature and may be views of memory that is reused
+            afterwards, into the answer.
 
         Returns:
-            What `take` gives.
+            What `take` returns.
 
         Raises:
             UnsupportedError: If the model streams.
             AnswerTooLargeError: If the outputs together are larger than the server sends.
-            DyOrcError: As the tree in `dyorc.errors` says.
+            DyOrcError: See the tree in `dyorc.errors`.
         """
         if model.is_streaming:
             raise UnsupportedError(
@@ -119,9 +119,9 @@ class InferenceService:
         started: Started | None = None,
         take: Callable[[list[Array]], T],
     ) -> AsyncGenerator[list[T]]:
-        """Runs a request and gives its parts as they come, in order: those that are ready at once come together.
+        """Runs a request and yields its parts in order: those that are ready at the same time come together.
 
-        A model that does not stream has one part. Arguments and errors are those of `infer`. To be closed by whoever stops early.
+        A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """
         return self.backend.stream(
             model.workflow,
@@ -135,7 +135,7 @@ class InferenceService:
         )
 
     def _limited(self, model: Model, take: Callable[[list[Array]], T]) -> Callable[[list[Array]], T]:
-        """The same, but for outputs that are too large: they are refused before anything is copied."""
+        """Wraps `take` to refuse outputs that are too large before anything is copied."""
 
         def take_limited(arrays: list[Array]) -> T:
             num_bytes = sum(map(num_bytes_of, arrays))

@@ -1,4 +1,4 @@
-"""Who sends requests, and what that is worth."""
+"""Who sends requests, and what they may do."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ class Tenant:
     """One party that shares the server with others; it has one or more API keys.
 
     Attributes:
-        name: What logs and queues know it by.
-        weight: Its share of every queue, beside the weights of the others that wait there.
-        max_requests: Requests in flight; None: only the server's own limit counts. So with the next two.
+        name: Its name in logs and queues.
+        weight: Its share of every queue, relative to the others waiting there.
+        max_requests: Requests in flight; None: only the server's own limit counts. The same goes for the next two.
         max_bytes: Bytes of requests in flight.
         max_requests_per_s: Requests per second, over the last second.
         models: The models that it may use; None stands for all.
@@ -29,23 +29,23 @@ class Tenant:
     highest_priority: int | None = None
 
     def may_use(self, model: str) -> bool:
-        """Whether a model is one of its own."""
+        """Whether it may use a model."""
         return self.models is None or model in self.models
 
     def check_model(self, model: str) -> None:
-        """Does nothing if it may use a model.
+        """Checks that it may use a model.
 
         Raises:
-            PermissionDeniedError: If not.
+            PermissionDeniedError: If it may not.
         """
         if self.models is not None and model not in self.models:
             raise PermissionDeniedError(f"tenant {self.name!r} may not use model {model!r}; it may use {sorted(self.models)}")
 
     def check_priority(self, priority: int) -> None:
-        """Does nothing if its key may ask for a priority.
+        """Checks that its key may ask for a priority.
 
         Raises:
-            PermissionDeniedError: If not.
+            PermissionDeniedError: If it may not.
         """
         highest = self.highest_priority
         if priority and highest is not None and not 0 < highest <= priority:
@@ -55,10 +55,10 @@ class Tenant:
             )
 
     def check_common(self, what: str) -> None:
-        """Does nothing if it may use what belongs to no model, and may tell of all of them.
+        """Checks that it may use what belongs to no model, and reveals all of them.
 
         Raises:
-            PermissionDeniedError: If it may use some models only.
+            PermissionDeniedError: If it may use only some models.
         """
         if self.models is not None:
             raise PermissionDeniedError(f"tenant {self.name!r} may use some models only, and {what!r} tells of all")

@@ -1,4 +1,4 @@
-"""TLS of the HTTP server: its certificate, and whose certificates it asks for. Used on the event loop's thread."""
+"""TLS of the HTTP server: its certificate, and the authorities of clients' certificates. Used on the event loop's thread."""
 
 import os
 import ssl
@@ -15,10 +15,10 @@ _State: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class Tls:
-    """What new connections are greeted with. TLS 1.2 or newer, in Python's own choice of ciphers.
+    """The TLS context of new connections. TLS 1.2 or newer, with Python's choice of ciphers.
 
-    A certificate that is renewed in its place is taken up by `refresh`; the certificates that clients' ones must come from are
-    read once, as a context can take up new ones and not drop old ones.
+    `refresh` loads a certificate that was renewed in place; the authorities of clients' certificates are read once, since a
+    context can add new ones but not drop old ones.
 
     Args:
         config: Names the files.
@@ -27,7 +27,7 @@ class Tls:
         context: For the server's socket.
 
     Raises:
-        ConfigurationError: If a file is missing or wrong, or is named without those that it needs. Names it.
+        ConfigurationError: If a file is missing or invalid, or named without those it needs. Names it.
     """
 
     def __init__(self, config: GatewayConfig) -> None:
@@ -43,12 +43,12 @@ class Tls:
             self.context.verify_mode = ssl.CERT_REQUIRED
 
     def refresh(self) -> None:
-        """Reads the certificate and its key again if they have changed; keeps the old ones if the new do not fit each other."""
+        """Reads the certificate and its key again if they have changed; keeps the old ones if the new do not match."""
         try:
             state = self._look()
             if state == self._state:
                 return
-            self._load(_new_context())  # a try, since a context that takes the one and not the other would be of no use
+            self._load(_new_context())  # a trial, since a context that accepts one but not the other would be useless
             self._load(self.context)
         except ConfigurationError as error:
             _log.error("tls_certificate_broken", error=str(error))
@@ -72,10 +72,10 @@ class Tls:
 
 
 def tls_of(config: GatewayConfig) -> Tls | None:
-    """TLS as the settings want it; None: without.
+    """Returns TLS as configured; None: without TLS.
 
     Raises:
-        ConfigurationError: As `Tls`.
+        ConfigurationError: See `Tls`.
     """
     if not (config.tls_certificate_file or config.tls_key_file or config.tls_client_roots_file):
         return None
@@ -93,7 +93,7 @@ def _new_context() -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Asked for if the key is encrypted; without this, OpenSSL would ask whoever sits at the terminal."""
+    """Called if the key is encrypted; otherwise OpenSSL would prompt on the terminal."""
     raise OSError("the key is encrypted with a password, expected one that is not")
 
 

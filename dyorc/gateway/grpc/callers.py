@@ -1,6 +1,6 @@
 # pyright: basic
 # grpcio ships no types.
-"""Who calls: tenants by the metadata of their calls."""
+"""Finds the tenant of a call by its metadata."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from dyorc.protocol.headers import API_KEY, AUTHORIZATION
 
 
 def tenant_of(access: Access, context: Any) -> Tenant:
-    """Whose call it is.
+    """Returns the tenant of a call.
 
     Raises:
-        AuthenticationError: If nobody's.
+        AuthenticationError: If there is none.
     """
     if access.is_open:  # reading metadata costs more than the rest of this
         return access.tenant_of(None)

@@ -17,7 +17,7 @@ class ClientMemoryCalls:
     """Answers these calls.
 
     Args:
-        clients: What clients share.
+        clients: The memory that clients share.
     """
 
     def __init__(self, clients: ClientMemory) -> None:

@@ -24,22 +24,22 @@ _NARROW = {
     DType.INT8: np.dtype(np.int32), DType.INT16: np.dtype(np.int32),
     DType.UINT8: np.dtype(np.uint32), DType.UINT16: np.dtype(np.uint32),
 }  # fmt: skip
-"""Types whose field holds more than they do."""
+"""Types whose field is wider than they are."""
 
 _MAX_PARAMETERS = 1000
 
 
 def from_contents(head: Head, contents: Any) -> Array:
-    """An input's array from its `contents`.
+    """Returns an input's array from its `contents`.
 
     Raises:
-        InvalidInputError: If it has none that fit its type and shape.
+        InvalidInputError: If they do not fit its type and shape.
     """
     if head.dtype in NO_JSON_FORM:
         raise InvalidInputError(f"input {head.name!r} is {head.dtype}, which 'contents' cannot carry; send raw_input_contents")
     field = _FIELDS[head.dtype]
     if others := [descriptor.name for descriptor, _ in contents.ListFields() if descriptor.name != field]:
-        raise InvalidInputError(f"input {head.name!r} has {others[0]}, {head.dtype} belongs into {field}")
+        raise InvalidInputError(f"input {head.name!r} has {others[0]}, {head.dtype} belongs in {field}")
     items = getattr(contents, field)
     num_expected = math.prod(head.shape)
     if len(items) != num_expected:
@@ -65,7 +65,7 @@ def _numbers(head: Head, items: Any) -> Array:
 
 
 def values_of(parameters: Any) -> dict[str, Any]:
-    """Parameters as plain values, by name.
+    """Returns parameters as plain values, by name.
 
     Raises:
         InvalidInputError: If there are too many, or one has no value.

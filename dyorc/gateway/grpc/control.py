@@ -2,7 +2,7 @@
 # Generated messages have no types.
 """The calls about the server and its models: readiness, metadata, configuration, statistics, repository, settings.
 
-They answer at once, and so are plain functions of a message and a tenant. What HTTP says in JSON, they say in protobuf.
+They answer at once, so they are plain functions of a message and a tenant. They say in protobuf what HTTP says in JSON.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class Control:
     """Answers these calls.
 
     Args:
-        service: What they are about.
+        service: The server's models and what runs them.
     """
 
     def __init__(self, service: InferenceService) -> None:
@@ -40,7 +40,7 @@ class Control:
         return pb.ServerReadyResponse(ready=self._status.is_ready)
 
     def model_ready(self, request: Any, tenant: Tenant) -> Any:
-        """Whether a model is ready. One that is not known is not, as with Triton."""
+        """Whether a model is ready. An unknown model is not, as with Triton."""
         try:
             model = self._service.model(tenant, request.name, request.version or None)
         except UnknownModelError:
@@ -57,14 +57,14 @@ class Control:
         return ParseDict({"config": model_config(self._model(request, tenant))}, pb.ModelConfigResponse())
 
     def model_statistics(self, request: Any, tenant: Tenant) -> Any:
-        """One model's, or those of all that the tenant may use."""
+        """Statistics of one model, or of all that the tenant may use."""
         models = [self._model(request, tenant)] if request.name else self._models(tenant)
         statistics = self._service.backend.statistics
         found = [model_statistics(model.name, statistics(model.name)) for model in models]
         return ParseDict({"model_stats": found}, pb.ModelStatisticsResponse())
 
     def repository_index(self, request: Any, tenant: Tenant) -> Any:
-        """The models that the tenant may use. A repository has no name here, so one that is named has none."""
+        """The models that the tenant may use. Repositories have no names here."""
         if request.repository_name:
             raise UnsupportedError(f"there is no repository {request.repository_name!r}; leave repository_name empty")
         found = repository_index(self._service.catalog, self._status, tenant, only_ready=request.ready)
@@ -77,7 +77,7 @@ class Control:
         raise UnsupportedError(f"cannot unload {request.model_name!r}: what is served is said when the server starts")
 
     def trace_setting(self, request: Any, tenant: Tenant) -> Any:
-        """The settings, of a model or of all. One that is set to what it is, or to nothing (which resets it), is no change."""
+        """The settings of a model or of all. Setting one to its value, or to nothing (which resets it), changes nothing."""
         if request.model_name:
             self._service.model(tenant, request.model_name)
         asked = {name: list(setting.value) for name, setting in request.settings.items() if setting.value}
@@ -86,7 +86,7 @@ class Control:
         return ParseDict({"settings": {name: {"value": value} for name, value in settings.items()}}, pb.TraceSettingResponse())
 
     def log_settings(self, request: Any, tenant: Tenant) -> Any:
-        """The settings. One that is set to what it is, is no change."""
+        """The settings. Setting one to its value changes nothing."""
         asked = {name: _value_of(setting) for name, setting in request.settings.items()}
         refuse_changes(asked, LOG_SETTINGS)
         kinds = {bool: "bool_param", int: "uint32_param", str: "string_param"}

@@ -1,6 +1,6 @@
 # pyright: basic
 # grpcio ships no types.
-"""TLS of the gRPC server: its certificate, which may be renewed in its place, and whose certificates it asks for."""
+"""TLS of the gRPC server: its certificate, which may be renewed in place, and the authorities of clients' certificates."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ _log = structlog.get_logger("dyorc.gateway")
 
 
 def credentials_of(config: GatewayConfig) -> Any:
-    """What a secure port needs; None: without TLS. The certificate is read again when a client connects and it has changed.
+    """Returns the credentials of a secure port; None: without TLS. A changed certificate is read again when a client connects.
 
     Raises:
         OSError: If a file cannot be read.
@@ -28,7 +28,7 @@ def credentials_of(config: GatewayConfig) -> Any:
 
 
 class _Files:
-    """The files; `read_if_changed` is called on gRPC's threads."""
+    """The certificate files; gRPC calls `read_if_changed` on its threads."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._pair = (Path(config.tls_key_file), Path(config.tls_certificate_file))
@@ -42,7 +42,7 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([(key, certificate)], roots)
 
     def read_if_changed(self) -> Any:
-        """The configuration if it is another than before, else None. gRPC keeps the old one if the new makes no sense."""
+        """Returns the configuration if it has changed, else None. gRPC keeps the old one if the new one is invalid."""
         with self._reading:
             try:
                 state = self._look()

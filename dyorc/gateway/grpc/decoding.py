@@ -27,10 +27,10 @@ _MAX_TENSORS = 1000
 
 
 def parse(message: bytes) -> tuple[Any, list[memoryview]]:
-    """A `ModelInferRequest` without its `raw_input_contents`, and those.
+    """Splits a message into the `ModelInferRequest` without its `raw_input_contents`, and those.
 
     Raises:
-        InvalidInputError: If the message is none.
+        InvalidInputError: If the message is not a ModelInferRequest.
     """
     rest, raws = split(message)
     try:
@@ -44,15 +44,15 @@ def decode_request(found: Any, raws: Sequence[memoryview], model: Model, memory:
 
     Args:
         found: A `ModelInferRequest` whose raw bytes are in `raws`.
-        memory: Where inputs that are large, or in client memory, are copied to.
+        memory: Takes inputs that are large or in client memory.
 
     Returns:
-        The request; and whether a streamed answer shall have an empty last response.
+        The request, and whether a streamed answer ends with an empty last response.
 
     Raises:
         InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
         UnsupportedError: If it belongs to a sequence.
-        DyOrcError: As `RequestMemory.room`, `span` and `fetch`.
+        DyOrcError: See `RequestMemory.room`, `span` and `fetch`.
     """
     given = read_inputs(found.inputs, raws, memory)
     parameters = values_of(found.parameters) if found.parameters else {}
@@ -74,14 +74,14 @@ def _check_number(tensors: Any, what: str) -> None:
 
 
 def read_inputs(inputs: Any, raws: Sequence[memoryview], memory: RequestMemory) -> dict[str, Array]:
-    """Each input's array, by its name.
+    """Returns each input's array, by name.
 
     Args:
-        raws: The bytes of those that are not in client memory, in their order; none if they have `contents`.
+        raws: The bytes of inputs outside client memory, in order; none if they have `contents`.
 
     Raises:
-        InvalidInputError: If they are malformed, or `raws` is not used up.
-        DyOrcError: As `RequestMemory.room`, `span` and `fetch`.
+        InvalidInputError: If they are malformed, or some of `raws` are left over.
+        DyOrcError: See `RequestMemory.room`, `span` and `fetch`.
     """
     _check_number(inputs, "inputs")
     arrays: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def read_inputs(inputs: Any, raws: Sequence[memoryview], memory: RequestMemory) 
         head = _read_head(tensor)
         if head.name in arrays:
             raise InvalidInputError(f"input {head.name!r} was given twice")
-        arrays[head.name] = None  # until all have been looked at
+        arrays[head.name] = None  # until all heads are read
         has_contents = tensor.HasField("contents")
         span = span_of(values_of(tensor.parameters), "input", head.name, memory) if tensor.parameters else None
         if has_contents and (raws or span is not None):
@@ -134,7 +134,7 @@ def _from_contents(head: Head, contents: Any, has_contents: bool) -> Array:
 def _place(raw_inputs: Sequence[tuple[Head, memoryview]], arrays: dict[str, Any], memory: RequestMemory) -> None:
     """Makes arrays of raw bytes, as views; large ones are copied to the arena, where programs read them.
 
-    BYTES are not read where they lie, so they need not be there.
+    BYTES are not read in place, so they need not be there.
     """
     fixed = [raw for head, raw in raw_inputs if head.dtype is not DType.BYTES]
     offsets, end = offsets_of([len(raw) for raw in fixed])

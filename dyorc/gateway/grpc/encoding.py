@@ -1,6 +1,6 @@
 # pyright: basic, reportAttributeAccessIssue=false
 # Generated messages have no types.
-"""Outputs to `ModelInferResponse`: always raw bytes, one entry for each output, empty where they went to client memory."""
+"""Outputs to `ModelInferResponse`: always raw bytes, one entry per output, empty for outputs that went to client memory."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,15 +32,15 @@ def encode_response(
     story: Sequence[Any] | None = None,
     is_final: bool | None = None,
 ) -> list[Buffer]:
-    """A response in parts, which may be views of `arrays`. Outputs for client memory are put there.
+    """Returns a response in parts, which may be views of `arrays`. Writes outputs for client memory there.
 
     Args:
-        story: What became of the request, if it asked for that.
+        story: The steps of the request, if it asked for them.
         is_final: Whether the request's last response on a stream; None if not on a stream.
 
     Raises:
-        InvalidInputError: If a client cut its memory short.
-        ClientMemoryError: If an output does not fit where it should go.
+        InvalidInputError: If a client truncated its memory.
+        ClientMemoryError: If an output does not fit into its place.
     """
     response = ModelInferResponse(model_name=model.name, model_version="1", id=request.request_id)
     names = model.signature.outputs.names
@@ -87,7 +87,7 @@ def encode_part(
 
 
 def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> bytes:
-    """What says on a stream that a request has no more responses."""
+    """Returns the message that ends a request's responses on a stream."""
     answer = ModelStreamInferResponse()
     response = answer.infer_response
     response.model_name, response.model_version, response.id = model.name, "1", request_id
@@ -98,7 +98,7 @@ def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> b
 
 
 def streamed_error(text: str, model_name: str, model_version: str, request_id: str) -> bytes:
-    """What says on a stream that a request failed."""
+    """Returns the message that a request failed, on a stream."""
     answer = ModelStreamInferResponse(error_message=text)
     response = answer.infer_response
     response.model_name, response.model_version, response.id = model_name, model_version, request_id

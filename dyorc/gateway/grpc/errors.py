@@ -1,6 +1,6 @@
 # pyright: basic
 # grpcio ships no types.
-"""Errors over gRPC: one map from the error tree to status codes, and what goes with them."""
+"""Errors over gRPC: maps the error tree to status codes and metadata."""
 
 import asyncio
 from typing import Any, NoReturn
@@ -32,9 +32,9 @@ from dyorc.protocol.headers import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE
 _log = structlog.get_logger("dyorc.gateway")
 
 _MAX_TEXT_BYTES = 2000
-"""Of an error: it travels in a header, where a byte may take three, and clients refuse headers of more than 8 KiB."""
+"""Limit of an error's text: it travels in a header, where a byte may take three, and clients refuse headers over 8 KiB."""
 
-# The first class that fits counts, so a subclass stands before its parent.
+# The first class that matches counts, so subclasses stand before their parents.
 _STATUS: tuple[tuple[type[DyOrcError], grpc.StatusCode], ...] = (
     (UnknownModelError, grpc.StatusCode.NOT_FOUND),
     (UnknownRegionError, grpc.StatusCode.NOT_FOUND),
@@ -56,12 +56,12 @@ _STATUS: tuple[tuple[type[DyOrcError], grpc.StatusCode], ...] = (
 
 
 def status_of(error: DyOrcError) -> grpc.StatusCode:
-    """The gRPC status of an error."""
+    """Returns the gRPC status of an error."""
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
 def known(error: Exception, call: str) -> DyOrcError:
-    """The error as a client may see it; what is none of ours is logged and says no more than that."""
+    """Returns the error as a client may see it; foreign ones are logged and become a plain internal error."""
     if not isinstance(error, DyOrcError):
         _log.error("request_crashed", call=call, exc_info=error)
         return InternalError("internal error")
@@ -71,13 +71,13 @@ def known(error: Exception, call: str) -> DyOrcError:
 
 
 def text_of(error: DyOrcError) -> str:
-    """Its text, short enough for a header."""
+    """Returns its text, short enough for a header."""
     text = str(error).encode(errors="replace")
     return text[:_MAX_TEXT_BYTES].decode(errors="ignore")
 
 
 def metadata_of(error: DyOrcError) -> tuple[tuple[str, str], ...]:
-    """The trailing metadata of an error: what it is, whether the request may be sent again, and when."""
+    """Returns the trailing metadata of an error: its code, and whether and when to send the request again."""
     found = ((GRPC_CODE, error.code), (GRPC_RETRYABLE, "true" if error.retryable else "false"))
     if error.retry_after_s is None:
         return found

@@ -1,6 +1,6 @@
 # pyright: basic
 # grpcio ships no types.
-"""Which function answers which call. Messages come and go as bytes, so that garbage becomes an error of ours and not gRPC's."""
+"""Maps calls to functions. Messages are passed as bytes, so that garbage raises an error of ours and not gRPC's."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -21,14 +21,14 @@ from dyorc.protocol import inference_pb2 as pb
 from dyorc.protocol.calls import SERVICE, path_of
 
 _OPEN_CALLS = frozenset({"ServerLive", "ServerReady"})
-"""Those that need no key, beside gRPC's own service for health: as over HTTP, what load balancers ask."""
+"""Calls that need no key besides gRPC's health service: as over HTTP, those that load balancers use."""
 
 
 class Method(NamedTuple):
-    """What answers a call.
+    """The function that answers a call.
 
     Attributes:
-        handle: Takes a message and the call's context and gives the answer; of a stream, reads and writes by the context.
+        handle: Takes a message and the call's context and returns the answer; for a stream, reads and writes by the context.
     """
 
     handle: Callable[[Any, Any], Awaitable[Any]]
@@ -36,9 +36,9 @@ class Method(NamedTuple):
 
 
 def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Method]:
-    """What answers each call, by its path: the protocol's, and gRPC's own."""
+    """Returns the methods by path: the protocol's, and gRPC's own."""
     unary: dict[str, Any] = {name: _unary(service, name, answer) for name, answer in _answers(service).items()}
-    unary["ModelInfer"] = ModelInfer(service).__call__  # gRPC wants to see that it is a coroutine function
+    unary["ModelInfer"] = ModelInfer(service).__call__  # gRPC has to recognize a coroutine function
     methods = {path_of(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
     methods[path_of("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
     health = Health(service.backend.status, streams, frozenset({SERVICE}))
@@ -82,7 +82,7 @@ def _unary(
     async def handle(message: bytes, context: Any) -> bytes:
         try:
             tenant = ANONYMOUS if name in _OPEN_CALLS else tenant_of(service.access, context)
-            if "SharedMemory" in name:  # it has one name space for all
+            if "SharedMemory" in name:  # it has one name space for all tenants
                 tenant.check_common(name)
             try:
                 request = parse(message)

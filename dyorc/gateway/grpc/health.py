@@ -3,7 +3,7 @@
 """gRPC's own services: health, for load balancers and Kubernetes, and reflection, for tools such as grpcurl.
 
 Health needs no key, since load balancers have none; reflection does. Service "" and the inference service are SERVING when every
-program has a replica; "liveness" is, as long as the server answers.
+program has a replica; "liveness" is SERVING as long as the server answers.
 """
 
 from collections.abc import AsyncIterator
@@ -36,8 +36,8 @@ class Health:
 
     Args:
         status: Which programs are ready.
-        streams: Says when the server stops, after which nothing is SERVING.
-        services: Names that may be asked for.
+        streams: Signals that the server stops; then nothing is SERVING.
+        services: Names of the services.
     """
 
     def __init__(self, status: StatusBoard, streams: OpenStreams, services: frozenset[str]) -> None:
@@ -46,14 +46,14 @@ class Health:
         self._services = services | {"", _LIVENESS}
 
     async def check(self, message: bytes, context: Any) -> bytes:
-        """How a service is."""
+        """Returns the state of a service."""
         service = await _service_in(message, context)
         if service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {service[:200]!r}")
         return self._answer(service)
 
     async def watch(self, messages: Any, context: Any) -> None:
-        """How a service is, now and whenever that changes."""
+        """Sends the state of a service, now and at every change."""
         service = await _service_in(await context.read(), context)
         sent = b""
         while True:
@@ -85,9 +85,9 @@ class Reflection:
     """Answers `grpc.reflection.v1alpha.ServerReflection`.
 
     Args:
-        service: Says who may ask.
-        streams: Says when the server stops, which ends all streams.
-        services: Names of what there is.
+        service: Decides who may ask.
+        streams: Signals that the server stops, which ends all streams.
+        services: Names of the services.
     """
 
     def __init__(self, service: InferenceService, streams: OpenStreams, services: tuple[str, ...]) -> None:
@@ -117,7 +117,7 @@ class Reflection:
 
 
 class _Pools:
-    """The descriptors of all services: the protocol's lie in a pool of their own, since other packages bring it too."""
+    """The descriptors of all services. The protocol's have a pool of their own, since other packages define it too."""
 
     def __init__(self) -> None:
         self._pools = (DESCRIPTOR.pool, descriptor_pool.Default())

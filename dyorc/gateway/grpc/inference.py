@@ -1,6 +1,6 @@
 # pyright: basic
 # grpcio ships no types.
-"""`ModelInfer`: the hot path. Reads and writes bytes; what protobuf need not touch, it does not touch."""
+"""`ModelInfer`: the hot path. Reads and writes bytes, and lets protobuf touch only what it must."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from dyorc.gateway.tenants import Tenant
 
 
 class ModelInfer:
-    """Answers `ModelInfer`. A client that cancels, goes away or runs out of time cancels the task that this runs in.
+    """Answers `ModelInfer`. A client that cancels, goes away or runs out of time cancels the task of its call.
 
     Args:
         service: Runs requests.

@@ -2,8 +2,8 @@
 # grpcio ships no types.
 """The gRPC server: grpc.aio on the event loop of whoever enters it.
 
-A server of grpc.aio takes calls in one by one, each with a round trip through a thread of gRPC. So several of them share the
-port, and connections are spread over them: calls of many clients then come in together, and can share batches. See
+A server of grpc.aio accepts calls one by one, each with a round trip through a thread of gRPC. So several servers share the
+port, with connections spread over them: then calls of many clients arrive together, and can share batches. See
 docs/decisions/0015-grpc-servers.md.
 """
 
@@ -22,20 +22,20 @@ from dyorc.gateway.grpc.streams import OpenStreams
 from dyorc.gateway.service import InferenceService
 
 _MAX_STREAMS = 1024
-"""Calls at once on one connection; more wait at the client."""
+"""Concurrent calls on one connection; more wait at the client."""
 
 _NUM_SERVERS = 16
 
 
 class GrpcServer:
-    """Serves the protocol over gRPC while it is entered, with gRPC's health and reflection services.
+    """Serves the protocol over gRPC while entered, with gRPC's health and reflection services.
 
     Args:
         service: Runs requests.
-        config: Host and port; without a port of its own it takes the one after that of HTTP, or a free one if that is 0.
+        config: Host and port; without a port of its own it takes the one after HTTP's, or a free one if that is 0.
 
     Attributes:
-        address: Where it listens, e.g. ``127.0.0.1:8001``; set once it is entered.
+        address: Where it listens, e.g. ``127.0.0.1:8001``; set once entered.
     """
 
     def __init__(self, service: InferenceService, config: GatewayConfig) -> None:
@@ -45,15 +45,15 @@ class GrpcServer:
         self.address = ""
 
     async def __aenter__(self) -> Self:
-        """Listens from here on.
+        """Starts listening.
 
         Raises:
             ConfigurationError: If it may not listen there.
-            OSError: If the address cannot be had, or the certificate is none; names it.
+            OSError: If the address is not available, or the certificate is invalid; names it.
         """
         refuse_open_address(self._config)
         try:
-            credentials = [credentials_of(self._config) for _ in range(_NUM_SERVERS)]  # each looks out for new files by itself
+            credentials = [credentials_of(self._config) for _ in range(_NUM_SERVERS)]  # each checks for new files by itself
             self.address = _free_address(self._config)
         except OSError as error:
             raise OSError(error.errno, f"cannot serve gRPC on {_wanted(self._config)}: {error.strerror or error}") from error
@@ -74,7 +74,7 @@ class GrpcServer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Takes no more requests, and waits for those in flight."""
+        """Refuses new requests, and waits for those in flight."""
         self._streams.stop()
         await self._stop(self._config.drain_timeout_s)
 
@@ -87,7 +87,7 @@ class GrpcServer:
 
 
 class _Handlers(grpc.GenericRpcHandler):
-    """Finds what answers a call. Messages come and go as bytes."""
+    """Finds the handler of a call. Messages are passed as bytes."""
 
     def __init__(self, service: InferenceService, streams: OpenStreams) -> None:
         self._by_path = {
@@ -98,7 +98,7 @@ class _Handlers(grpc.GenericRpcHandler):
         }
 
     def service(self, details: Any) -> Any:
-        """The handler of a call; None: there is no such call."""
+        """Returns the handler of a call; None: there is no such call."""
         return self._by_path.get(details.method)
 
 
@@ -115,7 +115,7 @@ def _wanted(config: GatewayConfig, port: int | None = None) -> str:
 
 
 def _free_address(config: GatewayConfig) -> str:
-    """An address that nobody listens on: sockets that share a port would share it with those of another process, too.
+    """Returns an address that nobody listens on: sockets that share a port would share it with another process, too.
 
     Raises:
         OSError: If it is taken.
@@ -134,9 +134,9 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 1),
         ("grpc.max_concurrent_streams", _MAX_STREAMS),
         ("grpc.server_handshake_timeout_ms", 10_000),
-        ("grpc.max_connection_idle_ms", 600_000),  # a client dials again when it has something to say
-        ("grpc.keepalive_time_ms", 60_000),  # who does not answer a ping has gone, and its requests are cancelled
+        ("grpc.max_connection_idle_ms", 600_000),  # a client reconnects when it needs to
+        ("grpc.keepalive_time_ms", 60_000),  # a client that does not answer a ping is gone, and its requests are cancelled
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # who pings more often is told to go away
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients that ping more often are disconnected
     ]

@@ -2,12 +2,12 @@
 # grpcio and generated messages have no types.
 """`ModelStreamInfer`: many requests on one stream, answered side by side.
 
-Each request is a task. Its answers carry its id, and come when they are ready, before or after those of requests that were sent
-earlier. Requests without an id cannot be told apart, so those are answered in their order: each waits with its first response
-until the ones before it have had their last.
+Each request is a task. Its answers carry its id and come when they are ready, before or after those of requests sent
+earlier. Requests without an id cannot be told apart, so they are answered in order: each holds its first response back
+until the requests before it have had their last.
 
-A stream whose client does not read holds its workflows up: a task that waits for its turn to write asks for no further parts, and
-when `_MAX_IN_FLIGHT` requests wait nothing more is read, so that HTTP/2 holds the client up too.
+A client that does not read its stream holds up its workflows: a task that waits for its turn to write asks for no more parts,
+and when `_MAX_IN_FLIGHT` requests wait, nothing more is read, so that HTTP/2 holds up the client too.
 """
 
 import asyncio
@@ -37,24 +37,24 @@ _MAX_IN_FLIGHT = 256
 
 _CALL = "ModelStreamInfer"
 EOF: Any = grpc.aio.EOF
-"""What `read` gives after the last message."""
+"""Returned by `read` after the last message."""
 
 
 class OpenStreams:
-    """Tasks that wait for clients who may have nothing to say for hours; ends that waiting when the server stops."""
+    """Tasks that wait for clients, which may be silent for hours; ends that wait when the server stops."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Task[Any]] = set()
         self.is_stopping = False
 
     def stop(self) -> None:
-        """No task waits any longer, now and from here on."""
+        """Ends all waiting, now and from now on."""
         self.is_stopping = True
         for task in self._waiting:
             task.cancel()
 
     async def unless_stopped(self, waiting: Any) -> Any:
-        """What a coroutine gives that waits for a client; None if the server stops first."""
+        """Returns the result of a coroutine that waits for a client; None if the server stops first."""
         task = asyncio.current_task()
         if task is None or self.is_stopping:
             waiting.close()
@@ -75,7 +75,7 @@ class ModelStreamInfer:
 
     Args:
         service: Runs requests.
-        streams: Says when the server stops: then nothing more is read, and what has been read is answered.
+        streams: Signals that the server stops: then nothing more is read, and what has been read is answered.
     """
 
     def __init__(self, service: InferenceService, streams: OpenStreams) -> None:
@@ -102,7 +102,7 @@ class ModelStreamInfer:
 
 
 class _StreamLostError(Exception):
-    """The client went away while an answer was written. gRPC cancels the call when it knows; this may come before."""
+    """The client went away while an answer was written. gRPC cancels the call once it knows; this may come earlier."""
 
 
 class _Stream:
@@ -117,7 +117,7 @@ class _Stream:
         self.room = asyncio.Semaphore(_MAX_IN_FLIGHT)
 
     async def answer(self, message: bytes) -> None:
-        """Answers one request. Is never left with an error of that request.
+        """Answers one request. Never raises an error of that request.
 
         Raises:
             _StreamLostError: If the client is gone.
@@ -172,7 +172,7 @@ class _Stream:
     def _parts(
         self, ticket: Ticket, model: Model, request: InferRequest, memory: RequestMemory, story: list[dict[str, Any]] | None
     ) -> AsyncGenerator[list[bytes]]:
-        """The parts of a streamed answer. Which is the last is known when there are no more; only then is there a story."""
+        """Yields the parts of a streamed answer. The last is known when no more come; only then is there a story."""
         return self._service.stream(
             ticket,
             model,
@@ -202,7 +202,7 @@ class _Turn:
 
 
 _NO_TURN = _Turn(None)
-"""Of requests that need not wait, and that none waits for."""
+"""For requests that need not wait, and that none waits for."""
 
 _NAMELESS = ModelInferRequest()
 """Stands for a request that cannot be read."""

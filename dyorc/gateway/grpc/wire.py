@@ -1,8 +1,8 @@
-"""Messages as bytes: what is large is cut out of requests and joined to responses without being copied by protobuf.
+"""Messages as bytes: large values are cut out of requests and joined to responses without protobuf copying them.
 
 A protobuf message is a row of fields, each a number with a kind and then its value. The tensors of a request are values of the
-field `raw_input_contents`; protobuf would copy each twice until NumPy could look at it. So they are cut out first, as views of
-the message, and protobuf reads the rest. Responses are put together in the same way: protobuf writes the head, they follow it.
+field `raw_input_contents`; protobuf would copy each twice before NumPy could read it. So they are cut out first, as views of
+the message, and protobuf reads the rest. Responses are joined the same way: protobuf writes the head, and they follow it.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from dyorc.errors import InvalidInputError
 Buffer: TypeAlias = bytes | memoryview
 
 _MAX_FIELDS = 10_000
-"""Far more than a request has that somebody means: each costs a turn of a loop in Python, and a message has room for millions."""
+"""Far more than any sensible request has: each costs a turn of a loop in Python, and a message has room for millions."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-"""Kinds of fields: the lowest three bits of what each begins with."""
+"""Kinds of fields: the lowest three bits of their tag."""
 
 _MAX_VARINT_BYTES = 10
 _RAW_INPUTS = 7 << 3 | _BYTES
@@ -25,15 +25,15 @@ _STREAMED_RESPONSE = bytes([2 << 3 | _BYTES])
 
 
 def split(message: bytes) -> tuple[bytes, list[memoryview]]:
-    """Cuts a `ModelInferRequest` into all but its `raw_input_contents`, and those, as views.
+    """Splits a `ModelInferRequest` into its `raw_input_contents`, as views, and everything else.
 
     Raises:
-        InvalidInputError: If it is no row of fields.
+        InvalidInputError: If it is not a row of fields.
     """
     view = memoryview(message)
     raws: list[memoryview] = []
     rest: list[Buffer] = []
-    at = start = num_fields = 0  # from `start` on is what has not been put anywhere yet
+    at = start = num_fields = 0  # bytes from `start` on are not assigned yet
     while at < len(view):
         num_fields += 1
         if num_fields > _MAX_FIELDS:
@@ -52,7 +52,7 @@ def split(message: bytes) -> tuple[bytes, list[memoryview]]:
 
 
 def _field(view: memoryview, at: int) -> tuple[int, int, int]:
-    """Of the field at byte `at`: where its value begins, where it ends, and what it begins with (number and kind)."""
+    """Returns for the field at byte `at` where its value begins, where it ends, and its tag (number and kind)."""
     try:
         tag = view[at]
         value_at = at + 1
@@ -80,10 +80,10 @@ def _field(view: memoryview, at: int) -> tuple[int, int, int]:
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """A number, seven bits in each byte, the lowest first; and where it ends.
+    """Returns a number, seven bits per byte, the lowest first, and where it ends.
 
     Raises:
-        IndexError: If the message ends before it does.
+        IndexError: If the message ends within it.
     """
     value = 0
     for position in range(_MAX_VARINT_BYTES):
@@ -97,7 +97,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def with_raw(head: bytes, raws: Sequence[Buffer]) -> list[Buffer]:
-    """A `ModelInferResponse` in parts: `head`, which has everything else, and its `raw_output_contents`."""
+    """Returns a `ModelInferResponse` in parts: `head`, which has everything else, and its `raw_output_contents`."""
     parts: list[Buffer] = [head]
     for raw in raws:
         parts += (_RAW_OUTPUTS, _length(len(raw)), raw)
@@ -105,7 +105,7 @@ def with_raw(head: bytes, raws: Sequence[Buffer]) -> list[Buffer]:
 
 
 def streamed(parts: Sequence[Buffer]) -> list[Buffer]:
-    """A `ModelStreamInferResponse` in parts, around the parts of its `infer_response`."""
+    """Returns a `ModelStreamInferResponse` in parts, around the parts of its `infer_response`."""
     return [_STREAMED_RESPONSE, _length(sum(map(len, parts))), *parts]
 
 

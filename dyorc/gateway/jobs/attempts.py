@@ -1,4 +1,4 @@
-"""One attempt at a job: its request is read, run and answered as if it had just come by HTTP, and what comes of it is weighed."""
+"""One attempt at a job: reads, runs and answers its request as if it had just come by HTTP, and decides how the job goes on."""
 
 import random
 from typing import Any, NamedTuple, TypeAlias
@@ -26,7 +26,7 @@ _MAX_DELAY_S = 60.0
 
 
 class Later(NamedTuple):
-    """It is worth another attempt, after a while."""
+    """The job is worth another attempt, later."""
 
     delay_s: float
 
@@ -35,7 +35,7 @@ Ending: TypeAlias = Outcome | Later
 
 
 class Attempts:
-    """Runs jobs, each as often as it is told to."""
+    """Runs jobs, one attempt per call."""
 
     def __init__(self, service: InferenceService, config: JobsConfig) -> None:
         self._service = service
@@ -43,15 +43,15 @@ class Attempts:
         self._no_memory = ClientMemory(False)
 
     def memory(self) -> RequestMemory:
-        """Where a job's tensors are. Its client's memory is not: that may be gone when it runs."""
+        """Where a job's tensors are. Never in its client's memory: that may be gone when it runs."""
         return RequestMemory(self._service.backend.tensors, self._no_memory, self._service.config.max_request_bytes)
 
     def read(self, body: Body, model: Model, memory: RequestMemory) -> InferRequest:
-        """A job's request.
+        """Reads a job's request.
 
         Raises:
             UnsupportedError: If it names client memory.
-            DyOrcError: As `decode_request`.
+            DyOrcError: See `decode_request`.
         """
         try:
             return decode_request(body.data, body.json_bytes, model, memory)
@@ -59,7 +59,7 @@ class Attempts:
             raise UnsupportedError("a job cannot use shared memory of its client, which may be gone when it runs") from error
 
     def is_repeatable(self, claim: Claim) -> bool:
-        """Whether it does no harm to run a job again that may have run: each program is pure, or idempotent."""
+        """Whether a job that may have run can safely run again: each program is pure or idempotent."""
         return self._service.catalog.models[claim.job.model_name].is_repeatable
 
     async def run(self, claim: Claim, ticket: Ticket) -> Ending:
@@ -95,13 +95,13 @@ class Attempts:
 
 
 def effect_lost(claim: Claim, num_attempts: int) -> Outcome:
-    """The end of a job that may have run, and may not be run again."""
+    """Ends a job that may have run and must not run again."""
     model = claim.job.model_name
     error = EffectLostError(f"the server that ran the job died, and model {model!r} calls a program that nobody may repeat")
     return Outcome(num_attempts=num_attempts, error=job_error(error))
 
 
 def _delay_s(num_attempts: int, at_least_s: float) -> float:
-    """Twice as long each time, and not the same for all that failed together."""
+    """Doubles with each attempt, with jitter, so that jobs that failed together do not come back together."""
     delay_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** (num_attempts - 1))
     return max(at_least_s, delay_s * random.uniform(0.5, 1.0))

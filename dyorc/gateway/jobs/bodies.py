@@ -1,4 +1,4 @@
-"""Reads the body of a job: all of it into memory, since that is where it goes to the store from."""
+"""Reads the body of a job: all of it into memory, because it goes to the store from there."""
 
 from fastapi import Request
 
@@ -11,7 +11,7 @@ from dyorc.store.base import Body
 
 
 async def read_body(request: Request, tenant: Tenant, service: InferenceService) -> Body:
-    """A job's body. It counts as in flight while it is read.
+    """Reads a job's body, which counts as in flight meanwhile.
 
     Raises:
         PayloadTooLargeError: If it is larger than the server takes.

@@ -1,4 +1,4 @@
-"""Durable jobs: what the routes call. It takes requests in, and tells what became of them; the runner runs them meanwhile."""
+"""Durable jobs, as the routes use them. Accepts requests and reports on them, while the runner runs them."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -20,14 +20,14 @@ from dyorc.store.base import Body, Job, JobStore, NewJob, new_id
 _log = structlog.get_logger("dyorc.jobs")
 
 _POLL_S = 0.5
-"""How often one who waits for a job looks whether another server has ended it."""
+"""A client that waits for a job has the store checked this often, since another server may have ended it."""
 
 
 _UNREAD = msgspec.Raw()
 
 
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job's JSON says beside its request, whose fields are read when it is checked."""
+    """The fields of a job's JSON besides its request, whose fields are checked later."""
 
     model_name: str
     model_version: str | None = None
@@ -43,10 +43,10 @@ _head_decoder = msgspec.json.Decoder(_Head)
 
 
 class Jobs:
-    """Takes jobs and runs them while it is entered.
+    """Accepts jobs and runs them while entered.
 
-    A store that cannot be opened is no reason not to serve everything else: each call says then that there are no jobs, and the
-    log says why.
+    A store that cannot be opened must not keep the server from serving everything else: each call then says that there are no
+    jobs, and the log says why.
 
     Attributes:
         service: Runs requests.
@@ -80,15 +80,15 @@ class Jobs:
         await self._stack.aclose()
 
     async def submit(self, tenant: Tenant, body: Body, idempotency_key: str = "") -> tuple[Job, bool]:
-        """Takes a job in. Gives it, and whether it is new.
+        """Accepts a job. Returns it, and whether it is new.
 
         Raises:
             ConflictError: If the key was used for another body.
             PermissionDeniedError: If the tenant may not use the model, or not with this priority.
             TenantLimitError: If too many of the tenant's jobs wait, or they take too much of the store.
-            CapacityError: If all jobs together do.
+            CapacityError: If all jobs together take too much.
             UnsupportedError: If the model streams, or the request names client memory.
-            DyOrcError: As `InferenceService.model` and `decode_request`; 503 if the store cannot be used.
+            DyOrcError: See `InferenceService.model` and `decode_request`; 503 if the store cannot be used.
         """
         store = self._open_store()
         head = _read_head(body)
@@ -123,14 +123,14 @@ class Jobs:
         return ttl_s
 
     def report(self) -> dict[str, Any]:
-        """What is going on, as plain values."""
+        """Returns the current state, as plain values."""
         return {"closed": self._closed, **self._runner.report()}
 
     async def get(self, tenant: Tenant, job_id: str, wait_s: float = 0.0) -> Job:
-        """A job, once it has ended or `wait_s` seconds are over.
+        """Returns a job once it has ended, or after `wait_s` seconds.
 
         Raises:
-            UnknownJobError: If the tenant has none of this id.
+            UnknownJobError: If the tenant has no job of this id.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_s
@@ -150,10 +150,10 @@ class Jobs:
                 del self._ends[job_id]
 
     async def result(self, tenant: Tenant, job_id: str) -> tuple[Job, Body | None]:
-        """A job and what it gave, if it did.
+        """Returns a job and its result, if it has one.
 
         Raises:
-            UnknownJobError: If the tenant has none of this id.
+            UnknownJobError: If the tenant has no job of this id.
         """
         store = self._open_store()
         job = await store.get(tenant.name, job_id)
@@ -161,14 +161,14 @@ class Jobs:
         return job, await store.result(tenant.name, job_id) if has_result else None
 
     async def page(self, tenant: Tenant, state: JobState | None, limit: int, after: str) -> list[Job]:
-        """A tenant's jobs, the newest first."""
+        """Returns a tenant's jobs, the newest first."""
         return await self._open_store().page(tenant.name, state, limit, after)
 
     async def cancel(self, tenant: Tenant, job_id: str) -> Job:
-        """Ends a job that has not ended yet.
+        """Cancels a job that has not ended.
 
         Raises:
-            UnknownJobError: If the tenant has none of this id.
+            UnknownJobError: If the tenant has no job of this id.
         """
         job = await self._open_store().cancel(tenant.name, job_id)
         if job.state is JobState.CANCELLED:
@@ -180,7 +180,7 @@ class Jobs:
         """Ends and forgets a job.
 
         Raises:
-            UnknownJobError: If the tenant has none of this id.
+            UnknownJobError: If the tenant has no job of this id.
         """
         await self._open_store().delete(tenant.name, job_id)
         self._runner.drop(job_id)

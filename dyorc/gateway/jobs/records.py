@@ -1,4 +1,4 @@
-"""Jobs as clients see them, and what is kept of their tenants."""
+"""Jobs as clients see them, and what is stored of their tenants."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from dyorc.store.base import Job, JobError
 
 
 class _Terms(msgspec.Struct, frozen=True):
-    """What counts of a tenant when its jobs run. How fast it may send was looked at when it submitted them."""
+    """What matters of a tenant when its jobs run. Its rate was checked when it submitted them."""
 
     weight: float = 1.0
     max_requests: int | None = None
@@ -21,7 +21,7 @@ class _Terms(msgspec.Struct, frozen=True):
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    """A job, as every route and webhook gives it."""
+    """A job, as every route and webhook sends it."""
     error = job.error
     return {
         "id": job.id,
@@ -38,7 +38,7 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def job_bytes(job: Job) -> bytes:
-    """The same, as it is sent."""
+    """The same as JSON."""
     return orjson.dumps(job_json(job))
 
 
@@ -48,18 +48,18 @@ def error_json(error: JobError) -> dict[str, Any]:
 
 
 def job_error(error: Exception) -> JobError:
-    """What is kept of an error; one that is none of ours says no more than that."""
+    """Returns what is stored of an error; a foreign one becomes a plain internal error."""
     if not isinstance(error, DyOrcError):
         error = InternalError("internal error")
     return JobError(str(error).encode(errors="replace").decode(), error.code, error.retryable, status_of(error))
 
 
 def terms_of(tenant: Tenant) -> str:
-    """What to keep of a tenant."""
+    """Returns what to store of a tenant."""
     return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes)).decode()
 
 
 def tenant_of(job: Job) -> Tenant:
-    """The tenant whose job it is, as it was when it submitted it."""
+    """Returns the tenant of a job, as of its submission."""
     terms = msgspec.json.decode(job.terms or "{}", type=_Terms)
     return Tenant(name=job.tenant, weight=terms.weight, max_requests=terms.max_requests, max_bytes=terms.max_bytes)

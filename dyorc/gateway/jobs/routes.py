@@ -1,4 +1,4 @@
-"""The routes of durable jobs, ``/v1/jobs``. What they answer in case of an error is what all routes do."""
+"""The routes of durable jobs, ``/v1/jobs``. Errors are answered as on all routes."""
 
 import math
 from typing import Any
@@ -103,7 +103,7 @@ _SUBMIT: dict[str, Any] = {
 
 
 def _id(text: str) -> str:
-    """An id as the client wrote it; stores get nothing that is no text."""
+    """Returns an id as the client wrote it; stores must get valid text only."""
     return text.encode(errors="replace").decode()
 
 

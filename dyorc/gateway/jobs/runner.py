@@ -1,7 +1,7 @@
-"""Claims jobs as there is room for them, runs them, and says how they ended.
+"""Claims jobs when there is room for them, runs them, and stores how they ended.
 
-A claim is renewed three times in each lease; a server that dies stops renewing, and another one, or the same when it is back,
-takes its jobs over when the lease ends. Whatever the store says is lost is dropped at once.
+A claim is renewed three times per lease. A server that dies stops renewing, and another one, or the same after a restart, takes
+over its jobs when the lease ends. A job whose claim is lost is dropped at once.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ _log = structlog.get_logger("dyorc.jobs")
 
 _POLL_S = 1.0
 _BLOCKED_POLL_S = 0.25
-"""When to look for other lanes while those that are known may have no more slots."""
+"""When to look for other lanes while the known ones may have no more slots."""
 _RETRY_S = 0.5
-"""When to ask again a store that cannot be used."""
+"""When to try again to reach a store that failed."""
 _EXPIRE_PERIOD_S = 5.0
 _MAX_EXPIRED = 1000
 
 
 class _Run:
-    """A claimed job that is being run. Only its attempt is ever interrupted, not the writing of its end."""
+    """A claimed job that is running. Only its attempt is ever interrupted, not the writing of its end."""
 
     def __init__(self, claim: Claim, slot: Slot) -> None:
         self.claim = claim
@@ -51,13 +51,13 @@ class _Run:
         return None if self._attempt.cancelled() else self._attempt.result()
 
     def drop(self) -> bool:
-        """Stops running it. Whether it still ran."""
+        """Stops it. Returns whether it was still running."""
         self.is_dropped = True
         return self._attempt is not None and self._attempt.cancel()
 
 
 class Runner:
-    """Runs jobs while it is entered. The store has to be open.
+    """Runs jobs while entered. The store must be open.
 
     Args:
         on_end: Called with the id of each job that ended here.
@@ -82,7 +82,7 @@ class Runner:
         self._num_bytes: int | None = None
 
     def report(self) -> dict[str, Any]:
-        """What is going on, as plain values; what the store holds as it was a few seconds ago."""
+        """Returns the current state as plain values; the store's part may be a few seconds old."""
         return {
             "num_running": len(self._runs),
             "max_running": self._config.max_running,
@@ -99,7 +99,7 @@ class Runner:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Gives jobs back at once. Those that nobody may repeat are waited for, as long as requests in flight are."""
+        """Gives jobs back at once. Waits for those that must not be repeated, as long as for requests in flight."""
         self._is_stopping.set()
         await self._claiming
         for run in self._runs.values():
@@ -110,7 +110,7 @@ class Runner:
             run.drop()
         await self._settle()
         self._is_over.set()
-        for task in self._tasks:  # what the store does not take now is run again by whoever claims it next
+        for task in self._tasks:  # what the store does not accept now runs again at its next claim
             task.cancel()
         await asyncio.gather(*self._keeping, *self._tasks, return_exceptions=True)
 
@@ -119,11 +119,11 @@ class Runner:
             await asyncio.wait(self._tasks, timeout=self._service.config.drain_timeout_s)
 
     def wake(self) -> None:
-        """A job has been submitted here, which may be of a lane that may have a slot."""
+        """A job was submitted here; its lane may have a free slot."""
         self._has_room.set()
 
     def drop(self, job_id: str) -> None:
-        """Stops running a job that somebody else has ended."""
+        """Stops a job that somebody else has ended."""
         if run := self._runs.get(job_id):
             run.drop()
 
@@ -143,7 +143,7 @@ class Runner:
                 await self._unless_stopping(asyncio.sleep(_RETRY_S))
 
     async def _claim(self) -> None:
-        """Claims as many as there is room for, and waits for what may change that."""
+        """Claims as many jobs as there is room for, and waits for what may change that."""
         self._has_room.clear()
         if len(self._runs) >= self._config.max_running:
             await self._unless_stopping(self._has_room.wait())
@@ -162,7 +162,7 @@ class Runner:
             await self._unless_stopping(_is_set(self._has_room, _BLOCKED_POLL_S))
 
     def _admit(self, claim: Claim) -> tuple[Claim, float] | None:
-        """Starts a job, or says how long it has to wait since there is too much in flight."""
+        """Starts a job, or returns how long it has to wait because too much is in flight."""
         try:
             ticket = self._service.admission.admit(tenant_of(claim.job), len(claim.body.data))
         except CapacityError as error:
@@ -175,7 +175,7 @@ class Runner:
         return None
 
     async def _unless_stopping(self, waiting: Coroutine[Any, Any, Any]) -> None:
-        """Awaits something, and gives it up when the runner stops."""
+        """Awaits something, and abandons it when the runner stops."""
         tasks = (asyncio.ensure_future(waiting), asyncio.create_task(self._is_stopping.wait()))
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -204,7 +204,7 @@ class Runner:
             self._has_room.set()
 
     async def _end(self, claim: Claim, ending: Ending, *, is_counted: bool) -> None:
-        """Writes how an attempt ended, as soon as the store takes it. If the claim is lost, it takes nothing."""
+        """Stores how an attempt ended, as soon as the store accepts it. If the claim is lost, it does not."""
         while not self._is_over.is_set():
             try:
                 if isinstance(ending, Later):
@@ -221,12 +221,12 @@ class Runner:
     # Keeping
 
     async def _every(self, period_s: float, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Repeats a step until all is over. It is told so, and not cancelled: redis-py may lose a cancellation."""
+        """Repeats a step until the end. It ends by a flag instead of cancellation, which redis-py may lose."""
         while not await _is_set(self._is_over, period_s):
             try:
                 await step()
             except StoreError:
-                continue  # the claiming task says so
+                continue  # the claiming task reports it
 
     async def _renew(self) -> None:
         claims = [run.claim for run in self._runs.values()]

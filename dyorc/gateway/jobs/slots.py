@@ -1,11 +1,11 @@
-"""Who may run jobs: a server's slots, shared by the weights of tenants, and never all held by one tenant or for one model.
+"""Who may run jobs: tenants share a server's slots by weight, and no tenant and no model may hold all of them.
 
-A slot that falls free goes to the tenant whose jobs have held slots for the least time, divided by its weight; within a tenant
-urgent jobs go first, then the model that holds the fewest. As a slot cannot be taken back, some are kept free for whoever comes
-next: who holds any may hold at most so many times what is free then, as `gateway.admission` has it for requests.
+A free slot goes to the tenant whose jobs have held slots for the least time, divided by its weight; within a tenant, urgent jobs
+go first, then the model that holds the fewest. Since a slot cannot be taken back, some are kept free for the next tenant: whoever
+holds any may hold at most a multiple of what is then free, as in `gateway.admission`.
 
-Source: start-time fair queueing, as in `dyorc.engine.fair_shares`, with the price of a slot corrected once it is known. Plain
-objects without I/O. Cost: slots times lanes for each pick.
+Source: start-time fair queueing, as in `dyorc.engine.scheduling.fair_shares`, with the price of a slot corrected once known.
+Plain objects without I/O. Cost: slots times lanes per pick.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ from dyorc.store.base import Lane
 _LANE_GREED = 4.0
 _MODEL_GREED = 8.0
 _TENANT_GREED = 8.0
-"""How much more than what is free the heaviest tenant may hold."""
+"""The heaviest tenant may hold this many times what is free."""
 _FIRST_LENGTH_S = 1.0
-"""How long a model's jobs are taken to run, until one has."""
+"""Assumed run time of a model's jobs, until one has run."""
 _SMOOTHING = 0.2
 _LEAST_WEIGHT = 1e-3
 
@@ -27,7 +27,7 @@ class Slots:
     """The slots of one server.
 
     Args:
-        max_running: How many there are.
+        max_running: The number of slots.
     """
 
     def __init__(self, max_running: int) -> None:
@@ -39,7 +39,7 @@ class Slots:
         self._lengths_s: dict[str, float] = {}
 
     def pick(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Of which lanes to claim the next jobs, in this order; a lane may be there several times."""
+        """Returns the lanes to claim the next jobs from, in order; a lane may appear several times."""
         self._welcome({lane.tenant for lane in lanes})
         held, num_held, tags = Counter(self._held), self._num_held, dict(self._tags)
         picked: list[Lane] = []
@@ -56,7 +56,7 @@ class Slots:
         return picked
 
     def take(self, tenant: str, model_name: str, weight: float) -> "Slot":
-        """A job of a tenant runs from now on."""
+        """Books a job that starts to run."""
         self._weights[tenant] = max(weight, _LEAST_WEIGHT)
         self._held.update(_holders(tenant, model_name))
         self._num_held += 1
@@ -65,7 +65,7 @@ class Slots:
         return Slot(self, tenant, model_name, price)
 
     def give_back(self, slot: "Slot", length_s: float) -> None:
-        """It has run for so long."""
+        """Books a job's run time."""
         self._held.subtract(_holders(slot.tenant, slot.model_name))
         self._held += Counter()  # drops zeros
         self._num_held -= 1
@@ -74,7 +74,7 @@ class Slots:
         self._lengths_s[slot.model_name] = known_s + _SMOOTHING * (length_s - known_s)
 
     def _welcome(self, waiting: set[str]) -> None:
-        """Who begins to wait starts where those are who wait or hold: no credit for idle time, and nothing is forgiven."""
+        """A tenant that begins to wait starts level with the others: no credit for idle time, and nothing is forgiven."""
         active = {tenant for tenant in self._tags if self._held["tenant", tenant, ""]} | (waiting & self._tags.keys())
         now = min((self._tags[tenant] for tenant in active), default=0.0)
         self._tags = {tenant: tag for tenant, tag in self._tags.items() if tenant in active or tag > now}
@@ -83,7 +83,7 @@ class Slots:
             self._tags[tenant] = max(now, self._tags.get(tenant, now))
 
     def _has_room(self, held: Counter[tuple[str, ...]], lane: Lane, num_free: int) -> bool:
-        """Whether a lane may have one more slot, with so many free beside it. Who holds none may."""
+        """Whether a lane may have one more slot when this many are free. A lane that holds none may."""
         greeds = (_LANE_GREED, _MODEL_GREED, self._tenant_greed(lane.tenant))
         return all(
             not held[holder] or held[holder] + 1 <= greed * num_free
@@ -107,7 +107,7 @@ class Slots:
 
 
 class Slot:
-    """One job's slot, with what its tenant has been charged for it so far."""
+    """One job's slot, with what its tenant was charged for it so far."""
 
     __slots__ = ("_slots", "model_name", "price", "tenant")
 
@@ -118,7 +118,7 @@ class Slot:
         self.price = price
 
     def give_back(self, length_s: float) -> None:
-        """The job has run for so long."""
+        """Corrects the charge to the job's run time."""
         self._slots.give_back(self, length_s)
 
 

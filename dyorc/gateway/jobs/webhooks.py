@@ -1,8 +1,8 @@
-"""Tells others that jobs have ended: POSTs the job's JSON to the URL that it was submitted with.
+"""Notifies others when jobs end: POSTs the job's JSON to the URL that came with it.
 
-The list of what has to be told is in the store, so it survives restarts; each is told at least once, or given up after
-`webhook_give_up_s`. Only hosts in `webhook_hosts` are told, exactly as they are listed: nothing is resolved or guessed here, and
-redirects are not followed, so a listed host is all that a client can make the server talk to.
+Pending notifications are in the store, so they survive restarts; each is sent at least once, or given up after
+`webhook_give_up_s`. Only hosts in `webhook_hosts`, exactly as listed, are notified: nothing is resolved or guessed here, and
+redirects are not followed, so clients can make the server talk only to listed hosts.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ _MAX_DELAY_S = 3600.0
 
 
 def check_webhook(url: str, config: JobsConfig) -> None:
-    """Does nothing for a URL that may be told.
+    """Checks that a URL may be notified.
 
     Raises:
-        InvalidInputError: For others.
+        InvalidInputError: If it may not.
     """
     try:
         parts = urlsplit(url)
@@ -58,13 +58,13 @@ def check_webhook(url: str, config: JobsConfig) -> None:
 
 
 def signature(secret: str, body: bytes, now_s: int) -> str:
-    """The header that proves who sent a body, and when."""
+    """Returns the header that proves who sent a body, and when."""
     digest = hmac.new(secret.encode(), f"{now_s}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={now_s},v1={digest}"
 
 
 class Webhooks:
-    """Sends webhooks while it is entered. The store has to be open."""
+    """Sends webhooks while entered. The store must be open."""
 
     def __init__(self, store: JobStore, config: JobsConfig) -> None:
         self._store = store
@@ -81,7 +81,7 @@ class Webhooks:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stops. What is being sent is sent again later, since nobody knows whether it came."""
+        """Stops. Webhooks being sent are sent again later, since nobody knows whether they arrived."""
         self._is_stopping = True
         self._is_due.set()
         if self._task is not None:
@@ -100,10 +100,10 @@ class Webhooks:
             self._is_due.clear()
             num_free = _MAX_AT_ONCE - len(self._sending)
             try:
-                # What is being sent is nobody else's until its time must be up.
+                # A webhook being sent is leased until its time must be up.
                 due = await self._store.due_webhooks(num_free, 2 * self._config.webhook_timeout_s) if num_free else []
             except StoreError:
-                due = []  # the runner says that the store is down
+                due = []  # the runner reports that the store is down
             for one in due:
                 task = asyncio.create_task(self._deliver(one))
                 self._sending.add(task)
@@ -141,7 +141,7 @@ class Webhooks:
             await self._store.webhook_failed(job.id, delay_s)
 
     async def _send(self, delivery: Delivery) -> str | None:
-        """Sends one; gives what went wrong, if it did. Nobody reads what the other side answers but its status."""
+        """Sends one. Returns what went wrong, or None. Of the response, only the status matters."""
         body = job_bytes(delivery.job)
         headers = {"content-type": media_types.JSON}
         if self._config.webhook_secret:

@@ -234,7 +234,7 @@ async def predicate_without_bool(x: Vector) -> Vector:
 
 
 def test_a_predicate_that_gives_no_bool_is_named(world: World) -> None:
-    with pytest.raises(WorkflowError, match=r"the predicate gave ndarray .* expected a bool"):
+    with pytest.raises(WorkflowError, match=r"the predicate returned ndarray .* expected a bool"):
         run(world, predicate_without_bool, [0, 0])
 
 

@@ -1,4 +1,4 @@
-"""The Python client of a DyOrc server: NumPy in, NumPy out, over HTTP. With the server it shares arrays and errors."""
+"""The Python client of a DyOrc server: NumPy in, NumPy out, over HTTP. It shares arrays and errors with the server."""
 
 from dyorc.client.asynchronous import AsyncClient, AsyncJob
 from dyorc.client.blocking import Client, Job

@@ -1,4 +1,4 @@
-"""The client for asyncio. To be used on one event loop."""
+"""The client for asyncio. Use it on one event loop."""
 
 import random
 from collections.abc import AsyncGenerator, Sequence
@@ -22,10 +22,10 @@ from dyorc.protocol.routes import LIVE, model_path
 
 
 class AsyncClient:
-    """Asks a DyOrc server over HTTP, on an event loop. NumPy in, NumPy out.
+    """Talks to a DyOrc server over HTTP, on an event loop. NumPy in, NumPy out.
 
-    Arguments, results and errors are those of `dyorc.client.Client`. Many requests may be under way at once; a task that is
-    cancelled cancels its request.
+    Arguments, results and errors are those of `dyorc.client.Client`. Many requests may be in flight at once; cancelling a task
+    cancels its request.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AsyncClient:
         retries: Retries | None = None,
         **named: Any,
     ) -> Any:
-        """Runs a model, as `Client.infer`."""
+        """Runs a model; see `Client.infer`."""
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         return (await self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries))).value
 
@@ -90,7 +90,7 @@ class AsyncClient:
         retries: Retries | None = None,
         **named: Any,
     ) -> Answer:
-        """Runs a model, and gives all that the server says, as `Client.answer`."""
+        """Runs a model and returns everything the server says; see `Client.answer`."""
         options = Options(version, timeout_s, priority, explain, request_id, outputs)
         return await self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries))
 
@@ -108,7 +108,7 @@ class AsyncClient:
         retries: Retries | None = None,
         **named: Any,
     ) -> AsyncGenerator[Any]:
-        """Runs a model that answers in parts, as `Client.stream`. Who stops early closes the generator."""
+        """Runs a model that answers in parts; see `Client.stream`. Close the generator if you stop early."""
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         return self._runner.parts(self._operations.stream(model, merged(inputs, named), options, retries))
 
@@ -129,7 +129,7 @@ class AsyncClient:
         outputs: Sequence[str] | None = None,
         **named: Any,
     ) -> "AsyncJob":
-        """Hands a request in as a durable job, as `Client.submit`."""
+        """Submits a request as a durable job; see `Client.submit`."""
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         job = JobOptions(idempotency_key, webhook, ttl_s, run_timeout_s)
         return AsyncJob(
@@ -137,31 +137,31 @@ class AsyncClient:
         )
 
     async def job(self, job_id: str) -> "AsyncJob":
-        """A job by its id."""
+        """Returns a job by its id."""
         return AsyncJob(self._runner, self._jobs, await self._runner.run(self._jobs.get(job_id)))
 
     async def jobs(self, *, state: JobState | None = None, max_jobs: int = 1000) -> list["AsyncJob"]:
-        """Our jobs; of one state, if it is given."""
+        """Returns our jobs, all or those in one state."""
         return [AsyncJob(self._runner, self._jobs, record) for record in await self._runner.run(self._jobs.jobs(state, max_jobs))]
 
     async def models(self) -> list[str]:
-        """Names of all models."""
+        """Returns the names of all models."""
         return await self._runner.run(self._operations.models())
 
     async def metadata(self, model: str, *, version: str | None = None) -> ModelMetadata:
-        """A model's inputs and outputs, as they are now."""
+        """Returns a model's current inputs and outputs."""
         return await self._runner.run(self._operations.metadata(model, version))
 
     async def config(self, model: str, *, version: str | None = None) -> dict[str, Any]:
-        """A model's configuration, as Triton spells it."""
+        """Returns a model's configuration, as Triton spells it."""
         return await self._runner.run(self._operations.get_object(model_path(model, version, "config")))
 
     async def statistics(self, model: str | None = None, *, version: str | None = None) -> dict[str, Any]:
-        """How often and how long a model, or each of them, has run; as Triton spells it."""
+        """Returns how many times and how long a model, or each of them, has run; as Triton spells it."""
         return await self._runner.run(self._operations.get_object(statistics_path(model, version)))
 
     async def is_live(self) -> bool:
-        """Whether the server answers at all."""
+        """Whether the server answers."""
         return await self._runner.run(self._operations.is_healthy(LIVE))
 
     async def is_ready(self, model: str | None = None) -> bool:
@@ -174,7 +174,7 @@ class AsyncClient:
 
 
 class AsyncJob:
-    """A durable job, as it was when it was last asked for."""
+    """A durable job, as of its last refresh."""
 
     def __init__(self, runner: AsyncRunner, jobs: JobOperations, record: JobRecord) -> None:
         self._runner = runner
@@ -190,19 +190,19 @@ class AsyncJob:
         return self.record.state
 
     async def refresh(self) -> Self:
-        """Asks for its state."""
+        """Refreshes its state."""
         return await self._now(self._jobs.get(self.id))
 
     async def wait(self, timeout_s: float | None = None) -> Self:
-        """Returns once it has ended, whatever its end. `DeadlineError` if that takes longer; it goes on then."""
+        """Returns once it has ended, in any state. `DeadlineError` if that takes longer; the job goes on then."""
         return await self._now(self._jobs.wait(self.id, timeout_s))
 
     async def result(self, timeout_s: float | None = None) -> Any:
-        """Waits for its end, and gives what `infer` would have given. Raises what it failed with."""
+        """Waits for its end, and returns what `infer` would have returned. Raises what it failed with."""
         return (await self.answer(timeout_s)).value
 
     async def answer(self, timeout_s: float | None = None) -> Answer:
-        """`result`, with all that the server says."""
+        """`result`, with everything the server says."""
         return await self._runner.run(self._jobs.result(self.id, timeout_s))
 
     async def cancel(self) -> Self:
@@ -210,7 +210,7 @@ class AsyncJob:
         return await self._now(self._jobs.cancel(self.id))
 
     async def delete(self) -> None:
-        """Ends it if need be, and has the server forget it."""
+        """Cancels it if it has not ended, and has the server forget it."""
         await self._runner.run(self._jobs.delete(self.id))
 
     async def _now(self, flow: Flow[JobRecord]) -> Self:

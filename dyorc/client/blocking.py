@@ -1,4 +1,4 @@
-"""The client for code that waits. May be used by several threads at once."""
+"""The blocking client. Several threads may use it at once."""
 
 import random
 from collections.abc import Generator, Sequence
@@ -23,25 +23,25 @@ from dyorc.protocol.routes import LIVE, model_path
 
 
 class Client:
-    """Asks a DyOrc server over HTTP. NumPy in, NumPy out.
+    """Talks to a DyOrc server over HTTP. NumPy in, NumPy out.
 
     Args:
-        url: ``http://host:port`` or ``https://...``, with a path in front of the server's if it has one.
-        api_key: Whose requests these are.
-        timeout_s: For each operation with everything that is tried again, in seconds, unless it says otherwise; infinity for no
-            limit. The server is told how much is left.
+        url: ``http://host:port`` or ``https://...``, followed by the server's path if it has one.
+        api_key: The API key of all requests.
+        timeout_s: Default limit of each operation, retries included, in seconds; infinity for no limit. The server is told how
+        much is left.
         retries: When requests are sent again.
         verify: For https: True, a file or folder of authorities, an `ssl.SSLContext`, or False for no check.
         cert: For https: a file with our own certificate and key, or one of each.
-        proxy: URL of a proxy. The environment's are not looked at.
-        max_connections: At once; who needs one more waits.
-        max_answer_bytes: The longest answer, or part of a stream, that is taken.
+        proxy: URL of a proxy. Proxies in the environment are ignored.
+        max_connections: Concurrent connections; further requests wait.
+        max_answer_bytes: The longest answer, or part of a stream, that is accepted.
 
     Raises:
         ValueError: If the address, the key or a file cannot be used.
 
     Every operation raises `DyOrcError`, of the class that the server raised; `DeadlineError` when its time is up,
-    `TransportError` if the server cannot be reached or its answer not be read, `InvalidInputError` if a value cannot be sent.
+    `TransportError` if the server cannot be reached or its answer cannot be read, `InvalidInputError` if a value cannot be sent.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class Client:
         """Runs a model.
 
         Args:
-            inputs: Inputs by name, for names that are options here.
+            inputs: Inputs by name, for names that are also options here.
             timeout_s: None for the client's.
             priority: 1 is the highest; 0, the default, comes last.
-            request_id: Comes back in the answer.
-            outputs: Names of those to send; None, or nothing, for all.
+            request_id: Returned with the answer.
+            outputs: Names of the outputs to send; None, or nothing, for all.
             retries: None for the client's.
             named: Inputs by name. What the model calls an input becomes a tensor: arrays and torch tensors of their own type,
-                numbers, lists and texts of the declared one. All else is a parameter: bool, int, float or str.
+                numbers, lists and texts of the declared one. Anything else is a parameter: bool, int, float or str.
 
         Returns:
-            An array, if the model gives one output or one was asked for; else a dict of arrays by name.
+            An array, if the model has one output or one was asked for; else a dict of arrays by name.
         """
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         return self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries)).value
@@ -121,7 +121,7 @@ class Client:
         retries: Retries | None = None,
         **named: Any,
     ) -> Answer:
-        """Runs a model as `infer` does, and gives all that the server says; with `explain`, also what was done and why."""
+        """Runs a model as `infer` does, and returns everything the server says; with `explain`, also what was done and why."""
         options = Options(version, timeout_s, priority, explain, request_id, outputs)
         return self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries))
 
@@ -139,10 +139,10 @@ class Client:
         retries: Retries | None = None,
         **named: Any,
     ) -> Generator[Any]:
-        """Runs a model that answers in parts, and gives each as it comes. Arguments and parts are those of `infer`.
+        """Runs a model that answers in parts, and yields each as it comes. Arguments and parts are those of `infer`.
 
-        The request is sent when the first part is asked for; `timeout_s` is for all of them. Who stops early closes the
-        generator, which cancels the request. Once the server has begun to answer, nothing is tried again.
+        The request is sent when the first part is asked for; `timeout_s` covers all parts. If you stop early, close the
+        generator, which cancels the request. Once the server has begun to answer, the request is not sent again.
         """
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         return self._runner.parts(self._operations.stream(model, merged(inputs, named), options, retries))
@@ -164,45 +164,45 @@ class Client:
         outputs: Sequence[str] | None = None,
         **named: Any,
     ) -> "Job":
-        """Hands a request in as a durable job, which survives both sides.
+        """Submits a request as a durable job, which survives a crash of either side.
 
         Args:
-            idempotency_key: Who submits twice under one key gets one job. None: a new key, so that only what the client itself
-                sends again is the same job.
-            webhook: URL that is told when the job ends.
-            ttl_s: How long the server remembers the job, in seconds.
-            run_timeout_s: How long it may run, in seconds; `timeout_s` is for handing it in.
+            idempotency_key: Submitting twice under one key creates one job. None: a new key, so that only the client's own
+            retries count as the same job.
+            webhook: URL to notify when the job ends.
+            ttl_s: How long the server keeps the job, in seconds.
+            run_timeout_s: How long it may run, in seconds; `timeout_s` limits the submission.
         """
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         job = JobOptions(idempotency_key, webhook, ttl_s, run_timeout_s)
         return Job(self._runner, self._jobs, self._runner.run(self._jobs.submit(model, merged(inputs, named), options, job)))
 
     def job(self, job_id: str) -> "Job":
-        """A job by its id."""
+        """Returns a job by its id."""
         return Job(self._runner, self._jobs, self._runner.run(self._jobs.get(job_id)))
 
     def jobs(self, *, state: JobState | None = None, max_jobs: int = 1000) -> list["Job"]:
-        """Our jobs; of one state, if it is given."""
+        """Returns our jobs, all or those in one state."""
         return [Job(self._runner, self._jobs, record) for record in self._runner.run(self._jobs.jobs(state, max_jobs))]
 
     def models(self) -> list[str]:
-        """Names of all models."""
+        """Returns the names of all models."""
         return self._runner.run(self._operations.models())
 
     def metadata(self, model: str, *, version: str | None = None) -> ModelMetadata:
-        """A model's inputs and outputs, as they are now."""
+        """Returns a model's current inputs and outputs."""
         return self._runner.run(self._operations.metadata(model, version))
 
     def config(self, model: str, *, version: str | None = None) -> dict[str, Any]:
-        """A model's configuration, as Triton spells it."""
+        """Returns a model's configuration, as Triton spells it."""
         return self._runner.run(self._operations.get_object(model_path(model, version, "config")))
 
     def statistics(self, model: str | None = None, *, version: str | None = None) -> dict[str, Any]:
-        """How often and how long a model, or each of them, has run; as Triton spells it."""
+        """Returns how many times and how long a model, or each of them, has run; as Triton spells it."""
         return self._runner.run(self._operations.get_object(statistics_path(model, version)))
 
     def is_live(self) -> bool:
-        """Whether the server answers at all."""
+        """Whether the server answers."""
         return self._runner.run(self._operations.is_healthy(LIVE))
 
     def is_ready(self, model: str | None = None) -> bool:
@@ -215,7 +215,7 @@ class Client:
 
 
 class Job:
-    """A durable job, as it was when it was last asked for."""
+    """A durable job, as of its last refresh."""
 
     def __init__(self, runner: Runner, jobs: JobOperations, record: JobRecord) -> None:
         self._runner = runner
@@ -231,19 +231,19 @@ class Job:
         return self.record.state
 
     def refresh(self) -> Self:
-        """Asks for its state."""
+        """Refreshes its state."""
         return self._now(self._jobs.get(self.id))
 
     def wait(self, timeout_s: float | None = None) -> Self:
-        """Returns once it has ended, whatever its end. `DeadlineError` if that takes longer; it goes on then."""
+        """Returns once it has ended, in any state. `DeadlineError` if that takes longer; the job goes on then."""
         return self._now(self._jobs.wait(self.id, timeout_s))
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """Waits for its end, and gives what `infer` would have given. Raises what it failed with."""
+        """Waits for its end, and returns what `infer` would have returned. Raises what it failed with."""
         return self.answer(timeout_s).value
 
     def answer(self, timeout_s: float | None = None) -> Answer:
-        """`result`, with all that the server says."""
+        """`result`, with everything the server says."""
         return self._runner.run(self._jobs.result(self.id, timeout_s))
 
     def cancel(self) -> Self:
@@ -251,7 +251,7 @@ class Job:
         return self._now(self._jobs.cancel(self.id))
 
     def delete(self) -> None:
-        """Ends it if need be, and has the server forget it."""
+        """Cancels it if it has not ended, and has the server forget it."""
         self._runner.run(self._jobs.delete(self.id))
 
     def _now(self, flow: Flow[JobRecord]) -> Self:

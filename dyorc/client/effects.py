@@ -1,7 +1,7 @@
-"""What an operation of the client asks its shell to do, and what it is told.
+"""What an operation of the client asks its shell to do, and the outcomes.
 
-Operations are generators that do no I/O: they yield effects, are sent their outcomes, and return what the caller gets. The shells
-in `blocking` and `asynchronous` carry effects out. So there is one copy of everything that decides.
+Operations are generators without I/O: they yield effects, are sent the outcomes, and return what the caller gets. The shells
+in `blocking` and `asynchronous` carry effects out. So everything that decides exists once.
 """
 
 from collections.abc import Generator, Mapping
@@ -20,7 +20,7 @@ class Send:
 
     Attributes:
         deadline_s: When to give up, on the operation's clock; infinity for never.
-        is_streamed: Whether the body of an answer with status 200 is left for `Read`.
+        is_streamed: Whether to leave the body of an answer with status 200 to `Read`.
     """
 
     request: Request
@@ -51,12 +51,12 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, whatever its status.
+    """An answer with any status.
 
     Attributes:
         headers: By their names in lower case.
         body: Empty if it is streamed.
-        start: Where in `body` the answer begins; what stands before makes its tensors lie at even addresses.
+        start: Where in `body` the answer begins; the bytes before it align its tensors.
     """
 
     status: int
@@ -66,17 +66,17 @@ class Reply:
 
     @property
     def content(self) -> memoryview:
-        """The body as it was sent."""
+        """The body as sent."""
         return memoryview(self.body)[self.start :]
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """There is no answer, or not all of it.
+    """There is no answer, or only a part of it.
 
     Attributes:
-        error: What the caller gets if nobody tries again.
-        was_sent: Whether the server may have got the request, and may have run it.
+        error: What the caller gets without another attempt.
+        was_sent: Whether the server may have received the request, and may have run it.
         is_final: Whether trying again is pointless.
     """
 
@@ -90,4 +90,4 @@ Flow: TypeAlias = Generator[Effect, Any, T]
 """An operation that returns a `T`."""
 
 Parts: TypeAlias = Generator[Effect | Emit, Any, None]
-"""An operation that hands out parts."""
+"""An operation that yields parts."""

@@ -1,4 +1,4 @@
-"""Carrying out effects over httpx: one exchange with the server at a time, for both shells."""
+"""Carries out effects over httpx: one exchange with the server at a time, for both shells."""
 
 import asyncio
 import math
@@ -16,15 +16,15 @@ from dyorc.errors import DeadlineError, TransportError
 
 clock_s = time.monotonic
 _FAILURES = (httpx.HTTPError, TimeoutError, ssl.SSLError, DeadlineError, TransportError)
-"""What an exchange may raise. On an event loop httpx lets alerts of TLS through as they are."""
+"""What an exchange may raise. On an event loop, httpx does not wrap TLS alerts."""
 
 
 class Exchange:
-    """Carries out the effects of one operation, blocking. To be closed, also in the middle of a streamed answer.
+    """Carries out the effects of one operation, blocking. Close it, also in the middle of a streamed answer.
 
-    httpx limits only each single wait. So the limits shrink whenever a phase of the exchange begins, and the clock is looked at
-    after each part of an answer: a server that sends its answer drop by drop is given up at the deadline; one that
-    falls silent in the middle of it, when it has been silent for as long as was left when the answer began.
+    httpx limits only each single wait. So the limits shrink with each phase of the exchange, and the clock is checked after each
+    part of an answer: a server that sends its answer drop by drop is given up at the deadline; one that falls silent in the
+    middle, once it was silent for as long as was left when the answer began.
     """
 
     def __init__(self, pool: TransportPool, connection: Connection) -> None:
@@ -35,7 +35,7 @@ class Exchange:
         self._chunks: Iterator[bytes] | None = None
 
     def perform(self, effect: Send | Read | Sleep) -> Any:
-        """The outcome of an effect."""
+        """Returns the outcome of an effect."""
         match effect:
             case Sleep():
                 return time.sleep(effect.duration_s)
@@ -79,7 +79,7 @@ class Exchange:
         return chunk
 
     def close(self) -> None:
-        """Gives up what is not read."""
+        """Closes the rest of an answer unread."""
         try:
             if self._response is not None:
                 self._response.close()
@@ -91,7 +91,7 @@ class Exchange:
 
 
 class AsyncExchange:
-    """Carries out the effects of one operation on an event loop. To be closed, also in the middle of a streamed answer."""
+    """Carries out the effects of one operation on an event loop. Close it, also in the middle of a streamed answer."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport, connection: Connection) -> None:
         self._transport = transport
@@ -100,7 +100,7 @@ class AsyncExchange:
         self._chunks: AsyncGenerator[bytes] | None = None
 
     async def perform(self, effect: Send | Read | Sleep) -> Any:
-        """The outcome of an effect."""
+        """Returns the outcome of an effect."""
         match effect:
             case Sleep():
                 return await asyncio.sleep(effect.duration_s)
@@ -136,7 +136,7 @@ class AsyncExchange:
             return broken(error, self._connection.base_url)
 
     async def aclose(self) -> None:
-        """Gives up what is not read."""
+        """Closes the rest of an answer unread."""
         if self._chunks is not None:
             await self._chunks.aclose()
         if self._response is not None:
@@ -144,7 +144,7 @@ class AsyncExchange:
 
 
 def _shrinking(limits: dict[str, float | None], deadline_s: float) -> Callable[[str, object], None]:
-    """What httpx calls when a phase begins or ends, before it looks at the limits."""
+    """Called by httpx when a phase begins or ends, before it applies the limits."""
 
     def shrink(event: str, info: object) -> None:
         limits.update(timeouts(deadline_s - clock_s()))

@@ -1,6 +1,6 @@
 """Streamed answers: frames (`dyorc.protocol.frames`) read as their bytes come.
 
-No more than one frame is kept, and none that is longer than allowed is begun.
+Keeps at most one frame, and begins none that is too long.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class FrameReader:
     """Puts frames together.
 
     Args:
-        max_part_bytes: The longest frame that is taken.
+        max_part_bytes: The longest frame that is accepted.
     """
 
     def __init__(self, max_part_bytes: int) -> None:
@@ -27,10 +27,10 @@ class FrameReader:
         self._start = self._json_bytes = self._end = 0
 
     def feed(self, chunk: bytes) -> Iterator[Answer]:
-        """The parts that are complete with these bytes; to be used up before the next.
+        """Yields the parts completed by these bytes; exhaust it before the next call.
 
         Raises:
-            DyOrcError: What a frame says that went wrong, once the parts before it have been given.
+            DyOrcError: The error in a frame, after the parts before it.
             TransportError: If a frame is malformed, or too long.
         """
         rest = memoryview(chunk)
@@ -46,7 +46,7 @@ class FrameReader:
                 yield _part(frame, self._json_bytes)
 
     def finish(self) -> None:
-        """There are no more bytes.
+        """Checks that the stream may end here.
 
         Raises:
             TransportError: If a frame is not complete.
@@ -83,7 +83,7 @@ def _part(frame: memoryview, json_bytes: int) -> Answer:
 
 
 def _error_in(head: memoryview) -> ErrorBody | None:
-    """What went wrong, if that is what a frame tells. Looked for last, so that parts are not read twice."""
+    """Returns the error that a frame reports, if any. Called last, so that parts are not parsed twice."""
     try:
         return error_decoder.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The client's side of httpx, as far as it is the same for both shells. Foreign exceptions enter through `broken`."""
+"""The client's use of httpx, as far as both shells share it. Foreign exceptions enter through `broken`."""
 
 import functools
 import math
@@ -23,7 +23,7 @@ Verify: TypeAlias = bool | str | Path | ssl.SSLContext
 Cert: TypeAlias = str | Path | tuple[str | Path, str | Path]
 
 KEEP_ALIVE_S = 4.0
-"""Less than after which servers close idle connections, or requests would be lost on them."""
+"""Shorter than servers keep idle connections, or requests would be lost on them."""
 
 _NOT_SENT = (httpx.ConnectError, httpx.ProxyError)
 
@@ -35,7 +35,7 @@ class Connection:
     Attributes:
         base_url: Without a slash at its end.
         headers: Of every request.
-        max_answer_bytes: The longest answer that is taken.
+        max_answer_bytes: The longest answer that is accepted.
     """
 
     base_url: str
@@ -47,7 +47,7 @@ class Connection:
         """Checks an address.
 
         Raises:
-            ValueError: If it is none, or the key cannot stand in a header.
+            ValueError: If it is not an address, or the key cannot stand in a header.
         """
         try:
             parsed = httpx.URL(url)
@@ -64,7 +64,7 @@ class Connection:
         return cls(base_url=url.rstrip("/"), headers=tuple(headers), max_answer_bytes=max_answer_bytes)
 
     def request(self, request: Request, extensions: Mapping[str, Any]) -> httpx.Request:
-        """A request as httpx wants it."""
+        """Returns a request for httpx."""
         headers = [*self.headers, *request.headers]
         if request.method == "POST":
             headers.append(("content-length", str(request.num_bytes)))
@@ -75,12 +75,12 @@ class Connection:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(url: str) -> httpx.URL:
-    """Parsing costs more than the rest of making a request."""
+    """Parsing an address costs more than the rest of making a request."""
     return httpx.URL(url)
 
 
 class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A request's body, once more for each time that it is sent."""
+    """A request's body, which can be sent several times."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -97,7 +97,7 @@ class AnswerBody:
     """Collects an answer, so that its tensors can be used where they lie.
 
     Args:
-        deadline_s: When it has to be there.
+        deadline_s: When it must be complete.
 
     Raises:
         TransportError: If its headers are malformed, or announce more than `max_bytes`.
@@ -117,7 +117,7 @@ class AnswerBody:
         self._body = bytearray(self._start)
 
     def feed(self, chunk: bytes) -> None:
-        """Takes more of it.
+        """Adds bytes.
 
         Raises:
             DeadlineError: If the time is up.
@@ -152,12 +152,12 @@ def _announced_bytes(headers: Mapping[str, str]) -> int | None:
 
 
 def headers_of(response: httpx.Response) -> dict[str, str]:
-    """Headers by their names in lower case."""
+    """Returns headers by their names in lower case."""
     return {name.lower(): value for name, value in response.headers.items()}
 
 
 def broken(error: Exception, base_url: str) -> Broken:
-    """What an exception of httpx, or one that was raised while reading, means."""
+    """Converts an exception of httpx, or one raised while reading."""
     if isinstance(error, DeadlineError | TransportError):
         return Broken(error, was_sent=True, is_final=True)
     if isinstance(error, httpx.TimeoutException | TimeoutError):
@@ -176,7 +176,7 @@ def broken(error: Exception, base_url: str) -> Broken:
 
 
 def _is_distrust(error: BaseException | None) -> bool:
-    """Whether a certificate of the server was refused; trying again would not change that."""
+    """Whether the server's certificate was refused; another attempt would not change that."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True
@@ -190,7 +190,7 @@ def _caused(error: Any, cause: Exception) -> Any:
 
 
 def ssl_context(base_url: str, verify: Verify, cert: Cert | None) -> ssl.SSLContext | bool:
-    """How to check the server, and who we are.
+    """Returns how to check the server, and our own certificate.
 
     Args:
         verify: True for the system's authorities; a file or folder of others; False for no check.
@@ -214,11 +214,11 @@ def ssl_context(base_url: str, verify: Verify, cert: Cert | None) -> ssl.SSLCont
 
 
 def limits(max_connections: int) -> httpx.Limits:
-    """How many connections there may be."""
+    """Returns the limit of connections."""
     return httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=KEEP_ALIVE_S)
 
 
 def timeouts(left_s: float) -> dict[str, float | None]:
-    """Limits of each phase of an exchange that has `left_s` seconds left. None stands for no limit."""
+    """Returns the limits of each phase of an exchange with `left_s` seconds left. None stands for no limit."""
     limit_s = None if left_s == math.inf else max(left_s, 1e-3)
     return {"connect": limit_s, "read": limit_s, "write": limit_s, "pool": limit_s}

@@ -10,7 +10,7 @@ Inputs: TypeAlias = Mapping[str, Any]
 
 
 def merged(inputs: Inputs | None, named: Inputs) -> Inputs:
-    """Inputs that were given in both ways.
+    """Merges inputs that were given in both ways.
 
     Raises:
         InvalidInputError: If one was given twice.

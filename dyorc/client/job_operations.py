@@ -1,4 +1,4 @@
-"""Everything that can be asked of durable jobs, without I/O."""
+"""All operations on durable jobs, without I/O."""
 
 import math
 import secrets
@@ -21,10 +21,10 @@ from dyorc.protocol.requests import Options, Request, infer_request
 from dyorc.protocol.routes import JOBS
 
 _MAX_WAIT_S = 30.0
-"""How long one answer may be waited for; proxies may close connections that are silent for longer."""
+"""How long to wait for one answer; proxies may close connections that are silent for longer."""
 
 _GRACE_S = 1.0
-"""For an answer to a wait that the server ends by itself."""
+"""Extra time for an answer to a wait that the server ends by itself."""
 
 _MAX_PAUSE_S = 1.0
 _PAGE = 100
@@ -35,14 +35,14 @@ _page_decoder = msgspec.json.Decoder(JobPage)
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What a caller may say of a job.
+    """A caller's options for a job.
 
     Attributes:
-        idempotency_key: Who submits twice under one key gets one job; None: a new key, so that only what the client itself sends
-            again is the same job.
-        webhook: URL that is told when the job ends.
-        ttl_s: How long the server remembers it, in seconds; None: as long as the server likes.
-        run_timeout_s: How long it may run, in seconds; None: no limit of the caller's.
+        idempotency_key: Submitting twice under one key creates one job; None: a new key, so that only the client's own retries
+        count as the same job.
+        webhook: URL to notify when the job ends.
+        ttl_s: How long the server keeps it, in seconds; None: the server's default.
+        run_timeout_s: How long it may run, in seconds; None: no limit by the caller.
     """
 
     idempotency_key: str | None = None
@@ -58,7 +58,7 @@ class JobOperations:
         self._operations = operations
 
     def submit(self, model: str, given: Mapping[str, Any], options: Options, job: JobOptions) -> Flow[JobRecord]:
-        """Hands a request in. Sending it again is harmless, because its key goes with it."""
+        """Submits a request. Repeating that is harmless, because its key goes with it."""
         operations = self._operations
         deadline_s = operations.deadline_s(options.timeout_s)
         key = secrets.token_hex(16) if job.idempotency_key is None else job.idempotency_key
@@ -80,11 +80,11 @@ class JobOperations:
         return read_json(reply, _record_decoder)
 
     def get(self, job_id: str) -> Flow[JobRecord]:
-        """A job as it is now."""
+        """Returns a job's current state."""
         return (yield from self._operations.get(_path(job_id), _record_decoder))
 
     def wait(self, job_id: str, timeout_s: float | None) -> Flow[JobRecord]:
-        """A job, once it has ended.
+        """Returns a job once it has ended.
 
         Args:
             timeout_s: None for no limit.
@@ -106,16 +106,16 @@ class JobOperations:
             now_s = clock_s()
             if now_s >= deadline_s:
                 raise DeadlineError(f"job {job_id!r} is {record.state} after {timeout_s} s; it goes on")
-            # A server that does not wait for so long would be asked without end.
+            # A server that waits for less would be asked without pause.
             pause_s = 0.0 if now_s - asked_s > wait_s / 2 else min(_MAX_PAUSE_S, max(0.05, pause_s * 2))
             if pause_s:
                 yield Sleep(min(pause_s, deadline_s - now_s))
 
     def result(self, job_id: str, timeout_s: float | None) -> Flow[Answer]:
-        """What a job gave, once it has ended.
+        """Returns a job's result, once it has ended.
 
         Raises:
-            DyOrcError: What it failed with; `RequestCancelledError` if it was cancelled; as `wait`.
+            DyOrcError: What it failed with; `RequestCancelledError` if it was cancelled; see `wait`.
         """
         operations = self._operations
         failure = (yield from self.wait(job_id, timeout_s)).failure()
@@ -125,7 +125,7 @@ class JobOperations:
         return answer_of((yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)))
 
     def cancel(self, job_id: str) -> Flow[JobRecord]:
-        """Ends a job; one that has ended stays as it is."""
+        """Cancels a job; one that has ended stays as it is."""
         operations = self._operations
         request = Request("POST", _path(job_id, "/cancel"))
         return read_json(
@@ -133,13 +133,13 @@ class JobOperations:
         )
 
     def delete(self, job_id: str) -> Flow[None]:
-        """Ends a job if need be, and has the server forget it. One that is forgotten already is no error: perhaps that was us."""
+        """Cancels a job if it has not ended, and has the server forget it, unless it has already."""
         operations = self._operations
         with suppress(UnknownJobError):
             yield from operations.delivery.send(Request("DELETE", _path(job_id)), operations.deadline_s(None), operations.retries)
 
     def jobs(self, state: JobState | None, max_jobs: int) -> Flow[list[JobRecord]]:
-        """Jobs, in the server's order."""
+        """Returns jobs, in the server's order."""
         operations = self._operations
         deadline_s = operations.deadline_s(None)
         found: list[JobRecord] = []

@@ -1,4 +1,4 @@
-"""Everything that can be asked of a server's models, without I/O: each operation is a generator of effects."""
+"""All operations on a server's models, without I/O: each is a generator of effects."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -28,10 +28,10 @@ class Operations:
     """Operations on models.
 
     Args:
-        delivery: Gets requests through.
-        timeout_s: For operations that name none; infinity for no limit.
-        retries: For operations that name none.
-        max_part_bytes: The longest part of a stream that is taken.
+        delivery: Delivers requests.
+        timeout_s: Default of operations; infinity for no limit.
+        retries: Default of operations.
+        max_part_bytes: The longest part of a stream that is accepted.
     """
 
     def __init__(self, delivery: Delivery, timeout_s: float, retries: Retries, max_part_bytes: int) -> None:
@@ -42,7 +42,7 @@ class Operations:
         self._metadata: dict[tuple[str, str | None], ModelMetadata] = {}
 
     def deadline_s(self, timeout_s: float | None) -> float:
-        """When an operation that begins now has to end."""
+        """When an operation that begins now must end."""
         return self.delivery.clock_s() + (self._timeout_s if timeout_s is None else timeout_s)
 
     def infer(self, model: str, given: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Answer]:
@@ -58,7 +58,7 @@ class Operations:
         return answer_of(reply)
 
     def stream(self, model: str, given: Mapping[str, Any], options: Options, retries: Retries | None) -> Parts:
-        """Runs a model that answers in parts. Once it has begun to answer, nothing is tried again."""
+        """Runs a model that answers in parts. Once it has begun to answer, the request is not sent again."""
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
@@ -101,12 +101,12 @@ class Operations:
         )
 
     def metadata(self, model: str, version: str | None) -> Flow[ModelMetadata]:
-        """A model's metadata as it is now."""
+        """Returns a model's current metadata."""
         self._forget(model, version)
         return (yield from self.metadata_by(model, version, self.deadline_s(None)))
 
     def metadata_by(self, model: str, version: str | None, deadline_s: float) -> Flow[ModelMetadata]:
-        """A model's metadata, which is asked for once."""
+        """Returns a model's metadata, which is requested once."""
         found = self._metadata.get((model, version))
         if found is None:
             found = yield from self.get(model_path(model, version), _metadata_decoder, deadline_s)
@@ -114,11 +114,11 @@ class Operations:
         return found
 
     def _forget(self, model: str, version: str | None) -> None:
-        """The model may be another one by now. So the next request asks again."""
+        """The model may have changed, so the next request asks for its metadata again."""
         self._metadata.pop((model, version), None)
 
     def models(self) -> Flow[list[str]]:
-        """Names of all models."""
+        """Returns the names of all models."""
         return (yield from self.get(routes.MODELS, _models_decoder)).models
 
     def get_object(self, path: str) -> Flow[dict[str, Any]]:
@@ -126,7 +126,7 @@ class Operations:
         return (yield from self.get(path, _object_decoder))
 
     def get(self, path: str, decoder: msgspec.json.Decoder[T], deadline_s: float | None = None) -> Flow[T]:
-        """JSON of a known form; None: within the client's time."""
+        """Returns JSON of a known form; None: within the client's time."""
         deadline_s = self.deadline_s(None) if deadline_s is None else deadline_s
         reply = yield from self.delivery.send(Request("GET", path), deadline_s, self.retries)
         return read_json(reply, decoder)
@@ -135,7 +135,7 @@ class Operations:
         """Whether a health route says yes. A server that cannot be reached says no.
 
         Raises:
-            ClientError: If the question is wrong.
+            ClientError: If the request is wrong.
         """
         return (yield from self._complaint(path, self.deadline_s(None))) is None
 
@@ -143,13 +143,13 @@ class Operations:
         """Returns once a health route says yes.
 
         Raises:
-            DeadlineError: If it does not in time; says why not.
+            DeadlineError: If it does not in time; says why.
         """
         deadline_s = self.deadline_s(timeout_s)
         pause_s = _POLL_S
         reason: DyOrcError | None = None
         while (complaint := (yield from self._complaint(path, deadline_s))) is not None:
-            if reason is None or not isinstance(complaint, DeadlineError):  # the last try may be cut short; that tells nothing
+            if reason is None or not isinstance(complaint, DeadlineError):  # the last try may be cut short: that says nothing
                 reason = complaint
             if self.delivery.clock_s() + pause_s >= deadline_s:
                 raise DeadlineError(f"not ready in time: {reason}") from reason
@@ -174,24 +174,24 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def health_path(model: str | None) -> str:
-    """Where to ask whether a model, or the whole server, is ready."""
+    """Returns the path that says whether a model, or the whole server, is ready."""
     return routes.READY if model is None else model_path(model, None, "ready")
 
 
 def statistics_path(model: str | None, version: str | None) -> str:
-    """Where to ask how often and how long a model, or each of them, has run."""
+    """Returns the path of the statistics of a model, or of all of them."""
     return routes.STATISTICS if model is None else model_path(model, version, "stats")
 
 
 def read_json(reply: Reply, decoder: msgspec.json.Decoder[T]) -> T:
-    """JSON of a known form.
+    """Parses JSON of a known form.
 
     Args:
-        decoder: Made when its module is imported. Two threads that decode a type for the first time at the same time end the
-            process (msgspec 0.22: a type's description can be found before it is filled).
+        decoder: Made when its module is imported. Two threads that decode a type for the first time at the same moment crash the
+        process (msgspec 0.22: a type's description can be found before it is filled).
 
     Raises:
-        TransportError: If it has another.
+        TransportError: If it has another form.
     """
     try:
         return decoder.decode(reply.content)
@@ -200,7 +200,7 @@ def read_json(reply: Reply, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def answer_of(reply: Reply) -> Answer:
-    """An inference's answer.
+    """Parses an inference's answer.
 
     Raises:
         TransportError: If it is malformed.
@@ -210,10 +210,10 @@ def answer_of(reply: Reply) -> Answer:
 
 
 def json_bytes_of(headers: Mapping[str, str]) -> int | None:
-    """How many bytes of an answer are JSON; None if all are.
+    """Returns how many bytes of an answer are JSON; None if all are.
 
     Raises:
-        TransportError: If the header says no number.
+        TransportError: If the header is not a number.
     """
     length = headers.get(JSON_LENGTH)
     if length is None:

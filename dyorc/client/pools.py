@@ -20,17 +20,17 @@ class _Idle:
 class TransportPool:
     """Lends each transport to one exchange at a time.
 
-    httpx's own pool takes a connection for one that the server has closed, and closes it, if another thread sends its request
-    and is answered while the pool looks at it (httpcore 1.0: `has_expired` reads the state, then polls the socket). So
+    httpx's own pool may mistake a live connection for one that the server has closed, and close it, if another thread sends its
+    request and gets an answer while the pool checks it (httpcore 1.0: `has_expired` reads the state, then polls the socket). So
     threads do not share a pool of httpx's: each transport has one connection.
 
-    There are no locks, because the collector may end an abandoned stream, which gives its transport back, at any moment of the
-    same thread; what is used here may be entered twice.
+    There are no locks, because the garbage collector may end an abandoned stream, which returns its transport, at any moment in
+    the same thread; methods here may be re-entered.
 
     Args:
-        make: A transport for one connection. Called once at once, so that what is wrong with its settings is told early.
-        max_size: How many may be lent; who needs one more waits.
-        clock_s: In seconds, of any origin.
+        make: Makes a transport for one connection. Called once immediately, so that wrong settings are reported early.
+        max_size: How many may be lent; further callers wait.
+        clock_s: In seconds, from any origin.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class TransportPool:
         self._is_closed = False
 
     def lend(self, timeout_s: float | None) -> httpx.BaseTransport:
-        """A transport that is this caller's until it is taken back.
+        """Returns a transport that is this caller's until it is taken back.
 
         Args:
             timeout_s: How long to wait for one; None for as long as it takes.
 
         Raises:
-            httpx.PoolTimeout: If none came free in time.
+            httpx.PoolTimeout: If none was returned in time.
         """
         try:
             self._places.get(timeout=timeout_s)
@@ -65,14 +65,14 @@ class TransportPool:
             raise
 
     def take_back(self, transport: httpx.BaseTransport) -> None:
-        """Ends what `lend` began. The answer has to be read or closed."""
+        """Takes back what `lend` returned. Its answer must have been read or closed."""
         self._idle.append(_Idle(transport, self._clock_s()))
         if self._is_closed:
             self._close_idle()
         self._places.put(None)
 
     def close(self) -> None:
-        """Closes all connections: those that are lent, when they come back."""
+        """Closes all connections; lent ones when they come back."""
         self._is_closed = True
         self._close_idle()
 
@@ -83,7 +83,7 @@ class TransportPool:
             return None
 
     def _close_idle(self, until_s: float = float("inf")) -> None:
-        """Closes those that were last used before a moment."""
+        """Closes connections that were last used before a given time."""
         try:
             while self._idle[0].since_s < until_s:
                 self._idle.popleft().transport.close()

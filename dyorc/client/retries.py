@@ -18,15 +18,15 @@ _SERVER_ERROR = 500
 class Retries:
     """When a request is sent again: if the server says so (503, 429), if it never left, or if it broke off and may be repeated.
 
-    Between attempts a random time passes, the bound of which doubles; after ``Retry-After``, if the server sends one.
+    Attempts are separated by a random time with a doubling bound, after the server's ``Retry-After``, if there is one.
 
     Attributes:
         max_attempts: The first one included; 1 for no retries.
         first_backoff_s: Bound of the first random time.
         max_backoff_s: Bound of all of them.
-        repeats: Whether a request may be sent again although the first one may have run: the connection broke before the
-            answer was there. None: where that is harmless, that is for all but inferences, and for inferences of models of which
-            the server's metadata says that they are repeatable.
+        repeats: Whether to repeat a request that may have run: the connection broke before the answer came. None: where that is
+        harmless, that is for everything but inferences, and for inferences of models that the server's metadata calls
+        repeatable.
     """
 
     max_attempts: int = 4
@@ -43,7 +43,7 @@ class Retries:
             )
 
     def backoff_s(self, num_failed: int, error: DyOrcError, draw: Callable[[], float]) -> float:
-        """How long to wait after so many attempts. Random, so that clients that failed together do not come back together."""
+        """Returns how long to wait after this many attempts. Random, so clients that failed together do not return together."""
         bound_s = min(self.max_backoff_s, self.first_backoff_s * 2.0 ** min(num_failed - 1, 64))
         return (error.retry_after_s or 0.0) + draw() * bound_s
 
@@ -53,7 +53,7 @@ DEFAULT_RETRIES = Retries()
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Gets requests through.
+    """Delivers requests.
 
     Args:
         clock_s: The clock that deadlines are on, in seconds.
@@ -73,19 +73,19 @@ class Delivery:
         is_timed: bool = False,
         is_streamed: bool = False,
     ) -> Flow[Reply]:
-        """Sends a request until it is answered, or it is no use.
+        """Sends a request until it is answered, or further attempts are pointless.
 
         Args:
             deadline_s: For all attempts together.
-            is_repeatable: Whether it may be run twice, if `retries` leaves that open.
-            is_timed: Whether the server is told how much time is left.
-            is_streamed: Whether the body of the answer is left to be read.
+            is_repeatable: Whether it may run twice, if `retries` leaves that open.
+            is_timed: Whether to tell the server how much time is left.
+            is_streamed: Whether to leave the body of the answer unread.
 
         Returns:
             The answer, whose status is below 300.
 
         Raises:
-            DyOrcError: What the server refused it with; `DeadlineError` if the time is up; `TransportError` if it did not arrive.
+            DyOrcError: The server's refusal; `DeadlineError` if the time is up; `TransportError` if it did not arrive.
         """
         may_repeat = is_repeatable if retries.repeats is None else retries.repeats
         num_failed = 0
@@ -111,10 +111,10 @@ class Delivery:
 
 
 def _judged(outcome: Reply | Broken, may_repeat: bool) -> tuple[DyOrcError, bool]:
-    """What went wrong, and whether to try again."""
+    """Returns what went wrong, and whether to try again."""
     if isinstance(outcome, Broken):
         return outcome.error, not outcome.is_final and (may_repeat or not outcome.was_sent)
     error, is_ours = refusal_of(outcome.status, outcome.headers, outcome.content)
     is_worth_it = error.retryable and (outcome.status >= _SERVER_ERROR or outcome.status == _TOO_MANY_REQUESTS)
-    # Somebody in between may not know how far the request came.
+    # A proxy may not know how far the request came.
     return error, is_worth_it and (is_ours or may_repeat)

@@ -1,4 +1,4 @@
-"""The two shells: they run operations by carrying out what these ask for, one blocking, one on an event loop."""
+"""The two shells: run operations by carrying out their effects, one blocking, one on an event loop."""
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
@@ -26,7 +26,7 @@ class Runner:
         self._pool.close()
 
     def run(self, flow: Flow[T]) -> T:
-        """What an operation returns."""
+        """Returns what an operation returns."""
         with closing(Exchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
@@ -37,7 +37,7 @@ class Runner:
                 outcome = exchange.perform(effect)
 
     def parts(self, flow: Parts) -> Generator[Any]:
-        """What an operation hands out."""
+        """Yields what an operation emits."""
         with closing(Exchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
@@ -60,7 +60,7 @@ class AsyncRunner:
         await self._transport.aclose()
 
     async def run(self, flow: Flow[T]) -> T:
-        """What an operation returns."""
+        """Returns what an operation returns."""
         async with aclosing(AsyncExchange(self._transport, self._connection)) as exchange:
             outcome: Any = None
             while True:
@@ -71,7 +71,7 @@ class AsyncRunner:
                 outcome = await exchange.perform(effect)
 
     async def parts(self, flow: Parts) -> AsyncGenerator[Any]:
-        """What an operation hands out."""
+        """Yields what an operation emits."""
         async with aclosing(AsyncExchange(self._transport, self._connection)) as exchange:
             outcome: Any = None
             while True:

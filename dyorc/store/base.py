@@ -1,8 +1,8 @@
-"""What is kept of a job, and what a store of jobs does.
+"""Records of jobs, and the contract of a job store.
 
 A job moves ``QUEUED -> RUNNING -> SUCCEEDED | FAILED | CANCELLED``, and back to ``QUEUED`` when it is released or its server
-dies. Whoever runs it holds a *lease* that he renews, and a *token* that is larger with every claim: a server that was believed
-dead and comes back has an old token, and nothing it says counts. So a job may run more than once, but ends exactly once.
+dies. Whoever runs it holds a *lease*, which must be renewed, and a *token* that grows with every claim: a server that was
+believed dead and comes back has an old token, so its results are refused. A job may run more than once, but ends exactly once.
 
 Times are Unix times in seconds, by the clock of the machine that the store is on.
 """
@@ -22,18 +22,18 @@ MAX_LISTED = 1000
 """Jobs in one page of a list."""
 
 UNLIMITED = 2**53
-"""More than anybody counts."""
+"""More than anybody needs."""
 
 
 RECORD_BYTES = 1024
-"""What a job takes beside its request or its result, about."""
+"""Approximate size of a job besides its request or its result."""
 
 _FULL_RETRY_S = 10.0
-"""When to come back to a store that is full: space comes from jobs that expire or are deleted."""
+"""When to come back to a full store: space is freed when jobs expire or are deleted."""
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A request or a response: bytes that stores do not look into.
+    """A request or a response: bytes that are opaque to stores.
 
     Attributes:
         json_bytes: Length of the JSON if raw tensors follow it; None if all of it is JSON.
@@ -44,12 +44,12 @@ class Body(msgspec.Struct, frozen=True):
 
     @property
     def num_stored_bytes(self) -> int:
-        """What a job takes that has this body."""
+        """What a job with this body takes."""
         return RECORD_BYTES + len(self.data)
 
     @property
     def digest(self) -> str:
-        """The same for the same bytes, cut at the same place."""
+        """Equal for equal bytes, split at the same place."""
         return hashlib.sha256(f"{self.json_bytes} ".encode() + self.data).hexdigest()
 
 
@@ -74,10 +74,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: From `new_id`.
         is_urgent: Goes before all that are not.
-        terms: What the one who runs it has to know of the tenant; stores do not look into it.
+        terms: What its runner needs to know of the tenant; opaque to stores.
         ttl_s: How long it is kept once it has ended.
-        webhook: Who is told when it has ended; empty: nobody.
-        idempotency_key: Submitted again with the same one, it is the same job; empty: it never is.
+        webhook: URL to notify when it has ended; empty: none.
+        idempotency_key: Submitted again with the same key, it is the same job; empty: it never is.
     """
 
     id: str
@@ -93,12 +93,12 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a job, but for its request and its result.
+    """A job's record, without its request and its result.
 
     Attributes:
-        started_s: When it was claimed first.
+        started_s: When it was first claimed.
         expires_s: When it will be forgotten; None until it has ended.
-        num_attempts: How often somebody began to run it.
+        num_attempts: How many times it was started.
     """
 
     id: str
@@ -118,7 +118,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """Jobs of which one is as good as the other, but for the time they were submitted."""
+    """Jobs that differ only in the time they were submitted, as far as scheduling is concerned."""
 
     tenant: str
     model_name: str
@@ -126,7 +126,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A job in the hands of who claimed it, until the lease ends."""
+    """A claimed job, until the lease ends."""
 
     job: Job
     token: int
@@ -137,7 +137,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a job ended: with a result, or with an error.
 
     Attributes:
-        num_attempts: How often it was tried.
+        num_attempts: How many times it was tried.
     """
 
     num_attempts: int
@@ -153,7 +153,7 @@ class Delivery(msgspec.Struct, frozen=True):
     """An ended job whose webhook is due.
 
     Attributes:
-        num_attempts: How often it was tried before.
+        num_attempts: How many times it was tried before.
     """
 
     job: Job
@@ -161,7 +161,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """How much may be kept. A job takes `RECORD_BYTES`, and its request until it has ended, and then its result.
+    """How much may be kept. A job takes `RECORD_BYTES`, plus its request until it has ended, and then its result.
 
     Attributes:
         max_queued: Jobs of one tenant that may wait.
@@ -174,17 +174,17 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = UNLIMITED
 
     def check_bytes(self, num_bytes: int, tenant_bytes: int, all_bytes: int) -> None:
-        """Does nothing if there is room for a job.
+        """Checks that there is room for a job.
 
         Args:
-            num_bytes: What the job will take.
-            tenant_bytes: What its tenant's other jobs take.
-            all_bytes: What all other jobs take.
+            num_bytes: Size of the job.
+            tenant_bytes: Size of its tenant's other jobs.
+            all_bytes: Size of all other jobs.
 
         Raises:
-            PayloadTooLargeError: If there never is.
+            PayloadTooLargeError: If it can never fit.
             TenantLimitError: If its tenant keeps too much.
-            CapacityError: If all together do.
+            CapacityError: If all tenants together do.
         """
         largest = min(self.max_tenant_bytes, self.max_bytes)
         if num_bytes > largest:
@@ -206,10 +206,10 @@ NO_QUOTA = Quota()
 
 
 class JobStore(Protocol):
-    """Keeps jobs. Entered, it is open. What returns has happened for good: it survives this process.
+    """Keeps jobs. It is open while entered. When a call returns, its effect is durable: it survives this process.
 
-    Every call raises `StoreError` while the store cannot be reached or written; then nothing of it has happened, or all of it
-    (a connection may break behind a command). Each may be repeated.
+    Every call raises `StoreError` while the store cannot be reached or written; then it has happened entirely or not at all
+    (a connection may break after a command). Each may be repeated.
     """
 
     async def __aenter__(self) -> "JobStore": ...
@@ -217,79 +217,79 @@ class JobStore(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
     async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[Job, bool]:
-        """Takes a job in. Returns it, or the one that its idempotency key stands for, and whether it is the new one.
+        """Accepts a job. Returns it, or the one that its idempotency key stands for, and whether it is new.
 
         Raises:
             ConflictError: If the tenant has used the idempotency key for another body.
             TenantLimitError: If too many of its jobs wait.
-            DyOrcError: As `Quota.check_bytes`.
+            DyOrcError: See `Quota.check_bytes`.
         """
         ...
 
     async def lanes(self, models: Collection[str], lease_s: float) -> list[Lane]:
-        """Lanes of these models in which a job waits, or has lost its server: its lease has ended."""
+        """Returns the lanes of these models with waiting jobs, or jobs that lost their server: their lease has ended."""
         ...
 
     async def claim(self, lanes: Sequence[Lane], owner: str, lease_s: float) -> list[Claim]:
-        """Takes the next job of each of these lanes to run it, if there is one: first those whose lease has ended.
+        """Claims the next job of each of these lanes to run it, if there is one: first those whose lease has ended.
 
         Args:
-            lanes: In this order; one that is there twice gives two jobs.
+            lanes: In this order; a lane that appears twice yields two jobs.
             owner: Who claims, for people.
-            lease_s: How long each is safe from others. The same for all who share the store.
+            lease_s: How long each is protected from others. Must be equal for all who share the store.
         """
         ...
 
     async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
-        """Holds on to claims. Gives the ids of those that are lost: cancelled, deleted, or claimed by somebody else."""
+        """Renews claims. Returns the ids of lost ones: cancelled, deleted, or claimed by somebody else."""
         ...
 
     async def finish(self, claim: Claim, outcome: Outcome, quota: Quota = NO_QUOTA) -> bool:
-        """Ends a job. False if the claim is lost: then nothing has changed.
+        """Ends a job. Returns False if the claim is lost: then nothing has changed.
 
         Raises:
-            DyOrcError: As `Quota.check_bytes` if there is no room for the result; then nothing has changed.
+            DyOrcError: See `Quota.check_bytes`, if there is no room for the result; then nothing has changed.
         """
         ...
 
     async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
-        """Puts a job back for others, after a while. False if the claim is lost.
+        """Returns a job to the queue, to be claimed after a delay. Returns False if the claim is lost.
 
         Args:
-            is_counted: Whether it was an attempt.
+            is_counted: Whether it counts as an attempt.
         """
         ...
 
     async def cancel(self, tenant: str, job_id: str) -> Job:
-        """Ends a job at once, whoever runs it; one that has ended stays as it is.
+        """Cancels a job at once, even while it runs; one that has ended stays as it is.
 
         Raises:
-            UnknownJobError: If the tenant has none of this id.
+            UnknownJobError: If the tenant has no job of this id.
         """
         ...
 
     async def get(self, tenant: str, job_id: str) -> Job:
-        """A job.
+        """Returns a job.
 
         Raises:
-            UnknownJobError: If the tenant has none of this id.
+            UnknownJobError: If the tenant has no job of this id.
         """
         ...
 
     async def result(self, tenant: str, job_id: str) -> Body | None:
-        """What a job gave; None if it gave nothing.
+        """Returns a job's result; None if there is none.
 
         Raises:
-            UnknownJobError: If the tenant has none of this id.
+            UnknownJobError: If the tenant has no job of this id.
         """
         ...
 
     async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[Job]:
-        """A tenant's jobs, the newest first.
+        """Returns a tenant's jobs, the newest first.
 
         Args:
-            state: Only those in it; None: all.
-            after: Only those that come behind this id; empty: from the first.
+            state: Only jobs in this state; None: all.
+            after: Only jobs behind this id; empty: from the first.
         """
         ...
 
@@ -297,47 +297,47 @@ class JobStore(Protocol):
         """Forgets a job, ended or not.
 
         Raises:
-            UnknownJobError: If the tenant has none of this id.
+            UnknownJobError: If the tenant has no job of this id.
         """
         ...
 
     async def expire(self, limit: int) -> int:
-        """Forgets jobs whose time is up, and gives back space that nothing needs any more. Returns how many were forgotten."""
+        """Forgets expired jobs, and frees space that is no longer needed. Returns how many were forgotten."""
         ...
 
     async def num_bytes(self) -> int:
-        """What all jobs take."""
+        """Returns the size of all jobs."""
         ...
 
     async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
-        """Webhooks to send now. They are due again after `lease_s`, unless something is said of them before."""
+        """Returns webhooks to send now. They are due again after `lease_s`, unless reported on before."""
         ...
 
     async def webhook_done(self, job_id: str) -> None:
-        """The webhook was delivered, or given up."""
+        """A webhook was delivered, or given up."""
         ...
 
     async def webhook_failed(self, job_id: str, delay_s: float) -> None:
-        """It was not delivered; it is due again after a while."""
+        """A webhook was not delivered; it is due again after a delay."""
         ...
 
     async def wait_for_work(self, timeout_s: float) -> None:
-        """Returns when there may be something to claim, at the latest after `timeout_s`, or earlier for no reason."""
+        """Returns when there may be something to claim, after at most `timeout_s`, possibly for no reason."""
         ...
 
 
 def too_many(max_queued: int) -> TenantLimitError:
-    """What a tenant is told who has too many jobs waiting."""
+    """Returns the error for a tenant with too many waiting jobs."""
     return TenantLimitError(f"{max_queued} jobs wait already, which is as many as may; submit again when some have run")
 
 
 def new_id() -> str:
-    """An id for a job, that nobody guesses and that sorts by the time it was made."""
+    """Returns an id for a job, which cannot be guessed and sorts by creation time."""
     return f"{time.time_ns():016x}{secrets.token_hex(8)}"
 
 
 def job_of(fields: Mapping[str, Any]) -> Job:
-    """A job from what a store has: numbers may be texts, and what is unknown None or empty."""
+    """Builds a job from a store's values: numbers may be texts, and unknown values None or empty."""
     found = {name: value for name, value in fields.items() if value not in (None, "")}
     if "error" in found:
         found["error"] = msgspec.json.decode(found["error"])

@@ -1,7 +1,7 @@
-"""Runs blocking steps on one thread, as many together as have come: a group commit for stores on disk.
+"""Runs blocking steps on one thread, all waiting ones together: a group commit for stores on disk.
 
-While one batch is being written the next gathers, so that a thousand submissions cost a few synchronizations with the disk and
-not a thousand. Steps are added on one event loop; they run, and see each other, in the order they were added.
+While one batch is written the next one gathers, so that a thousand submissions cost a few synchronizations with the disk,
+not a thousand. Steps are added on one event loop; they run, and see each other's effects, in the order they were added.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ _MAX_STEPS = 256
 
 
 class Step(NamedTuple, Generic[C]):
-    """Something to do with the connection, and who waits for it."""
+    """A function of the connection, and the future of its caller."""
 
     run: Callable[[C], Any]
     future: "asyncio.Future[Any]"
 
 
 Outcome = Callable[[], Any]
-"""Gives a step's result, or raises its error."""
+"""Sets a step's result, or its error."""
 
 
 class Batches(Generic[C]):
     """Hands steps to a thread.
 
     Args:
-        run_all: Called on the thread with steps; gives the outcome of each, once all of them are on disk.
+        run_all: Called on the thread with steps; returns the outcome of each, once all of them are on disk.
     """
 
     def __init__(self, run_all: Callable[[list[Callable[[C], Any]]], list[Outcome]]) -> None:
@@ -41,7 +41,7 @@ class Batches(Generic[C]):
         self._running: asyncio.Task[None] | None = None
 
     async def call(self, run: Callable[[C], T]) -> T:
-        """Runs one step, and gives what it gives. It is not undone when the caller is cancelled."""
+        """Runs a step and returns its result. It is not undone when the caller is cancelled."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(Step(run, future))
         if self._running is None:

@@ -10,14 +10,14 @@ from dyorc.store.sqlite import SqliteStore, default_path
 
 
 def store_of(setting: str) -> JobStore:
-    """A store that is not open yet.
+    """Returns a store that is not open yet.
 
     Args:
         setting: ``sqlite:///path``, or ``redis://``, ``rediss://`` or ``unix://`` as Redis clients know them; empty: the default
             file.
 
     Raises:
-        DefinitionError: If it is something else; shows no more of it than its scheme.
+        DefinitionError: If it is something else; shows only its scheme.
     """
     if not setting:
         return SqliteStore(default_path())

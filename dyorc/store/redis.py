@@ -1,7 +1,7 @@
-"""Jobs in Redis, for servers on several machines. Each step is one atomic script, `redis_jobs.lua`, which draws the keys.
+"""Jobs in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua` documents the keys.
 
-Redis keeps what it was told as well as it is set up to: for jobs that survive a power cut set ``appendonly yes`` and
-``appendfsync always``; with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` has to be ``noeviction``.
+Redis is as durable as it is configured: for jobs that survive a power cut set ``appendonly yes`` and ``appendfsync always``;
+with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` must be ``noeviction``.
 """
 # pyright: basic
 # redis-py's replies are typed as anything.
@@ -45,7 +45,7 @@ _SCRIPT = Path(__file__).with_name("redis_jobs.lua").read_text()
 _TIMEOUT_S = 5.0
 _MAX_CONNECTIONS = 16
 _MAX_BLOCK_S = 1.0
-"""How long to wait for a signal that there is work. Leases that end, and delays, give none."""
+"""How long to wait for a signal that there is work. Leases that end, and delays, send none."""
 _NUM_RETRIES = 2
 _MAX_BACKOFF_S = 0.5
 
@@ -53,18 +53,18 @@ _MAX_BACKOFF_S = 0.5
 class RedisStore:
     """A `JobStore` in Redis. Servers with the same URL and prefix share their jobs.
 
-    Connections are made when they are needed, and again when they break, so entering it does not fail.
+    Connections are made when needed, and again when they break, so entering it does not fail.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://``; its password is shown nowhere.
-        prefix: Begins all keys. The part in braces has a Redis cluster keep them on one node.
+        url: ``redis://``, ``rediss://`` or ``unix://``; its password is never shown.
+        prefix: Begins all keys. The part in braces makes a Redis cluster keep them on one node.
     """
 
     def __init__(self, url: str, prefix: str = "dyorc:{jobs}:") -> None:
         self._prefix = prefix
         parts = urlsplit(url)
         self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        self._turns = Turns(_MAX_CONNECTIONS)  # so nobody finds the pool empty, and nobody waits for it by the clock
+        self._turns = Turns(_MAX_CONNECTIONS)  # so the pool is never empty, and nobody waits for it with a timeout
         pool = ConnectionPool.from_url(
             url,
             max_connections=_MAX_CONNECTIONS,
@@ -90,12 +90,12 @@ class RedisStore:
     async def _run(self, step: str, *values: Any) -> Any:
         try:
             return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
-        except NoScriptError:  # the first call, or Redis has been restarted
+        except NoScriptError:  # the first call, or Redis was restarted
             self._sha = await self._redis.script_load(_SCRIPT)
             return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
 
     async def _in_turn(self, command: Callable[[], Awaitable[Any]]) -> Any:
-        """Runs a command once those before it are through."""
+        """Runs a command after those before it."""
         async with self._turns.turn():
             try:
                 return await command()
@@ -143,7 +143,7 @@ class RedisStore:
         return [Claim(_job(job), int(_fields(job)["token"]), _body(body)) for job, body in found]
 
     async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
-        """As `JobStore.renew`. A lease is as long as who looks for ended ones says, so all have to say the same."""
+        """See `JobStore.renew`. Whoever looks for ended leases decides their length, so all have to use the same."""
         if not claims:
             return set()
         held = [part for claim in claims for part in (claim.job.id, claim.token)]
@@ -219,7 +219,7 @@ class RedisStore:
 
 
 def _key(tenant: str) -> str:
-    """A tenant's name as a part of keys."""
+    """Returns a tenant's name as a part of keys."""
     return quote(tenant, safe="")
 
 

@@ -1,8 +1,8 @@
 """Jobs in one SQLite file, for the processes of one machine.
 
-The file is in WAL mode with ``synchronous=FULL``: a commit is on the disk before anybody is told of it, so it survives the loss
-of power, not only of the process (for that ``NORMAL`` would do). What that costs is shared: all that comes while the disk is busy
-is written in one transaction (`Batches`). Several processes may use the file; who finds it locked waits.
+The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before anybody hears of it, so it survives a power cut, not
+only a crash of the process (for that ``NORMAL`` would do). The cost is shared: everything that comes while the disk is busy
+is written in one transaction (`Batches`). Several processes may use the file; they wait while it is locked.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ T = TypeVar("T")
 
 _BUSY_TIMEOUT_S = 10.0
 _POLL_S = 0.25
-"""How often to look for jobs that another process has submitted, or whose lease has ended."""
+"""Interval of checks for jobs that another process has submitted, or whose lease has ended."""
 
 
 def default_path() -> Path:
-    """``jobs.sqlite`` in the user's state folder, as the XDG base directory specification has it."""
+    """``jobs.sqlite`` in the user's state folder, by the XDG base directory specification."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "dyorc" / "jobs.sqlite"
 
 
 class SqliteStore:
-    """A `JobStore` in a file, which is made if it is not there, for this user alone.
+    """A `JobStore` in a file, which is created for this user alone if it does not exist.
 
     Args:
         path: The file.
@@ -54,7 +54,7 @@ class SqliteStore:
         """Opens the file.
 
         Raises:
-            StoreError: If it cannot be opened, or is of a newer version.
+            StoreError: If it cannot be opened, or a newer version wrote it.
         """
         try:
             self._connection = await self._batches.on_thread(self._open)
@@ -78,7 +78,7 @@ class SqliteStore:
             connection.execute("BEGIN IMMEDIATE")
             migrate(connection)
             connection.execute("COMMIT")
-            with contextlib.suppress(sqlite3.OperationalError):  # another server uses the file; some day none will
+            with contextlib.suppress(sqlite3.OperationalError):  # another server uses the file; the last one to close succeeds
                 rewrite_old(connection)
         except BaseException:
             connection.close()
@@ -88,12 +88,12 @@ class SqliteStore:
     # On the thread
 
     def _shorten(self) -> None:
-        """Has the file end where its last page does: until then, what was cut off is only noted in the log."""
+        """Truncates the file after its last page: until then, that is only noted in the log."""
         with contextlib.suppress(sqlite3.Error):  # it is in use; the next checkpoint does it
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _run_all(self, steps: list[Callable[[sqlite3.Connection], Any]]) -> list[StepOutcome]:
-        """All steps in one transaction, each undone alone if it fails."""
+        """Runs all steps in one transaction; one that fails is undone alone."""
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -114,7 +114,7 @@ class SqliteStore:
         try:
             found = step(connection)
         except sqlite3.Error:
-            raise  # of the disk or the file: all steps share it
+            raise  # of the disk or the file: it concerns all steps
         except Exception as error:
             connection.execute("ROLLBACK TO step")
             return _raising(error)

@@ -1,4 +1,4 @@
-"""What a SQLite store does, as functions of a connection inside a transaction. Each raises before it writes, or writes all."""
+"""The steps of a SQLite store, as functions of a connection inside a transaction. Each raises before it writes, or writes all."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -73,7 +73,7 @@ def lanes(connection: Connection, models: Collection[str], now_s: float) -> list
 
 
 def _queued(connection: Connection, is_urgent: bool) -> Iterator[Lane]:
-    """Lanes with queued jobs. Steps over the index from lane to lane, not from job to job."""
+    """Returns lanes with queued jobs. Steps over the index from lane to lane, not from job to job."""
     last = ("", "")
     while True:
         row = connection.execute(
@@ -158,7 +158,7 @@ def finish(connection: Connection, held: Claim, outcome: Outcome, quota: Quota, 
 
 
 def _keep_result(connection: Connection, job: Job, result: Body, quota: Quota) -> None:
-    """Of a job that has ended just now. What it raises undoes the end, too."""
+    """Stores the result of a job that has just ended. If it raises, the end is undone, too."""
     tenant_bytes, all_bytes = _usage(connection, job.tenant)
     quota.check_bytes(result.num_stored_bytes, tenant_bytes - RECORD_BYTES, all_bytes - RECORD_BYTES)
     _put_body(connection, job.id, RESULT, result)
@@ -245,7 +245,7 @@ def num_bytes(connection: Connection, now_s: float) -> int:
 
 
 def _usage(connection: Connection, tenant: str) -> tuple[int, int]:
-    """What the jobs of a tenant take, and what all do."""
+    """Returns the size of a tenant's jobs, and of all jobs."""
     own = connection.execute("SELECT num_bytes FROM usage WHERE tenant = ?", (tenant,)).fetchone()
     return (0 if own is None else own[0]), num_bytes(connection, 0.0)
 

@@ -1,11 +1,11 @@
-"""The tables of a SQLite store, and the way from older versions to this one.
+"""The tables of a SQLite store, and the migrations from older versions.
 
     jobs      one row per job; `state` and the three times say who may claim it
     bodies    requests (kind 0) until their jobs end, results (kind 1) after that: apart, so that searching jobs reads no tensors
     usage     what the jobs of each tenant take together; triggers keep it up to date with `jobs.num_bytes`
     webhooks  ended jobs whose webhook has not been delivered yet
 
-`PRAGMA user_version` is the version of the tables. A file of a newer one is refused: what it means is not known here.
+`PRAGMA user_version` is the version of the tables. A file of a newer version is refused: its meaning is unknown here.
 """
 
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from dyorc.store.base import RECORD_BYTES
 
 
 class Connection(Protocol):
-    """As much of a connection as statements need."""
+    """The part of a connection that statements need."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> Any: ...
 
@@ -69,7 +69,7 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX jobs_queued ON jobs (is_urgent, tenant, model_name, id, ready_s) WHERE state = 'queued'",
     ),
 )
-"""The statements that lead from each version to the next."""
+"""The statements that migrate each version to the next."""
 
 
 class NewerSchemaError(Exception):
@@ -77,10 +77,10 @@ class NewerSchemaError(Exception):
 
 
 def migrate(connection: Connection) -> None:
-    """Brings a file to this version, within the transaction that is open.
+    """Migrates a file to this version, within the open transaction.
 
     Raises:
-        NewerSchemaError: If it is beyond it.
+        NewerSchemaError: If its version is newer.
     """
     found: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if found > VERSION:

@@ -1,7 +1,7 @@
-"""A bound on how many commands a store's server gets at once; the others wait in order.
+"""Bounds the commands that a store's server gets at once; the others wait in order.
 
-They wait as long as those before them come through, however slow that is: there is no clock here. When one finds that the
-server cannot be reached, all that wait are told at once, instead of finding out one after the other.
+They wait until those before them are done, however long that takes: there is no clock here. When one finds that the server
+cannot be reached, all waiting ones fail at once, instead of finding out one after the other.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """Lets so many in at a time, first come, first served. For one event loop.
+    """Lets a limited number in at a time, first come, first served. For one event loop.
 
     Args:
         max_at_once: How many may be inside.
@@ -23,7 +23,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Waits for a place, and holds it for the block."""
+        """Waits for a place, and keeps it for the block."""
         await self._enter()
         try:
             yield
@@ -31,7 +31,7 @@ class Turns:
             self._leave()
 
     def fail_waiting(self, error: Callable[[], Exception]) -> None:
-        """Raises an error in everybody who waits now."""
+        """Raises an error in all who wait now."""
         for place in self._waiting:
             if not place.done():
                 place.set_exception(error())
@@ -51,7 +51,7 @@ class Turns:
             raise
 
     def _leave(self) -> None:
-        """Hands the place to whoever has waited longest."""
+        """Hands the place to the one who has waited longest."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():

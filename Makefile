@@ -15,7 +15,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-guarded demo-ocr demo-router test test-quick lint format protos
 .PHONY: bench-overhead bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-overload bench-tenants chaos chaos-jobs clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-answers bench-overload bench-tenants chaos chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -92,6 +92,9 @@ bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat
 
 bench-hostile: $(VENV)/.dev ## What others notice of idle, slow and deaf clients; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.hostile
+
+bench-answers: $(VENV)/.demo ## Large answers: how long others wait, how fast they are read, what memory stays; the last line is JSON
+	$(BIN)/python -m benchmarks.focused.answers
 
 bench-overload: $(VENV)/.demo ## A flash crowd of 50 times the usual rate, with and without shedding; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.overload

@@ -95,6 +95,10 @@ class TransportConfig(_Section):
 
     arena_bytes: int | None = Field(default=None, ge=2**20)
     """Size of each process's arena in shared memory; None: half of the folder's size. Memory is taken when needed."""
+    arena_keep_bytes: int = Field(default=256 * 2**20, ge=0)
+    """Memory that each arena keeps although no tensor lies there; what it has beyond that is given back to the system."""
+    arena_release_after_s: float = Field(default=10.0, gt=0)
+    """How long memory of an arena must have been free before it is given back."""
     arena_folder: str = "/dev/shm"
     """Folder in which processes of one machine share memory."""
     arena_wait_s: float = Field(default=5.0, ge=0)

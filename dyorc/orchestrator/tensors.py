@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -319,10 +320,16 @@ class Tensors:
         except TransportError:
             return False
 
-    def report(self) -> dict[str, int]:
-        """Returns what lies in the arena."""
+    def report(self) -> dict[str, Any]:
+        """Returns what lies in the arena, and what each arena of this node takes: ours, and its replicas' by their ids."""
         arena = self.exchange.arena
-        return {"arena_bytes": arena.size_bytes, "arena_bytes_used": arena.num_bytes_used, "num_blocks": arena.num_blocks}
+        return {
+            "arena_bytes": arena.size_bytes,
+            "arena_bytes_used": arena.num_bytes_used,
+            "arena_bytes_resident": arena.num_bytes_resident,
+            "num_blocks": arena.num_blocks,
+            "arenas": {name: usage._asdict() for name, usage in self.exchange.usage_of(self._holders.values()).items()},
+        }
 
 
 def has_stored(tensors: Sequence[TensorRef]) -> bool:

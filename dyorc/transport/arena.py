@@ -39,11 +39,12 @@ without a lock for a moment. If a sweep takes it then, its owner makes another.)
 an orphan when both have ended.
 
 Memory is taken as the arena fills up, lowest addresses first, and before it is written: if the folder is full, so is the arena,
-and nobody gets a SIGBUS. It is given back when the arena is closed and the last process has unmapped it.
+and nobody gets a SIGBUS. Memory of free ranges is given back when it was not needed for a while (`arena_trimming`), and all of it
+when the arena is closed and the last process has unmapped it. A reader that is late may then see zeros where its block was; it
+learns as before that the block is gone.
 """
 
 import contextlib
-import errno
 import mmap
 import os
 import secrets
@@ -57,11 +58,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dyorc.errors import TransportError
+from dyorc.transport.arena_backing import Backing
 from dyorc.transport.arena_file import ENTRY_WORDS, PAGE_BYTES, Layout, create_file, round_up, sweep
 from dyorc.transport.free_space import FreeSpace
-
-_GROW_BYTES = 2**20
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -105,7 +104,7 @@ class Arena:
         self._map: mmap.mmap | None = None
         self._memory = memoryview(b"")
         self._table: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
-        self._backed_bytes = 0  # up to where memory has been taken
+        self._backing: Backing | None = None
         # Somewhere in the lower half, so that another arena's numbers are others.
         self._sequence = 1 + secrets.randbelow(2**62 // num_slots)
         self._forget_blocks()
@@ -114,7 +113,7 @@ class Arena:
         self._space = FreeSpace(self._layout.data_start, self._layout.size_bytes)
         self._free_slots = list(range(self._layout.num_slots - 1, -1, -1))
         self._live: dict[int, tuple[int, int]] = {}  # where each block begins and how much room it takes
-        self._num_bytes_used = 0
+        self._num_bytes_used = self._peak_bytes = 0
 
     def __enter__(self) -> Self:
         """Creates the file; removes orphans first, which may be in the way.
@@ -130,7 +129,7 @@ class Arena:
             self.__exit__(None, None, None)
             raise TransportError(f"cannot create an arena of {self.size_bytes} bytes in {self._folder}: {error}") from error
         self._memory = memoryview(self._map)
-        self._backed_bytes = self._layout.data_start
+        self._backing = Backing(self._descriptor, self.name, self._map, self._layout.data_start, self._layout.size_bytes)
         num_words = self._layout.num_slots * ENTRY_WORDS
         self._table = np.frombuffer(self._map, np.uint64, num_words, offset=PAGE_BYTES)
         return self
@@ -138,7 +137,7 @@ class Arena:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Removes the file. Who has mapped it may read on; the memory goes with the last view of it."""
         with self._lock:
-            arena, self._map = self._map, None
+            arena, self._map, self._backing = self._map, None, None
             self._forget_blocks()
             self._memory.release()
             self._table = np.empty(0, np.uint64)
@@ -176,6 +175,11 @@ class Arena:
         """Room that blocks take, in whole pages."""
         return self._num_bytes_used
 
+    @property
+    def num_bytes_resident(self) -> int:
+        """Memory that it has taken and not given back."""
+        return 0 if self._backing is None else self._backing.num_bytes
+
     def allocate(self, num_bytes: int) -> Block | None:
         """A block to write into, or None if there is no room for it now: no bytes, no slot, or the folder is full.
 
@@ -189,35 +193,20 @@ class Arena:
             raise ValueError(f"a block of {num_bytes} bytes")
         taken_bytes = round_up(max(num_bytes, 1), PAGE_BYTES)
         with self._lock:
-            if self._map is None:
+            if self._backing is None:
                 raise TransportError(f"arena {self.name} is not open")
             start = self._space.take(taken_bytes) if self._free_slots else None
             if start is None:
                 return None
-            if not self._back(start + taken_bytes):
+            if not self._backing.take(start, start + taken_bytes):
                 self._space.give_back(start, taken_bytes)
                 return None
             block_id = self._sequence * self._layout.num_slots + self._free_slots.pop()
             self._sequence += 1
             self._live[block_id] = (start, taken_bytes)
             self._num_bytes_used += taken_bytes
+            self._peak_bytes = max(self._peak_bytes, self._num_bytes_used)
             return Block(block_id, start, num_bytes, self._memory[start : start + num_bytes])
-
-    def _back(self, end: int) -> bool:
-        """Takes memory for everything before `end`; False if there is none. Writing where none was taken may be a SIGBUS."""
-        if end <= self._backed_bytes:
-            return True
-        roomy = min(round_up(end, _GROW_BYTES), self._layout.size_bytes)
-        for wanted in (roomy, end):
-            try:
-                os.posix_fallocate(self._descriptor, self._backed_bytes, wanted - self._backed_bytes)
-            except OSError as error:
-                if error.errno not in _NO_ROOM:
-                    raise TransportError(f"no memory for arena {self.name}: {error}") from error
-            else:
-                self._backed_bytes = wanted
-                return True
-        return False
 
     def publish(self, block: Block) -> None:
         """Lets readers see a block. From here on nobody may write its bytes.
@@ -259,3 +248,29 @@ class Arena:
         with self._lock:
             self._table[::ENTRY_WORDS] = 0
             self._forget_blocks()
+
+    def take_peak(self) -> int:
+        """How much room blocks took at most since this was last asked."""
+        with self._lock:
+            peak_bytes, self._peak_bytes = self._peak_bytes, self._num_bytes_used
+            return peak_bytes
+
+    def trim(self, keep_bytes: int, max_bytes: int) -> bool:
+        """Gives memory of free ranges back to the system, the highest first, until only `keep_bytes` are left in all.
+
+        Args:
+            max_bytes: At most so much at once, for it keeps others waiting.
+
+        Returns:
+            Whether it gave any back; then there may be more.
+        """
+        with self._lock:
+            if self._backing is None:
+                return False
+            wanted = min(max_bytes, self._backing.num_bytes - keep_bytes)
+            given = 0
+            for start, end in self._space.ranges():
+                if wanted - given < PAGE_BYTES:
+                    break
+                given += self._backing.give_back(start, end, wanted - given)
+            return given > 0

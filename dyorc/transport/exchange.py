@@ -1,5 +1,6 @@
 """A process's end of the tensor path: its own arena, and the tiers by which it reads those of others."""
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -10,6 +11,8 @@ from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
 from dyorc.transport.arena import Arena
 from dyorc.transport.arena_file import default_size
+from dyorc.transport.arena_trimming import Trimming
+from dyorc.transport.arena_usage import ArenaUsage, usage_of
 from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.calibration import measure_inline_limit
 from dyorc.transport.in_place import InPlaceTier
@@ -52,6 +55,7 @@ class Exchange:
         with ExitStack() as stack:
             folder = config.arena_folder
             self.arena = stack.enter_context(Arena(folder, config.arena_bytes or default_size(folder)))
+            stack.enter_context(Trimming(self.arena, config.arena_keep_bytes, config.arena_release_after_s))
             self.outbox = Outbox(self.arena, self._inline_limit_bytes())
             addresses, probe = ("", ""), None
             if self._network is not None:
@@ -76,6 +80,15 @@ class Exchange:
     def free_all(self) -> None:
         """Frees all tensors."""
         self.arena.free_all({self._probe_block})
+
+    def usage_of(self, holders: Iterable[Holder]) -> dict[str, ArenaUsage]:
+        """What the arenas of those holders take that are on this node; our own under the name ``server``."""
+        found = {
+            holder.holder_id or "server": usage_of(self._config.arena_folder, holder.arena)
+            for holder in holders
+            if holder.node == self._node
+        }
+        return {name: usage for name, usage in found.items() if usage is not None}
 
     def _publish_probe(self) -> Span:
         """A block that others fetch to measure what that costs."""

@@ -47,6 +47,10 @@ class FreeSpace:
             length += self._remove(start)
         self._add(start, length)
 
+    def ranges(self) -> list[tuple[int, int]]:
+        """All free ranges, the highest first: where each begins, and the address after it."""
+        return sorted(((start, start + length) for start, length in self._length_at.items()), reverse=True)
+
     def _add(self, start: int, length: int) -> None:
         self._length_at[start] = length
         self._start_before[start + length] = start

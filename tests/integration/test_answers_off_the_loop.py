@@ -98,6 +98,20 @@ async def test_small_answers_need_no_thread() -> None:
         assert name is threading.main_thread()
 
 
+async def test_the_status_shows_what_each_arena_takes() -> None:
+    gate = Gate()
+    async with running([stretched]) as stack:
+        making = asyncio.create_task(stack.orchestrator.infer(stretched, [SEED], take=gate.take))
+        await wait_until_async(gate.has_begun.is_set, "the answer is being made")
+        arenas = (await stack.client.get("/status")).json()["tensors"]["arenas"]
+        gate.is_open.set()
+        await making
+    assert arenas.keys() == {"server", "ramp-0"}
+    num_bytes = 4 * large.NUM_VALUES
+    assert arenas["ramp-0"]["used_bytes"] == num_bytes <= arenas["ramp-0"]["resident_bytes"] < 2 * num_bytes
+    assert arenas["ramp-0"]["size_bytes"] == stack.transport.arena_bytes
+
+
 @pytest.mark.parametrize("is_raw", [False, True])
 async def test_large_answers_are_what_they_were(is_raw: bool) -> None:
     async with running([stretched]) as stack:

@@ -1,0 +1,43 @@
+"""Gives back memory that an arena has not needed for a while. Runs on a thread of its own while it is entered."""
+
+import threading
+from types import TracebackType
+from typing import Self
+
+from dyorc.transport.arena import Arena
+
+_PIECE_BYTES = 16 * 2**20
+"""Given back in one go, during which nobody can allocate: about a millisecond."""
+_PAUSE_S = 0.005
+
+
+class Trimming:
+    """Looks at an arena again and again.
+
+    What its blocks took at most since the last look stays, for it will be needed again, and so does `keep_bytes` in any case.
+
+    Args:
+        keep_bytes: How much memory it keeps though no block lies there.
+        every_s: How often to look, so for how long memory has been free at least when it is given back.
+    """
+
+    def __init__(self, arena: Arena, keep_bytes: int, every_s: float) -> None:
+        self._arena = arena
+        self._keep_bytes = keep_bytes
+        self._every_s = every_s
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dyorc-arena", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(self._every_s):
+            keep_bytes = max(self._keep_bytes, self._arena.take_peak())
+            while self._arena.trim(keep_bytes, _PIECE_BYTES) and not self._is_over.wait(_PAUSE_S):
+                pass

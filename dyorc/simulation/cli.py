@@ -148,7 +148,7 @@ _COLUMNS = {
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """Aligned columns, as wide as they need: what is piped on shall not be cut."""
+    """Returns columns as wide as they need to be: piped output must not be cut off."""
     names = [name for name in _COLUMNS if rows and rows[0].get(name) is not None]
     lines = [[_COLUMNS[name] for name in names]]
     lines += [[f"{row[name]:.2f}" if isinstance(row[name], float) else str(row[name]) for name in names] for row in rows]

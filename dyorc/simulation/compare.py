@@ -1,4 +1,4 @@
-"""Many runs beside each other: every policy on every workload at every load, on the same requests at the same times."""
+"""Many runs side by side: every policy on every workload at every load, on the same requests at the same times."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,17 +27,17 @@ def compare(
     setting: Setting = DEFAULT_SETTING,
     num_processes: int = 1,
 ) -> Iterator[Row]:
-    """The table, a row per workload, load and policy in this order: the fields of `Result`, and two ratios.
+    """Yields the table, one row per workload, load and policy in this order: the fields of `Result`, and two ratios.
 
     ``p50_vs_oracle`` and ``p99_vs_oracle`` are the latencies over the oracle's on the same requests; None if it is not among
-    `policies`. The rows come as they are ready; their content does not depend on `num_processes`.
+    `policies`. Rows come as they are ready; their content does not depend on `num_processes`.
     """
     runs = [(workload, load, policy) for workload in workloads for load in loads for policy in policies]
     one = partial(_run, replicas=replicas, num_requests=num_requests, seed=seed, setting=setting)
     if num_processes == 1:
         yield from _with_ratios(map(one, runs), len(policies))
         return
-    # Not forked: a child must not inherit the threads of whoever compares.
+    # Not forked: a child must not inherit the caller's threads.
     with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
         yield from _with_ratios(pool.map(one, runs), len(policies))
 

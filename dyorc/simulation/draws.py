@@ -1,8 +1,8 @@
-"""What simulated programs compute: numbers in [0, 1) that depend on their inputs and on nothing else.
+"""What simulated programs compute: numbers in [0, 1) that depend only on their inputs.
 
-The output of a call is a hash of its program's name and its input values. A request brings one random number; every value
-that its calls ever give follows from that number. So outcomes depend neither on the policy nor on time, and anybody
-can know them in advance (`value_of`). A number carries 53 random bits, so it serves as outcome and as state alike.
+The output of a call is a hash of its program's name and its input values. A request brings one random number, and every value
+of its calls follows from that. So outcomes depend neither on the policy nor on time, and can be known in advance
+(`value_of`). A number carries 53 random bits, so it serves as outcome and as state alike.
 
 Source: the finalizer of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 """
@@ -26,7 +26,7 @@ _SCALE = 2.0**53
 
 
 def value_of(program: Program, operands: Sequence[Value]) -> Value:
-    """What a call of `program` on `operands` gives; equal to what the program itself computes with `draw`.
+    """Returns the output of a call of `program` on `operands`, equal to what the program itself computes with `draw`.
 
     Args:
         operands: Numbers in [0, 2048), or arrays of them, in the order of the program's inputs.
@@ -48,7 +48,7 @@ def value_of(program: Program, operands: Sequence[Value]) -> Value:
 
 
 def draw(name: str, *columns: NDArray[np.float64], size: int | None = None) -> NDArray[np.float64]:
-    """The outputs of a batch of calls of the program called `name`: what a simulated program does when it really runs.
+    """Returns the outputs of a batch of calls of the program called `name`: what a simulated program does when it really runs.
 
     Shapes:
         columns: [batch] or [batch, any]; result: [batch], or [batch, size] if a size is given.

@@ -1,7 +1,7 @@
-"""What a run cost and gave, written down without asking the engine.
+"""Records the cost and the answers of a run, without asking the engine.
 
-The ledger evaluates each request in advance. So it knows which calls are needed, whatever the engine guesses: a call is known
-by its output, a number that no other call gives. All other device time is waste. It also knows the answer, and refuses another.
+The ledger evaluates each request in advance. So it knows which calls are needed, independently of the engine: a call is
+identified by its output, a number that no other call returns. All other device time is waste. It also checks the answers.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ class ProgramAccount:
 
     Attributes:
         num_calls: Calls of measured requests.
-        num_batches: Their batches; one that is shared with others counts by their share of its calls.
+        num_batches: Their batches; a batch shared with others counts by their share of its calls.
         device_ns: Device time of those calls: an equal share of their batches.
         num_wasted: Calls that no request needed.
-        wasted_ns: Device time of those.
+        wasted_ns: Device time of those calls.
     """
 
     num_calls: int = 0
@@ -50,7 +50,7 @@ class Ledger:
         self.to_ns = 0
         """When the last request arrived."""
         self.num_answered = 0
-        """Answers between the two, whose ever: so neither the first nor the last requests distort the throughput."""
+        """Answers between the two, of any request: so neither the first nor the last requests distort the throughput."""
         self._num_late = 0
         self._num_warmup = num_warmup
         self._num_arrived = 0

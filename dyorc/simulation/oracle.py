@@ -10,13 +10,13 @@ from dyorc.simulation.plain import as_operand, evaluate
 
 
 class Oracle:
-    """Tells outcomes in simulations, where the output of a call follows from its inputs.
+    """Predicts outcomes in simulations, where the output of a call follows from its inputs.
 
-    Keeps nothing, so it can serve any number of engines. Cost: one evaluation of each pending call that the decision rests on.
+    Stateless, so it can serve any number of engines. Cost: one evaluation of each pending call that the decision depends on.
     """
 
     def outcome(self, decision: Decision) -> tuple[Outcome] | None:
-        """The outcome that `decision` will have, in a tuple, as None may be one; None if there will be none, or a failure."""
+        """Returns the outcome of `decision` in a tuple, since it may be None; None if there will be none, or a failure."""
         ref = decision.ref
         value = self.value(ref.cell)
         if value is None:
@@ -28,9 +28,9 @@ class Oracle:
             return None
 
     def value(self, cell: Cell) -> Value | None:
-        """What a cell holds, or will hold; None if that cannot be known.
+        """Returns what a cell holds, or will hold; None if that cannot be known.
 
-        Only cells of one tensor are looked at: simulated programs and workflows give one.
+        Only cells of one tensor are supported: simulated programs and workflows return one.
         """
         if cell.state is CellState.FAILED:
             return None

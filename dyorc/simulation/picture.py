@@ -8,13 +8,13 @@ from dyorc.simulation.compare import Row
 
 _NUM_COLUMNS = 4
 _MAX_FACTOR = 2.2
-"""How many times the highest p99 of the best policy is still shown."""
+"""Panels end at this multiple of the best policy's highest p99."""
 
 
 def draw_picture(rows: Sequence[Row], path: Path) -> None:
     """Draws the rows of `compare` into a file: a panel per workload, p50 as a line and p99 dashed.
 
-    A policy that is far off the others, like one whose queues only grow, runs out of the panel: else it alone would be seen.
+    A policy far from the others, like one whose queues only grow, leaves the panel: otherwise it alone would be visible.
 
     Raises:
         DefinitionError: If matplotlib is not installed.
@@ -45,6 +45,6 @@ def draw_picture(rows: Sequence[Row], path: Path) -> None:
 
 
 def _by_policy(rows: Sequence[Row], workload: str) -> list[list[Row]]:
-    """A workload's rows, for each policy."""
+    """Returns a workload's rows, by policy."""
     own = [row for row in rows if row["workload"] == workload]
     return [[row for row in own if row["policy"] == policy] for policy in dict.fromkeys(row["policy"] for row in own)]

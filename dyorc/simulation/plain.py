@@ -26,8 +26,8 @@ class Evaluation:
     """A request, from its end.
 
     Attributes:
-        answers: What its workflow gives: one value, or one for each part.
-        calls: Program and output of each call that it made, in order.
+        answers: What its workflow returns: one value, or one per part.
+        calls: Program and output of each call it made, in order.
     """
 
     answers: tuple[Value, ...]
@@ -35,7 +35,7 @@ class Evaluation:
 
     @property
     def answer(self) -> Value:
-        """What a workflow gives that does not stream."""
+        """The answer of a workflow that does not stream."""
         return self.answers[0]
 
 
@@ -55,7 +55,7 @@ class _PlainRun:
         return Ref(Cell.ready(tensor_of(value)), callee.signature.outputs)
 
     def evaluate(self, workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue]) -> tuple[Value, ...]:
-        """Steps a workflow from its start to its end. Gives its result, or its parts."""
+        """Steps a workflow from its start to its end. Returns its result, or its parts."""
         signature = workflow.signature
         tensors, rest = iter(values), iter(statics)
         arguments = [
@@ -77,7 +77,7 @@ class _PlainRun:
 
 
 def evaluate(workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue] = ()) -> Evaluation:
-    """Evaluates a workflow of simulated programs. Each of them gives one tensor."""
+    """Evaluates a workflow of simulated programs, each of which returns one tensor."""
     run = _PlainRun()
     token = current_recorder.set(run)
     try:

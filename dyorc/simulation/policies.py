@@ -20,11 +20,11 @@ MakeEngine: TypeAlias = Callable[[Sequence[Program], int], Engine]
 """From programs and a seed."""
 
 ORACLE = "oracle"
-"""The policy that the others are measured by."""
+"""The policy that the others are compared with."""
 
 
 def _config(*, hold: bool = True, speculation: SpeculationConfig = SpeculationConfig()) -> EngineConfig:  # noqa: B008 (frozen)
-    """The engine's defaults, but a queue that is too long shall be seen, not refused."""
+    """The engine's defaults, but long queues are shown, not refused."""
     return EngineConfig(max_requests=2**31, request_timeout_s=1e7, hold=hold, speculation=speculation)
 
 
@@ -32,7 +32,7 @@ _NO_GUESSES = SpeculationConfig(enabled=False)
 
 
 def greedy_engine(programs: Sequence[Program], seed: int) -> Engine:
-    """The engine without foresight: a batch is formed when a replica is free, from what is there."""
+    """The engine without foresight: a batch is formed from what is there when a replica is free."""
     return Engine(_config(hold=False, speculation=_NO_GUESSES), programs)
 
 
@@ -100,7 +100,7 @@ def policy(name: str) -> MakeEngine:
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """How often an engine guessed, and how that went."""
+    """How many guesses an engine made, and how they turned out."""
 
     num_speculations: int = 0
     num_commits: int = 0
@@ -108,6 +108,6 @@ class Guesses:
 
 
 def guesses(engine: Engine) -> Guesses:
-    """What an engine says of its guesses: calls that ran ahead of a decision, and which of them were needed."""
+    """Returns an engine's figures on guesses: calls that ran ahead of a decision, and how many were needed."""
     speculator = engine.speculator
     return Guesses(speculator.num_speculations, speculator.num_commits, speculator.num_squashes)

@@ -1,4 +1,4 @@
-"""What a simulated run gives."""
+"""The results of a simulated run."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -46,9 +46,9 @@ class Result:
         p50_ms: Median of the time from a request's arrival to its answer.
         mean_batch_size: Calls per batch, over all programs.
         device_time_per_request_ms: Replicas' time, waste included.
-        wasted_ratio: The part of the device time that went to calls which no request needed; a call's share of its batch
-            is an equal one.
-        throughput_rps: Answers a second, as long as requests arrive.
+        wasted_ratio: The part of the device time spent on calls that no request needed; calls of a batch share its time
+        equally.
+        throughput_rps: Answers per second, as long as requests arrive.
     """
 
     workload: str
@@ -80,7 +80,7 @@ class Result:
 
 
 def measure(ledger: Ledger, guesses: Guesses, replicas: Mapping[str, int], **run: Any) -> Result:
-    """Makes a result of what was written down.
+    """Builds a result from the records.
 
     Args:
         run: What was run: the fields of `Result` that come first.

@@ -1,4 +1,4 @@
-"""How many requests a second a workload's replicas can bear."""
+"""How many requests per second a workload's replicas can serve."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def visits_per_request(workload: Workload) -> dict[str, float]:
 
 
 def saturation_rps(workload: Workload, replicas: Mapping[str, int]) -> float:
-    """The rate at which the busiest program has no time left though all its batches are full.
+    """Returns the rate at which the busiest program has no time left though all its batches are full.
 
     It is the smallest of ``replicas / (visits * T(max_batch_size) / max_batch_size)`` over all programs.
     """

@@ -23,12 +23,12 @@ _ARRIVALS_STREAM = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The surroundings of a run.
+    """The environment of a run.
 
     Attributes:
         arrivals: When requests come.
         link_s: One way between engine and replica, in seconds.
-        warmup_ratio: The part of the requests, from the first on, that is not measured.
+        warmup_ratio: The fraction of the requests, from the first on, that is not measured.
     """
 
     arrivals: Arrivals = field(default_factory=Poisson)
@@ -53,7 +53,7 @@ def simulate(
     """Runs `num_requests` requests in virtual time. The same arguments give the same result.
 
     Args:
-        rate_rps: Requests a second on average; or
+        rate_rps: Requests per second on average; or
         load: the same as a fraction of the saturation rate under the same replicas.
         replicas: Of every program, or by program; the workload's own if None.
 

@@ -1,4 +1,4 @@
-"""Ray Serve's way to form batches, in the place of the engine's scheduler: what DyOrc is compared with.
+"""Ray Serve's way to form batches, in place of the engine's scheduler, to compare DyOrc with.
 
 Each replica has a queue of its own; a call goes to the less busy of two replicas drawn at random. A batch is closed when it is
 full, or a fixed time after its first call, even while the replica is busy; then it waits as it is. The way to the replica and
@@ -33,7 +33,7 @@ class Batcher:
 
     Attributes:
         open: The batch that still grows.
-        num_ongoing: Calls that were routed here and have not come back.
+        num_ongoing: Calls that were routed here and have not returned.
     """
 
     __slots__ = ("num_ongoing", "open", "program", "replica_id", "timer")

@@ -15,11 +15,11 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.errors import InvalidInputError
 
 Number: TypeAlias = Float64[np.ndarray, ""]
-"""What travels between the programs of a workload."""
+"""The tensors between the programs of a workload."""
 Numbers: TypeAlias = Float64[np.ndarray, "batch"]
 """The same for a batch."""
 MAX_QUEUED_CALLS = 2**31
-"""For every simulated program: a queue that is too long shall be seen, not refused."""
+"""For every simulated program: long queues are shown, not refused."""
 NS_PER_S = 1_000_000_000
 
 
@@ -27,14 +27,14 @@ NS_PER_S = 1_000_000_000
 class Deployment:
     """A program with its cost and its replicas.
 
-    A batch of n calls takes ``base_s + item_s * n`` seconds, or, if times were measured, what they say.
+    A batch of n calls takes ``base_s + item_s * n`` seconds, or as long as was measured.
 
     Attributes:
         measured: Sizes of batches and their seconds, by size; linear between them. From 1 up to at least `max_batch_size`;
             then there is no `base_s` and no `item_s`.
 
     Raises:
-        InvalidInputError: If the measured times leave sizes out, are not positive, or come beside a line.
+        InvalidInputError: If the measured times leave out sizes, are not positive, or come with a line.
     """
 
     program: Program
@@ -58,7 +58,7 @@ class Deployment:
             raise InvalidInputError(f"program {name!r} has a line and measured times, expected one of them")
 
     def batch_ns(self, size: int) -> int:
-        """What a batch of `size` calls takes, in nanoseconds."""
+        """Returns the time of a batch of `size` calls, in nanoseconds."""
         if not self.measured:
             return round(self.base_s * NS_PER_S) + round(self.item_s * NS_PER_S) * size
         sizes, seconds = zip(*self.measured, strict=True)
@@ -77,7 +77,7 @@ class Workload:
 
     Attributes:
         name: Its name on the command line.
-        workflow: Takes one number (see `dyorc.simulation.draws`) and gives one, or yields some.
+        workflow: Takes one number (see `dyorc.simulation.draws`) and returns one, or yields some.
         deployments: Every program that it calls.
     """
 
@@ -90,7 +90,7 @@ class Workload:
         return tuple(deployment.program for deployment in self.deployments)
 
     def num_replicas(self, replicas: int | Mapping[str, int] | None) -> dict[str, int]:
-        """Replicas by program: the workload's own numbers, or one number for all programs, or one for each.
+        """Returns replicas by program: the workload's own numbers, one number for all programs, or one for each.
 
         Raises:
             InvalidInputError: If a program gets none, or is unknown.

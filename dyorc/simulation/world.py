@@ -1,9 +1,9 @@
 """The world around an engine: a clock that jumps from event to event, and replicas that only take time.
 
-A replica runs its batches one after the other, in the order in which they reach it; if there are fewer cores than replicas,
-batches wait for those, too, in the order in which they were sent. So the end of a batch is known when it is sent, and a batch is
-one event, however many replicas there are. The world reads no clock, draws no random number and iterates
-over no set: the same requests give the same run. One thread.
+A replica runs its batches one after the other, in the order they arrive; with fewer cores than replicas, batches also wait for
+cores, in the order they were sent. So the end of a batch is known when it is sent, and a batch is one event, for any number
+of replicas. The world reads no clock, draws no random number and iterates over no set: the same requests give the same
+run. One thread.
 """
 
 import heapq
@@ -44,7 +44,7 @@ class Observer(Protocol):
         ...
 
     def dispatched(self, program: str, outputs: Sequence[Value], execute_ns: int) -> None:
-        """A batch is sent; `outputs` is what its calls will give, `execute_ns` what it costs."""
+        """A batch is sent; `outputs` is what its calls will return, `execute_ns` its cost."""
         ...
 
     def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
@@ -62,7 +62,7 @@ class World:
         observer: Told of what happens.
         link_ns: One way between engine and replica.
         missed: Told of each request that is failed for its deadline, and when; by default that is an error, too.
-        num_cores: How many batches can run at the same time, whatever their replicas; None if that is not limited. A batch starts
+        num_cores: How many batches can run at the same time on all replicas; None: no limit. A batch starts
             when its replica and a core are free, and runs to its end.
 
     Cost: per batch one push and one pop of a heap; the heap holds what is in flight, and one arrival.
@@ -152,7 +152,7 @@ class World:
                 arrays = tuple(apply_views(tensor.data, tensor.views) for tensor in tensors)
                 self._schedule(self.now_ns + 2 * self._link_ns, ValueFetched(fetch_id, arrays))
             case ReleaseTensors() | StageTensors():
-                pass  # values ride along; nothing is stored
+                pass  # values travel inline; nothing is stored
             case FailRequest(request_id=request_id, error=DeadlineError()) if self._missed is not None:
                 self._num_open -= 1
                 self._missed(request_id, self.now_ns)
@@ -164,7 +164,7 @@ class World:
                 assert_never(action)
 
     def _dispatch(self, action: DispatchBatch) -> None:
-        """Sends a batch to its replica, which comes to it when it has run those before; its result needs the same way back."""
+        """Sends a batch to its replica, which runs it after those before it; its result takes the same way back."""
         execute_ns = self._costs_ns[action.program.name][len(action.operands)]
         ready_ns = max(self.now_ns + self._link_ns, self._free_ns[action.replica_id])
         end_ns = self._free_ns[action.replica_id] = self._occupy(ready_ns, execute_ns)
@@ -175,8 +175,8 @@ class World:
         self._schedule(end_ns + self._link_ns, done)
 
     def _occupy(self, ready_ns: int, execute_ns: int) -> int:
-        """When a batch ends that is ready at `ready_ns`. It takes the core that has been free for the shortest time: others need
-        the rest earlier."""
+        """Returns when a batch ends that is ready at `ready_ns`. It takes the core that became free last: others
+        need the rest earlier."""
         cores_ns = self._cores_ns
         if cores_ns is None:
             return ready_ns + execute_ns

@@ -11,7 +11,7 @@ class Body:
 
     Attributes:
         memory: As long as was asked for.
-        is_used: Whether a tensor lies in it, so that the engine says when it is free.
+        is_used: Whether a tensor lies in it; then the engine decides when it is freed.
     """
 
     def __init__(self, block: Block, lead: int) -> None:
@@ -22,7 +22,7 @@ class Body:
         self._address = address_of(np.frombuffer(self.memory, np.uint8))
 
     def offset_of(self, array: Array) -> int | None:
-        """Where in the arena an array's bytes lie; None if not in this body, not together, or not aligned."""
+        """Returns where in the arena an array's bytes lie; None if not in this body, not contiguous, or not aligned."""
         at = address_of(array) - self._address
         is_inside = at >= 0 and at + array.nbytes <= len(self.memory)
         return self._offset + at if is_inside and array.flags.c_contiguous and array.flags.aligned else None

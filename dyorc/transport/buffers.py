@@ -1,4 +1,4 @@
-"""Memory for batches that is used again and again: fresh memory costs more than the copy that fills it."""
+"""Reusable memory for batches: fresh memory costs more than the copy that fills it."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ def _allocate(num_bytes: int) -> memoryview:
 
 
 class Buffers:
-    """One buffer for each place in a batch, as long as the longest so far. What it gave before for a place is overwritten.
+    """One buffer for each place in a batch, as long as the longest so far. A new request for a place overwrites the last one.
 
     Args:
         allocate: Makes memory; a device's library has its own, which it copies from faster.
@@ -21,7 +21,7 @@ class Buffers:
         self._buffers: dict[int, memoryview] = {}
 
     def take(self, place: int, num_bytes: int) -> memoryview:
-        """Memory of `num_bytes` for a place."""
+        """Returns memory of `num_bytes` for a place."""
         buffer = self._buffers.get(place)
         if buffer is None or len(buffer) < num_bytes:
             self._buffers.pop(place, None)  # free it first

@@ -1,4 +1,4 @@
-"""From which size on shared memory is cheaper than a message: measured, when a process starts."""
+"""Measures, when a process starts, from which size shared memory is cheaper than a message."""
 
 import socket
 import time
@@ -12,14 +12,14 @@ from dyorc.transport.arena_views import ArenaView
 _SMALL, _LARGE = 4096, 65536
 _NUM_ROUNDS = 15
 _NUM_HOPS = 2
-"""A tensor in a message passes the orchestrator."""
+"""A tensor in a message passes through the orchestrator."""
 
 _BOUNDS = (4096, 2**20)
-"""Where the answer has to lie, whatever a disturbed measurement says."""
+"""Bounds of the result, in case the measurement was disturbed."""
 
 
 def measure_inline_limit(arena: Arena, view: ArenaView) -> int:
-    """The size in bytes of a tensor that costs as much in a message as in shared memory.
+    """Returns the size in bytes of a tensor that costs as much in a message as in shared memory.
 
     A message costs m seconds per byte and hop; shared memory b + a seconds per byte. They are equal at b / (2m - a).
     Cost: about 5 ms.
@@ -31,7 +31,7 @@ def measure_inline_limit(arena: Arena, view: ArenaView) -> int:
 
 
 def limit_for(base_s: float, per_byte_s: float, message_per_byte_s: float) -> int:
-    """Where the two lines meet."""
+    """Returns where the two lines meet."""
     gain_s = _NUM_HOPS * message_per_byte_s - per_byte_s
     limit = base_s / gain_s if gain_s > 0 else _BOUNDS[1]
     return int(min(max(limit, _BOUNDS[0]), _BOUNDS[1]))
@@ -41,7 +41,7 @@ _source = np.zeros(_LARGE, np.uint8)
 
 
 def _store_once(arena: Arena, view: ArenaView, num_bytes: int) -> None:
-    """All that a tensor in shared memory costs its producer and its consumer."""
+    """Measures the whole cost of a tensor in shared memory, for its producer and its consumer."""
     block = arena.allocate(num_bytes)
     if block is None:
         return
@@ -54,7 +54,7 @@ def _store_once(arena: Arena, view: ArenaView, num_bytes: int) -> None:
 
 
 def _message_s() -> float:
-    """Seconds to bring 64 KiB through a local socket."""
+    """Measures the seconds to send 64 KiB through a local socket."""
     buffer = memoryview(bytearray(_LARGE))
     one, other = socket.socketpair()
     with one, other:

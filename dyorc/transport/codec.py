@@ -1,7 +1,7 @@
-"""Tensors as raw bytes. No pickle: a header says type and shapes, the bytes are little-endian, in C order.
+"""Tensors as raw bytes, without pickle: a header states type and shapes, the bytes are little-endian, in C order.
 
 A *column* is one argument or output of a batch: the arrays of its calls, in order. It is either stacked (one array, whose
-first dimension counts the calls) or a list of arrays, which may differ in shape. Small tensors ride along as frames
+first dimension counts the calls) or a list of arrays, which may differ in shape. Small tensors travel as frames
 (`Column`); large ones stay in the arena of the process that made them, and the header says where (`StoredColumn`). Lengths
 are checked before anything is read.
 """
@@ -27,7 +27,7 @@ _JOIN_LIMIT_BYTES = 64 * 1024
 """Rows up to this size are joined into one frame: a copy costs less than a frame. Larger ones are sent from where they lie."""
 
 MAX_ROWS = 2**16
-"""Calls in a column off the wire; a number beyond would be an endless loop over rows of no bytes."""
+"""Calls in a column off the wire; more would be an endless loop over rows of no bytes."""
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -55,7 +55,7 @@ class StoredRows(msgspec.Struct, frozen=True, array_like=True, tag=1):
         num_rows: How many calls.
         num_items: Elements of each call's tensor as it is stored.
         start: The first element of what the program sees, which is a view of the tensor if there are `strides`.
-        strides: Distances in elements, one for each dimension; None for all of the tensor, in C order.
+        strides: Distances in elements, one per dimension; None for the whole tensor, in C order.
     """
 
     holder: int
@@ -70,7 +70,7 @@ class StoredRows(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class StoredColumn(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Header of a column of which at least a part lies in arenas. Frames follow for those parts that do not."""
+    """Header of a column that lies at least partly in arenas. Frames follow for the other parts."""
 
     dtype: DType
     parts: tuple[Column | StoredRows, ...]
@@ -80,19 +80,19 @@ ColumnHeader: TypeAlias = Column | StoredColumn
 
 
 def num_frames(header: ColumnHeader) -> int:
-    """How many frames of the message belong to a column."""
+    """Returns how many frames of the message belong to a column."""
     if isinstance(header, Column):
         return len(header.shapes)
     return sum(len(part.shapes) for part in header.parts if isinstance(part, Column))
 
 
 def each_row(rows: Rows) -> Sequence[Array]:
-    """The arrays of a column one by one; iterating over a stack of tensors of rank 0 would give numbers."""
+    """Yields the arrays of a column one by one; iterating over a stack of rank-0 tensors would yield numbers."""
     return [rows[at, ...] for at in range(len(rows))] if isinstance(rows, np.ndarray) else rows
 
 
 def encode_column(rows: Rows) -> tuple[Column, list[Frame]]:
-    """A column's header and frames. Strided arrays are made contiguous; others are not copied if they are large."""
+    """Returns a column's header and frames. Strided arrays are made contiguous; others are not copied if they are large."""
     if isinstance(rows, np.ndarray):
         dtype = dtype_of(rows)
         if dtype is not DType.BYTES:
@@ -112,7 +112,7 @@ def encode_column(rows: Rows) -> tuple[Column, list[Frame]]:
 
 
 def decode_column(column: Column, frames: Sequence[Frame]) -> Rows:
-    """A column's arrays. They are views of the frames.
+    """Returns a column's arrays, as views of the frames.
 
     Raises:
         TransportError: If a frame's length does not fit its shape.
@@ -135,14 +135,14 @@ def decode_column(column: Column, frames: Sequence[Frame]) -> Rows:
 
 
 def _checked_shape(shape: Shape) -> Shape:
-    """A shape off the wire that NumPy can have."""
+    """Returns a shape off the wire that NumPy can represent."""
     if len(shape) > MAX_RANK or any(not 0 <= size <= MAX_SIZE for size in shape):
         raise TransportError(f"a shape of {len(shape)} sizes is not one of at most {MAX_RANK} sizes from 0 to {MAX_SIZE}")
     return shape
 
 
 def _reshaped(flat: Array, shape: Shape) -> Array:
-    """Elements in a shape of as many; NumPy refuses some that have none, such as ``(2**48, 2**48, 0)``."""
+    """Reshapes elements; NumPy refuses some empty shapes, such as ``(2**48, 2**48, 0)``."""
     try:
         return flat.reshape(shape)
     except ValueError as error:
@@ -165,7 +165,7 @@ def _check_length(frame: Frame, dtype: DType, shape: Shape) -> None:
 
 
 def check_stored(dtype: DType, part: StoredRows) -> None:
-    """Checks what a header says of calls in an arena, before anything is read.
+    """Checks a header of calls in an arena, before anything is read.
 
     Raises:
         TransportError: If it contradicts itself.
@@ -186,10 +186,10 @@ def check_stored(dtype: DType, part: StoredRows) -> None:
 
 
 def decode_stored(dtype: DType, part: StoredRows, raw: memoryview) -> Rows:
-    """The arrays of calls whose bytes were found in an arena, once their header is checked. Views of `raw`, but for BYTES.
+    """Returns the arrays of calls from bytes of an arena, once their header is checked. Views of `raw`, except for BYTES.
 
     Raises:
-        TransportError: If `raw` has another length than the header says, or a view reaches beyond it.
+        TransportError: If the length of `raw` does not match the header, or a view reaches beyond it.
     """
     if len(raw) != part.num_rows * part.num_bytes:
         raise TransportError(f"{part.num_rows} calls of {part.num_bytes} bytes each came as {len(raw)} bytes")
@@ -204,7 +204,7 @@ def decode_stored(dtype: DType, part: StoredRows, raw: memoryview) -> Rows:
 
 
 def _strided(flat: Array, layout: Layout) -> Array:
-    """A view of a stored tensor, checked to stay within it."""
+    """Returns a view of a stored tensor, checked to stay within it."""
     if len(layout.strides) != len(layout.shape) or any(abs(stride) > MAX_SIZE for stride in layout.strides):
         raise TransportError(f"a view of {len(layout.shape)} dimensions has the strides {list(layout.strides)[:64]}")
     first, end = layout.bounds()

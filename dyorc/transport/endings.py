@@ -1,11 +1,11 @@
-"""How a process at the other end of a link ended, as far as that can be known."""
+"""How a process at the other end of a link ended, as far as known."""
 
 import os
 import signal
 from typing import NamedTuple
 
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-"""What somebody else sends, also the kernel when memory is short. Other signals come of what a process did."""
+"""Signals that others send, including the kernel when memory is short. Other signals are caused by the process itself."""
 
 
 class Ending(NamedTuple):
@@ -13,7 +13,7 @@ class Ending(NamedTuple):
 
     Attributes:
         reason: For people.
-        is_crash: Whether the process certainly ended by what it did itself.
+        is_crash: Whether the process certainly ended by its own doing.
     """
 
     reason: str
@@ -23,11 +23,11 @@ class Ending(NamedTuple):
 CONNECTION_LOST = Ending("connection lost")
 """Its process may have ended, be stopped, or be cut off."""
 PROCESS_ENDED = Ending("its process ended")
-"""Nobody could tell how."""
+"""It is unknown how."""
 
 
 def ending_of(status: int) -> Ending:
-    """What a wait status says."""
+    """Interprets a wait status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         name = next((known.name for known in signal.Signals if known == number), "unknown")

@@ -24,12 +24,12 @@ from dyorc.transport.tiers import Holder, Span
 
 
 class Exchange:
-    """Open while it is entered. Leaves nothing in shared memory behind.
+    """Open while entered. Leaves nothing in shared memory behind.
 
     Args:
-        holder_id: This process, as others call it.
+        holder_id: This process's name for others.
         node: Where it runs.
-        network: Its place among other nodes; None if there are none.
+        network: Its place among other nodes; None without other nodes.
 
     Attributes:
         holder: How others reach it.
@@ -46,10 +46,10 @@ class Exchange:
         self._network = network
 
     def __enter__(self) -> Self:
-        """Makes the arena, and removes those of processes that were killed.
+        """Creates the arena, and removes those of processes that were killed.
 
         Raises:
-            TransportError: If there can be none, or other nodes cannot be let in.
+            TransportError: If it cannot be created, or other nodes cannot be let in.
         """
         config = self._config
         with ExitStack() as stack:
@@ -71,7 +71,7 @@ class Exchange:
         self._stack.close()
 
     def routes(self) -> Routes:
-        """Tiers for one thread, which closes them; close them before the exchange."""
+        """Returns tiers for one thread, which closes them; close them before the exchange."""
         folder = self._config.arena_folder
         own = InPlaceTier(self._holder_id, ArenaView(folder, self.arena.name))
         wires = () if self._network is None else tuple(wire_tiers(self._network, self._config))
@@ -91,7 +91,7 @@ class Exchange:
         return {name: usage for name, usage in found.items() if usage is not None}
 
     def _publish_probe(self) -> Span:
-        """A block that others fetch to measure what that costs."""
+        """Returns a block that others fetch to measure the cost."""
         num_bytes = max(PROBE_BYTES)
         block = self.arena.allocate(num_bytes)
         if block is None:

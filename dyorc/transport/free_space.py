@@ -8,8 +8,8 @@ from dyorc.transport.arena_file import PAGE_BYTES
 class FreeSpace:
     """The free ranges between two addresses, all of them whole pages. Neighbours are always joined.
 
-    Ranges of a length from 2**k to 2**(k+1) - 1 pages are one class. Every range of a higher class than the wanted length's is
-    long enough, so that only those of the same class are looked at one by one.
+    Ranges of 2**k to 2**(k+1) - 1 pages form one class. Every range of a higher class than the wanted length is long enough, so
+    only ranges of the same class are searched one by one.
 
     Args:
         start: The first address.
@@ -18,12 +18,12 @@ class FreeSpace:
 
     def __init__(self, start: int, end: int) -> None:
         self._length_at: dict[int, int] = {}
-        self._start_before: dict[int, int] = {}  # where the range begins that ends here
-        self._classes: list[list[int]] = [[] for _ in range(_class_of(end - start) + 1)]  # where ranges begin, in order
+        self._start_before: dict[int, int] = {}  # start of the range that ends here
+        self._classes: list[list[int]] = [[] for _ in range(_class_of(end - start) + 1)]  # starts of ranges, in order
         self._add(start, end - start)
 
     def take(self, length: int) -> int | None:
-        """The lowest address with room for `length` bytes, or None. Low addresses were used before: their pages are there."""
+        """Returns the lowest address with room for `length` bytes, or None. Low addresses were used before: their pages exist."""
         own = _class_of(length)
         best = None
         if own < len(self._classes):
@@ -39,7 +39,7 @@ class FreeSpace:
         return best
 
     def give_back(self, start: int, length: int) -> None:
-        """Makes a range free that was taken."""
+        """Frees a range."""
         if start + length in self._length_at:
             length += self._remove(start + length)
         if start in self._start_before:

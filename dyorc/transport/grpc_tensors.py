@@ -31,26 +31,26 @@ from dyorc.transport.tiers import Holder, Source, Span, check_buffers
 _log = structlog.get_logger("dyorc.transport")
 
 MAX_CHUNK_BYTES = 64 * 2**20
-"""Largest chunk that is accepted, from whatever server."""
+"""Largest chunk that is accepted from any server."""
 
 _MAX_SENT_BYTES = 256 * 1024
-"""Largest chunk that is sent. In one message of 1 MiB the copies of gRPC's layers come one after the other: 1.8 times as long as
-four messages, of which one is copied while another travels."""
+"""Largest chunk that is sent. In one message of 1 MiB, the copies of gRPC's layers come one after the other: that takes 1.8
+times as long as four messages, of which one is copied while another travels."""
 
 _FRAMING_BYTES = 1024
-"""Room for what a message has beside its chunk."""
+"""Room for the rest of a message."""
 
 _MAX_REQUEST_BYTES = 4096
 
 _MAX_CALLS = 64
-"""Calls that a server answers at once, each in a thread; more wait. Threads are started as they are needed."""
+"""Calls that a server answers at once, each in a thread; more wait. Threads start on demand."""
 
 _CALLS_AHEAD = 4
-"""Calls that a fetch of many spans has open at once, so that it does not wait a round trip for each."""
+"""Open calls of a fetch of many spans, so that it does not wait a round trip for each."""
 
 
 class GrpcTensorServer:
-    """Sends bytes of its process's blocks to who has the token, in threads of its own while it is entered.
+    """Sends bytes of its process's blocks to holders of the token, in threads of its own while entered.
 
     Args:
         source: What it reads from.
@@ -61,7 +61,7 @@ class GrpcTensorServer:
         allow_insecure: Listen on other than loopback addresses without TLS, e.g. because a mesh encrypts.
 
     Attributes:
-        address: Where it listens, e.g. ``10.0.0.7:4712``; set once it is entered.
+        address: Where it listens, e.g. ``10.0.0.7:4712``; set once entered.
 
     Raises:
         TransportError: If there is no token, or `host` needs TLS.
@@ -89,10 +89,10 @@ class GrpcTensorServer:
         self.address = ""
 
     def __enter__(self) -> Self:
-        """Listens.
+        """Starts listening.
 
         Raises:
-            TransportError: If the address cannot be listened on, or the certificate is none.
+            TransportError: If the address cannot be listened on, or the certificate is invalid.
         """
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="dyorc-grpc-tensors")
         self._server = grpc.server(self._threads, options=_options(_MAX_REQUEST_BYTES, ("grpc.so_reuseport", 0)))
@@ -142,26 +142,26 @@ class _Tensors(TensorsServicer):
 
 
 def chunks_of(source: Source, request: Any, chunk_bytes: int) -> Iterator[Any]:
-    """The chunks that answer a request.
+    """Yields the chunks that answer a request.
 
     Raises:
-        TensorLostError: If the block is not there, or is freed meanwhile.
-        TransportError: If the bytes are not all within it.
+        TensorLostError: If the block does not exist, or is freed meanwhile.
+        TransportError: If some bytes lie outside of it.
     """
     source.read_only(request.block, request.offset, request.num_bytes)  # refuses before the first chunk rather than at the last
     for at in range(0, request.num_bytes, chunk_bytes):
         num_bytes = min(chunk_bytes, request.num_bytes - at)
         chunk = TensorChunk(offset=at, data=bytes(source.read_only(request.block, request.offset + at, num_bytes)))
-        if not source.is_intact(request.block):  # asked after the copy: nothing that was overwritten is sent as the block's
+        if not source.is_intact(request.block):  # checked after the copy: overwritten bytes are never sent as the block's
             raise TensorLostError(f"block {request.block} was freed while it was read")
         yield chunk
 
 
 class Sink:
-    """Puts the chunks that answer one request in their place.
+    """Puts the chunks that answer one request in place.
 
     Args:
-        target: Where the bytes belong, as many as were asked for.
+        target: Where the bytes go, as many as were asked for.
     """
 
     def __init__(self, target: memoryview) -> None:
@@ -172,7 +172,7 @@ class Sink:
         """Takes the next chunk.
 
         Raises:
-            TransportError: If it is empty, or not the next, or more than was asked for.
+            TransportError: If it is empty, not the next, or more than was asked for.
         """
         num_left = len(self._target) - self._num_received
         if chunk.offset != self._num_received or not 0 < len(chunk.data) <= num_left:
@@ -184,7 +184,7 @@ class Sink:
         self._num_received += len(chunk.data)
 
     def finish(self) -> None:
-        """There are no more chunks.
+        """Checks that nothing is missing at the end.
 
         Raises:
             TransportError: If some are missing.
@@ -227,7 +227,7 @@ class GrpcTier:
 
         Raises:
             TensorLostError: If the holder does not have a block (any more), or nothing came for `peer_timeout_s`.
-            TransportError: If what came makes no sense, or the holder refuses the token or cannot be connected to securely.
+            TransportError: If the answer is malformed, or the holder refuses the token or cannot be connected to securely.
         """
         buffers = check_buffers(spans, into)
         calls: deque[tuple[Any, memoryview]] = deque()
@@ -297,7 +297,7 @@ class GrpcTier:
         _check_host(address.rpartition(":")[0], has_tls=has_tls, allow_insecure=self._allow_insecure)
         options = _options(
             MAX_CHUNK_BYTES + _FRAMING_BYTES,
-            ("grpc.enable_http_proxy", 0),  # a proxy would read along
+            ("grpc.enable_http_proxy", 0),  # a proxy could read the traffic
             ("grpc.use_local_subchannel_pool", 1),  # a new channel starts without an old one's waiting time after a failure
         )
         if not has_tls:
@@ -306,9 +306,9 @@ class GrpcTier:
 
 
 class _Watchdog:
-    """Cancels a call from which nothing has come for `timeout_s`: gRPC knows deadlines of calls, but not of their next message.
+    """Cancels a call from which nothing has come for `timeout_s`: gRPC limits the time of calls, but not of their next message.
 
-    Its thread starts with the first call that is watched. While calls follow one another it wakes up once in `timeout_s`.
+    Its thread starts with the first watched call. While calls follow one another it wakes up once per `timeout_s`.
     """
 
     def __init__(self, timeout_s: float) -> None:

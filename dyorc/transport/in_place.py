@@ -1,4 +1,4 @@
-"""The tier within one process: a replica reads what it has put into its own arena itself. Nothing moves."""
+"""The tier within one process: a replica reads its own arena. Nothing moves."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ class InPlaceTier:
         return holder.holder_id == self._holder_id
 
     def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
-        """The bytes where they lie."""
+        """Returns the bytes where they lie."""
         read = self._view.writable if is_writable else self._view.read_only
         return read(span.block, span.offset, span.num_bytes)
 
@@ -43,7 +43,7 @@ class InPlaceTier:
             buffer[:] = self.view(holder, span, False)
 
     def forget(self, holder_id: str) -> None:
-        """We are not gone."""
+        """Never happens: this is our own process."""
 
     def close(self) -> None:
         """Drops the view."""

@@ -1,4 +1,4 @@
-"""What a process reads: columns whose tensors came along as frames, lie in an arena of this node, or on another node.
+"""Reads columns whose tensors came as frames, lie in an arena of this node, or are on another node.
 
 The rule is at most one copy, and none where a view will do:
 
@@ -6,8 +6,8 @@ The rule is at most one copy, and none where a view will do:
     several pieces that this node holds            a list of arrays, where the bytes lie; the program's batch is the one copy
     pieces from other nodes                        fetched into one buffer, with what this node holds, as one array
 
-What is where the bytes lie may be written to all the same: such views are private to this process (`ArenaView.writable`). If
-columns overlap, only the first one may.
+Bytes read in place may be written to all the same: such views are private to this process (`ArenaView.writable`). If
+columns overlap, only the first may.
 """
 
 import math
@@ -36,7 +36,7 @@ from dyorc.transport.tiers import Holder, Span, ViewTier
 
 
 class InputsLostError(TensorLostError):
-    """Tensors of a message cannot be had; `blocks` says which."""
+    """Tensors of a message cannot be read; `blocks` says which."""
 
     def __init__(self, blocks: Sequence[BlockId], reason: str) -> None:
         super().__init__(f"tensors in {len(blocks)} blocks cannot be had: {reason}")
@@ -45,7 +45,7 @@ class InputsLostError(TensorLostError):
 
 @dataclass(frozen=True, slots=True)
 class _Viewed:
-    """A span that was read where it lies."""
+    """A span that was read in place."""
 
     tier: ViewTier
     holder: Holder
@@ -54,17 +54,17 @@ class _Viewed:
 
 
 class Inbox:
-    """Reads the columns of a message. What it gives is valid until `done`.
+    """Reads the columns of a message. What it returns is valid until `done`.
 
     Args:
-        landing: Gives a buffer for a column's bytes from other nodes: (number of the column, bytes).
-        staged: Gives the bytes of a span that was fetched before, if it was (`Staging.take`). With a third argument it fetches
-            them, to be kept: of a tensor of which a batch needs a part, the next one is likely to need another.
-        is_writing: Whether what it gives may be written to, where that costs no copy.
+        landing: Returns a buffer for a column's bytes from other nodes: (number of the column, bytes).
+        staged: Returns the bytes of a span that was fetched before, if it was (`Staging.take`). With a third argument it fetches
+        them, to be kept: if a batch needs a part of a tensor, the next one is likely to need another part.
+        is_writing: Whether what it returns may be written to, where that costs no copy.
 
     Attributes:
         num_copied_bytes: Bytes copied so far, from other nodes or together with such.
-        num_viewed_bytes: Bytes read where they lie.
+        num_viewed_bytes: Bytes read in place.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Inbox:
         self.num_viewed_bytes = 0
 
     def read(self, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[Holder]) -> list[Rows]:
-        """The arrays of all columns.
+        """Returns the arrays of all columns.
 
         Raises:
             InputsLostError: If a holder is gone or does not have a tensor any more.
@@ -104,17 +104,17 @@ class Inbox:
         return columns
 
     def check(self) -> None:
-        """Says whether everything that was viewed is still what it was.
+        """Checks that everything viewed is still unchanged.
 
         Raises:
-            InputsLostError: If a block was taken away meanwhile, so that what was computed from it is worth nothing.
+            InputsLostError: If a block was taken away meanwhile, so that what was computed from it is worthless.
         """
         for viewed in self._viewed:
             if not viewed.tier.is_intact(viewed.holder, viewed.span.block):
                 raise InputsLostError([(viewed.holder.holder_id, viewed.span.block)], "it was released while it was read")
 
     def done(self) -> None:
-        """What was read is not needed any more; what was written to it is undone."""
+        """Ends reading; what was written to views is undone."""
         for viewed in self._viewed:
             if viewed.is_writable:
                 viewed.tier.restore(viewed.holder, viewed.span)
@@ -158,7 +158,7 @@ class Inbox:
         holders: Sequence[Holder],
         is_whole: bool,
     ) -> tuple[memoryview, list[memoryview | None]]:
-        """Fetches the parts that are on other nodes; if `is_whole`, brings all parts together, one behind the other.
+        """Fetches the parts that are on other nodes; if `is_whole`, joins all parts, one behind the other.
 
         Returns:
             The buffer, and each part's place.
@@ -194,7 +194,7 @@ class Inbox:
         return landing, landed
 
     def _view(self, holder: Holder, part: StoredRows, is_alone: bool) -> memoryview | None:
-        """Bytes of this node, where they lie; None if they are on another, and have not been fetched."""
+        """Returns bytes of this node, in place; None if they are on another and were not fetched."""
         span = _span(part)
         tier = self._routes.viewer(holder)
         try:
@@ -210,7 +210,7 @@ class Inbox:
         return view
 
     def _is_taken(self, holder: Holder, span: Span) -> bool:
-        """Whether a span overlaps another that may be written to, as where a tensor is two inputs of one call."""
+        """Whether a span overlaps another that may be written to, as when a tensor is two inputs of one call."""
         return any(
             viewed.is_writable
             and (viewed.holder.holder_id, viewed.span.block) == (holder.holder_id, span.block)
@@ -227,7 +227,7 @@ class Inbox:
 
 
 def _as_whole(header: StoredColumn) -> StoredRows | None:
-    """A column's parts as one piece, if they are alike."""
+    """Returns a column's parts as one piece, if they are alike."""
     first = header.parts[0]
     parts = [part for part in header.parts if isinstance(part, StoredRows) and part.strides is None]
     if header.dtype is DType.BYTES or len(parts) != len(header.parts) or not isinstance(first, StoredRows):

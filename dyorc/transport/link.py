@@ -1,4 +1,4 @@
-"""The link between the orchestrator and its replicas, whatever carries it.
+"""The link between the orchestrator and its replicas, for any carrier.
 
 The address says which: ``unix:///path`` stays on this machine and is a Unix socket (`unix_link`); ``tcp:``, and ZeroMQ's other
 addresses, reach other nodes (`zmq_link`).
@@ -17,7 +17,7 @@ from dyorc.transport.zmq_security import ClusterKeys
 
 
 class OrchestratorEnd(Protocol):
-    """Listens while it is entered. Everything happens on the event loop.
+    """Listens while entered. Everything happens on the event loop.
 
     Attributes:
         num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
@@ -28,7 +28,7 @@ class OrchestratorEnd(Protocol):
 
     @property
     def address(self) -> str:
-        """Where replicas dial in, once it is entered."""
+        """Where replicas dial in, once entered."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -46,13 +46,13 @@ class ReplicaEnd(Protocol):
     """Blocking; one thread. Dials again by itself whenever the orchestrator is gone."""
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Sends a message. Its buffers may be used again afterwards."""
+        """Sends a message. Its buffers may be reused afterwards."""
         ...
 
     def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
-        """The next message; None if none came in time, or is there. Its buffers belong to the caller.
+        """Returns the next message; None if none came in time, or is there. Its buffers belong to the caller.
 
-        After None, a replica that has nothing to do says again who it is.
+        After None, a replica that has nothing to do announces itself again.
         """
         ...
 
@@ -70,13 +70,13 @@ def listen(
     *,
     keys: ClusterKeys | None = None,
 ) -> OrchestratorEnd:
-    """The orchestrator's end, to be entered.
+    """Returns the orchestrator's end, to be entered.
 
     Args:
         address: Where to listen.
         received: Called with the peer's key and the frames of each message.
-        drained: Called when no more messages are there, after some were.
-        lost: Called with the peer's key when its connection is gone, and with how its process ended, as far as that is known.
+        drained: Called when there are no more messages, after some were.
+        lost: Called with the peer's key when its connection is gone, and with how its process ended, as far as known.
         keys: The cluster's; None only if no other machine can reach the address.
     """
     if address.startswith(SCHEME):
@@ -85,7 +85,7 @@ def listen(
 
 
 def dial(address: str, config: LinkConfig, receive_timeout_s: float, *, keys: ClusterKeys | None = None) -> ReplicaEnd:
-    """A replica's end. The orchestrator need not be there yet."""
+    """Returns a replica's end. The orchestrator need not be there yet."""
     if address.startswith(SCHEME):
         return UnixDealerLink(address, receive_timeout_s)
     return DealerLink(address, config, receive_timeout_s, keys=keys)

@@ -1,6 +1,6 @@
 """What the orchestrator and its replicas say to each other.
 
-A message is one header frame (msgpack, tagged and versioned) and the raw frames of those tensors that ride along. A batch is one
+A message is one header frame (msgpack, tagged and versioned) and the raw frames of its inline tensors. A batch is one
 message.
 """
 
@@ -20,7 +20,7 @@ PROTOCOL_VERSION = 2
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """Replica: I have loaded my program. Said when it connects, and again while it is idle.
 
-    `num_cores` is how many its machine has, if the program runs on them; 0 stands for a device of its own.
+    `num_cores` is the number of its machine's cores, if the program runs on them; 0 for a device of its own.
     """
 
     replica_id: str
@@ -50,7 +50,7 @@ class Loading(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Orchestrator: run this batch. `holders` are those whose arenas its columns point to."""
+    """Orchestrator: run this batch. `holders` are the owners of the arenas that its columns point to."""
 
     batch_id: int
     columns: tuple[ColumnHeader, ...]
@@ -59,10 +59,10 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Replica: this is what the batch gave. What its columns point to lies in the replica's own arena.
+    """Replica: these are the batch's results. What its columns point to lies in the replica's own arena.
 
-    `execute_s` is the time that the program took, stacking of inputs and splitting of outputs included. For the statistics:
-    `gather_s` fetching and stacking, `infer_s` the program's code alone, `publish_s` splitting and storing.
+    `execute_s` is the program's time, including stacking of inputs and splitting of outputs. For the statistics:
+    `gather_s` is fetching and stacking, `infer_s` the program's code alone, `publish_s` splitting and storing.
     """
 
     replica_id: str
@@ -95,7 +95,7 @@ class InputsLost(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Orchestrator: I take you on. Whatever lies in your arena is of no use to me; nobody will read it."""
+    """Orchestrator: you are accepted. Free your arena; nobody will read it."""
 
 
 class Release(msgspec.Struct, frozen=True, array_like=True, tag=8):
@@ -117,14 +117,14 @@ class StagingHello(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class Stage(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Orchestrator: you are going to need these tensors, which lie on another node. Fetch them if you have room."""
+    """Orchestrator: you will need these tensors, which are on another node. Fetch them if you have room."""
 
     holder: Holder
     spans: tuple[Span, ...]
 
 
 class Unstage(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Orchestrator: nobody needs what you have fetched of these blocks (holder, block) any more."""
+    """Orchestrator: nobody needs what you fetched of these blocks (holder, block) any more."""
 
     blocks: tuple[BlockId, ...]
 
@@ -150,7 +150,7 @@ _decoder = msgspec.msgpack.Decoder(Message)
 
 
 def encode(message: Message) -> bytes:
-    """The header frame of a message."""
+    """Returns the header frame of a message."""
     return _encoder.encode(message)
 
 
@@ -158,7 +158,7 @@ def decode(frame: Frame) -> Message:
     """Reads a header frame.
 
     Raises:
-        TransportError: If it is no message of this version.
+        TransportError: If it is not a message of this version.
     """
     try:
         message = _decoder.decode(frame)

@@ -1,4 +1,4 @@
-"""What a process needs to talk to other nodes, and the wire tiers made of it."""
+"""What a process needs to talk to other nodes, and the wire tiers built on it."""
 
 import secrets
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from dyorc.transport.zmq_tensors import ZmqTensorServer, ZmqTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secrets:
-    """What the processes of a cluster know each other by. Made at its start-up, and handed to each.
+    """Keys by which the processes of a cluster recognize each other. Made at its start, and passed to each.
 
     Attributes:
         keys: For ZeroMQ.
@@ -48,7 +48,7 @@ def serve_tensors(network: Network, source: Source, config: TransportConfig, sta
     """Lets other nodes read a process's arena until `stack` is closed.
 
     Returns:
-        Where they find it, by ZeroMQ and by gRPC; the latter is empty if it is not switched on.
+        Where they find it, by ZeroMQ and by gRPC; the latter is empty if gRPC is off.
 
     Raises:
         TransportError: If an address cannot be listened on.
@@ -56,7 +56,7 @@ def serve_tensors(network: Network, source: Source, config: TransportConfig, sta
     zmq_address = stack.enter_context(ZmqTensorServer(source, network.host, config, network.secrets.keys)).address
     if not config.grpc:
         return zmq_address, ""
-    from dyorc.transport.grpc_tensors import GrpcTensorServer  # takes a while to import
+    from dyorc.transport.grpc_tensors import GrpcTensorServer  # slow to import
 
     tls = None
     if config.grpc_certificate_file:
@@ -68,7 +68,7 @@ def serve_tensors(network: Network, source: Source, config: TransportConfig, sta
 
 
 def wire_tiers(network: Network, config: TransportConfig) -> Iterator[Tier]:
-    """The tiers to other nodes, for one thread."""
+    """Returns the tiers to other nodes, for one thread."""
     yield ZmqTier(config, network.secrets.keys)
     if config.grpc:
         from dyorc.transport.grpc_tensors import GrpcTier

@@ -1,7 +1,7 @@
-"""What a process hands out: small tensors as frames, large ones as blocks of its arena.
+"""What a process publishes: small tensors as frames, large ones as blocks of its arena.
 
 A column becomes one block, its calls one behind the other, so that a batch of the same calls in the same order reads it as one
-array. Publishing is the one copy that a tensor needs within a node.
+array. Publishing is the only copy that a tensor needs within a node.
 """
 
 from collections.abc import Generator, Sequence
@@ -26,11 +26,11 @@ from dyorc.transport.codec import (
 )
 
 TENSOR_ALIGNMENT = 64
-"""In bytes, of tensors that share a block without being alike, and of a request's."""
+"""Alignment in bytes of unlike tensors that share a block, and of requests' tensors."""
 
 
 class NoRoomError(Exception):
-    """The arena is full at the moment. Nothing was stored."""
+    """The arena is full now. Nothing was stored."""
 
     def __init__(self, num_bytes: int) -> None:
         super().__init__(f"no room for {num_bytes} bytes")
@@ -38,7 +38,7 @@ class NoRoomError(Exception):
 
 
 class TooLargeError(TransportError):
-    """The arena will never hold that much in one block. Nothing was stored."""
+    """The arena can never hold that much in one block. Nothing was stored."""
 
 
 class Outbox:
@@ -59,11 +59,11 @@ class Outbox:
         self.num_copied_bytes = 0
 
     def write(self, columns: Sequence[Rows]) -> tuple[tuple[ColumnHeader, ...], list[Frame]]:
-        """Headers and frames of all columns of a batch.
+        """Returns headers and frames of all columns of a batch.
 
         Raises:
             NoRoomError: If the arena has no room now; nothing stays stored.
-            TooLargeError: If a column is larger than the arena will ever hold.
+            TooLargeError: If a column is larger than the arena can ever hold.
             TransportError: If one mixes types.
         """
         are_small = [self._is_small(rows) for rows in columns]
@@ -87,9 +87,9 @@ class Outbox:
         return tuple(headers), frames
 
     def reserve(self, num_bytes: int) -> memoryview | None:
-        """Memory for a result that is going to be written; None if it is small, or there is no room.
+        """Returns memory for a result to be written; None if it is small, or there is no room.
 
-        An array that fills it is handed out as it is. What is not handed out stays until `drop_reserved`.
+        An array that fills it is published as it is. Memory that is not published stays until `drop_reserved`.
         """
         if num_bytes <= self.inline_limit_bytes:
             return None
@@ -100,13 +100,13 @@ class Outbox:
         return block.memory
 
     def drop_reserved(self) -> None:
-        """Frees what was reserved and not handed out."""
+        """Frees what was reserved and not published."""
         for block in self._reserved.values():
             self._arena.free(block.block_id)
         self._reserved.clear()
 
     def take_back(self, headers: Sequence[ColumnHeader]) -> None:
-        """Frees what `write` has stored. Nobody may have been told of it."""
+        """Frees what `write` has stored. Nobody must know of it yet."""
         for header in headers:
             for part in header.parts if isinstance(header, StoredColumn) else ():
                 if isinstance(part, StoredRows):
@@ -126,13 +126,13 @@ class Outbox:
 
     @contextmanager
     def _all_or_none(self) -> Generator[list[Block], None, None]:
-        """Frees the blocks that are put into the list if something is raised; those reserved are reserved again."""
+        """Frees the blocks added to the list if something raises; reserved ones are reserved again."""
         blocks: list[Block] = []
         reserved = dict(self._reserved)
         try:
             yield blocks
         except BaseException:
-            self._reserved = reserved  # what was written there is still to be handed out
+            self._reserved = reserved  # what was written there is still to be published
             for block in blocks:
                 self._arena.free(block.block_id)
             raise
@@ -182,7 +182,7 @@ class Outbox:
         return StoredColumn(dtype, (part,))
 
     def _take_reserved(self, rows: Rows) -> Block | None:
-        """The block that an array fills already, if it was made by `reserve`."""
+        """Returns the block that an array fills already, if it was made by `reserve`."""
         if not self._reserved or not isinstance(rows, np.ndarray) or not rows.flags.c_contiguous:
             return None
         address = address_of(rows)
@@ -226,12 +226,12 @@ class Outbox:
 
 
 def num_bytes_of(array: Array) -> int:
-    """Bytes of a tensor as it travels; about, for BYTES."""
+    """Returns the bytes of a tensor as it travels; approximate for BYTES."""
     return array.nbytes if array.dtype != object else sum(4 + len(item) for item in array.reshape(-1).tolist())
 
 
 def offsets_of(lengths: Sequence[int]) -> tuple[list[int], int]:
-    """Where tensors of these lengths lie one behind the other, each aligned, and how long they are together."""
+    """Returns where tensors of these lengths lie one behind the other, each aligned, and their total length."""
     offsets: list[int] = []
     end = 0
     for length in lengths:

@@ -1,7 +1,7 @@
-"""Which tier a tensor takes: the cheapest that leads to its holder.
+"""Chooses the tier of a tensor: the cheapest that leads to its holder.
 
-Where a view is possible nothing is cheaper. Between nodes a tier's cost for n bytes is a line b + a*n, measured when a holder is
-first met, by fetching a few bytes and a few more from a block that every arena has for that purpose.
+Where a view is possible nothing is cheaper. Between nodes, a tier's cost for n bytes is a line b + a*n, measured when a holder
+is first met, by fetching a small and a larger number of bytes from a block that every arena has for that purpose.
 """
 
 import time
@@ -11,7 +11,7 @@ from dyorc.errors import TensorLostError, TransportError
 from dyorc.transport.tiers import Holder, Span, Tier, ViewTier
 
 PROBE_BYTES = (4096, 512 * 1024)
-"""What is fetched to learn a tier's cost."""
+"""Bytes fetched to learn a tier's cost."""
 
 _NUM_PROBES = 3
 
@@ -30,14 +30,14 @@ class Routes:
         self._costs: dict[Holder, dict[str, tuple[float, float]]] = {}
 
     def viewer(self, holder: Holder) -> ViewTier | None:
-        """The tier by which a holder's tensors can be read where they lie, if any."""
+        """Returns the tier that can read a holder's tensors in place, if any."""
         for tier in self._viewers:
             if tier.reaches(holder):
                 return tier
         return None
 
     def wire(self, holder: Holder, num_bytes: int) -> Tier:
-        """The tier that copies `num_bytes` from a holder in the shortest time.
+        """Returns the tier that copies `num_bytes` from a holder in the shortest time.
 
         Raises:
             TensorLostError: If none leads there, or the holder does not answer.
@@ -54,7 +54,7 @@ class Routes:
         return next(tier for tier in ways if tier.name == name)
 
     def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
-        """Copies bytes from another node, as `Tier.fetch`. After a failure all tiers to the holder are measured anew."""
+        """Copies bytes from another node, like `Tier.fetch`. After a failure, all tiers to the holder are measured again."""
         try:
             self.wire(holder, sum(span.num_bytes for span in spans)).fetch(holder, spans, into)
         except TransportError:
@@ -72,7 +72,7 @@ class Routes:
         }
 
     def forget(self, holder_id: str) -> None:
-        """A holder is gone."""
+        """Forgets a holder that is gone."""
         for tier in (*self._viewers, *self._wires):
             tier.forget(holder_id)
         self._costs = {holder: costs for holder, costs in self._costs.items() if holder.holder_id != holder_id}

@@ -1,4 +1,4 @@
-"""The tier within one node: the arena of another process is mapped into this one, and its tensors are read where they lie."""
+"""The tier within one node: maps the arena of another process, and reads its tensors in place."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ class SharedMemoryTier:
         return holder.node == self._node and bool(holder.arena)
 
     def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
-        """The bytes where they lie.
+        """Returns the bytes where they lie.
 
         Raises:
             TensorLostError: If the holder's arena is gone, or the block.

@@ -1,8 +1,8 @@
 """Tensors of other nodes, fetched ahead of the batches that need them.
 
 The orchestrator knows which node a queued call will run on before a replica is free for it. It says so at once, and the bytes
-travel while the call waits in the queue and while the batch before it runs. A thread of its own fetches, which the orchestrator
-tells by a link of its own, since the worker's thread is busy; the worker asks for what has come.
+travel while the call waits in the queue and while the batch before it runs. A separate thread fetches, told by the orchestrator
+over a link of its own, since the worker's thread is busy; the worker asks for what has come.
 """
 
 import threading
@@ -48,12 +48,12 @@ Fetch: TypeAlias = Callable[[Holder, Sequence[Span], Sequence[memoryview]], None
 
 
 class Staging:
-    """What was fetched, is being fetched, and is to be fetched. Two threads: `fetch_next` is for the one that fetches ahead,
-    `take` for the one that runs batches.
+    """What was fetched, is being fetched, and is to be fetched. Two threads: one fetches ahead with `fetch_next`, the other runs
+    batches and uses `take`.
 
     Args:
-        routes: Used by the thread that fetches ahead only.
-        limit_bytes: What is more than that is not kept.
+        routes: Used only by the thread that fetches ahead.
+        limit_bytes: Most bytes that are kept.
     """
 
     def __init__(self, routes: Routes, limit_bytes: int) -> None:
@@ -65,14 +65,14 @@ class Staging:
         self._by_block: dict[BlockId, list[_Staged]] = {}
 
     def add(self, holder: Holder, spans: Sequence[Span]) -> None:
-        """Queues spans that are not known yet, as far as there is room."""
+        """Queues new spans, as far as there is room."""
         with self._changed:
             for span in spans:
                 if self._find(holder, span) is None and (staged := self._note(holder, span)) is not None:
                     self._queue.append(staged)
 
     def fetch_next(self) -> bool:
-        """Fetches one of those that are queued; False if none is."""
+        """Fetches one queued span; False if there is none."""
         with self._changed:
             while self._queue and self._queue[0].state is not _State.QUEUED:
                 self._queue.popleft()
@@ -82,21 +82,21 @@ class Staging:
             staged.state = _State.FETCHING
         try:
             self._bring(staged, self._routes.fetch)
-        except TransportError as error:  # the worker will try itself, and say so
+        except TransportError as error:  # the worker will try itself, and report it
             _log.warning("staging_failed", holder=staged.holder.holder_id, error=str(error))
         return True
 
     def take(self, holder: Holder, span: Span, fetch: Fetch | None = None) -> memoryview | None:
-        """The bytes of a span, not to be written; waits if they are on their way.
+        """Returns the bytes of a span, not to be written; waits if they are on their way.
 
         Args:
-            fetch: Fetches what is not here, to be kept for others: they are likely to need it, too.
+        fetch: Fetches what is not here, to be kept for others, who are likely to need it too.
 
         Returns:
-            None if they are not here, and are not fetched or there is no room to keep them.
+            None if they are not here, and are neither being fetched nor can be kept.
 
-        Raises:
-            TransportError: As `fetch`.
+            Raises:
+            TransportError: As raised by `fetch`.
         """
         with self._changed:
             staged = self._find(holder, span)
@@ -123,7 +123,7 @@ class Staging:
         return None
 
     def _note(self, holder: Holder, span: Span) -> _Staged | None:
-        """Takes down that a span is to be fetched; None if there is no room for it."""
+        """Queues a span to be fetched; None if there is no room for it."""
         if self._num_bytes + span.num_bytes > self._limit_bytes:
             return None
         self._num_bytes += span.num_bytes
@@ -141,25 +141,25 @@ class Staging:
             raise
         with self._changed:
             staged.memory = memory
-            if staged.state is _State.FETCHING:  # else it was dropped meanwhile, and serves who waits for it only
+            if staged.state is _State.FETCHING:  # else it was dropped meanwhile, and serves only those who wait for it
                 staged.state = _State.HERE
             self._changed.notify_all()
 
     def drop(self, blocks: tuple[BlockId, ...]) -> None:
-        """Nobody needs anything of these blocks any more."""
+        """Drops everything of these blocks."""
         with self._changed:
             for block in blocks:
                 for staged in list(self._by_block.get(block, ())):
                     self._remove(staged)
 
     def clear(self) -> None:
-        """Nobody needs anything any more: another orchestrator has taken over. By either thread."""
+        """Drops everything: another orchestrator has taken over. By either thread."""
         with self._changed:
             blocks = tuple(self._by_block)
         self.drop(blocks)
 
     def forget(self, holder_id: str) -> None:
-        """A holder is gone. What has come from it stays right until it is dropped, but is needed no more: its names are void."""
+        """A holder is gone. What came from it stays valid until it is dropped, but is no longer needed: its names are void."""
         with self._changed:
             gone = [block for block in self._by_block if block[0] == holder_id]
         self.drop(tuple(gone))
@@ -167,7 +167,7 @@ class Staging:
 
     @property
     def num_bytes(self) -> int:
-        """What is held, and on its way."""
+        """Returns what is held, and on its way."""
         with self._changed:
             return self._num_bytes
 

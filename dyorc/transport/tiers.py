@@ -1,6 +1,6 @@
-"""The contract of the tiers: ways in which a tensor's bytes come from the process that holds them to one that needs them.
+"""The contract of the tiers: ways to get a tensor's bytes from the process that holds them to one that needs them.
 
-Each tier is a file beside this one. A tensor's bytes lie in a block of its holder's arena (`arena`), which nobody but the holder
+Each tier is a file beside this one. A tensor's bytes lie in a block of its holder's arena (`arena`), which only the holder
 writes, and which keeps them until the engine says that nobody needs them any more. So a tier only ever reads, from any number of
 processes at once, and may read again if it failed half-way.
 """
@@ -13,16 +13,16 @@ import msgspec
 from dyorc.errors import TransportError
 
 MAX_COUNT = 2**63 - 1
-"""Greatest number on any wire."""
+"""Largest number on any wire."""
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """Bytes that lie together within one block.
+    """Contiguous bytes within one block.
 
     Attributes:
         block: Number of the block, never used again by its holder.
         offset: Where they begin, counted from the start of the holder's arena file.
-        num_bytes: How many they are.
+        num_bytes: How many there are.
     """
 
     block: int
@@ -39,7 +39,7 @@ class Holder(msgspec.Struct, frozen=True, array_like=True):
         arena: File name of its arena in that node's shared memory.
         zmq_address: Where its `ZmqTensorServer` listens, e.g. ``tcp://10.0.0.7:4711``; empty if it has none.
         grpc_address: Where its `GrpcTensorServer` listens, e.g. ``10.0.0.7:4712``; empty if it has none.
-        probe: Bytes of its arena that anybody may fetch to measure how long that takes; None if no other node can fetch any.
+        probe: Bytes of its arena that anybody may fetch to measure the time; None if no other node can fetch any.
     """
 
     holder_id: str
@@ -55,11 +55,11 @@ class Tier(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         ...
 
     def reaches(self, holder: Holder) -> bool:
-        """Whether this way leads to a holder at all."""
+        """Whether this way leads to a holder."""
         ...
 
     def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
@@ -67,12 +67,12 @@ class Tier(Protocol):
 
         Raises:
             TensorLostError: If the holder does not have a block (any more), or is not there: nothing came for `timeout_s`.
-            TransportError: If what came makes no sense.
+            TransportError: If the answer is malformed.
         """
         ...
 
     def forget(self, holder_id: str) -> None:
-        """A holder is gone: drops what is kept open for it."""
+        """Drops what is kept open for a holder that is gone."""
         ...
 
     def close(self) -> None:
@@ -81,10 +81,10 @@ class Tier(Protocol):
 
 
 class ViewTier(Tier, Protocol):
-    """A tier that can also show the bytes where they lie, without a copy."""
+    """A tier that can also show the bytes in place, without a copy."""
 
     def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
-        """The bytes of a span; a writable view is private to this process, and nobody else sees what is written.
+        """Returns the bytes of a span; a writable view is private to this process: nobody else sees what is written.
 
         Raises:
             TensorLostError: If the holder does not have the block (any more), or is gone.
@@ -97,15 +97,15 @@ class ViewTier(Tier, Protocol):
         ...
 
     def restore(self, holder: Holder, span: Span) -> None:
-        """After a writable view was used: makes sure that the next one shows what the holder has there."""
+        """Resets a writable view after use: the next one shows what the holder has there."""
         ...
 
 
 class Source(Protocol):
-    """Where a server reads: the arena of its process. Called by the server's threads."""
+    """What a server reads: the arena of its process. Called by the server's threads."""
 
     def read_only(self, block_id: int, offset: int, num_bytes: int) -> memoryview:
-        """Bytes of a block, as they lie there.
+        """Returns bytes of a block, in place.
 
         Raises:
             TensorLostError: If the block is not there (any more).
@@ -119,7 +119,7 @@ class Source(Protocol):
 
 
 def check_buffers(spans: Sequence[Span], into: Sequence[memoryview]) -> list[memoryview]:
-    """The buffers as plain bytes.
+    """Returns the buffers as plain bytes.
 
     Raises:
         TransportError: If they do not fit the spans, or cannot be written to.

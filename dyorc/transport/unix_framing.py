@@ -33,7 +33,7 @@ _SCRATCH_BYTES = 64 * 1024
 
 
 def pack(frames: Sequence[Frame]) -> list[Frame]:
-    """A message as the pieces to write, one behind the other; none is empty. Frames are not copied.
+    """Returns a message as the pieces to write, one behind the other; none is empty. Frames are not copied.
 
     Raises:
         TransportError: If it is beyond the bounds, or has no frame.
@@ -63,7 +63,7 @@ def pack(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def drop(pieces: deque[Frame], num_bytes: int) -> None:
-    """Takes what has been written, so many bytes, off the front."""
+    """Removes this many written bytes from the front."""
     while num_bytes:
         first = pieces[0]
         if num_bytes < len(first):
@@ -74,13 +74,13 @@ def drop(pieces: deque[Frame], num_bytes: int) -> None:
 
 
 class MessageReader:
-    """Makes messages of the bytes of one connection.
+    """Builds messages from the bytes of one connection.
 
-    Receive into `space`, then say how much came with `take`. What it gives belongs to the caller: small messages are copied out,
+    Receive into `space`, then call `take` with the number of bytes. Its messages belong to the caller: small ones are copied out,
     large ones were received straight into memory of their own.
 
     Attributes:
-        error: Why nothing more can be read, once something came that is no message.
+        error: Why nothing more can be read, once something other than a message came.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class MessageReader:
         return self._scratch[self._num_kept :] if self._body is None else self._body[self._num_filled :]
 
     def take(self, num_bytes: int) -> list[list[Frame]]:
-        """The messages that are complete with the bytes that have come. Whole ones before an `error` are among them."""
+        """Returns the messages completed by the bytes that have come, including those before an `error`."""
         messages: list[list[Frame]] = []
         try:
             if self._body is None:
@@ -126,7 +126,7 @@ class MessageReader:
             scratch[: self._num_kept] = scratch[at:end]
 
     def _begin(self, num_frames: int, body_bytes: int, beginning: memoryview) -> None:
-        """Makes room for a message of which only the beginning is here. Memory is taken as it fills."""
+        """Makes room for a message that has only begun. Memory is taken as it fills."""
         try:
             self._body = np.empty(body_bytes, np.uint8).data
         except MemoryError as error:
@@ -148,7 +148,7 @@ def _checked(magic: bytes, num_frames: int, body_bytes: int) -> tuple[int, int]:
 
 
 def _split(body: memoryview, num_frames: int) -> list[Frame]:
-    """The frames of a message, views of `body`, which begins with the lengths."""
+    """Returns the frames of a message, views of `body`, which begins with the lengths."""
     at = _padded(_LENGTH_BYTES * num_frames)
     frames: list[Frame] = []
     for length in struct.unpack_from(f"<{num_frames}Q", body):

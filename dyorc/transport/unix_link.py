@@ -1,10 +1,10 @@
 """The link over a Unix socket: replicas of the orchestrator's own machine dial in.
 
-`UnixRouterLink` lives on the orchestrator's event loop, `UnixDealerLink` on a replica's worker thread; `unix_framing` draws how
-messages lie in the stream. No thread stands between the two: what one writes, the other is woken by.
+`UnixRouterLink` lives on the orchestrator's event loop, `UnixDealerLink` on a replica's worker thread; `unix_framing` shows the
+layout of messages. No thread stands between the two: what one writes wakes the other.
 
-Peers are known by their connection. One that dies is noticed by its end, at once; one that is stopped by its state, at which the
-orchestrator looks every `LinkConfig.heartbeat_interval_s` (`peer_process`).
+Peers are identified by their connection. A dead one is noticed at once by its end, a stopped one by its state, which the
+orchestrator checks every `LinkConfig.heartbeat_interval_s` (`peer_process`).
 """
 
 import asyncio
@@ -35,19 +35,19 @@ SCHEME = "unix://"
 _log = structlog.get_logger("dyorc.transport")
 
 _MAX_PATH_BYTES = 107
-"""Linux's limit. Other systems have a lower one, and say so themselves."""
+"""Linux's limit. Other systems have a lower one, and report it themselves."""
 _BUFFER_BYTES = 2**20
-"""What may be on its way without anybody waiting, so that a batch of small tensors leaves at once. Kernels may allow less."""
+"""Bytes on their way that nobody has to wait for, so that a batch of small tensors leaves at once. Kernels may allow less."""
 _MAX_PIECES = 1024
 """Linux takes no more in one `sendmsg`."""
 _MAX_READS = 32
-"""After so many in a row, the other peers have their turn."""
+"""After this many in a row, the other peers have their turn."""
 _BACKLOG = 1024
 _ACCEPT_PAUSE_S = 1.0
-"""After a connection could not be accepted, for example for want of descriptors."""
+"""Delay after a connection could not be accepted, for example for want of descriptors."""
 _REDIAL_S, _MAX_REDIAL_S = 0.05, 1.0
 _END_WAIT_S = 0.2
-"""After a connection has ended, how long to wait for its process to end, so that one can say how it did."""
+"""After a connection has ended, how long to wait for its process to end, to learn how it did."""
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 _LINGER_S = 1.0
 
@@ -71,12 +71,12 @@ class UnixRouterLink:
     """The orchestrator's end.
 
     Args:
-        address: Where to listen: ``unix:///path``. The file is made, and removed at the end. That of a dead orchestrator is
-            replaced.
+        address: Where to listen: ``unix:///path``. The file is created, and removed at the end. One of a dead orchestrator is
+        replaced.
         received: Called with the peer's key and the frames of each message.
-        drained: Called when no more messages are there, after some were.
+        drained: Called when there are no more messages, after some were.
         lost: Called with the peer's key when its connection is gone, if it has said anything, and with how its process ended, if
-            it has.
+        it has.
 
     Attributes:
         num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
@@ -127,14 +127,14 @@ class UnixRouterLink:
             self._close(peer)
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
-        """Sends a message; False if the peer is not connected. What the peer is too slow for is copied and waits."""
+        """Sends a message; False if the peer is not connected. What a slow peer does not take is copied and waits."""
         there = self._peers.get(peer)
         if there is None:
             return False
         pieces: deque[Frame] = deque(pack(frames))
         for frame in frames:
             self.num_bytes_sent += len(frame)
-        if there.is_deaf:  # its end is about to be noticed; what it said before has yet to be read
+        if there.is_deaf:  # its end is about to be noticed; what it said before is still to be read
             return True
         is_first = not there.waiting
         if is_first:
@@ -151,7 +151,7 @@ class UnixRouterLink:
             _write_all(peer.connection, pieces)
         except BlockingIOError:
             pass
-        except OSError:  # nobody reads any more; the connection's end is yet to come, behind what it said last
+        except OSError:  # nobody reads any more; the connection's end is still to come, behind what it said last
             peer.is_deaf = True
             pieces.clear()
 
@@ -195,7 +195,7 @@ class UnixRouterLink:
             if not num_bytes:
                 self._await_end(peer)
                 return
-            peer.stopped_since_s = None  # it may have run for a moment between two looks
+            peer.stopped_since_s = None  # it may have run briefly between two checks
             for frames in peer.reader.take(num_bytes):
                 self._deliver(peer, frames)
             if peer.reader.error is not None:
@@ -276,8 +276,8 @@ class UnixRouterLink:
 class UnixDealerLink:
     """A replica's end. Blocking; one thread.
 
-    While nobody is there it dials again and again: after 50 ms, then less and less often, once a second at last. What is sent
-    meanwhile is dropped: whoever comes knows nothing of what was asked for before.
+    While nobody is there it dials again: after 50 ms, then less and less often, finally once per second. What is sent
+    meanwhile is dropped: a new orchestrator knows nothing of earlier requests.
     """
 
     def __init__(self, address: str, receive_timeout_s: float) -> None:
@@ -290,7 +290,7 @@ class UnixDealerLink:
         self._dial()
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Sends a message; waits until the kernel has all of it, so that its buffers may be used again."""
+        """Sends a message; waits until the kernel has all of it, so that its buffers may be reused."""
         pieces: deque[Frame] = deque(pack(frames))
         if self._connection is not None:
             try:
@@ -299,9 +299,9 @@ class UnixDealerLink:
                 self._hang_up()
 
     def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
-        """The next message; None if none came in time, or is there. Its buffers belong to the caller.
+        """Returns the next message; None if none came in time, or is there. Its buffers belong to the caller.
 
-        Also None at once when it has dialled again: who is there now does not know who we are.
+        Also None right after it has dialled again: a new orchestrator does not know us.
         """
         deadline_s = time.monotonic() + (self._timeout_s if is_waiting else 0.0)
         while not self._messages:
@@ -355,7 +355,7 @@ class UnixDealerLink:
         return True
 
     def _redial(self, deadline_s: float) -> None:
-        """Dials until somebody is there or the time is over."""
+        """Dials until somebody answers or the time is over."""
         while True:
             left_s = deadline_s - time.monotonic()
             wait_s = self._next_dial_s - time.monotonic()
@@ -378,10 +378,10 @@ class UnixDealerLink:
 
 
 def path_of(address: str) -> str:
-    """The path that an address names.
+    """Returns the path in an address.
 
     Raises:
-        TransportError: If it names none, or one that is too long for the kernel.
+        TransportError: If there is none, or it is too long for the kernel.
     """
     path = address.removeprefix(SCHEME)
     if not address.startswith(f"{SCHEME}/") or "\0" in path:
@@ -437,7 +437,7 @@ def _set_buffers(connection: socket.socket) -> None:
 
 
 def _write_all(connection: socket.socket, pieces: deque[Frame]) -> None:
-    """Writes pieces, and takes off what has been written; raises BlockingIOError if the connection takes no more now."""
+    """Writes pieces, and removes what was written; raises BlockingIOError if the connection takes no more now."""
     while pieces:
         some = pieces if len(pieces) <= _MAX_PIECES else list(itertools.islice(pieces, _MAX_PIECES))
         drop(pieces, connection.sendmsg(some, (), _NO_SIGNAL))
@@ -445,4 +445,4 @@ def _write_all(connection: socket.socket, pieces: deque[Frame]) -> None:
 
 def _timeval(seconds: float) -> bytes:
     whole = int(seconds)
-    return struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), 0 if whole else 1))  # nothing at all would be for ever
+    return struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), 0 if whole else 1))  # zero would mean for ever

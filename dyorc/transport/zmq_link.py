@@ -21,7 +21,7 @@ from dyorc.transport.endings import CONNECTION_LOST, Ending
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
 
 _NUM_GONE = 256
-"""Connections that are remembered after their end, for what they said last and is read late."""
+"""Ended connections that are remembered, because their last messages are read late."""
 
 _COPY_LIMIT_BYTES = 256 * 1024
 """Batches with larger frames are sent without copying; below, tracking the buffer costs more than the copy."""
@@ -33,7 +33,7 @@ class RouterLink:
     Args:
         address: Where to listen, e.g. ``ipc:///path`` or ``tcp://127.0.0.1:*``.
         received: Called with the peer's key and the frames of each message.
-        drained: Called when no more messages are there, after some were.
+        drained: Called when there are no more messages, after some were.
         lost: Called with the peer's key when its connection is gone. How its process ended is not known here.
         keys: The cluster's; None only if no other machine can reach the address.
 
@@ -85,7 +85,7 @@ class RouterLink:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.FD, self._drain)
         self._loop.add_reader(self._monitor.FD, self._drain_monitor)
-        self._drain()  # ZeroMQ's descriptors announce nothing to who has never looked
+        self._drain()  # ZeroMQ's descriptors announce nothing before the first read
         self._drain_monitor()
         return self
 
@@ -140,7 +140,7 @@ class RouterLink:
         self._drained()
 
     def _place(self, peer: bytes, fd: int) -> None:
-        """Notes by which descriptor a peer is connected.
+        """Notes the descriptor of a peer's connection.
 
         The kernel gives a new connection the number of one that has closed, often before we have heard of that. What the monitor
         says of the old one was said before the new one could speak; so it is read first.
@@ -197,11 +197,11 @@ class DealerLink:
         self._socket.connect(address)
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Sends a message. Copies it: the program may use its buffers again for the next batch."""
+        """Sends a message. Copies it: the program may reuse its buffers for the next batch."""
         self._socket.send_multipart(frames)
 
     def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
-        """The next message; None if none came in time, or is there. Its buffers belong to the caller."""
+        """Returns the next message; None if none came in time, or is there. Its buffers belong to the caller."""
         try:
             return [part.buffer for part in self._socket.recv_multipart(0 if is_waiting else zmq.NOBLOCK, copy=False)]
         except zmq.Again:

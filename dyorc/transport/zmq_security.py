@@ -1,9 +1,9 @@
 """CURVE for ZeroMQ: what leaves this machine is encrypted, and only processes of the same cluster can say or hear anything.
 
-A cluster has one key pair, made at its start-up and handed to each of its processes: who owns it belongs to it. A server proves
-its ownership to clients, who must know its public key, and a client proves its own to the server: ZeroMQ asks the context's
-authenticator (ZAP, ``inproc://zeromq.zap.01``, https://rfc.zeromq.org/spec/27) about each client's key, and that lets in the
-cluster's key only. Without an authenticator ZeroMQ would let in everybody who knows the server's public key.
+A cluster has one key pair, made at its start and passed to each of its processes: whoever owns it belongs to the cluster. A
+server proves its ownership to clients, who must know its public key, and a client proves its own to the server: ZeroMQ asks
+the context's authenticator (ZAP, ``inproc://zeromq.zap.01``, https://rfc.zeromq.org/spec/27) about each client's key, which
+accepts only the cluster's. Without an authenticator ZeroMQ would let in everybody who knows the server's public key.
 
 The rule: a TCP address that is not loopback needs keys; ``ipc:``, ``inproc:`` and loopback may do without. Callers are `zmq_link`
 and `zmq_tensors`. The authenticator answers in a thread of its own, which ends with its context.
@@ -25,7 +25,7 @@ from dyorc.errors import TransportError
 _log = structlog.get_logger("dyorc.transport")
 
 _LOCAL = re.compile(r"(ipc|inproc)://.*|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):(\*|\d+)")
-"""Addresses that nobody outside this machine reaches. All others, also ones that make no sense, count as open to the network."""
+"""Addresses that only this machine reaches. All others, including invalid ones, count as open to the network."""
 
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _ZAP_VERSION = b"1.0"
@@ -34,7 +34,7 @@ _KEY_CHARACTERS = 40
 
 
 class ClusterKeys(msgspec.Struct, frozen=True):
-    """The CURVE key pair of a cluster. Who owns it can read all tensors and give all replicas work: keep it out of logs.
+    """The CURVE key pair of a cluster. Its owner can read all tensors and give all replicas work: keep it out of logs.
 
     Attributes:
         public: The public key, in Z85 (40 characters).
@@ -75,7 +75,7 @@ def check_address(address: str, keys: ClusterKeys | None) -> None:
 
 
 def secure_client(socket: "zmq.Socket[bytes]", address: str, keys: ClusterKeys | None) -> None:
-    """Sets up a socket that is to connect to `address`.
+    """Sets up a socket that will connect to `address`.
 
     Raises:
         TransportError: If other machines can reach the address and there are no keys.
@@ -89,7 +89,7 @@ def secure_client(socket: "zmq.Socket[bytes]", address: str, keys: ClusterKeys |
 def secure_server(
     context: "zmq.Context[zmq.Socket[bytes]]", socket: "zmq.Socket[bytes]", address: str, keys: ClusterKeys | None
 ) -> None:
-    """Sets up a socket that is to be bound to `address`. Call it before binding, and only once for a context.
+    """Sets up a socket that will be bound to `address`. Call it before binding, and only once per context.
 
     With keys, starts the context's authenticator, which ends when the context is terminated.
 
@@ -103,7 +103,7 @@ def secure_server(
     _set_pair(socket, keys)
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.ZAP_DOMAIN, _ZAP_DOMAIN)
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # if there were no authenticator, nobody would be let in
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an authenticator, nobody would be let in
 
 
 def _set_pair(socket: "zmq.Socket[bytes]", keys: ClusterKeys) -> None:
@@ -130,7 +130,7 @@ def _authenticate(socket: "zmq.Socket[bytes]", key: bytes) -> None:
 
 
 def answer(question: Sequence[bytes], key: bytes) -> list[bytes]:
-    """What to answer when ZeroMQ asks whether a client may connect (ZAP 1.0).
+    """Answers ZeroMQ's question whether a client may connect (ZAP 1.0).
 
     Args:
         question: Version, request id, domain, address, routing id, mechanism, and the mechanism's credentials; CURVE's only one

@@ -1,7 +1,8 @@
 """The ZeroMQ tier: bytes of blocks from one process to another, on any node of the cluster.
 
 A holder runs a `ZmqTensorServer`, a receiver has a `ZmqTier` in each thread that fetches. The receiver asks for chunks, so it is
-never sent more than it wants: it has a credit of chunks asked for and not come yet, and asks for the next when one has come.
+never sent more than it wants: its credit is the number of chunks requested and not received, and it asks for the next when one
+has come.
 
 A request is one frame, a reply two: headers in msgpack whose first field is the protocol's version, then the chunk's raw bytes:
 
@@ -31,20 +32,20 @@ from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_clie
 _log = structlog.get_logger("dyorc.transport")
 
 _HEADER_LIMIT_BYTES = 1024
-"""No header is larger; ZeroMQ cuts off a peer that sends a larger frame where only headers are due."""
+"""No header is larger; ZeroMQ disconnects a peer that sends a larger frame where only headers are expected."""
 
 _MAX_TEXT = 500
 """Characters of an error's text in a reply."""
 
 _NOWHERE = memoryview(bytearray())
-"""Takes in frames that belong nowhere."""
+"""Receives frames that belong nowhere."""
 
 _HEARTBEAT_RATIO = 3
-"""How many times `peer_timeout_s` of silence on an idle connection closes it, so that the next fetch starts on a fresh one."""
+"""An idle connection is closed after this many times `peer_timeout_s`, so that the next fetch starts on a fresh one."""
 
 
 class Outcome(enum.IntEnum):
-    """What became of a request for a chunk."""
+    """The result of a request for a chunk."""
 
     SENT = 0
     LOST = 1
@@ -65,7 +66,7 @@ class ChunkRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
 
 class ChunkReply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Holder: what became of a request."""
+    """Holder: the result of a request."""
 
     version: Literal[1]
     request: _Count
@@ -83,7 +84,7 @@ def decode_request(frame: Frame) -> ChunkRequest:
     """Reads a request.
 
     Raises:
-        TransportError: If it is none of this version.
+        TransportError: If it is not one of this version.
     """
     try:
         return _request_decoder.decode(frame)
@@ -95,7 +96,7 @@ def decode_reply(frame: Frame) -> ChunkReply:
     """Reads the header of a reply.
 
     Raises:
-        TransportError: If it is none of this version.
+        TransportError: If it is not one of this version.
     """
     try:
         return _reply_decoder.decode(frame)
@@ -104,13 +105,13 @@ def decode_reply(frame: Frame) -> ChunkReply:
 
 
 def answer(source: Source, frame: Frame, max_bytes: int) -> tuple[bytes, zmq.Frame | bytes]:
-    """Header and body of the reply to a request.
+    """Returns header and body of the reply to a request.
 
     Args:
         max_bytes: No larger chunk is sent.
 
     Raises:
-        TransportError: If it is no request; there is nobody to tell then.
+        TransportError: If it is not a request; then there is nobody to answer.
     """
     request = decode_request(frame)
     try:
@@ -126,7 +127,7 @@ def answer(source: Source, frame: Frame, max_bytes: int) -> tuple[bytes, zmq.Fra
 
 
 def _copied(source: Source, request: ChunkRequest, max_bytes: int) -> zmq.Frame | bytes:
-    """The chunk in ZeroMQ's own memory: by the time that it can be sent, the block's place may have been written to."""
+    """Returns the chunk in ZeroMQ's own memory: before it is sent, the block's place may have been overwritten."""
     if request.num_bytes > max_bytes:
         raise TransportError(f"a chunk of {request.num_bytes} bytes was asked for, at most {max_bytes} are sent")
     body = zmq.Frame(source.read_only(request.block, request.offset, request.num_bytes), copy=True)
@@ -136,7 +137,7 @@ def _copied(source: Source, request: ChunkRequest, max_bytes: int) -> zmq.Frame 
 
 
 class ZmqTensorServer:
-    """Sends bytes of its process's blocks to who asks for them, in a thread of its own while it is entered.
+    """Sends bytes of its process's blocks on request, in a thread of its own while entered.
 
     Args:
         source: What it reads from.
@@ -144,7 +145,7 @@ class ZmqTensorServer:
         keys: The cluster's; None only if `host` is loopback.
 
     Attributes:
-        address: Where it listens, e.g. ``tcp://10.0.0.7:4711``; set once it is entered.
+        address: Where it listens, e.g. ``tcp://10.0.0.7:4711``; set once entered.
     """
 
     def __init__(self, source: Source, host: str, config: TransportConfig, keys: ClusterKeys | None) -> None:
@@ -155,7 +156,7 @@ class ZmqTensorServer:
         self.address = ""
 
     def __enter__(self) -> Self:
-        """Listens.
+        """Starts listening.
 
         Raises:
             TransportError: If `host` needs keys and there are none, or cannot be listened on.
@@ -175,7 +176,7 @@ class ZmqTensorServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._context.term()  # wakes the thread, whatever it is waiting for, and returns when it has closed its socket
+        self._context.term()  # wakes the thread, and returns when it has closed its socket
         self._thread.join()
 
     def _bind(self, socket: "zmq.Socket[bytes]") -> None:
@@ -213,14 +214,14 @@ class ZmqTensorServer:
 
 
 class Assembly:
-    """A fetch without its socket: what to ask for next, and where what comes belongs.
+    """A fetch without its socket: what to ask for next, and where it goes.
 
     Args:
         holder: Who is asked; for errors.
         spans: What is wanted.
-        into: Where it belongs: a buffer of the same length for each span.
-        chunk_bytes: Most bytes to ask for at once.
-        first_id: Id of the first request; each next has the next.
+        into: Where it goes: a buffer of the same length for each span.
+        chunk_bytes: Most bytes to request at once.
+        first_id: Id of the first request; the others count up from it.
 
     Attributes:
         next_id: Id of the next request.
@@ -236,11 +237,11 @@ class Assembly:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was asked for has come; while requests are made as replies come, all that is wanted."""
+        """Whether everything requested has come; as requests follow replies, that is all that is wanted."""
         return not self._open
 
     def next_request(self) -> bytes | None:
-        """The next request to send; None if there is no more to ask for."""
+        """Returns the next request to send; None if there are no more."""
         chunk = next(self._chunks, None)
         if chunk is None:
             return None
@@ -251,11 +252,11 @@ class Assembly:
         return request
 
     def target_of(self, header: Frame) -> memoryview | None:
-        """Where the body behind a reply's header belongs; None if it answers a request that is none of this fetch.
+        """Returns where the body behind a reply's header goes; None if it answers a request of another fetch.
 
         Raises:
-            TensorLostError: If it says that the block is not there.
-            TransportError: If it is no header, or says that the request was refused.
+            TensorLostError: If it says that the block does not exist.
+            TransportError: If it is not a header, or says that the request was refused.
         """
         reply = decode_reply(header)
         block, target = self._open.pop(reply.request, (0, None))
@@ -266,7 +267,7 @@ class Assembly:
 
 
 def _chunks(spans: Sequence[Span], into: Sequence[memoryview], chunk_bytes: int) -> Iterator[tuple[int, int, memoryview]]:
-    """Block, offset and target of each chunk. An empty span is one empty chunk: whether its block is there counts, too."""
+    """Yields block, offset and target of each chunk. An empty span is one empty chunk: its block must exist, too."""
     for span, target in zip(spans, into, strict=True):
         for at in range(0, max(span.num_bytes, 1), chunk_bytes):
             yield span.block, span.offset + at, target[at : at + chunk_bytes]
@@ -297,7 +298,7 @@ class ZmqTier:
 
         Raises:
             TensorLostError: If the holder does not have a block (any more), or nothing came for `peer_timeout_s`.
-            TransportError: If what came makes no sense, or the holder cannot be connected to securely.
+            TransportError: If the answer is malformed, or the holder cannot be connected to securely.
         """
         assembly = Assembly(holder, spans, check_buffers(spans, into), self._config.chunk_bytes, self._next_id)
         try:
@@ -374,7 +375,7 @@ def _silent(holder: Holder, config: TransportConfig) -> TensorLostError:
 
 
 def _receive(assembly: Assembly, socket: "zmq.Socket[bytes]") -> bool:
-    """Takes one reply in; False if it is none of this fetch's. Raises `zmq.Again` if none comes in time."""
+    """Takes in one reply; False if it belongs to another fetch. Raises `zmq.Again` if none comes in time."""
     target = assembly.target_of(socket.recv())
     if not socket.getsockopt(zmq.RCVMORE):
         raise TransportError("a reply has 1 frame, expected 2")

@@ -20,7 +20,7 @@ ALIGN_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a model gave, with everything that the server said.
+    """A model's answer, with everything the server said.
 
     Attributes:
         outputs: Arrays by name, in the order in which they came. They can be written to, and share one piece of memory.
@@ -40,7 +40,7 @@ class Answer:
 
     @property
     def explain(self) -> list[dict[str, Any]]:
-        """Step by step what was done and why; empty unless it was asked for."""
+        """The steps of the request and their reasons; empty unless asked for."""
         return self.parameters.get(EXPLAIN, [])
 
 
@@ -64,12 +64,12 @@ _decoder = msgspec.json.Decoder(_Head)
 
 
 def padding(json_bytes: int) -> int:
-    """How many bytes to leave free in front of JSON of this length, so that what follows it is aligned."""
+    """Returns how many bytes to leave free before JSON of this length, so that what follows is aligned."""
     return -json_bytes % ALIGN_BYTES
 
 
 def parse_answer(content: memoryview, json_bytes: int) -> Answer:
-    """Reads an answer of the protocol.
+    """Parses an answer of the protocol.
 
     Args:
         content: The JSON and, behind it, raw tensors.
@@ -124,7 +124,7 @@ def _from_bytes(output: _Output, raw: memoryview) -> Array:
 
 
 def _from_json(output: _Output) -> Array:
-    """JSON data, nested or flat; null stands for a number that JSON cannot carry."""
+    """Converts JSON data, nested or flat; null stands for a number that JSON cannot carry."""
     if not isinstance(output.data, list):
         raise malformed(f"output {output.name!r} has neither data nor binary_data_size")
     try:

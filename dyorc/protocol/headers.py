@@ -1,10 +1,10 @@
-"""Headers that the protocol or DyOrc gives a meaning, in lower case: of HTTP, and of gRPC's metadata."""
+"""Headers with a meaning in the protocol or in DyOrc, in lower case: of HTTP, and of gRPC's metadata."""
 
 JSON_LENGTH = "inference-header-content-length"
 """Length of the JSON in a body, if raw tensors follow it."""
 
 TIMEOUT = "request-timeout"
-"""In seconds; after that, the client is not interested any more."""
+"""In seconds; after that, the client no longer waits."""
 
 AUTHORIZATION = "authorization"
 API_KEY = "x-api-key"
@@ -17,7 +17,7 @@ IDEMPOTENCY_KEY = "idempotency-key"
 """Submitting a job again with the same key is harmless."""
 
 SIGNATURE = "dyorc-signature"
-"""Of a webhook: when it was sent, and a digest that only who knows the secret can make."""
+"""Of a webhook: when it was sent, and a signature with the secret."""
 
 GRPC_CODE = "dyorc-code"
 GRPC_RETRYABLE = "dyorc-retryable"

@@ -1,4 +1,4 @@
-"""Durable jobs, as a server tells of them."""
+"""Durable jobs, as a server reports them."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from dyorc.protocol.refusals import ErrorBody, refusal
 
 
 class JobState(StrEnum):
-    """What became of a job so far."""
+    """The state of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"

@@ -1,4 +1,4 @@
-"""What a server says of a model."""
+"""A server's description of a model."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ class ModelMetadata(msgspec.Struct, frozen=True):
     """A model's inputs and outputs.
 
     Attributes:
-        properties: Anything else that the server tells, as texts.
+        properties: Further properties, as texts.
     """
 
     name: str
@@ -36,5 +36,5 @@ class ModelMetadata(msgspec.Struct, frozen=True):
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the server says that running a request twice is as good as once."""
+        """Whether the server says that a request may safely run twice."""
         return self.properties.get(REPEATABLE) == "true"

@@ -1,4 +1,4 @@
-"""Raw tensors: bounds of what comes off the wire, and BYTES, whose elements have no fixed size."""
+"""Raw tensors: bounds for data off the wire, and BYTES, whose elements have no fixed size."""
 
 import math
 import struct
@@ -28,7 +28,7 @@ def decode_bytes(raw: bytes | bytearray | memoryview, shape: Shape) -> Array:
     """The inverse of `encode_bytes`.
 
     Raises:
-        TransportError: If the lengths run past the end, or the number of elements is not the shape's.
+        TransportError: If the lengths run past the end, or the number of elements does not match the shape.
     """
     view = memoryview(raw)
     num_expected, at = math.prod(shape), 0

@@ -1,4 +1,4 @@
-"""Errors on the wire: what a server writes of an error of the one tree, and how a client makes an error of that by its code."""
+"""Errors on the wire: how a server writes an error of the tree, and how a client restores it by its code."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ _BUSY = frozenset({429, 503})
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """What every error of every route looks like. Servers that are not ours send the text alone."""
+    """The form of every error on every route. Other servers send only the text."""
 
     error: str
     code: str = ""
@@ -23,7 +23,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 def told(error: Exception) -> ErrorBody:
-    """What a client is told of an error; what is none of ours says no more than that."""
+    """Returns what a client may know of an error; a foreign one becomes a plain internal error."""
     if not isinstance(error, DyOrcError):
         error = InternalError("internal error")
     return ErrorBody(str(error), error.code, error.retryable)
@@ -46,10 +46,10 @@ _CLASSES = _tree()
 
 
 def refusal(body: ErrorBody, status: int = 0, retry_after_s: float | None = None) -> DyOrcError:
-    """The error that a server raised.
+    """Returns the error that a server raised.
 
     Args:
-        status: Of the answer; 0 if it came by another way.
+        status: Of the answer; 0 if it came another way.
         retry_after_s: When to come back, if the answer said so.
     """
     kind = _CLASSES.get(body.code, DyOrcError)
@@ -62,7 +62,7 @@ def refusal(body: ErrorBody, status: int = 0, retry_after_s: float | None = None
 
 
 def refusal_of(status: int, headers: Mapping[str, str], content: memoryview) -> tuple[DyOrcError, bool]:
-    """The error in an answer whose status is not 200, and whether it comes from a server of the protocol."""
+    """Returns the error in an answer whose status is not 200, and whether it comes from a server of the protocol."""
     try:
         body = error_decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -79,7 +79,7 @@ def as_told(error: E, **attributes: Any) -> E:
 
 
 def malformed(text: str) -> TransportError:
-    """An answer that cannot be read. The same would come again."""
+    """Returns the error for an answer that cannot be parsed. The same would come again."""
     return as_told(TransportError(text), retryable=False)
 
 
@@ -90,7 +90,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def _program_of(text: str) -> tuple[str, str]:
-    """Program and exception in the text of a `ProgramError`, as far as they can be told."""
+    """Returns program and exception from the text of a `ProgramError`, as far as possible."""
     before, found, rest = text.partition("' failed: ")
     if not found or not before.startswith("program '"):
         return "", ""

@@ -19,8 +19,8 @@ from dyorc.tensor import DType
 Piece: TypeAlias = bytes | memoryview
 
 _CHUNK_BYTES = 256 * 1024
-"""What is given to the socket at once. What is shorter is joined: a copy costs less than a system call; and of a longer piece the
-rest would be copied for each part that a socket takes."""
+"""Most bytes passed to the socket at once. Shorter pieces are joined, since a copy costs less than a system call; of a longer
+piece, the rest would be copied for each part that a socket takes."""
 
 _STATIC_TYPES = (bool, int, float, str)
 
@@ -45,7 +45,7 @@ class Request:
         return sum(len(piece) for piece in self.pieces)
 
     def with_header(self, name: str, value: str) -> Self:
-        """The same request with one more header."""
+        """Returns the same request with one more header."""
         return replace(self, headers=(*self.headers, (name, value)))
 
     def chunks(self) -> Iterator[Piece]:
@@ -69,14 +69,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a caller may say of one inference, besides its inputs.
+    """A caller's options for one inference, besides its inputs.
 
     Attributes:
-        timeout_s: For the whole operation with everything that is tried again; None: the client's.
+        timeout_s: For the whole operation, retries included; None: the client's.
         priority: 1 is the highest; 0, the default, comes last.
         explain: Whether the answer comes with the request's story.
-        request_id: Comes back in the answer.
-        outputs: Names of those to send; None, or nothing, for all.
+        request_id: Returned with the answer.
+        outputs: Names of the outputs to send; None, or nothing, for all.
     """
 
     version: str | None = None
@@ -88,14 +88,14 @@ class Options:
 
 
 def infer_request(path: str, metadata: ModelMetadata, given: Mapping[str, Any], options: Options, **fields: Any) -> Request:
-    """A request for inference, whose answer's tensors shall be raw bytes.
+    """Builds a request for inference, whose answer's tensors are to be raw bytes.
 
     Args:
         given: Inputs and parameters by name.
         fields: More for the top level of the JSON.
 
     Raises:
-        InvalidInputError: If a value cannot be what its name stands for.
+        InvalidInputError: If a value does not match its name.
     """
     heads, pieces, parameters = _encode(metadata, given)
     parameters[BINARY_DATA_OUTPUT] = True
@@ -117,7 +117,7 @@ def infer_request(path: str, metadata: ModelMetadata, given: Mapping[str, Any], 
 
 
 def _encode(metadata: ModelMetadata, given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Piece], dict[str, Any]]:
-    """Heads and bytes of what the model's metadata calls inputs, and all else as parameters."""
+    """Splits values into heads and bytes of the model's inputs, and parameters."""
     inputs = {tensor.name: tensor for tensor in metadata.inputs}
     heads: list[dict[str, Any]] = []
     pieces: list[Piece] = []

@@ -14,7 +14,7 @@ _JOIN_BYTES = 64 * 2**10
 
 _BODILESS = frozenset({204, 304})
 _COMMON: tuple[Header, ...] = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-"""Of every answer: a browser must not guess its type, and nobody keep it, as it may be for one tenant only."""
+"""On every answer: a browser must not guess its type, and nobody may cache it, as it may be for one tenant only."""
 _COMMON_NAMES = frozenset({b"date", *(name for name, _ in _COMMON)})
 
 
@@ -30,7 +30,7 @@ _STATUS_LINES = {status: _status_line(status) for status in range(200, 600)}
 
 
 class CommonHeaders:
-    """The headers of every answer that has none of its own of these names, as they are sent; the date is that of the second."""
+    """The default headers of all answers, encoded; the date is that of the second."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -47,7 +47,7 @@ class CommonHeaders:
         return self._lines
 
     def lines_beside(self, headers: Sequence[Header]) -> bytes:
-        """Those that an answer with `headers` does not have already."""
+        """Returns those that are not in `headers`."""
         self.lines()
         names = {name for name, _ in headers}
         return _lines([header for header in self._headers if header[0] not in names])
@@ -56,7 +56,7 @@ class CommonHeaders:
 class AnswerWriter:
     """Writes one answer to a transport.
 
-    The head waits for the first part of the body, as each write is a system call and wakes the client up.
+    The head waits for the first part of the body, as each write is a system call and wakes the client.
 
     Args:
         head: Of the request; None if it has not been read.
@@ -129,7 +129,7 @@ class AnswerWriter:
         """Writes a part of the body.
 
         Raises:
-            ValueError: If the body is not as long as the head says.
+            ValueError: If the body's length differs from the head's.
         """
         if not self._has_body:
             body = b""
@@ -151,7 +151,7 @@ class AnswerWriter:
 
 
 def _lines(headers: Sequence[Header]) -> bytes:
-    """Headers as they are sent; they may carry texts of clients, which must not begin a line of their own."""
+    """Encodes headers; they may carry texts of clients, which must not begin a line of their own."""
     lines = [b"%b: %b\r\n" % header for header in headers]
     joined = b"".join(lines)
     if joined.count(b"\n") != len(lines) or joined.count(b"\r") != len(lines):

@@ -17,14 +17,14 @@ _BINARY: Header = (b"content-type", media_types.TENSORS.encode())
 _JSON_LENGTH = JSON_LENGTH.encode()
 
 _JOIN_BYTES = 64 * 2**10
-"""Shorter answers are put together and written at once; in longer ones that would be one more copy of their tensors."""
+"""Shorter answers are joined and written at once; for longer ones that would copy their tensors once more."""
 _PIECE_BYTES = 256 * 2**10
-"""Between pieces of this size it is waited until the client has read most of what came before; what is handed over as a whole
-lies in the transport's buffers, where nothing waits for it."""
+"""Between pieces of this size, waits until the client has read most of the earlier ones; a body written as a whole would lie in
+the transport's buffers, where nothing waits for it."""
 
 
 async def write_answer(send: Send, head: RequestHead, parts: Sequence[bytes | memoryview], json_bytes: int | None) -> None:
-    """Writes the body of an inference response, whose JSON is `json_bytes` long if tensors follow it; compressed if so asked."""
+    """Writes the body of an inference response, whose JSON is `json_bytes` long if tensors follow it; compressed on request."""
     headers = [JSON] if json_bytes is None else [_BINARY, (_JSON_LENGTH, str(json_bytes).encode())]
     if head.negotiates:
         headers.append((b"vary", b"accept-encoding"))
@@ -44,7 +44,7 @@ async def _encoded(
 
 
 async def write_error(send: Send, error: Exception, more_headers: Sequence[Header] = ()) -> int:
-    """Writes an error, of ours or not, in the form that all have; gives its status."""
+    """Writes an error, of ours or not, in the common form. Returns its status."""
     status, headers = 500, [JSON, *more_headers]
     if isinstance(error, DyOrcError):
         status = status_of(error)
@@ -56,7 +56,7 @@ async def write_error(send: Send, error: Exception, more_headers: Sequence[Heade
 
 
 async def write(send: Send, status: int, headers: list[Header], parts: Sequence[bytes | memoryview]) -> None:
-    """Writes a whole response; its length is put to the headers."""
+    """Writes a whole response; its length is added to the headers."""
     num_bytes = sum(map(len, parts))
     headers.append((b"content-length", b"%d" % num_bytes))
     await send({"type": "http.response.start", "status": status, "headers": headers})

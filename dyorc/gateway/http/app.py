@@ -22,7 +22,7 @@ class Gateway:
 
     Args:
         service: Runs requests.
-        jobs: Keeps those that are to be run later; None: there are no such routes.
+        jobs: Keeps durable jobs; None: there are no such routes.
     """
 
     def __init__(self, service: InferenceService, jobs: Jobs | None = None) -> None:

@@ -1,9 +1,9 @@
-"""Whose request it is, and whether they may send it: asked once, before any route sees the request or its body is read.
+"""Finds a request's tenant and checks its rights: once, before any route sees the request or its body is read.
 
-Health routes need no key: load balancers have none, and they tell no more than that the server is there. The description of
-the API needs none either: a browser can enter a key only on a page that it has loaded, and the description is the same on every
-server of this version. All else needs one. A tenant that may use some models only gets nothing that tells of others: of the
-routes that belong to no model, it may use those that list what it may see. A route that is new is closed to it until it is named
+Health routes need no key: load balancers have none, and the routes reveal only that the server is there. The description of the
+API needs none either: a browser can enter a key only on a page it has loaded, and the description is the same on every server of
+this version. Everything else needs one. A tenant that may use only some models learns nothing of others: of the routes that
+belong to no model, it may use those that list what it may see. A new route is closed to it until it is listed
 here.
 """
 
@@ -25,14 +25,14 @@ _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/")
 _MODELS = f"{MODELS}/"
 
 _LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, "/v2/repository/index"})
-"""Routes that tell a tenant of its own models only, or of none."""
+"""Routes that reveal only a tenant's own models, or none."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()
 _CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="dyorc"')
 
 
 def authenticate(access: Access, scope: Scope) -> Tenant:
-    """Whose request it is; also leaves that in ``scope[TENANT]``.
+    """Returns a request's tenant, and sets ``scope[TENANT]``.
 
     Raises:
         AuthenticationError: If it needs a key, and has none or a wrong one.
@@ -48,7 +48,7 @@ def authenticate(access: Access, scope: Scope) -> Tenant:
 
 
 def key_in(headers: Iterable[Header]) -> str | None:
-    """The API key that came with a request: ``Authorization: Bearer KEY``, or ``X-API-Key: KEY``."""
+    """Returns the API key of a request: ``Authorization: Bearer KEY``, or ``X-API-Key: KEY``."""
     for name, value in headers:
         if name == _AUTHORIZATION:
             scheme, _, key = value.partition(b" ")
@@ -60,12 +60,12 @@ def key_in(headers: Iterable[Header]) -> str | None:
 
 
 async def refuse(send: Send, error: DyOrcError) -> None:
-    """Answers a request that may not go on."""
+    """Answers a request that was refused."""
     await write_error(send, error, [_CHALLENGE] if isinstance(error, AuthenticationError) else ())
 
 
 def _check_path(tenant: Tenant, path: str) -> None:
-    if path in _LISTS or path.startswith(JOBS):  # a job is looked up among its tenant's own
+    if path in _LISTS or path.startswith(JOBS):  # a job is searched among its tenant's own
         return
     if path.startswith(_MODELS):
         tenant.check_model(path[len(_MODELS) :].partition("/")[0])

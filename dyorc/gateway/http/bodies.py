@@ -1,4 +1,4 @@
-"""Bodies of inference requests as they come in: bounded, and large tensors straight to where programs read them."""
+"""Reads bodies of inference requests: bounded, and large tensors straight to where programs read them."""
 
 from starlette.types import Receive
 
@@ -9,7 +9,7 @@ from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.request_memory import RequestMemory
 
 _MAX_DRAIN_RATIO = 4
-"""Of a body that is too large, up to this many times the limit is read and thrown away, so that the client reads the answer."""
+"""Of a body that is too large, up to this many times the limit is read and discarded, so that the client reads the answer."""
 
 
 class BodyReader:
@@ -23,21 +23,21 @@ class BodyReader:
         self._max_bytes = max_bytes
 
     def expected_bytes(self, head: RequestHead) -> int:
-        """How many bytes of a body will be kept, as far as it is known: none of one that is too long."""
+        """Returns how many bytes of a body will be kept, as far as known: none of one that is too long."""
         announced_bytes = head.announced_bytes or 0
         return announced_bytes if announced_bytes <= self._max_bytes else 0
 
     async def read(self, head: RequestHead, receive: Receive, memory: RequestMemory, ticket: Ticket) -> bytes | memoryview:
-        """The body of a request, decompressed.
+        """Reads the body of a request, decompressed.
 
         Args:
-            memory: Gives room for large tensors, if the headers say where they will be.
-            ticket: Grows by what comes without having been announced, and by what decompressing makes.
+            memory: Has room for large tensors, if the headers say where they will be.
+            ticket: Grows by what comes unannounced, and by what decompression adds.
 
         Raises:
             PayloadTooLargeError: If it is longer than allowed.
             InvalidInputError: If it is not what the headers say.
-            RequestCancelledError: If the client went away while it sent it.
+            RequestCancelledError: If the client went away while sending it.
             CapacityError: If there is no room for it now.
         """
         announced_bytes, json_bytes = head.announced_bytes, head.json_bytes
@@ -51,10 +51,10 @@ class BodyReader:
         return await self.read_all(head, receive, ticket)
 
     async def read_all(self, head: RequestHead, receive: Receive, ticket: Ticket) -> bytes:
-        """The body as it is sent, in ordinary memory. Arguments and errors are those of `read`."""
+        """Reads the body as sent, into ordinary memory. Arguments and errors are those of `read`."""
         limit, announced_bytes = self._max_bytes, head.announced_bytes
         if head.awaits_word and announced_bytes is not None and announced_bytes > limit:
-            raise _too_large(announced_bytes, limit)  # before the client is told to send it
+            raise _too_large(announced_bytes, limit)  # before the client is asked to send it
         parts: list[bytes] = []
         num_bytes = 0
         while True:
@@ -77,7 +77,7 @@ class BodyReader:
 
 
 async def _read_into(memory: memoryview, receive: Receive) -> memoryview:
-    """Reads a body of a known length to where it belongs."""
+    """Reads a body of known length into its place."""
     at = 0
     while True:
         message = await receive()

@@ -48,7 +48,7 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
     @app.post(f"{_SYSTEM}/register", response_class=Response, openapi_extra=_BODY, tags=_TAGS)
     @app.post(f"{_SYSTEM}/region/{{name}}/register", response_class=Response, openapi_extra=_BODY, tags=_TAGS)
     async def register(request: Request, name: str | None = None) -> Response:
-        """Makes a part of an object in the client's shared memory known under a name."""
+        """Registers a part of an object in the client's shared memory under a name."""
         memory.check_allowed()
         if name is None:
             raise InvalidInputError("'region name' is necessary to register system shared memory region")

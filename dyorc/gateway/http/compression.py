@@ -1,7 +1,7 @@
 """Compressed bodies: gzip, and deflate, which in HTTP means a zlib stream (RFC 9110, 8.4.1).
 
-What is decompressed is bounded while it is done, so that a small body cannot become a large one. Short bodies are handled on the
-event loop; whatever takes longer goes to a thread, in pieces, which zlib does without holding the interpreter.
+Decompression is bounded while it runs, so that a small body cannot become a large one. Short bodies are handled on the event
+loop; longer ones go to a thread, in pieces, for which zlib releases the interpreter.
 """
 
 import asyncio
@@ -13,23 +13,23 @@ from functools import lru_cache
 from dyorc.errors import InvalidInputError, PayloadTooLargeError
 
 _PIECE_BYTES = 4 * 2**20
-"""What one visit to a thread decompresses at most."""
+"""Most bytes that one visit to a thread decompresses."""
 _INLINE_BYTES = 64 * 2**10
-"""Up to so much is made, or compressed, on the event loop: a fraction of a millisecond."""
+"""Up to this much is decompressed or compressed on the event loop: a fraction of a millisecond."""
 _INLINE_BODY_BYTES = 16 * 2**10
-"""Of compressed bodies up to this long."""
+"""Of compressed bodies up to this length."""
 _WINDOW_BYTES = 64 * 2**10
-"""What zlib is handed at a time."""
+"""Bytes passed to zlib at a time."""
 _MAX_MEMBERS = 10_000
 """Files in one gzip body. Tools that compress in parallel make some thousands of 64 MiB."""
 _MIN_BYTES = 1024
-"""Shorter answers are sent as they are: a packet more or less is all that compressing them could save."""
+"""Shorter answers are sent uncompressed: compression could save hardly a packet."""
 _LEVEL = 1
 """Tensors of numbers shrink little at any level, and this one is several times as fast as the next."""
 
 
 class Encoding(Enum):
-    """A way of compressing. The value is the window that zlib has to be told."""
+    """A compression method. The value is zlib's window parameter."""
 
     GZIP = zlib.MAX_WBITS | 16
     DEFLATE = zlib.MAX_WBITS
@@ -44,10 +44,10 @@ _BY_NAME = {b"gzip": Encoding.GZIP, b"x-gzip": Encoding.GZIP, b"deflate": Encodi
 
 
 def encoding_of(value: bytes) -> Encoding | None:
-    """What a request's Content-Encoding names; None: it is not compressed.
+    """Returns the encoding that a request's Content-Encoding names; None: not compressed.
 
     Raises:
-        InvalidInputError: If it is none that we know, or several of them.
+        InvalidInputError: If it is unknown, or there are several.
     """
     name = value.strip().lower()
     if name in (b"", b"identity"):
@@ -57,11 +57,11 @@ def encoding_of(value: bytes) -> Encoding | None:
     return _BY_NAME[name]
 
 
-@lru_cache(maxsize=64)  # the same few clients say the same few things
+@lru_cache(maxsize=64)  # the same few clients send the same few values
 def accepted_encoding(value: bytes) -> Encoding | None:
-    """How a client that sent this Accept-Encoding likes its answer best; None: as it is.
+    """Returns the encoding that a client with this Accept-Encoding prefers; None: uncompressed.
 
-    Where it likes several equally, gzip comes first; where it likes none, not even uncompressed, it gets that all the same.
+    Among equals, gzip comes first; a client that accepts nothing, not even uncompressed answers, gets that all the same.
     """
     weights: dict[bytes, float] = {}
     for item in value.lower().split(b","):
@@ -83,19 +83,19 @@ def _weight(parameters: Sequence[bytes]) -> float:
             try:
                 return min(1.0, max(0.0, float(value)))
             except ValueError:
-                return 0.0  # what cannot be read is not asked for
+                return 0.0  # a malformed value counts as unwanted
     return 1.0
 
 
 async def decompress(body: bytes, encoding: Encoding, max_bytes: int, grow: Callable[[int], None]) -> bytes:
-    """A body as it was before it was compressed.
+    """Decompresses a body.
 
     Args:
-        max_bytes: Of the result; no more than one byte above that is ever made.
-        grow: Is told how many bytes were made, each time; may refuse.
+        max_bytes: Limit of the result; at most one byte more is ever made.
+        grow: Called with the number of bytes made, each time; may refuse.
 
     Raises:
-        InvalidInputError: If it is no such stream, ends too early, or goes on after its end.
+        InvalidInputError: If it is not such a stream, ends too early, or goes on after its end.
         PayloadTooLargeError: If the result is larger than `max_bytes`.
     """
     stream = _Stream(body, encoding)
@@ -116,9 +116,9 @@ async def decompress(body: bytes, encoding: Encoding, max_bytes: int, grow: Call
 
 
 class _Stream:
-    """What is left to read of a compressed body. A gzip file may be several, one after the other.
+    """The unread rest of a compressed body. A gzip file may be several, one after the other.
 
-    zlib copies what it was handed and did not need, so it is handed a little at a time: else a body of many tiny files would be
+    zlib copies what it was given and did not need, so it gets a little at a time: otherwise, a body of many tiny files would be
     copied once for each of them.
     """
 
@@ -162,7 +162,7 @@ class _Stream:
 
 
 async def compress(parts: Sequence[bytes | memoryview], encoding: Encoding) -> bytes | None:
-    """A body in parts, compressed; None if that would not make it shorter."""
+    """Returns a compressed body in parts; None if that would not make it shorter."""
     num_bytes = sum(len(part) for part in parts)
     if num_bytes < _MIN_BYTES:
         return None

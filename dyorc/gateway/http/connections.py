@@ -1,7 +1,7 @@
-"""One HTTP connection: requests in the order in which they come, their answers in the same order.
+"""One HTTP connection: answers requests in the order in which they come.
 
-`request_parser.py` makes requests of bytes, an `exchange.py` carries each to its answer, `watch.py` says how long the client may
-take. Whoever works for a client is told at once when it goes, through ``scope["dyorc.connection"]``.
+`request_parser.py` parses requests, an `exchange.py` carries each to its answer, `watch.py` says how long the client may
+take. Work for a client is cancelled at once when it goes, through ``scope["dyorc.connection"]``.
 
 For the event loop's thread.
 """
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
         self._reading: Exchange | None = None  # the last one whose head is here
         self._is_reading_head = self._is_new = False
         self._received_ns = self._arrived_ns = 0  # when the last bytes came, and the first ones of the last request
-        self._unread = _NOTHING  # came, and is not parsed yet
+        self._unread = _NOTHING  # received, and not parsed yet
         self._last_words: Refusal | None = None  # end the connection when all that came before them is answered
         self._has_hung_up = False  # all is said, and what comes is thrown away
         self._is_lost = self._is_stopping = self._is_half_closed = False
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
             callback()
             return
         self._callbacks.append(callback)
-        self.flow.resume_reading()  # who does not read does not notice either
+        self.flow.resume_reading()  # without reading, a loss goes unnoticed
 
     def discard(self, callback: Callback) -> None:
         """Does not call it any more."""
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
         self._settle()
 
     def give_up(self) -> None:
-        """An answer will never be complete: the client must not take for it what else might come."""
+        """An answer will never be complete: nothing else may follow that the client could mistake for it."""
         self.transport.close()
         self._settle()
 
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def stage(self) -> Stage:
-        """What is waited for."""
+        """What the connection waits for."""
         if self._is_lost:
             return Stage.LOST
         if self.transport.is_closing():
@@ -200,11 +200,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_body_wanted(self) -> bool:
-        """Whether somebody waits for the body that comes."""
+        """Whether somebody waits for the rest of the body."""
         return self._reading is not None and not self._reading.writer.is_complete
 
     def shut_down(self) -> None:
-        """The server stops: no request is taken any more."""
+        """The server stops: accepts no more requests."""
         if self._answering is None:
             self.transport.close()
         else:
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def refuse(self, refusal: Refusal) -> None:
-        """Turns the client away: answers what has come whole, then says why, and closes when the client does, or soon."""
+        """Refuses the client: answers complete requests, then says why, and closes when the client does, or soon."""
         if self._last_words is None and not self._has_hung_up and not self.transport.is_closing():
             self._last_words = refusal
             self._drop_unfinished()
@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
     # Inside
 
     def _parse(self) -> None:
-        """Makes requests of what came, until some wait for their turn."""
+        """Parses what came, until some requests wait for their turn."""
         while self._unread and not self._waiting and self._last_words is None:
             size = max(_PIECE_BYTES, self._parser.num_missing_bytes)
             piece, self._unread = self._unread[:size], self._unread[size:] or _NOTHING  # an empty view would keep it all
@@ -267,7 +267,7 @@ class Connection(asyncio.Protocol):
         return not self._waiting and not self._unread and not self._is_half_closed
 
     def _drop_unfinished(self) -> None:
-        """Gives the request up whose rest will not be read."""
+        """Abandons the request whose rest will not be read."""
         exchange = self._reading
         if exchange is None or exchange.is_read:
             return
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
         if self._waiting:  # it is the last of them
             self._waiting.pop()
             return
-        if exchange.writer.has_started:  # another answer would be taken for a part of this one, or for the next one's
+        if exchange.writer.has_started:  # another answer would be mistaken for a part of this one, or for the next one's
             self.transport.close()
         self._answering = None
         self._tell_of_loss()
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
     def _hang_up(self) -> None:
         """Closes, once the client has had the time to read what was written.
 
-        While it sends, that must not be at once: its kernel would learn that nobody reads, and throw the answer away.
+        While it sends, that must not be at once: its kernel would learn that nobody reads, and discard the answer.
         """
         self._waiting.clear()
         self._unread = _NOTHING

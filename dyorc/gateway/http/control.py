@@ -1,4 +1,4 @@
-"""Everything but inference: FastAPI, for these routes are called seldom, and describe themselves."""
+"""Everything but inference: FastAPI, because these routes are called seldom, and describe themselves."""
 
 from importlib.metadata import version as package_version
 

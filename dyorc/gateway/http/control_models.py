@@ -1,4 +1,4 @@
-"""What the control routes answer with, for the description of the API."""
+"""Answers of the control routes, for the description of the API."""
 
 from typing import Any
 

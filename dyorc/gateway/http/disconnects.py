@@ -9,20 +9,20 @@ from dyorc.errors import RequestCancelledError
 
 
 class Losable(Protocol):
-    """A connection that says when it is lost; ``scope["dyorc.connection"]``."""
+    """A connection that reports its loss; ``scope["dyorc.connection"]``."""
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Has `callback` called when the connection is lost, or at once if it is; until `discard`."""
+        """Registers `callback` for the connection's loss, or calls it at once if it is lost; until `discard`."""
 
     def discard(self, callback: Callable[[], None]) -> None:
-        """Does not call it any more."""
+        """Removes the callback."""
 
 
 class CancelledWithClient:
-    """One request, for as long as it is entered. Its `attach` takes the future of the answer, which is cancelled with the client.
+    """One request, while entered. Its `attach` takes the future of the answer, which is cancelled with the client.
 
     Args:
-        scope: The request's. Under a server whose connections do not tell, nothing is cancelled.
+        scope: The request's. Under a server whose connections do not report their loss, nothing is cancelled.
 
     Raises (at the end):
         RequestCancelledError: If the client went away and the answer was given up.
@@ -47,7 +47,7 @@ class CancelledWithClient:
             raise RequestCancelledError("the client went away") from None
 
     def attach(self, future: "asyncio.Future[Any]") -> None:
-        """Says what to give up when the client goes."""
+        """Sets what to cancel when the client goes."""
         self._future = future
         if self._is_gone:
             future.cancel()

@@ -31,7 +31,7 @@ Header: TypeAlias = tuple[bytes, bytes]
 
 _RETRY_AFTER = RETRY_AFTER.encode()
 
-# The first class that fits counts, so a subclass stands before its parent.
+# The first class that matches counts, so subclasses stand before their parents.
 _STATUS: tuple[tuple[type[DyOrcError], int], ...] = (
     (UnknownModelError, 404),
     (UnknownRegionError, 404),
@@ -55,22 +55,22 @@ _STATUS: tuple[tuple[type[DyOrcError], int], ...] = (
 
 
 def status_of(error: DyOrcError) -> int:
-    """The HTTP status of an error."""
+    """Returns the HTTP status of an error."""
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
 def retry_headers(error: DyOrcError) -> list[Header]:
-    """Retry-After, in whole seconds, if the error says when to come back."""
+    """Returns Retry-After, in whole seconds, if the error says when to come back."""
     if error.retry_after_s is None:
         return []
     return [(_RETRY_AFTER, str(max(1, round(error.retry_after_s))).encode())]
 
 
 def error_json(error: Exception) -> dict[str, Any]:
-    """Every error of every route looks like this."""
+    """Returns the form of every error on every route."""
     return msgspec.structs.asdict(told(error))
 
 
 def error_body(error: Exception) -> bytes:
-    """The same, as it is sent."""
+    """The same, encoded."""
     return msgspec.json.encode(told(error))

@@ -15,7 +15,7 @@ from dyorc.gateway.http.half_closed import GO_ON
 _log = structlog.get_logger("dyorc.gateway")
 
 _MAX_UNREAD_BYTES = 64 * 2**10
-"""Of a body that nobody has asked for yet; then the client has to wait."""
+"""Bytes of a body buffered before anybody asks for it; then the client has to wait."""
 
 
 class Line(Protocol):
@@ -41,7 +41,7 @@ class Exchange:
         scope: ASGI's.
         line: Where the rest of the request comes from.
         writer: Where the answer goes.
-        expects_continue: Whether the client waits for word before it sends the body.
+        expects_continue: Whether the client waits for "100 Continue" before it sends the body.
 
     Attributes:
         is_read: Whether all of the request is here.
@@ -69,13 +69,13 @@ class Exchange:
         self._is_continue_due = expects_continue
         self._parts: list[bytes] = []
         self._num_unread_bytes = 0
-        self._is_taken = False  # the application has got all of the request
+        self._is_taken = False  # the application has received all of the request
         self._news: asyncio.Future[None] | None = None
 
-    # What the connection says
+    # From the connection
 
     def add(self, part: bytes) -> None:
-        """A part of the body came. What comes after the answer is thrown away."""
+        """A part of the body came. What comes after the answer is discarded."""
         if self.writer.is_complete:
             return
         self._parts.append(part)
@@ -94,10 +94,10 @@ class Exchange:
         self.is_lost = True
         self._tell()
 
-    # What the application calls
+    # From the application
 
     async def run(self, app: ASGIApp) -> None:
-        """Has the application answer."""
+        """Runs the application."""
         try:
             await app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
@@ -110,7 +110,7 @@ class Exchange:
             self._line.give_up()
 
     async def receive(self) -> Message:
-        """What has come of the body since the last time. Waits if nothing has; after the body's end, for the client to go."""
+        """Returns the new part of the body. Waits if there is none; after the body's end, until the client goes."""
         if self._is_continue_due and not self._line.transport.is_closing():
             self._line.transport.write(GO_ON)
         self._is_continue_due = False

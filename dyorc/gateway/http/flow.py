@@ -1,4 +1,4 @@
-"""What a connection takes in, and what its client has taken: the two questions of a server that must not collect either."""
+"""Back-pressure of a connection in both directions: what is read from it, and what its client has taken."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ class Flow:
 
     Args:
         may_read: Whether there is room for more; else `resume_reading` does nothing. A client that sends requests and reads no
-            answers must not fill the memory with them.
+        answers must not fill the memory with them.
 
     Attributes:
         is_writing_paused: Whether the client reads more slowly than is written.
@@ -67,10 +67,10 @@ class Flow:
 
 
 def num_acknowledged(transport: asyncio.Transport) -> int:
-    """How many bytes the client's kernel has taken so far.
+    """Returns how many bytes the client's kernel has taken so far.
 
-    The transport's own buffer does not tell: it gets smaller in steps, when a third of the kernel's is free, which a slow client
-    may need a minute for. And over TLS it shows only a part of what is waiting.
+    The transport's own buffer does not show that: it shrinks in steps, when a third of the kernel's is free, which can take a
+    slow client a minute. And over TLS it shows only a part of what is waiting.
     """
     info = _tcp_info(transport)
     if info is None:
@@ -79,19 +79,19 @@ def num_acknowledged(transport: asyncio.Transport) -> int:
 
 
 def waited_ns(transport: asyncio.Transport) -> int:
-    """How long what is read now has been on this machine, in steps of the kernel's clock; 0 if nobody knows."""
+    """Returns how long the bytes read now have been on this machine, in steps of the kernel's clock; 0 if unknown."""
     info = _tcp_info(transport)
     return 0 if info is None else struct.unpack_from("=I", info, _LAST_RECEIVED_AT)[0] * 1_000_000
 
 
 def is_cut(transport: asyncio.Transport) -> bool:
-    """Whether the connection has ended on both sides, or nobody knows: who does not read is not told of it."""
+    """Whether the connection has ended on both sides, or that is unknown: without reading, one is not told."""
     info = _tcp_info(transport)
     return info is None or info[_STATE_AT] == _TCP_CLOSE
 
 
 def _tcp_info(transport: asyncio.Transport) -> bytes | None:
-    """What the kernel knows of a connection; None if it does not say: not Linux, or an old one."""
+    """Returns the kernel's information on a connection; None if there is none: not Linux, or an old one."""
     try:
         info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     except (AttributeError, OSError):

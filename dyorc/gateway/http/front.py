@@ -1,4 +1,4 @@
-"""What every request passes first: whose it is, its path as routes know it, and the HTTP methods that go without saying."""
+"""What every request passes first: authentication, normalizing its path, and the common HTTP methods."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ TENANT = "dyorc.tenant"
 
 
 def tenant_of(scope: Scope) -> Tenant:
-    """Whose request it is. There is no default: a route that nobody asked a key for must not work."""
+    """Returns a request's tenant. There is no default: a route that nobody asked a key for must not work."""
     tenant: Tenant = scope[TENANT]
     return tenant
 
 
 def without_trailing_slash(scope: Scope) -> Scope:
-    """The same request to the path without the slashes at its end.
+    """Returns the request without slashes at the end of its path.
 
     No redirect: most clients do not follow one, or drop the body of a POST.
     """
@@ -30,7 +30,7 @@ def without_trailing_slash(scope: Scope) -> Scope:
 
 
 def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
-    """The methods of all routes that have a path; empty: there is none. Where there is GET there is HEAD."""
+    """Returns the methods of all routes with a path; empty: there is none. Where there is GET there is HEAD."""
     found: set[str] = set()
     for route in routes:
         if route.matches(scope)[0] is not Match.NONE:
@@ -41,10 +41,10 @@ def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
 
 
 class CommonMethods:
-    """Answers OPTIONS, and HEAD as GET, whose body the server leaves out.
+    """Answers OPTIONS, and HEAD like GET, whose body the server leaves out.
 
     Args:
-        app: Answers all else.
+        app: Answers everything else.
         routes: Its routes.
     """
 
@@ -64,5 +64,5 @@ class CommonMethods:
 
 
 def options(methods: Sequence[str]) -> Response:
-    """The answer to OPTIONS."""
+    """Answers OPTIONS."""
     return Response(status_code=204, headers={"Allow": ", ".join(methods)})

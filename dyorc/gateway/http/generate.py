@@ -1,7 +1,7 @@
 """The generate extension: JSON fields by the names of inputs, and back.
 
 Source: triton-inference-server/server, docs/protocol/extension_generate.md, and GenerateRequestClass in src/http_server.cc. A
-field that is no input is a parameter; fields in "parameters" count as if they stood outside.
+field that is not an input is a parameter; fields in "parameters" count as if they stood outside.
 """
 
 import math
@@ -23,7 +23,7 @@ from dyorc.protocol.parameters import EXPLAIN
 from dyorc.tensor import DType
 
 _MAX_DEPTH = 32
-"""Lists in lists, of an input's value; no tensor has more dimensions."""
+"""Nesting of an input's value; no tensor has more dimensions."""
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -72,7 +72,7 @@ def _as_input(spec: TensorSpec, value: Any) -> Input:
 
 
 def _shape_of(spec: TensorSpec, data: list[Any], *, is_scalar: bool) -> list[int]:
-    """The shape of an input: its own, if lists in lists show it; else the innermost dimension of any size takes what is left."""
+    """Returns the shape of an input: its own, if nested lists show it; else the innermost free dimension takes the rest."""
     own = [] if is_scalar else _sizes_of(data)
     declared = spec.wire_shape
     if len(own) == len(declared) or len(own) > 1:
@@ -101,10 +101,10 @@ def _sizes_of(data: list[Any]) -> list[int]:
 def encode_generate(
     model: Model, request: InferRequest, arrays: Sequence[Array], story: Sequence[dict[str, Any]] | None = None
 ) -> list[bytes]:
-    """A response in parts: each output by its name, flat, or by itself if it is one element.
+    """Returns a response in parts: each output by its name, flat, or a single value if it has one element.
 
     Raises:
-        InvalidInputError: If a BYTES output is no UTF-8.
+        InvalidInputError: If a BYTES output is not UTF-8.
     """
     response: dict[str, Any] = {}
     for output in request.outputs:

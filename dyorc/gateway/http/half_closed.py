@@ -1,7 +1,7 @@
-"""A client that sends no more: it has closed its connection, or only its own half of it and waits for its answers.
+"""A client that sends no more: it has closed its connection, or only its own half and waits for its answers.
 
-The end of what it sends looks the same for both. But a client that has closed all of it answers whatever reaches it with a reset,
-and a server may say "100 Continue" at any time before an answer. So that is sent, and the kernel asked whether a reset came.
+The end of its data looks the same for both. But a client that has closed everything answers any packet with a reset, and a server
+may send "100 Continue" at any time before an answer. So that is sent, and the kernel asked whether a reset came.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ class HalfClosed:
     """Ends a connection whose client has closed all of it, until it is closed anyway.
 
     Args:
-        is_asked: Whether the client may be told to continue; HTTP/1.0 does not know that.
+        is_asked: Whether "100 Continue" may be sent; HTTP/1.0 does not know it.
     """
 
     def __init__(self, transport: asyncio.Transport, *, is_asked: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the headers of an inference request say, and its path."""
+"""Parses the path and the headers of an inference request."""
 
 import re
 from typing import NamedTuple
@@ -15,7 +15,7 @@ _JSON_LENGTH = headers.JSON_LENGTH.encode()
 TIMEOUT = headers.TIMEOUT.encode()
 
 _MAX_LENGTH_DIGITS = 18
-"""Of a length in a header; Python refuses to read numbers of thousands of digits."""
+"""Digits of a length in a header; Python refuses to parse thousands."""
 
 _ACTIONS = frozenset({INFER, INFER_STREAM, GENERATE, GENERATE_STREAM})
 _MODELS = f"{MODELS}/"
@@ -34,7 +34,7 @@ _SECONDS = re.compile(rb"\d{1,15}(\.\d{1,15})?")
 
 
 class Target(NamedTuple):
-    """What a path asks for."""
+    """What a path names."""
 
     model: str
     version: str | None
@@ -45,14 +45,14 @@ class RequestHead(NamedTuple):
     """A request, before its body.
 
     Attributes:
-        announced_bytes: Length of the body as it is sent; None if that is not known.
+        announced_bytes: Length of the body as sent; None if unknown.
         json_bytes: Length of the JSON at the beginning of the body, after decompression; None: all of it.
         encoding: How the body is compressed.
         answer_encoding: How to compress the answer.
         negotiates: Whether the client said anything about that.
-        timeout_s: After that, the client will not be interested any more.
+        timeout_s: After that, the client no longer waits.
         accepts_frames: Whether a stream may come as frames.
-        awaits_word: Whether the client sends the body when it is told to go on.
+        awaits_word: Whether the client waits for "100 Continue" before it sends the body.
     """
 
     announced_bytes: int | None = None
@@ -66,7 +66,7 @@ class RequestHead(NamedTuple):
 
 
 def target_of(path: str) -> Target | None:
-    """What a path asks for, if it is an inference route's: ``/v2/models/{model}[/versions/{version}]/{action}``."""
+    """Parses the path of an inference route, ``/v2/models/{model}[/versions/{version}]/{action}``; None for other paths."""
     if not path.startswith(_MODELS):
         return None
     parts = path.split("/")
@@ -115,10 +115,10 @@ def _json_length_of(value: bytes) -> int:
 
 
 def timeout_s_of(value: bytes) -> float:
-    """Seconds that the client waits, as a header says.
+    """Returns the seconds that the client waits, from a header.
 
     Raises:
-        InvalidInputError: If it says something else.
+        InvalidInputError: If it is malformed.
     """
     if not _SECONDS.fullmatch(value):
         raise InvalidInputError(f"Request-Timeout is {value[:40].decode('latin-1')!r}, expected seconds, such as 2 or 0.5")

@@ -1,4 +1,4 @@
-"""The inference routes. Plain ASGI functions: they are the hot path, and a framework would cost more than all that they do."""
+"""The inference routes. Plain ASGI functions: on this hot path, a framework would cost more than all the rest."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Incoming(NamedTuple):
-    """A request that was let in, before its body."""
+    """An admitted request, before its body."""
 
     model: Model
     head: RequestHead
@@ -42,7 +42,7 @@ class Incoming(NamedTuple):
 
 
 class Work(NamedTuple, Generic[T]):
-    """A request that has been read, and what to make of its outputs."""
+    """A request that has been read, and how to answer it."""
 
     request: InferRequest
     memory: RequestMemory

@@ -14,10 +14,10 @@ _MAX_BODY_BYTES = 64 * 2**10
 
 
 async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
-    """The body of a request; an empty one counts as an object without fields.
+    """Reads the body of a request; an empty one counts as an object without fields.
 
     Raises:
-        InvalidInputError: If it is not what the decoder reads.
+        InvalidInputError: If the decoder refuses it.
         PayloadTooLargeError: If it is longer than 64 KiB.
         RequestCancelledError: If the client went away.
     """

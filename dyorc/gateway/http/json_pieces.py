@@ -1,4 +1,4 @@
-"""JSON of answers. Long arrays are written piece by piece, for orjson lets no other thread run while it is at work.
+"""JSON of answers. Long arrays are written piece by piece, because orjson lets no other thread run while it works.
 
 Called on the event loop for small answers, on a thread for large ones.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 _PIECE_ITEMS = 8192
-"""About half a millisecond's work; also the longest array that is not taken apart."""
+"""About half a millisecond's work; also the longest array that is not split."""
 _PAUSE_S = 20e-6
 """After each piece, so that the event loop has its turn: a thread that only lets go for an instant mostly gets on first."""
 

@@ -44,7 +44,7 @@ class Lobby:
         self._is_empty = asyncio.Event()
 
     def enter(self, connection: Guest) -> bool:
-        """A connection comes; whether there is room for it."""
+        """Adds a connection. Returns whether there is room for it."""
         self.connections.add(connection)
         return len(self.connections) <= self.max_connections
 

@@ -50,7 +50,7 @@ class LoopLag:
             self._call_soon(self._turn)
 
     def let_in(self) -> None:
-        """It is going to be answered."""
+        """The request will be answered."""
         self._num_let_in += 1
 
     @property

@@ -1,11 +1,11 @@
-"""How long clients are waited for: who waits for what, since when, and one timer that looks at those whose time is up.
+"""How long to wait for clients: which connection waits for what, since when, and one timer that checks those whose time is up.
 
-Every connection is in at most one waiting room for what it reads, and perhaps in the one for what it writes. Within a room all
-wait equally long, so the order in which they came is the order in which their time is up: the timer looks at the first ones and
-stops at the first that has time left. Ten thousand idle connections cost it nothing, and a request costs each of them two
-operations on a dict. No task and no timer per connection.
+Every connection is in at most one waiting room for reading, and perhaps in the one for writing. All in a room may wait equally
+long, so their time is up in the order in which they came: the timer checks the first ones and stops at the first with time
+left. Ten thousand idle connections cost it nothing, and a request costs each of them two operations on a dict. No task and no
+timer per connection.
 
-For one thread, the event loop's.
+For the event loop's thread only.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _LINGER_S = 1.0
 
 
 class Waiter(Protocol):
-    """A connection, as far as waiting for it goes."""
+    """A connection, as far as waiting for it is concerned."""
 
     def time_is_up(self, room: "Room", now_s: float) -> None:
         """Called when it has been in a room for that room's time. It leaves, or enters again."""
@@ -44,16 +44,16 @@ class Room:
         return len(self._since_s)
 
     def enter(self, waiter: Waiter, now_s: float) -> None:
-        """It waits from now on, also if it did already."""
-        self._since_s.pop(waiter, None)  # a dict keeps the place of what is only overwritten
+        """Starts its waiting, also if it waited already."""
+        self._since_s.pop(waiter, None)  # overwriting would keep the old place in the dict
         self._since_s[waiter] = now_s
 
     def leave(self, waiter: Waiter) -> None:
-        """It waits no longer, or did not."""
+        """Ends its waiting, if it waited."""
         self._since_s.pop(waiter, None)
 
     def overdue(self, now_s: float) -> list[Waiter]:
-        """Those whose time is up, the longest waiting first."""
+        """Returns those whose time is up, the longest waiting first."""
         found: list[Waiter] = []
         for waiter, since_s in self._since_s.items():
             if now_s - since_s < self.timeout_s:
@@ -66,7 +66,7 @@ class Patience:
     """The rooms of one server.
 
     Args:
-        config: How long each may take.
+        config: The limits.
         clock_s: The event loop's, unless told otherwise.
 
     Attributes:
@@ -92,7 +92,7 @@ class Patience:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Looks at the rooms from now on."""
+        """Starts checking the rooms."""
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._tick)
 
     def stop(self) -> None:

@@ -26,14 +26,14 @@ class Input(msgspec.Struct):
 
 
 def read_inputs(inputs: Sequence[Input], rest: memoryview, memory: RequestMemory) -> dict[str, Array]:
-    """Each input's array, by its name.
+    """Returns each input's array, by name.
 
     Args:
         rest: The raw bytes behind the JSON, in the order of `inputs`.
 
     Raises:
-        InvalidInputError: If they are malformed, do not fit each other, or `rest` is not used up.
-        DyOrcError: As `RequestMemory.span` and `RequestMemory.fetch`.
+        InvalidInputError: If they are malformed, do not fit each other, or a part of `rest` is left over.
+        DyOrcError: See `RequestMemory.span` and `RequestMemory.fetch`.
     """
     arrays: dict[str, Any] = {}
     shared: list[SharedInput] = []
@@ -47,7 +47,7 @@ def read_inputs(inputs: Sequence[Input], rest: memoryview, memory: RequestMemory
         if span is not None:
             _refuse_other_sources(tensor)
             shared.append(SharedInput(head, span))
-            arrays[tensor.name] = None  # until all have been looked at
+            arrays[tensor.name] = None  # until all have been read
         elif size is None:
             arrays[tensor.name] = _from_json(tensor, head)
         else:
@@ -98,7 +98,7 @@ _JSON_KINDS = {"b": "booleans", "i": "whole numbers", "f": "numbers", "O": "text
 
 
 def _as_typed(name: str, data: Any, dtype: DType) -> Array:
-    """JSON data, nested or flat, as an array of exactly `dtype`."""
+    """Converts JSON data, nested or flat, to an array of exactly `dtype`."""
     target = numpy_dtype(dtype)
     kind = "i" if target.kind in "iu" else target.kind
     refusal = InvalidInputError(f"the data of input {name!r} is not an evenly nested list of {_JSON_KINDS[kind]} ({dtype})")
@@ -135,7 +135,7 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
 
 
 def _whole_numbers(data: list[Any]) -> Array | None:
-    """Nested lists of Python integers of any size; None if that is not what they are."""
+    """Flattens nested lists of Python integers of any size; None if that is not what they are."""
     try:
         found = np.array(data, dtype=object)
     except ValueError:

@@ -37,16 +37,16 @@ class Output(msgspec.Struct):
 def wanted_outputs(
     asked: Sequence[Output] | None, by_default: bool, model: Model, memory: RequestMemory, form: Form = Form.AS_ASKED
 ) -> list[WantedOutput]:
-    """The outputs to send.
+    """Returns the outputs to send.
 
     Args:
         asked: What the request asks for; None or nothing stands for all, as the protocol has it.
-        by_default: Whether as raw bytes if an output does not say.
+        by_default: Whether to send raw bytes if an output does not say.
         form: What the answer can carry.
 
     Raises:
         InvalidInputError: If there is no such output, or not in this form.
-        ClientError: As `RequestMemory.span`.
+        ClientError: See `RequestMemory.span`.
     """
     if not asked:
         wanted = all_outputs(model, is_binary=by_default)
@@ -76,13 +76,13 @@ def encode_response(
     arrays: Sequence[Array],
     story: Sequence[dict[str, Any]] | None = None,
 ) -> tuple[list[bytes | memoryview], int | None]:
-    """A response's body, in parts, and the length of its JSON if raw tensors follow it. Outputs for client memory are put there.
+    """Returns a response's body in parts, and the length of its JSON if raw tensors follow. Writes outputs for client memory.
 
     Numbers that JSON cannot carry (NaN, infinity) become null; ask for binary data to get them.
 
     Raises:
-        InvalidInputError: If a BYTES output is no UTF-8 and was not asked for as raw bytes, or a client cut its memory short.
-        ClientMemoryError: If an output does not fit where it should go.
+        InvalidInputError: If a BYTES output is not UTF-8 and not wanted as raw bytes, or a client truncated its memory.
+        ClientMemoryError: If an output does not fit into its place.
     """
     outputs: list[dict[str, Any]] = []
     raw: list[bytes | memoryview] = []
@@ -111,10 +111,10 @@ def encode_response(
 
 
 def texts(name: str, array: Array) -> list[str]:
-    """The elements of a BYTES output, for JSON.
+    """Returns the elements of a BYTES output, for JSON.
 
     Raises:
-        InvalidInputError: If one is no UTF-8.
+        InvalidInputError: If one is not UTF-8.
     """
     try:
         return [bytes(item).decode() for item in array.reshape(-1).tolist()]

@@ -18,7 +18,7 @@ MALFORMED = "what was sent is not HTTP/1.1"
 
 
 class Refusal(NamedTuple):
-    """Why a request, or a whole connection, is turned away.
+    """Why a request, or a whole connection, is refused.
 
     Attributes:
         code: A word for programs that read errors.
@@ -67,7 +67,7 @@ class ParsedHead(NamedTuple):
 
 
 class RequestListener(Protocol):
-    """Whoever wants the requests."""
+    """Receives the requests."""
 
     def on_begin(self) -> None:
         """The first byte of a request came."""
@@ -83,7 +83,7 @@ class RequestListener(Protocol):
 
 
 class _Parser(Protocol):
-    """What is used of httptools' parser."""
+    """The part of httptools' parser that is used."""
 
     def feed_data(self, data: bytes | memoryview) -> None: ...
 
@@ -146,7 +146,7 @@ class RequestParser:
         self._num_unfinished_bytes = 0  # since the head began or a part of the body came, but for the piece with that in it
 
     def feed(self, data: bytes | memoryview) -> Refusal | None:
-        """Takes in what came, and tells the listener; returns why it cannot go on, if it cannot."""
+        """Parses what came, and tells the listener. Returns why it cannot go on; None if it can."""
         if self._is_over:
             return None
         self._num_unfinished_bytes += len(data)
@@ -162,7 +162,7 @@ class RequestParser:
             return self._head_too_large()
         return None
 
-    # What httptools calls
+    # From httptools
 
     def on_message_begin(self) -> None:
         if self._is_replaying:
@@ -257,7 +257,7 @@ class RequestParser:
         return path, url.query or b""
 
     def _check_host(self, headers: list[Header], version: str) -> None:
-        """Two hosts mean that somebody between the client and us may have gone by the other one."""
+        """Two hosts mean that a proxy between the client and us may have used the other one."""
         num = sum(name == b"host" for name, _ in headers)
         if num > 1 or (num == 0 and version != "1.0"):
             raise self._refused(Refusal(400, "http", f"the request has {num or 'no'} Host header{'s' * (num > 1)}, expected one"))

@@ -22,15 +22,15 @@ _BACKLOG = 4096
 _TLS_REFRESH_S = 5.0
 
 _OTHER_DESCRIPTORS = 1024
-"""Left for all that is no connection of a client: links to replicas, arenas, files, connections that are being refused."""
+"""Descriptors left for everything else: links to replicas, arenas, files, connections being refused."""
 
 
 class HttpServer:
-    """Serves a gateway while it is entered.
+    """Serves a gateway while entered.
 
     Args:
         gateway: The application.
-        config: Where to listen, with which certificate, and how long clients are waited for. Port 0 takes a free one.
+        config: Address, certificate, and limits for slow clients. Port 0 takes a free one.
 
     Raises:
         ConfigurationError: If it may not listen there, or a certificate cannot be used.
@@ -43,10 +43,10 @@ class HttpServer:
         self._tls = tls_of(config)
 
     async def __aenter__(self) -> Self:
-        """Listens from here on.
+        """Starts listening.
 
         Raises:
-            OSError: If the address cannot be had; names it.
+            OSError: If the address is not available; names it.
         """
         config, tls = self._config, self._tls
         self._socket = _bound(config.host, config.port)
@@ -64,7 +64,7 @@ class HttpServer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Takes no more requests, and waits for those in flight."""
+        """Refuses new requests, and waits for those in flight."""
         if self._refreshing is not None:
             self._refreshing.cancel()
         self._server.close()
@@ -83,10 +83,10 @@ class HttpServer:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket at an address.
+    """Returns a socket at an address.
 
     Raises:
-        OSError: If that cannot be had; names it.
+        OSError: If the address is not available; names it.
     """
     found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -105,13 +105,13 @@ async def _refresh(tls: Tls) -> None:
 
 
 def _connections_to_allow(wanted: int) -> int:
-    """How many there may be, after the process has been allowed as many descriptors as the system lets it have.
+    """Returns how many connections there may be, after raising the process's limit of descriptors as far as possible.
 
-    With all descriptors in use nothing else would work any more, accepting included; so the limit on connections comes first.
+    With all descriptors in use nothing else would work, accepting included; so the limit on connections comes first.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # some systems say that there is no limit, and do not let it be set
+        with contextlib.suppress(OSError, ValueError):  # some systems claim to have no limit, and do not let it be set
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
     if soft == resource.RLIM_INFINITY:

@@ -19,7 +19,7 @@ from dyorc.gateway.http.request_parser import Refusal
 _log = structlog.get_logger("dyorc.gateway")
 
 _NEGLIGIBLE_S = 0.002
-"""Nobody's limit is looked at as long as the loop is no further behind than this."""
+"""Limits are not checked while the loop is no further behind than this."""
 _LOG_INTERVAL_NS = 1_000_000_000
 
 
@@ -34,11 +34,11 @@ class Shedding:
     def __init__(self, lag: LoopLag, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._lag = lag
         self._clock_ns = clock_ns
-        self._num_refused = 0  # since it was logged
+        self._num_refused = 0  # since the last log line
         self._logged_ns = clock_ns() - _LOG_INTERVAL_NS
 
     def refusal(self, headers: Sequence[Header], arrived_ns: int) -> Refusal | None:
-        """Why a request is turned away whose first byte came at `arrived_ns`; None if it is let in."""
+        """Returns why a request whose first byte came at `arrived_ns` is refused; None if it is admitted."""
         lag = self._lag
         lag.saw_request()
         expected_s = lag.expected_s
@@ -60,7 +60,7 @@ class Shedding:
 
 
 def _limit_s(headers: Sequence[Header]) -> float | None:
-    """How long the client waits, if it says so; what it says wrongly is answered where all of the head is read."""
+    """Returns how long the client waits, if stated; malformed values are refused where the whole head is read."""
     for name, value in headers:
         if name == TIMEOUT:
             try:

@@ -56,7 +56,7 @@ class StreamWriter:
         name: The model's, for logs.
 
     Attributes:
-        is_started: Whether the client has got the status of its answer; errors are parts from then on.
+        is_started: Whether the client has received the status; errors are parts from then on.
     """
 
     def __init__(self, send: Send, wrap: Wrap, name: str) -> None:
@@ -66,7 +66,7 @@ class StreamWriter:
         self.is_started = False
 
     async def run(self, parts: AsyncGenerator[list[Buffers]]) -> None:
-        """Writes all parts; those that are ready at once in one message. Closes `parts`, however it ends.
+        """Writes all parts; those that are ready at the same time in one message. Closes `parts` in any case.
 
         Raises:
             Exception: What fails before the first part; what fails later is written as the last part.
@@ -106,7 +106,7 @@ def attach_current_task(wait: CancelledWithClient) -> None:
 
 
 async def only_part(parts: AsyncGenerator[list[T]], model: Model) -> T:
-    """The part of a stream that has exactly one.
+    """Returns the only part of a stream.
 
     Raises:
         ExecutionError: If it has another number of parts; the rest is not computed.

@@ -40,11 +40,11 @@ class Watched(Protocol):
 
     @property
     def is_body_wanted(self) -> bool:
-        """Whether somebody waits for the body that comes; what follows an answer that came early is thrown away."""
+        """Whether somebody waits for the rest of the body; what follows an early answer is discarded."""
         ...
 
     def refuse(self, refusal: Refusal) -> None:
-        """Turns the client away."""
+        """Refuses the client."""
 
 
 class Watch:
@@ -90,7 +90,7 @@ class Watch:
         self._patience.forget(self)
 
     def time_is_up(self, room: Room, now_s: float) -> None:
-        """The client has had as long as `room` allows."""
+        """The client's time in `room` is up."""
         patience, connection = self._patience, self._connection
         if room is patience.head and connection.flow.is_reading_paused:
             room.enter(self, now_s)  # the rest may be here, and wait until requests before it are answered
@@ -107,7 +107,7 @@ class Watch:
         elif room is patience.idle or room is patience.refused:
             connection.transport.close()
             self.settle()
-        else:  # closing would wait for what the client does not read
+        else:  # closing would wait for data that the client does not read
             room.leave(self)
             connection.transport.abort()
 
@@ -131,7 +131,7 @@ class Watch:
         return connection.is_body_wanted and (connection.flow.is_reading_paused or self._num_received >= self._least_bytes(room))
 
     def _is_answer_read(self, room: Room) -> bool:
-        """Whether the client goes on reading its answer; begins another stretch of it."""
+        """Whether the client is still reading its answer; begins another period."""
         before, self._num_acknowledged = self._num_acknowledged, num_acknowledged(self._connection.transport)
         return self._num_acknowledged - before >= self._least_bytes(room)
 

@@ -16,7 +16,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         num_clients: Closed loop.
         warm_up_s: Sent under the same load before, but not measured.
         duration_s: The measured time.
-        drain_s: How long the last answers are waited for.
+        drain_s: How long to wait for the last answers.
         slo_s: An answer that takes longer is no goodput.
         num_workers: Processes that share the load.
         niceness: Of the workers, beside ours. Below 0 they go before a server on the same cores, which needs a privilege: ignored

@@ -10,7 +10,7 @@ from loadgen.results import RunResult
 Measure = Callable[[float], RunResult]
 """Measures the target under a rate, in requests a second; the load has an SLO."""
 _MAX_HALVINGS = 10
-"""How often the rate is halved at most, if already the first is too much."""
+"""Most halvings of the rate if the first one is too high."""
 _FAR_RATIO = 0.8
 """With less goodput than that, a second try would not help either."""
 

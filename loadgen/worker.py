@@ -38,7 +38,7 @@ STOPPED = 130
 
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is told.
+    """Instructions for a worker.
 
     Attributes:
         pool: The file.
@@ -126,7 +126,7 @@ class Worker:
         return ClosedLoop(target, self._recorder, num_clients, turns, start_ns, start_ns + self._end_ns)
 
     async def _send(self, sender: Sender, start_ns: int, stopping: "asyncio.Task[bool]") -> int:
-        """Sends; returns when everything is answered, or the wait is over, or it is told to stop; gives the time then."""
+        """Sends; until everything is answered, the wait is over, or it is told to stop. Returns the time."""
         loop = asyncio.get_running_loop()
         gc.collect()
         gc.freeze()

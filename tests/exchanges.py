@@ -24,7 +24,7 @@ Call = tuple[TensorRef, ...]
 
 
 def over_the_wire(frames: Sequence[Frame]) -> list[Frame]:
-    """What a socket gives for frames: the same bytes, in memory that belongs to who received them."""
+    """Frames as received by a socket: the same bytes, in memory that belongs to the receiver."""
     return [memoryview(bytearray(frame)) for frame in frames]
 
 
@@ -104,7 +104,7 @@ class CopyingTier:
     """Stands for a wire: leads to holders of another node, and can only copy.
 
     Attributes:
-        num_fetches: How often it was asked.
+        num_fetches: Number of fetches.
     """
 
     name = "copying"

@@ -62,6 +62,6 @@ def _command() -> str:
 
 @contextlib.contextmanager
 def redis_server() -> Iterator[RedisServer]:
-    """A server for a while."""
+    """A temporary server."""
     with RedisServer() as server:
         yield server

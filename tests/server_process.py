@@ -140,7 +140,7 @@ class ServerProcess:
         return found
 
     def stop(self, number: signal.Signals = signal.SIGINT, *, is_from_terminal: bool = False) -> float:
-        """Sends a signal and waits until it has ended. Gives the seconds that took.
+        """Sends a signal and waits until it has ended. Returns the seconds that took.
 
         Args:
             is_from_terminal: Whether all its processes get the signal, as Ctrl-C does it.

@@ -193,7 +193,7 @@ class TwoHosts:
     # The link
 
     def cut(self) -> None:
-        """Takes the link away: what is sent is lost, and nobody is told."""
+        """Cuts the link: what is sent is lost, without an error."""
         self._switch.ip("link", "set", "port2", "down")
         self._tell_relay("cut")
 

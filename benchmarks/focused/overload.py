@@ -4,7 +4,7 @@
 
 A real ``dyorc serve`` with one small program gets `base` requests a second, then for some seconds `crowd` times as many, then
 `base` again. Each request says by ``Request-Timeout`` how long its client waits. Latencies count from when a request was sent,
-or would have been if a connection had been free. How late the generator itself was is told apart: others use the machine, too.
+or would have been if a connection had been free. The generator's own lateness is reported apart: others use the machine, too.
 
 The last line is one JSON object: with and without shedding, of what was due in the crowd, the share of each status (``none``: no
 answer in time to be counted), percentiles of all answers, of those with 200, and the share of these that came within the limit.

@@ -104,7 +104,7 @@ class Connections:
             raise
 
     def _hand_over(self, connection: Connection | None) -> bool:
-        """Gives a connection, or the room for one, to who has waited longest; says whether anybody has."""
+        """Passes a connection, or the room for one, to the longest waiter. Returns whether there is one."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():

@@ -19,7 +19,7 @@ def open_target(spec: TargetSpec, pool: Pool) -> Target:
 
             return HttpTarget(spec, pool)
         case "grpc":
-            from loadgen.targets.grpc import GrpcTarget  # gRPC takes a while to import
+            from loadgen.targets.grpc import GrpcTarget  # gRPC is slow to import
 
             return GrpcTarget(spec, pool)
         case "raw":

@@ -48,7 +48,7 @@ def grpc_credentials(spec: TargetSpec) -> "grpc.ChannelCredentials | None":
     """For gRPC; None if the URL is neither grpcs nor https.
 
     Raises:
-        ValueError: If a file cannot be read. What it holds is looked at only when a connection is made.
+        ValueError: If a file cannot be read. Its content is checked only when a connection is made.
     """
     import grpc
 

@@ -91,7 +91,7 @@ class Clients:
 
 
 def storm(at: Servers, clients: Clients, num_jobs: int, num_kills: int, chance: random.Random, runs: Path) -> list[float]:
-    """Kills at random points of the way from the first submission to the last run. Gives the seconds of each outage."""
+    """Kills at random points of the way from the first submission to the last run. Returns the seconds of each outage."""
     outages_s: list[float] = []
     for goal in sorted(chance.randrange(2 * num_jobs) for _ in range(num_kills)):
         while len(clients.ids) + len(_noted(runs)) < goal and not (clients.are_done and len(_noted(runs)) >= num_jobs):
@@ -108,7 +108,7 @@ def _noted(runs: Path) -> list[str]:
 
 
 def look(at: Servers, clients: Clients, num_jobs: int) -> tuple[list[str], Counter[int]]:
-    """Waits for all jobs. Gives what is wrong, and how often jobs were attempted."""
+    """Waits for all jobs. Returns what is wrong, and the number of attempts."""
     wrong: list[str] = [*clients.problems]
     attempts: Counter[int] = Counter()
     deadline_s = time.monotonic() + _END_S

@@ -70,7 +70,7 @@ class Servers:
         return process
 
     def _start(self, part: Part) -> "subprocess.Popen[bytes]":
-        """Gives the part to a process that has imported everything already, and has another one do so."""
+        """Assigns the part to a process that has imported everything already, and starts another one."""
         process, self._spare = self._spare, self._spawn(MODULE)
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(part) + b"\n")
@@ -99,7 +99,7 @@ class Servers:
         return False
 
     def kill(self, at: int) -> float:
-        """SIGKILL; starts the next one in its place. Gives the seconds until that answers."""
+        """SIGKILL; starts the next one in its place. Returns the seconds until that answers."""
         started_s = time.monotonic()
         self._servers[at].kill()
         self._servers[at].wait()

@@ -91,7 +91,7 @@ class Storm:
         self._look_for_segments()
 
     def _kill(self, actor: Actor) -> set[int]:
-        """Gives the processes that may not be there afterwards."""
+        """Returns the processes that must be gone afterwards."""
         self._troupe.kill(actor)
         gone = {actor.pid}
         if self._chance.randrange(100) < _AGAIN_PERCENT:
@@ -104,7 +104,7 @@ class Storm:
         return gone
 
     def _stop_for_a_while(self, actor: Actor) -> set[int]:
-        """Gives the processes that may not be there afterwards."""
+        """Returns the processes that must be gone afterwards."""
         self._troupe.stop(actor)
         time.sleep(self._chance.uniform(1.4 * LINK.heartbeat_timeout_s, 1.5 * LINK.heartbeat_timeout_s + LINK.kill_after_s))
         if self._chance.random() < 0.5:

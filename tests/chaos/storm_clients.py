@@ -70,7 +70,7 @@ class Load:
     Attributes:
         num_right: Right answers so far.
         wrong: All about each wrong answer; nothing may be here.
-        errors: How often something else came, by its text without numbers.
+        errors: Counts of other answers, by text without numbers.
         violations: Failures of requests that nothing excuses.
     """
 

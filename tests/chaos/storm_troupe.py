@@ -120,7 +120,7 @@ class Troupe:
         return Actor("", process, log)
 
     def _start(self, role: str) -> Actor:
-        """Gives a part to a process that has imported everything already, if there is one."""
+        """Assigns a part to a process that has imported everything already, if there is one."""
         actor = self._spares.pop(0) if self._spares else self._spawn()
         actor.role = role
         part = Part(

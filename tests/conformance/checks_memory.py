@@ -153,7 +153,7 @@ async def output_too_small(client: Client) -> None:
 
 
 async def cuda(client: Client) -> None:
-    """There is none; who asks for it, or gives it all up, is answered."""
+    """There is none; asking for it, or unregistering all of it, gets an answer."""
     found = await client.call("get_cuda_shared_memory_status")
     expect(found if client.is_http else found.get("regions", {}), [] if client.is_http else {}, "the regions")
     await client.call("unregister_cuda_shared_memory")

@@ -28,7 +28,7 @@ _DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "com
 
 
 async def read_model(client: Client, model: str) -> tuple[dict[str, Any], list[str]]:
-    """What comes first: extensions, metadata and configuration that fit each other. Gives the configuration and the steps."""
+    """What comes first: extensions, metadata and configuration that fit each other. Returns the configuration and the steps."""
     assert "statistics" in (await client.call("get_server_metadata"))["extensions"], "no extension 'statistics'"
     metadata = await client.call("get_model_metadata", model)
     config = await client.call("get_model_config", model)

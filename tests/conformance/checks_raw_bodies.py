@@ -193,7 +193,7 @@ PACKED = {"gzip": gzip.compress, "deflate": zlib.compress}
 
 
 async def packed_requests(client: httpx.AsyncClient, encoding: str) -> None:
-    """The length of the JSON counts after unpacking. The answer is packed only for who asks."""
+    """The length of the JSON counts after unpacking. The answer is compressed only on request."""
     for body in (json_body({"x": _X}), binary_body({"x": _X})):
         content = PACKED[encoding](body.content)
         headers = {**body.headers, "Content-Encoding": encoding, "Accept-Encoding": "identity"}
@@ -315,7 +315,7 @@ CHECKS: dict[str, tuple[str, Any]] = {
     "too few or too many bytes": ("3.3 binary tensors", too_few_or_many_bytes),
     "a raw binary request": ("3.3 raw binary", raw_binary),
     "raw binary requests that do not fit": ("3.3 raw binary", raw_binary_errors),
-    "answers are compressed only for who asks": ("3.3 compression", unwanted_compression),
+    "answers are compressed only on request": ("3.3 compression", unwanted_compression),
     "broken and unknown compression": ("3.3 compression", broken_compression),
     "a compression bomb": ("3.3 compression", compression_bomb),
     "a body above 64 MiB: 413": ("3.2 statuses", too_large),

@@ -116,7 +116,7 @@ async def parts(collect: Any) -> None:
 
 
 async def end_of_parts(collect: Any) -> None:
-    """An empty answer says that it was the last, to who asked for that."""
+    """An empty answer says that it was the last, to clients that asked for that."""
     answers = await collect([request("count", "c", wants_end=True, num_parts=3)], 4)
     assert not [error for _, error in answers if error], answers
     expect([bool(_is_final(answer)) for answer in answers], [False, False, False, True], "triton_final_response")

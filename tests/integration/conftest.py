@@ -40,7 +40,7 @@ def zero_copy() -> None:
 def grpc_threads() -> None:
     """Starts the threads that gRPC keeps as long as any of its objects is alive, and keeps them, so that they count as no leak.
 
-    pytest holds on to a test's fixtures, so objects that were closed may live on for a while.
+    pytest holds on to a test's fixtures, so objects that were closed may live on for some time.
     """
     grpc.aio.init_grpc_aio()
     with grpc.insecure_channel("127.0.0.1:1") as channel, contextlib.suppress(grpc.RpcError):

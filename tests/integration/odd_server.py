@@ -32,7 +32,7 @@ class Asked:
 
 
 Answering: TypeAlias = Callable[[Asked], Awaitable[bytes | None]]
-"""Gives the answer's bytes; None closes the connection."""
+"""Returns the answer's bytes; None closes the connection."""
 
 
 def reply(tensors: Tensors = ANSWER) -> bytes:

@@ -1,4 +1,4 @@
-"""Programs, inputs and replicas that fail: who is told what, and who goes on."""
+"""Programs, inputs and replicas that fail: who gets which error, and who goes on."""
 
 import asyncio
 import inspect

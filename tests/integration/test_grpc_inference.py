@@ -278,7 +278,7 @@ async def test_a_bug_says_nothing_of_itself(stub: Any, stack: Stack, monkeypatch
 
 
 async def test_the_deadline_of_the_call_is_that_of_the_request(stub: Any, stack: Stack, tmp_path: Path) -> None:
-    """The server ends the request by itself: it is told how long it may take, and does not only hear that the client has gone."""
+    """The server ends the request by itself: it knows the time limit, and not only that the client has gone."""
     request = oip_grpc.request("gated", {"x": X}, folder=str(tmp_path))
     error = await oip_grpc.refused(stub.ModelInfer(request, timeout=0.3))
     assert error.status == "DEADLINE_EXCEEDED"

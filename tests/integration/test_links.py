@@ -436,7 +436,7 @@ async def test_the_end_of_a_burst_is_told_once(unix_address: str) -> None:
         for _ in range(10):
             for dealer in dealers:
                 dealer.send([b"word"])
-        await wait_until_async(lambda: "drained" in hub.happened, "the end is told")
+        await wait_until_async(lambda: "drained" in hub.happened, "the end is reported")
         assert hub.happened == ["received"] * 30 + ["drained"]
         for dealer in dealers:
             dealer.close()
@@ -449,7 +449,7 @@ async def test_messages_are_followed_by_the_news_that_there_are_no_more(address:
         async with Hub(address) as hub:
             peer = await hub.meet(process)
             await hub.ask(peer, b"echo", answer=b"echo")
-            await wait_until_async(lambda: hub.happened[-1] == "drained", "the end is told")
+            await wait_until_async(lambda: hub.happened[-1] == "drained", "the end is reported")
 
 
 async def test_connections_leave_no_descriptors_behind(address: str) -> None:

@@ -25,7 +25,7 @@ X = np.array([1, 2, 3, 4], np.float32)
 
 
 async def _send_until(stack: Stack, is_enough: asyncio.Event, client: int, latencies_s: list[float]) -> int:
-    """One client: sends one request after the other, and checks every answer. Gives their number."""
+    """One client: sends one request after the other, and checks every answer. Returns their number."""
     num = 0
     while not is_enough.is_set():
         x = np.array([client, num, 1, -1], np.float32)

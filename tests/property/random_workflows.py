@@ -308,7 +308,7 @@ def _way(x: np.ndarray) -> int:
 
 
 class Poisoned(Exception):
-    """A value is looked at that does not exist, because `picky` raised."""
+    """Reads a value that does not exist, because `picky` raised."""
 
 
 _Value: TypeAlias = Numbers | None

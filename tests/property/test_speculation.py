@@ -108,8 +108,8 @@ class Turmoil:
 
     Args:
         seed: Of what happens.
-        trouble: How often something goes wrong, of 1.
-        max_attempts: How often the same may go wrong; by default that bounds nothing.
+        trouble: Probability that something goes wrong.
+        max_attempts: How many times the same may go wrong; unbounded by default.
         max_untaken_parts: Of a request.
     """
 

@@ -148,7 +148,7 @@ async def effectful(x: Vector) -> Vector:
 
 @dyorc.workflow
 async def slow_guard(x: Vector) -> Vector:
-    """Decides on values that take a while, one decision after another, and sends what both find good."""
+    """Decides on slow values, one decision after another, and sends what both find good."""
     verdict = increment(double(x))
     if await dyorc.when(verdict, is_large):
         y = increment(x)

@@ -27,7 +27,7 @@ def nets(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def fill(nets: ModuleType, net: Net) -> Net:
-    """Gives a net weights from all over the grid: sums are as long as they can be."""
+    """Sets a net's weights from all over the grid: sums are as long as they can be."""
     torch.manual_seed(0)
     with torch.no_grad():
         for weight in net.parameters():

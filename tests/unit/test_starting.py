@@ -10,7 +10,7 @@ from dyorc.launcher.starting import start
 
 
 class Scripted:
-    """A step that fails as often as it is told to."""
+    """A step that fails a given number of times."""
 
     def __init__(self, *errors: Exception) -> None:
         self._errors: Iterator[Exception] = iter(errors)

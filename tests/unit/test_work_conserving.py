@@ -10,7 +10,7 @@ from benchmarks.peers.ray_serve.batcher import WorkConservingBatcher
 
 
 class Doubling:
-    """A program that doubles, and is done with a batch when it is told so. Refuses batches with a negative number."""
+    """A program that doubles, and ends a batch when the test says so. Refuses batches with a negative number."""
 
     def __init__(self, max_batch_size: int = 4) -> None:
         self.batches: list[list[int]] = []

@@ -77,7 +77,7 @@ def repeat(times: Int[np.ndarray, "batch"]) -> UInt8[np.ndarray, "batch bytes"]:
 
 @dyorc.program(max_batch_size=1)
 def count(letters: UInt8[np.ndarray, "batch bytes"]) -> Int[np.ndarray, "batch"]:
-    """How often `MARK` is there."""
+    """Occurrences of `MARK`."""
     return np.array([each.tobytes().count(MARK) for each in letters])
 
 

@@ -155,7 +155,7 @@ async def fickle(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
 
 
 def _hidden() -> Any:
-    """Gives a program in a way that reading the workflow's code cannot see."""
+    """Returns a program in a way that reading the workflow's code cannot see."""
     return getattr(__import__(__name__, fromlist=["_"]), "un" + "deployed")
 
 

@@ -113,7 +113,7 @@ def next_number(x: UInt64[np.ndarray, "batch n"]) -> UInt64[np.ndarray, "batch n
 
 @dyorc.program(max_batch_size=1)
 class ReusedBuffer:
-    """Gives out the same memory for every batch, as preallocated outputs do."""
+    """Returns the same memory for every batch, as preallocated outputs do."""
 
     def __init__(self) -> None:
         self.buffer = np.zeros((1, 40_000), np.float32)

@@ -41,7 +41,7 @@ def draw_pool() -> Pool:
 
 
 class Server:
-    """The process that is looked at."""
+    """The process under observation."""
 
     def __init__(self, pid: int, port: int) -> None:
         self._process = psutil.Process(pid)

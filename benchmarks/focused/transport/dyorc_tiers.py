@@ -164,7 +164,7 @@ class Tier:
         self._blocks.clear()
 
     def copies(self, num_bytes: int) -> int | None:
-        """How often the bytes are copied, see `Hop`."""
+        """Number of copies of the bytes; see `Hop`."""
         return _COPIES[self.name]
 
     def stop(self) -> None:

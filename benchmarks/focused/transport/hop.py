@@ -42,7 +42,7 @@ class Hop(Protocol):
         ...
 
     def copies(self, num_bytes: int) -> int | None:
-        """How often the bytes are copied on their way, the kernel's own copies included; None if that was not counted."""
+        """Copies of the bytes on their way, the kernel's included; None if they were not counted."""
         ...
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
 """The loop as a workflow: ``dyorc serve benchmarks/workloads/loop/app.py:loop``, from the repository's root.
 
-The state goes from turn to turn by reference; only the halting probability is looked at.
+The state goes from turn to turn by reference; the workflow reads only the halting probability.
 """
 
 from typing import Any, TypedDict

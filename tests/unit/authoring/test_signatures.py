@@ -1,4 +1,4 @@
-"""What annotations say, and what a wrong tensor is told."""
+"""What annotations say, and the errors of wrong tensors."""
 
 import collections.abc
 import typing

@@ -47,7 +47,7 @@ def test_metadata_is_asked_for_once() -> None:
     assert [_infer(driver, operations).tolist() for _ in range(2)] == [[2.0], [2.0]]
     assert _paths(driver) == ["/v2/models/m", "/v2/models/m/infer", "/v2/models/m/infer"]
     driver.run(operations.metadata("m", None))
-    assert _paths(driver)[3:] == ["/v2/models/m"], "who asks for it gets it as it is now"
+    assert _paths(driver)[3:] == ["/v2/models/m"], "an explicit request gets the current state"
 
 
 def test_metadata_that_may_be_old_is_asked_for_again() -> None:

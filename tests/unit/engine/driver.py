@@ -275,7 +275,7 @@ class World:
         return blocks
 
     def take_part(self, request_id: int) -> bool:
-        """The next part of a request is read, or it shows that it was lost. Gives whether it was read."""
+        """The next part of a request is read, or it shows that it was lost. Returns whether it was read."""
         index = self.next_part(request_id)
         assert index is not None, f"no part of request {request_id} can be read"
         arrays, lost = self.read(self.waiting_parts[request_id].pop(index))

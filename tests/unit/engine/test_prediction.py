@@ -47,7 +47,7 @@ def runs(turns: Sequence[bool], number: int) -> HistoryPredictor:
 
 
 def num_until_likely(predictor: HistoryPredictor, of: Decision, outcome: Hashable) -> int:
-    """How often an outcome has to be seen until it is what is foretold."""
+    """Observations of an outcome until it is predicted."""
     for number in range(1, 1000):
         predictor.observe(of, context(), outcome)
         if predictor.predict(of, context())[outcome] > 0.5:

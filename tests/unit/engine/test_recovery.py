@@ -603,7 +603,7 @@ def test_what_a_task_does_not_need_any_more_is_not_restored_though_its_request_g
 
 
 def test_a_call_that_comes_back_to_its_queue_is_there_once() -> None:
-    """A withdrawn call stays in its lane for a while; one that waits for lost inputs must not."""
+    """A withdrawn call stays in its lane for some time; one that waits for lost inputs must not."""
     world = world_with(double)
     world.submit_all(one_after_the_other, [[1, 1], [2, 2]])
     world.finish_all()

@@ -1,4 +1,4 @@
-"""Waiting rooms: whose time is up, and that nobody else is looked at."""
+"""Waiting rooms: whose time is up, and that nobody else is checked."""
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.patience import Patience, Room
@@ -54,7 +54,7 @@ def test_who_enters_again_waits_anew_and_who_leaves_is_not_told() -> None:
 
 def test_a_sweep_looks_at_the_first_who_has_time_left_and_no_further() -> None:
     class Since(float):
-        """A time that counts how often it is looked at."""
+        """A time that counts its comparisons."""
 
         num_looks = 0
 

@@ -9,7 +9,7 @@ from dyorc.gateway.http.shedding import Shedding
 
 
 class Loop:
-    """Goes round when it is told to; a turn takes as long as it is told."""
+    """A loop whose turns, and their lengths, the test decides."""
 
     def __init__(self) -> None:
         self.now_ns = 10**12

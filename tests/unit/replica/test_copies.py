@@ -1,4 +1,4 @@
-"""How often a tensor is copied on its way from program to program, and that nobody sees what others write to their inputs."""
+"""How many times a tensor is copied on its way from program to program, and that nobody sees what others write to inputs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -104,7 +104,7 @@ def mapped(path: TensorPath, calls: Sequence[Call], routes: Routes) -> Array:
     return np.frombuffer(tier.view(path.producer.holder, span, True), np.uint8)
 
 
-# How often
+# How many copies
 
 
 def test_the_same_calls_in_the_same_order_are_copied_once(path: TensorPath) -> None:

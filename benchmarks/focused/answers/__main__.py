@@ -32,8 +32,8 @@ from benchmarks.serving import Address, BenchmarkError, serving
 _READERS = ("raw", "client", "async_client", "text")
 _PAUSE_S = 0.001
 _IDLE_S = 2.0
-_SETTLE_S = 8.0
-_ENVIRONMENT = {"DYORC_TRANSPORT__ARENA_RELEASE_AFTER_S": "2"}
+_SETTLE_S = 10.0
+_ENVIRONMENT = {"DYORC_TRANSPORT__ARENA_RELEASE_AFTER_S": "4", "DYORC_TRANSPORT__ARENA_KEEP_BYTES": str(16 * 2**20)}
 _LARGE_100_MB = served.NUM_LARGE * 4 / 1e8
 _TEXT_100_MB = served.NUM_TEXT * 4 / 1e8
 

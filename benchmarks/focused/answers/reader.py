@@ -78,8 +78,9 @@ def _by_socket(url: str, model: str, *, is_raw: bool) -> float:
         view = np.empty(int(fields[b"content-length"]), np.uint8).data
         view[: len(rest)] = rest
         at = len(rest)
+        connection.settimeout(None)  # else nobody could wait for all
         while at < len(view):
-            num_bytes = connection.recv_into(view[at:])
+            num_bytes = connection.recv_into(view[at:], 0, socket.MSG_WAITALL)
             assert num_bytes, "the server closed the connection in the middle of its answer"
             at += num_bytes
     return time.perf_counter() - start_s

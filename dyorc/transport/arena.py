@@ -1,6 +1,6 @@
-"""The arena: a file in shared memory in which one process holds the tensors that it made, for all processes of its node.
+"""The arena: a file in shared memory in which one process holds the tensors it made, for all processes of its node.
 
-Its owner alone writes it (`Arena`); everybody else maps it and reads (`arena_views`). Any thread of the owner may allocate,
+Only its owner writes it (`Arena`); all others map it and read (`arena_views`). Any thread of the owner may allocate,
 publish and free; a finalizer may not, because it may run while its own thread is inside.
 
 The file, from its first byte (a page has 4,096 bytes on most machines, an entry has 32)::
@@ -23,24 +23,24 @@ A block's number says where its entry is, and which of all blocks that ever used
 A reader takes the entry of a number and has the block if the entry bears exactly that number; then the entry's `start` and
 `num_bytes` bound what may be read, whatever was asked for. That is safe because of the order of the writes:
 
-* Publishing writes `start` and `num_bytes`, then `block_id`, in one aligned store of 8 bytes. Who sees the number sees the
-  bounds that belong to it.
+* Publishing writes `start` and `num_bytes`, then `block_id`, in one aligned store of 8 bytes. A reader that sees the number
+sees the matching bounds.
 * The bytes are written before that, and a reader learns the number from a message that is sent after it.
 * Freeing clears `block_id` before anything else may use entry or bytes. A reader that looks up a number too late finds none, or
-  another. One that is at it meanwhile looks again after it has read (`ArenaView.is_intact`).
+another. One that is reading meanwhile checks again afterwards (`ArenaView.is_intact`).
 * Each step holds the owner's lock, which keeps its stores from passing those of the next step on any processor.
 
 Nobody frees a block while a process is to read it: the engine tells the owner when it may. What the states catch is a message
 that came late, or twice, or from a process that went wrong.
 
-A file never has a name without its owner's lock (``flock``), which ends with the process however that ends. So a file without a
+A file never has a name without its owner's lock (``flock``), which is released whenever the process ends. So a file without a
 lock is an orphan, and anybody may remove it (`sweep`). (Where files cannot be made without a name, one that ends in ``.new`` is
 without a lock for a moment. If a sweep takes it then, its owner makes another.) A fork of the owner shares the lock; the file is
 an orphan when both have ended.
 
 Memory is taken as the arena fills up, lowest addresses first, and before it is written: if the folder is full, so is the arena,
-and nobody gets a SIGBUS. Memory of free ranges is given back when it was not needed for a while (`arena_trimming`), and all of it
-when the arena is closed and the last process has unmapped it. A reader that is late may then see zeros where its block was; it
+and nobody gets a SIGBUS. Memory of free ranges is returned when it was unused for some time (`arena_trimming`), and all of it
+when the arena is closed and the last process has unmapped it. A late reader may then see zeros where its block was; it
 learns as before that the block is gone.
 """
 
@@ -80,11 +80,11 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Arena:
-    """A process's own arena, while it is entered.
+    """A process's own arena, while entered.
 
     Args:
         folder: Where processes of the node share memory, e.g. ``/dev/shm``.
-        size_bytes: Length of the file, rounded down to whole pages. An upper limit: memory is taken as it is needed.
+        size_bytes: Length of the file, rounded down to whole pages. An upper limit: memory is taken on demand.
         num_slots: How many blocks there may be at once.
 
     Raises:
@@ -105,7 +105,7 @@ class Arena:
         self._memory = memoryview(b"")
         self._table: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
         self._backing: Backing | None = None
-        # Somewhere in the lower half, so that another arena's numbers are others.
+        # Somewhere in the lower half, so that numbers differ between arenas.
         self._sequence = 1 + secrets.randbelow(2**62 // num_slots)
         self._forget_blocks()
 
@@ -135,7 +135,7 @@ class Arena:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Removes the file. Who has mapped it may read on; the memory goes with the last view of it."""
+        """Removes the file. Processes that have mapped it may read on; the memory goes with the last view of it."""
         with self._lock:
             arena, self._map, self._backing = self._map, None, None
             self._forget_blocks()
@@ -162,7 +162,7 @@ class Arena:
 
     @property
     def max_block_bytes(self) -> int:
-        """The largest block that fits if there is no other; a larger one never will."""
+        """The largest block that fits into an empty arena."""
         return self._layout.size_bytes - self._layout.data_start
 
     @property
@@ -177,11 +177,11 @@ class Arena:
 
     @property
     def num_bytes_resident(self) -> int:
-        """Memory that it has taken and not given back."""
+        """Memory taken and not returned."""
         return 0 if self._backing is None else self._backing.num_bytes
 
     def allocate(self, num_bytes: int) -> Block | None:
-        """A block to write into, or None if there is no room for it now: no bytes, no slot, or the folder is full.
+        """Returns a block to write into, or None if there is no room for it now: no bytes, no slot, or the folder is full.
 
         Its bytes are whatever was there before.
 
@@ -209,7 +209,7 @@ class Arena:
             return Block(block_id, start, num_bytes, self._memory[start : start + num_bytes])
 
     def publish(self, block: Block) -> None:
-        """Lets readers see a block. From here on nobody may write its bytes.
+        """Makes a block visible to readers. From here on nobody may write its bytes.
 
         Raises:
             TransportError: If the block has been freed.
@@ -220,10 +220,10 @@ class Arena:
             at = block.block_id % self._layout.num_slots * ENTRY_WORDS
             self._table[at + 1] = block.offset
             self._table[at + 2] = block.num_bytes
-            self._table[at] = block.block_id  # last: who sees the number must see its bounds
+            self._table[at] = block.block_id  # last: a reader that sees the number must see its bounds
 
     def free(self, block_id: int) -> bool:
-        """Takes a block back, published or not. Its bytes may be overwritten from here on.
+        """Frees a block, published or not. Its bytes may be overwritten from here on.
 
         Returns:
             Whether there was such a block; it may have been freed before.
@@ -233,14 +233,14 @@ class Arena:
             if taken is None:
                 return False
             slot = block_id % self._layout.num_slots
-            self._table[slot * ENTRY_WORDS] = 0  # first: its room may be another block's at once
+            self._table[slot * ENTRY_WORDS] = 0  # first: its room may be reused at once
             self._space.give_back(*taken)
             self._free_slots.append(slot)
             self._num_bytes_used -= taken[1]
             return True
 
     def free_all(self, but: Collection[int] = ()) -> None:
-        """Takes all blocks back, but for those numbers. Whoever writes to one that is not published yet must have stopped."""
+        """Frees all blocks except these. Whoever writes to one that is not published yet must have stopped."""
         if but:
             for block_id in [block_id for block_id in self._live if block_id not in but]:
                 self.free(block_id)
@@ -250,19 +250,19 @@ class Arena:
             self._forget_blocks()
 
     def take_peak(self) -> int:
-        """How much room blocks took at most since this was last asked."""
+        """Returns the most room that blocks have taken since the last call."""
         with self._lock:
             peak_bytes, self._peak_bytes = self._peak_bytes, self._num_bytes_used
             return peak_bytes
 
     def trim(self, keep_bytes: int, max_bytes: int) -> bool:
-        """Gives memory of free ranges back to the system, the highest first, until only `keep_bytes` are left in all.
+        """Returns memory of free ranges to the system, the highest first, until only `keep_bytes` are left in all.
 
         Args:
-            max_bytes: At most so much at once, for it keeps others waiting.
+            max_bytes: Limit per call, because others wait meanwhile.
 
         Returns:
-            Whether it gave any back; then there may be more.
+            Whether it returned any; then there may be more.
         """
         with self._lock:
             if self._backing is None:

@@ -1,4 +1,4 @@
-"""Which parts of an arena's file have memory: taken before anybody writes there, given back when it was free for long.
+"""Which parts of an arena's file have memory: taken before anybody writes there, returned when unused for long.
 
 Used under the arena's lock. Ranges are whole pages.
 """
@@ -23,7 +23,7 @@ class Backing:
         descriptor: The file.
         name: For errors.
         mapped: The same, mapped shared.
-        start: The first address that has none yet.
+        start: The first address that has no memory yet.
         end: The file's length.
 
     Attributes:
@@ -38,7 +38,7 @@ class Backing:
         self.num_bytes = 0
 
     def take(self, start: int, end: int) -> bool:
-        """Sees to it that a range has memory; False if there is none. Writing where there is none may be a SIGBUS.
+        """Ensures that a range has memory; False if there is none. Writing without memory may raise SIGBUS.
 
         Cost: a look at the first hole, as a rule: low addresses are used first.
 
@@ -57,7 +57,7 @@ class Backing:
         return True
 
     def _fill(self, at: int, start: int, end: int) -> bool:
-        """Takes memory for a part of a hole, and a little more so as not to be back soon."""
+        """Takes memory for a part of a hole, and a little more, so as not to be back soon."""
         hole_start, hole_end = self._holes[at]
         for wanted in (min(round_up(end, _GROW_BYTES), hole_end), end):
             try:
@@ -72,9 +72,9 @@ class Backing:
         return False
 
     def give_back(self, start: int, end: int, max_bytes: int) -> int:
-        """Gives memory of a range back to the system, at most `max_bytes`, the highest addresses first; returns how much.
+        """Returns memory of a range to the system, at most `max_bytes`, the highest addresses first. Returns how much.
 
-        Whoever reads there sees zeros from now on.
+        Readers there see zeros from now on.
         """
         for found_start, found_end in self._with_memory(start, end):
             first = max(found_start, found_end - max_bytes // PAGE_BYTES * PAGE_BYTES)
@@ -87,7 +87,7 @@ class Backing:
         return 0
 
     def _with_memory(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of a range between holes, the highest first."""
+        """Yields the parts of a range between holes, the highest first."""
         for hole_start, hole_end in reversed(self._holes):
             if hole_start < end and hole_end > start:
                 if hole_end < end:

@@ -33,7 +33,7 @@ _MAX_TRIES = 100
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What an arena's header says.
+    """The content of an arena's header.
 
     Attributes:
         num_slots: Entries of the slot table.
@@ -63,7 +63,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def check_name(name: str) -> None:
-    """Refuses what is not the name of an arena, above all a path to somewhere else.
+    """Refuses anything but the name of an arena, above all a path to somewhere else.
 
     Raises:
         TransportError: If it is not ``dyorc-arena-`` and 16 hexadecimal digits.
@@ -111,7 +111,7 @@ def default_size(folder: str) -> int:
 def sweep(folder: str) -> list[str]:
     """Removes the arenas of processes that were killed before they could do it themselves.
 
-    Leaves alone what is locked, is no plain file, belongs to another user, or has another name. Any number of processes may do it
+    Skips files that are locked, not plain files, other users', or named differently. Any number of processes may do it
     at once, also while arenas are being created.
 
     Returns:
@@ -125,7 +125,7 @@ def sweep(folder: str) -> list[str]:
 
 
 def _remove_orphan(path: str) -> bool:
-    with contextlib.suppress(OSError):  # it is held, it is somebody else's, or it has just gone
+    with contextlib.suppress(OSError):  # it is locked, belongs to somebody else, or has just gone
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)

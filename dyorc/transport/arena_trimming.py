@@ -1,4 +1,4 @@
-"""Gives back memory that an arena has not needed for a while. Runs on a thread of its own while it is entered."""
+"""Returns memory that an arena has not needed for some time. Runs on a thread of its own while entered."""
 
 import threading
 from types import TracebackType
@@ -12,13 +12,13 @@ _PAUSE_S = 0.005
 
 
 class Trimming:
-    """Looks at an arena again and again.
+    """Checks an arena at intervals.
 
-    What its blocks took at most since the last look stays, for it will be needed again, and so does `keep_bytes` in any case.
+    The most that its blocks took since the last check stays, because it will be needed again, and so does `keep_bytes`.
 
     Args:
-        keep_bytes: How much memory it keeps though no block lies there.
-        every_s: How often to look, so for how long memory has been free at least when it is given back.
+        keep_bytes: Memory it keeps even where no block lies.
+        every_s: Interval of the checks; memory has been free at least this long when it is returned.
     """
 
     def __init__(self, arena: Arena, keep_bytes: int, every_s: float) -> None:

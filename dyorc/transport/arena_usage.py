@@ -17,7 +17,7 @@ class ArenaUsage(NamedTuple):
     Attributes:
         size_bytes: What it may take.
         used_bytes: Tensors that lie in it.
-        resident_bytes: Memory that it has taken and not given back.
+        resident_bytes: Memory taken and not returned.
     """
 
     size_bytes: int
@@ -26,10 +26,10 @@ class ArenaUsage(NamedTuple):
 
 
 def usage_of(folder: str, name: str) -> ArenaUsage | None:
-    """Of an arena of this node; None if it is gone.
+    """Returns the usage of an arena of this node; None if it is gone.
 
     Raises:
-        TransportError: If it is no arena.
+        TransportError: If it is not an arena.
     """
     check_name(name)
     try:

@@ -1,6 +1,6 @@
 """How a process reads the arena of another one on its node, or its own: it maps the file and copies nothing.
 
-A view belongs to one thread. It never writes the file, so however its process ends, the arena stays as it was.
+A view belongs to one thread. It never writes the file, so the arena stays intact however its process ends.
 
 Each view maps the file twice. One mapping is read-only. The other one is for programs that change their inputs in place (torch
 has no read-only tensors): it is private, so the kernel gives the program its own copy of each page that it writes, and nobody
@@ -35,7 +35,7 @@ class ArenaView:
 
     Raises:
         TensorLostError: If there is no such arena: its owner is gone.
-        TransportError: If it is no arena.
+        TransportError: If it is not an arena.
     """
 
     def __init__(self, folder: str, name: str) -> None:
@@ -57,7 +57,7 @@ class ArenaView:
         self._address = np.frombuffer(self._private_map, np.uint8).ctypes.data
 
     def read_only(self, block_id: int, offset: int, num_bytes: int) -> memoryview:
-        """The bytes themselves, not to be written.
+        """Returns the bytes themselves, not to be written.
 
         Args:
             block_id: The block's number.
@@ -72,7 +72,7 @@ class ArenaView:
         return self._shared[offset : offset + num_bytes]
 
     def writable(self, block_id: int, offset: int, num_bytes: int) -> memoryview:
-        """The same bytes; what is written to them stays in this view. `restore` has to follow when they are not used any more.
+        """Returns the same bytes; writes to them stay in this view. Call `restore` once they are no longer used.
 
         Raises:
             TensorLostError: If the arena does not have the block (any more).
@@ -82,7 +82,7 @@ class ArenaView:
         return self._private[offset : offset + num_bytes]
 
     def restore(self, offset: int, num_bytes: int) -> None:
-        """Drops what was written to bytes that `writable` gave, and to the rest of their pages.
+        """Drops what was written to bytes that `writable` returned, and to the rest of their pages.
 
         Cost: reads 8 bytes per page from the kernel, a fraction of the page faults that dropping clean pages would bring.
 
@@ -102,18 +102,18 @@ class ArenaView:
             page += num_pages
 
     def is_intact(self, block_id: int) -> bool:
-        """Whether the arena still has a block. Asked after its bytes were used, it tells whether they were the right ones."""
+        """Whether the arena still has a block. Call it after using its bytes: it tells whether they were the right ones."""
         return self._is_open and block_id > 0 and self._table[block_id % self._layout.num_slots * ENTRY_WORDS] == block_id
 
     def close(self) -> None:
-        """Lets the arena go. Bytes that somebody still has stay, until the last of them is let go."""
+        """Closes the view. Bytes in use stay mapped until the last of them is released."""
         if not self._is_open:
             return
         self._is_open = False
         for view in (self._table, self._shared, self._private):
             view.release()
         for mapped in (self._shared_map, self._private_map):
-            with contextlib.suppress(BufferError):  # somebody still has bytes; the last one to let go closes it
+            with contextlib.suppress(BufferError):  # bytes are still in use; releasing the last of them closes it
                 mapped.close()
         del self._shared_map, self._private_map
 

@@ -222,10 +222,17 @@ class Segment:
                 segment = point.segment
 
     def probability(self) -> float:
-        """Returns the predicted probability that its calls are needed."""
+        """Returns the predicted probability that its calls are needed. A plain walk along `open_points`: this is asked often."""
         product = 1.0
-        for point, outcome in self.open_points():
-            product *= point.probabilities.get(outcome, 0.0)
+        segment: Segment | None = self
+        while segment is not None and not segment.is_certain:
+            point = segment.origin
+            if point is None:
+                segment = segment.task.segment
+            else:
+                if not point.is_resolved:
+                    product *= point.probabilities.get(segment.outcome, 0.0)
+                segment = point.segment
         return product
 
 

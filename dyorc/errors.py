@@ -114,10 +114,12 @@ class SizeLimitError(InvalidInputError):
     """A tensor is larger than the largest bucket that a program pads it to.
 
     Attributes:
-        input_at: Index of the program's input.
+        input_at: Index of the program's input; 0 where only the text is known, as in clients.
     """
 
-    def __init__(self, message: str, input_at: int) -> None:
+    code = "size_limit"
+
+    def __init__(self, message: str, input_at: int = 0) -> None:
         super().__init__(message)
         self.input_at = input_at
 

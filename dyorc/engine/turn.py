@@ -90,7 +90,7 @@ class Turn:
         self.settled: deque[Cell] = deque()
         self.runnable: deque[Waiter] = deque()
         self.num_steps: dict[Request, int] = {}
-        self.postponed: deque[Waiter] = deque()
+        self.postponed: dict[Request, list[Waiter]] = {}
         self.restorations: deque[Restoration] = deque()
         self.swept: dict[Request, None] = {}
         self.releasable: dict[Request, None] = {}
@@ -100,9 +100,10 @@ class Turn:
     def begin(self, now_ns: int) -> None:
         """Begins another turn, with what the last one postponed."""
         self.now_ns = now_ns
-        if self.postponed:
-            self.runnable.extend(self.postponed)
-            self.postponed.clear()
+        for request, waiters in self.postponed.items():
+            self.runnable.extend(waiters)
+            self.releasable[request] = None  # nothing of it was released while these had to wait
+        self.postponed.clear()
 
     def has_work(self) -> bool:
         """Whether either half has work left."""

@@ -75,4 +75,4 @@ async def test_explain_is_a_boolean(stack: Stack) -> None:
     body = oip.json_body({"x": GOOD}, parameters={"explain": "yes"})
     response = await stack.client.post("/v2/models/guarded/infer", content=body.content, headers=body.headers)
     assert response.status_code == 400
-    assert "parameter 'explain' is 'yes', expected a boolean" in response.json()["error"]
+    assert "parameter 'explain' is 'yes', expected true or false" in response.json()["error"]

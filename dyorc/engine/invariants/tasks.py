@@ -10,6 +10,7 @@ from dyorc.engine.invariants.walks import (
     entries_of,
     is_stored,
     open_points,
+    postponed_waiters,
     tasks_of,
     unsent_parts,
     waiters_of,
@@ -30,6 +31,7 @@ def nothing_is_left_undone(engine: Engine) -> None:
 def requests_can_progress(engine: Engine) -> None:
     """Whatever waits will be told: it waits for as many values as there are calls and tasks under way that know of it."""
     told: Counter[Call | Waiter] = Counter()
+    postponed = postponed_waiters(engine)
     for request in engine.tasks.requests.values():
         for entry in entries_of(request):
             if is_unfinished(entry):
@@ -44,23 +46,24 @@ def requests_can_progress(engine: Engine) -> None:
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")
         for waiting in waiters_of(request):
             num_awaited = waiting.num_awaited - (isinstance(waiting, Call) and waiting.awaits_commit)
-            if num_awaited != told[waiting] or not (waiting.num_awaited or waiting in engine.turn.postponed):
+            if num_awaited != told[waiting] or not (waiting.num_awaited or waiting in postponed):
                 raise InvariantError(f"{waiting!r} awaits {waiting.num_awaited} values, {told[waiting]} are under way")
 
 
 def paths_follow_branches(engine: Engine) -> None:
     """An active task has a path that is not closed, or waits for a decision because its guess was given up; each branch of an
     open decision has one that takes it for granted, and a path that has ended rests on a guess."""
+    postponed = postponed_waiters(engine)
     for task in active_tasks(engine):
         paths = task.paths
         is_given_up = not paths and any(True for _ in open_points(task))
-        ended = [path for path in paths if path.end is not None and path not in engine.turn.postponed]
+        ended = [path for path in paths if path.end is not None and path not in postponed]
         is_odd = any(path.is_closed for path in paths) or any(not path.assumed for path in ended)
         if is_odd or not (paths or is_given_up):
             raise InvariantError(f"{task!r} is active, its paths are {paths}")
         for point in open_points(task):
             followed = {path.assumed[point] for path in paths if point in path.assumed}
-            reached = {p.assumed[point] for p in paths if point in p.assumed and p not in engine.turn.postponed}
+            reached = {p.assumed[point] for p in paths if point in p.assumed and p not in postponed}
             if point.is_resolved or not reached <= set(point.branches) <= followed:
                 raise InvariantError(f"{task!r}: branches {list(point.branches)} of an open decision, followed are {followed}")
 
@@ -131,7 +134,7 @@ def streams_are_in_order(engine: Engine) -> None:
         stream, root = request.stream, request.root
         if root is None or (stream is None) != (request.is_answered or not root.callee.is_streaming):
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, {stream=}, its root is {root!r}")
-        if stream is None:
+        if stream is None or request in engine.turn.postponed:
             continue
         sent = range(stream.num_taken + len(stream.untaken))
         if len(stream.untaken) > limit or any(index not in sent or not part.num_sent for index, part in stream.untaken.items()):

@@ -83,3 +83,8 @@ def unsent_parts(request: Request) -> list[Part]:
 
 def is_stored(cell: Cell) -> bool:
     return bool(blocks_of(cell.tensors))
+
+
+def postponed_waiters(engine: Engine) -> set[Waiter]:
+    """Those that go on in the next turn."""
+    return {waiter for waiters in engine.turn.postponed.values() for waiter in waiters}

@@ -65,9 +65,12 @@ class EarlyRelease:
             self._turn.releasable[request] = None
 
     def run(self) -> None:
-        """Unpins what nobody can need. Call it when all runs wait."""
+        """Unpins what nobody can need. Call it when all runs wait.
+
+        Requests whose runs have to go on in the next turn are left out: nobody holds yet what those will ask for.
+        """
         for request in self._turn.releasable:
-            if not request.restoring and request.root is not None:
+            if not request.restoring and request.root is not None and request not in self._turn.postponed:
                 for cell in [cell for cell in request.pinned if self._is_unneeded(cell, request.root)]:
                     self._leases.unpin(request.pinned, cell)
                 request.release_at = 2 * len(request.pinned)

@@ -161,7 +161,7 @@ class TaskRunner:
         num_steps, watch = self._turn.num_steps, self._watch
         num_steps[request] = number = num_steps.get(request, 0) + 1
         if number > self._config.max_steps_per_turn:
-            self._turn.postponed.append(waiter)
+            self._turn.postponed.setdefault(request, []).append(waiter)
             return
         try:
             if watch is not None:

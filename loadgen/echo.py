@@ -1,10 +1,9 @@
 """Servers that answer at once, always the same: what the generator can do by itself. ``python -m loadgen.echo http|grpc``.
 
-Prints ``Listening on ADDRESS`` and runs until SIGINT, SIGTERM, or the end of its standard input.
+Prints ``Listening on ADDRESS`` and runs until SIGINT or SIGTERM.
 """
 
 import asyncio
-import os
 import re
 import signal
 import sys
@@ -86,13 +85,6 @@ async def _main() -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
-
-    def read() -> None:
-        if not os.read(sys.stdin.fileno(), 4096):
-            loop.remove_reader(sys.stdin.fileno())
-            stop.set()
-
-    loop.add_reader(sys.stdin.fileno(), read)
     await (_serve_grpc if sys.argv[1:] == ["grpc"] else _serve_http)(stop)
 
 

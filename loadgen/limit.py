@@ -1,13 +1,13 @@
 """What one worker can send before it is the limit itself, to a server on the same machine that answers at once."""
 
 import contextlib
-import subprocess
 import sys
 from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
 
+from dyorc.testing import ServerProcess
 from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.results import RunResult
@@ -22,18 +22,9 @@ _TRIES = 2
 
 @contextlib.contextmanager
 def echoing(protocol: str) -> Generator[str]:
-    """A server of `loadgen.echo` in a process of its own; gives its address."""
-    command = [sys.executable, "-m", "loadgen.echo", protocol]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            if not line.startswith("Listening on "):
-                raise RuntimeError(f"the echo server over {protocol} did not start; it said {line!r}")
-            yield line.removeprefix("Listening on ").strip()
-        finally:
-            process.stdin.close()  # tells it to stop
+    """A server of `loadgen.echo` in a process of its own; yields its address."""
+    with ServerProcess([sys.executable, "-m", "loadgen.echo", protocol]) as server:
+        yield server.url
 
 
 def probe(protocol: str, address: str, rate_rps: float, duration_s: float) -> RunResult:

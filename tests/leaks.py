@@ -9,14 +9,15 @@ import gc
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from tests.shared_folders import SHARED_MEMORY, arena_folder, is_of_another
+
 _POLL_S = 0.02
-_SHARED_MEMORY = Path("/dev/shm")
 _FOLDER_PREFIX = "dyorc-"
 _SHARED_KINDS = ("shared memory", "temporary folder")
 
@@ -35,7 +36,7 @@ class Footprint:
                 "descriptor": _descriptors(),
                 "thread": _threads(),
                 "process": {str(child.pid): _describe(child) for child in psutil.Process().children(recursive=True)},
-                _SHARED_KINDS[0]: {path.name: str(path) for path in _SHARED_MEMORY.iterdir()} if _SHARED_MEMORY.is_dir() else {},
+                _SHARED_KINDS[0]: _shared_memory(),
                 _SHARED_KINDS[1]: {path.name: str(path) for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*")},
             }
         )
@@ -45,7 +46,8 @@ class Footprint:
         new = [
             (kind, text) for kind, things in self.things.items() for key, text in things.items() if key not in before.things[kind]
         ]
-        return [f"{kind}: {text}" for kind, text in new if kind not in _SHARED_KINDS or not _is_of_others(text)]
+        held = _held_by_others([text for kind, text in new if kind in _SHARED_KINDS])
+        return [f"{kind}: {text}" for kind, text in new if text not in held]
 
 
 @contextlib.contextmanager
@@ -59,7 +61,8 @@ def no_leaks(timeout_s: float = 10.0) -> Iterator[None]:
     yield
     gc.collect()
     deadline_s = time.monotonic() + timeout_s
-    while left := Footprint.now().since(before):
+    left = Footprint.now().since(before)
+    while left := [one for one in Footprint.now().since(before) if one in left]:  # what comes later is of others
         if time.monotonic() > deadline_s:
             raise AssertionError("left behind: " + "; ".join(left))
         time.sleep(_POLL_S)
@@ -73,6 +76,14 @@ def _descriptors() -> dict[str, str]:
             if target != f"/proc/{os.getpid()}/fd":
                 found[f"{number} {target}"] = f"{number} -> {target}"
     return found
+
+
+def _shared_memory() -> dict[str, str]:
+    """Arenas of this process, and what is there besides arenas of others."""
+    found = [*Path(arena_folder()).iterdir()]
+    if SHARED_MEMORY.is_dir():
+        found += [path for path in SHARED_MEMORY.iterdir() if not path.name.startswith("dyorc-arena-")]
+    return {path.name: str(path) for path in found}
 
 
 def _threads() -> dict[str, str]:
@@ -90,15 +101,18 @@ def _describe(process: psutil.Process) -> str:
         return f"{process.pid} (gone)"
 
 
-def _is_of_others(path: str) -> bool:
-    """Whether a living process that does not descend from this one has the file, or one below it, open or mapped."""
+def _held_by_others(paths: Collection[str]) -> set[str]:
+    """Those that a living process which does not descend from this one has made, opened or mapped, or a file below them."""
+    held = {path for path in paths if is_of_another(path)}
+    paths = [path for path in paths if path not in held]
+    if not paths:
+        return held
     ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     for process in psutil.process_iter():
         if process.pid in ours:
             continue
         with contextlib.suppress(psutil.Error, OSError):
-            if any(file.path.startswith(path) for file in process.open_files()):
-                return True
-            if path in Path(f"/proc/{process.pid}/maps").read_text():
-                return True
-    return False
+            files = [file.path for file in process.open_files()]
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            held.update(path for path in paths if path in maps or any(file.startswith(path) for file in files))
+    return held

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from benchmarks.processes import adopt_orphans
 from benchmarks.serving import Address, BenchmarkError, serving
 from loadgen.errors import WorkerFailedError
 from loadgen.load import Load
@@ -158,7 +157,6 @@ def main(
     names = options.systems.split(",")
     if unknown := set(names) - set(systems):
         parser.error(f"no such system: {', '.join(sorted(unknown))}; there are {', '.join(systems)}")
-    adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))  # an exception, so that the server is stopped
     terms = Terms(warm_up_s=options.warm_up_s, duration_s=options.duration_s)
     try:

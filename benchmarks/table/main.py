@@ -22,7 +22,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.oracle.line import OracleLine, oracle_line
-from benchmarks.processes import adopt_orphans
 from benchmarks.serving import ROOT, BenchmarkError
 from benchmarks.table.cells import cell_of
 from benchmarks.table.html_page import html_page
@@ -243,7 +242,6 @@ def main() -> None:
     systems = [SYSTEMS[name] for name in names]
     if missing := [system.name for system in systems if not system.is_installed()]:
         parser.error(f"not installed: {', '.join(missing)}; `make peers` installs them")
-    adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))  # an exception, so that the server is stopped
     folder = arguments.out or ROOT / "benchmarks" / "results" / arguments.kind
     others = read_table(folder / "table.json") if arguments.add else None

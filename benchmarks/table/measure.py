@@ -115,11 +115,8 @@ class Bench:
 def started(system: System, workload: Workload, pool: Pool) -> Generator[Bench]:
     """Runs a system while it is entered."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
-        folder = Path(name)
-        counted = folder / "meter"
-        counted.mkdir()
-        environment = {meter.FOLDER_VARIABLE: str(counted), "XDG_STATE_HOME": str(folder / "state")}
-        with serving(system.command(workload), environment) as (address, _):
+        counted = Path(name)
+        with serving(system.command(workload), {meter.FOLDER_VARIABLE: str(counted)}) as (address, _):
             yield Bench(system, workload, pool, system.target(workload, address), counted)
 
 

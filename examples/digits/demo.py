@@ -43,8 +43,8 @@ def main() -> None:
     images, labels = (tensor.numpy() for tensor in digits(is_held_out=True))
     workflow = Path(__file__).with_name("workflow.py")
     with (
-        serving(f"{workflow}:classify", show=lambda line: print(f"  server | {line}", flush=True)) as url,
-        dyorc.Client(url) as client,
+        serving(f"{workflow}:classify", show=lambda line: print(f"  server | {line}", flush=True)) as server,
+        dyorc.Client(server.url) as client,
         ThreadPoolExecutor(NUM_CLIENTS) as pool,
     ):
         read = partial(classify, client)

@@ -47,8 +47,8 @@ def main() -> None:
     workflow = Path(__file__).with_name("workflow.py")
     targets = (f"{workflow}:guarded", f"{workflow}:guarded_story")
     with (
-        serving(*targets, show=lambda line: print(f"  server | {line}", flush=True)) as url,
-        dyorc.Client(url) as client,
+        serving(*targets, show=lambda line: print(f"  server | {line}", flush=True)) as server,
+        dyorc.Client(server.url) as client,
         ThreadPoolExecutor(NUM_CLIENTS) as pool,
     ):
         ask = partial(send, client)

@@ -30,8 +30,8 @@ def main() -> int:
             return read_sample(client, options.seed)
     workflow = Path(__file__).with_name("workflow.py")
     with (
-        serving(f"{workflow}:ocr", show=lambda line: print(f"  server | {line}", flush=True)) as url,
-        dyorc.Client(url, timeout_s=TIMEOUT_S) as client,
+        serving(f"{workflow}:ocr", show=lambda line: print(f"  server | {line}", flush=True)) as server,
+        dyorc.Client(server.url, timeout_s=TIMEOUT_S) as client,
     ):
         read_sample(client, options.seed)  # the first page pays for what the models put off
         return read_sample(client, options.seed)

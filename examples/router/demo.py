@@ -44,8 +44,8 @@ def main() -> None:
     questions = draw_questions(8, seed=2, is_held_out=True)
     workflow = Path(__file__).with_name("workflow.py")
     with (
-        serving(f"{workflow}:answer", show=lambda line: print(f"  server | {line}", flush=True)) as url,
-        dyorc.Client(url) as client,
+        serving(f"{workflow}:answer", show=lambda line: print(f"  server | {line}", flush=True)) as server,
+        dyorc.Client(server.url) as client,
         ThreadPoolExecutor(NUM_CLIENTS) as pool,
     ):
         send = partial(ask, client)

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from dyorc.testing import ServerProcess
 from tests.leaks import no_leaks
-from tests.server_process import ServerProcess, serving, target
+from tests.server_process import serving, target
 
 
 @pytest.fixture(scope="module")

@@ -22,13 +22,14 @@ from typing import Any
 import httpx
 
 from tests.chaos.jobs_storm_servers import Servers, servers
+from tests.deadlines import TIMEOUT_S
 from tests.redis_server import RedisServer
 
 _NUM_CLIENTS = 4
 _REST_S = 0.01
 _RETRY_S = 0.02
-_SUBMIT_S = 60.0
-_END_S = 120.0
+_SUBMIT_S = TIMEOUT_S
+_END_S = TIMEOUT_S
 _PAGE = 500
 _MAX_PAUSE_S = 0.2
 _NUM_SHOWN = 10
@@ -62,7 +63,7 @@ class Clients:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _submit_all(self, chance: random.Random) -> None:
-        with httpx.Client(timeout=10, trust_env=False) as client:
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
             while True:
                 with self._lock:
                     number = next(self._numbers, None)
@@ -112,7 +113,7 @@ def look(at: Servers, clients: Clients, num_jobs: int) -> tuple[list[str], Count
     wrong: list[str] = [*clients.problems]
     attempts: Counter[int] = Counter()
     deadline_s = time.monotonic() + _END_S
-    with httpx.Client(base_url=at.urls[0], timeout=90, trust_env=False) as client:
+    with httpx.Client(base_url=at.urls[0], timeout=TIMEOUT_S, trust_env=False) as client:
         for number, job_id in sorted(clients.ids.items()):
             job: dict[str, Any] = {"state": "queued"}
             while job["state"] in ("queued", "running") and time.monotonic() < deadline_s:

@@ -14,7 +14,7 @@ import msgspec
 
 from dyorc.transport.arena_file import sweep
 from tests.chaos.jobs_storm_process import MODULE, Part
-from tests.deadlines import wait_until
+from tests.deadlines import TIMEOUT_S, wait_until
 from tests.integration.stack import FAST_TRANSPORT
 from tests.workflows import effects
 
@@ -39,7 +39,7 @@ class Servers:
             stack.callback(sweep, FAST_TRANSPORT.arena_folder)
             self._parts = [self._part(stack, at) for at in range(self._num)]
             self.urls = [f"http://127.0.0.1:{part.port}" for part in self._parts]
-            self._client = stack.enter_context(httpx.Client(timeout=5, trust_env=False))
+            self._client = stack.enter_context(httpx.Client(timeout=TIMEOUT_S, trust_env=False))
             self._processes: list[subprocess.Popen[bytes]] = []
             stack.callback(self._end_all)
             for part in self._parts:

@@ -19,6 +19,7 @@ from tests.chaos.storm_arenas import deleted_arenas_mapped, read_arenas
 from tests.chaos.storm_clients import Load
 from tests.chaos.storm_process import LINK, ORCHESTRATOR
 from tests.chaos.storm_troupe import Actor, Troupe
+from tests.deadlines import TIMEOUT_S
 
 _ROLES = {"producer": 40, "middle": 20, "consumer": 20, ORCHESTRATOR: 20}
 """What is killed, in percent."""
@@ -32,9 +33,9 @@ _AGAIN_PERCENT = 10
 _MAX_PAUSE_S = 0.4
 _MAX_AGAIN_S = 0.2
 _ANSWERS = 20
-_BACK_S = 30.0
-_SEGMENTS_S = 2.0
-_BLOCKS_S = 5.0
+_BACK_S = TIMEOUT_S
+_SEGMENTS_S = TIMEOUT_S
+_BLOCKS_S = TIMEOUT_S
 _POLL_S = 0.02
 _NUM_SHOWN = 20
 

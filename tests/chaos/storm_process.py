@@ -29,7 +29,7 @@ from tests.workflows import checksummed
 MODULE = "tests.chaos.storm_process"
 ORCHESTRATOR = "orchestrator"
 LINK = LinkConfig(heartbeat_interval_s=0.2, heartbeat_timeout_s=1.0, announce_interval_s=0.05, kill_after_s=1.5)
-REQUEST_TIMEOUT_S = 20.0
+REQUEST_TIMEOUT_S = 120.0
 
 _CATALOG = Catalog.of([checksummed.checked, checksummed.made, checksummed.sent, checksummed.paired])
 

@@ -21,6 +21,8 @@ import msgspec
 
 from dyorc.transport.arena_file import sweep
 from tests.chaos.storm_process import MODULE, ORCHESTRATOR, Part
+from tests.deadlines import TIMEOUT_S
+from tests.shared_folders import shared_folder
 
 ROLES = {"producer": "make", "middle": "mix", "consumer": "check", ORCHESTRATOR: ORCHESTRATOR}
 """What each is called in the report, and its program."""
@@ -79,14 +81,14 @@ class Troupe:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dyorc-storm-")))
-            self.arena_folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dyorc-storm-", dir="/dev/shm"))
+            self.arena_folder = stack.enter_context(shared_folder())
             # Bound and never listening: it keeps the port ours while there is no orchestrator.
             reserved = stack.enter_context(socket.socket())
             reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             reserved.bind(("127.0.0.1", 0))
             self._port: int = reserved.getsockname()[1]
             self.url = f"http://127.0.0.1:{self._port}"
-            self._control = stack.enter_context(httpx.Client(base_url=self.url, timeout=10, trust_env=False))
+            self._control = stack.enter_context(httpx.Client(base_url=self.url, timeout=TIMEOUT_S, trust_env=False))
             stack.callback(self._end_all)
             for role in (ORCHESTRATOR, *list(ROLES.values())[:-1] * self._num_replicas):
                 self._cast.append(self._start(role))

@@ -12,11 +12,13 @@ import httpx
 import numpy as np
 import pytest
 
-from dyorc.config import TransportConfig
+from dyorc.testing import ServerProcess
 from dyorc.transport.arena_file import sweep
 from tests import oip
 from tests.deadlines import wait_until
-from tests.server_process import ServerProcess
+from tests.server_process import client_of, replica_pids
+
+pytestmark = pytest.mark.ray
 
 _NUM_CLIENTS = 32
 _PAUSE_S = 0.05
@@ -34,7 +36,7 @@ class Load:
     def wait_for_answers(self, num: int) -> None:
         """Returns once there are `num` more answers."""
         wanted = len(self.latencies_s) + num
-        wait_until(lambda: len(self.latencies_s) >= wanted or self.failures, f"{num} more answers", 60)
+        wait_until(lambda: len(self.latencies_s) >= wanted or self.failures, f"{num} more answers")
 
     def send(self, client: httpx.Client, model: str, number: int) -> None:
         """One client: one request after the other, each answer checked."""
@@ -60,7 +62,7 @@ class Load:
 def load(server: ServerProcess, model: str) -> Iterator[Load]:
     """32 clients that send while it is entered."""
     found = Load()
-    with server.client() as client:
+    with client_of(server) as client:
         threads = [threading.Thread(target=found.send, args=(client, model, number)) for number in range(_NUM_CLIENTS)]
         for thread in threads:
             thread.start()
@@ -79,15 +81,15 @@ def load(server: ServerProcess, model: str) -> Iterator[Load]:
 def test_every_request_answers_right_while_replicas_are_killed(
     server: ServerProcess, model: str, program: str, num_replicas: int
 ) -> None:
-    wait_until(lambda: len(server.replica_pids(program)) == num_replicas, "all its replicas are there", 60)
+    wait_until(lambda: len(replica_pids(server, program)) == num_replicas, "all its replicas are there")
     with load(server, model) as seen:
         for _ in range(2):
             seen.wait_for_answers(200)
-            victim = server.replica_pids(program)[0]
+            victim = replica_pids(server, program)[0]
             os.kill(victim, signal.SIGKILL)
             killed_s = time.monotonic()
-            wait_until(lambda victim=victim: victim not in server.replica_pids(program), "it is dead")
-            wait_until(lambda: len(server.replica_pids(program)) == num_replicas, "Serve has replaced it", 60)
+            wait_until(lambda victim=victim: victim not in replica_pids(server, program), "it is dead")
+            wait_until(lambda: len(replica_pids(server, program)) == num_replicas, "Serve has replaced it")
             print(f"\n{program}: replaced {time.monotonic() - killed_s:.1f} s after SIGKILL")
         seen.wait_for_answers(200)
     latencies_s = np.array(seen.latencies_s)
@@ -101,10 +103,10 @@ def test_a_stopped_replica_is_replaced_and_every_request_answers(server: ServerP
     """SIGSTOP on Serve's own process: no connection closes, it just falls silent."""
     with load(server, "quadruple") as seen:
         seen.wait_for_answers(200)
-        victim = server.replica_pids("double")[0]
+        victim = replica_pids(server, "double")[0]
         os.kill(victim, signal.SIGSTOP)
         stopped_s = time.monotonic()
-        wait_until(lambda: len(set(server.replica_pids("double")) - {victim}) == 1, "another has joined", 90)
+        wait_until(lambda: len(set(replica_pids(server, "double")) - {victim}) == 1, "another has joined")
         print(f"\nreplaced {time.monotonic() - stopped_s:.1f} s after SIGSTOP")
         seen.wait_for_answers(200)
     print(f"{len(seen.latencies_s)} answers, {len(seen.failures)} failures; max {max(seen.latencies_s):.2f} s")
@@ -112,14 +114,13 @@ def test_a_stopped_replica_is_replaced_and_every_request_answers(server: ServerP
 
 
 def test_nothing_but_orphaned_files_remains_when_the_server_itself_is_killed(server: ServerProcess) -> None:
-    num_processes = len(server.tree())
+    num_processes = len(server.pids())
     server.process.kill()
     killed_s = time.monotonic()
-    wait_until(lambda: not server.tree(), "Ray's processes end with it", 60)
+    wait_until(lambda: not server.pids(), "Ray's processes end with it")
     print(f"\n{num_processes} processes were gone {time.monotonic() - killed_s:.1f} s after SIGKILL")
-    left = server.leftovers(timeout_s=1)
+    left = server.leftovers()
     print(f"left behind: {left}")
-    arenas = [thing for thing in left if thing.startswith("shared memory dyorc-arena-")]
-    assert [thing for thing in left if not thing.startswith("file ") and thing not in arenas] == []
-    removed = sweep(TransportConfig().arena_folder)  # as the next process does that starts
-    assert {f"shared memory {name}" for name in removed} >= set(arenas)
+    assert [thing for thing in left if not thing.startswith(("file ", f"shared memory {server.arena_folder}"))] == []
+    sweep(str(server.arena_folder))  # as the next process does that starts
+    assert list(server.arena_folder.iterdir()) == []

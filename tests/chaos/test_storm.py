@@ -20,12 +20,14 @@ from tests.chaos import storm
 from tests.deadlines import wait_until, wait_until_async
 from tests.integration.stack import running
 from tests.leaks import no_leaks
+from tests.shared_folders import shared_folder
 from tests.workflows import checksummed
 
 _DEALER = """
 import sys
 from dyorc.config import LinkConfig
 from dyorc.transport.zmq_link import DealerLink
+from tests.shared_folders import shared_folder
 sys.stdin.readline()
 link = DealerLink(sys.argv[1], LinkConfig(), 1)
 link.send([b"here"])
@@ -44,7 +46,7 @@ def test_nothing_is_wrong_lost_or_left_when_anything_is_killed_at_any_moment() -
 
 
 def test_what_a_program_writes_to_an_input_is_not_seen_in_another_one_that_is_the_same_tensor() -> None:
-    with tempfile.TemporaryDirectory(prefix="dyorc-test-", dir="/dev/shm") as folder:
+    with shared_folder() as folder:
         config = TransportConfig(arena_bytes=2**20, arena_folder=folder, inline_limit_bytes=16)
         with Exchange("replica", "here", config) as exchange:
             (header,), _ = exchange.outbox.write([np.arange(100, dtype=np.int32).reshape(1, 100)])

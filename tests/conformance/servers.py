@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from tests.conformance.rows import Row, complain
-from tests.server_process import ServerProcess
+from tests.server_process import server_of
 
 _HERE = Path(__file__).resolve().parent
 ROOT = _HERE.parents[1]
 TRITONCLIENT = ROOT / ".venv-tritonclient" / "bin" / "python"
 _SCRIPT_TIMEOUT_S = 600.0
-_GRPC = r"(?i)\bgrpc\b[^\d]*([\d.]+:\d+)"
 _OF_LIBRARIES = "/.ses"
 """A file that the libraries of the OCR example leave in the folder for temporary files."""
 _NO_GRPC = "127.0.0.1:1"
@@ -70,21 +69,22 @@ def check(name: str, only: str = "") -> Iterator[Row]:
     """Starts a server and runs its checks; gives each row as soon as it is known.
 
     Raises:
-        AssertionError: If the server does not start, or leaves something behind.
-        RuntimeError: If a script of checks ends with an error.
+        RuntimeError: If the server does not start, or a script of checks ends with an error.
     """
     server = SERVERS[name]
-    with ServerProcess(server.targets, **server.environment) as process, tempfile.TemporaryDirectory(prefix="page-") as folder:
+    with server_of(server.targets, **server.environment) as process, tempfile.TemporaryDirectory(prefix="page-") as folder:
         url = process.url
         if server.loads_all:
             process.wait_until_ready()
         else:
             process.wait_for(r"broken: failing")
             process.wait_for(r"behave_program: ready")
-        grpc_address = _grpc_address(process)
+        if not process.grpc_address:
+            complain("the server says no gRPC address")
         if name == "ocr":
             _draw_page(Path(folder))
-        command = [str(TRITONCLIENT), str(_HERE / "checks.py"), name, url, grpc_address, "--folder", folder, "--only", only]
+        addresses = (url, process.grpc_address or _NO_GRPC)
+        command = [str(TRITONCLIENT), str(_HERE / "checks.py"), name, *addresses, "--folder", folder, "--only", only]
         yield from _rows(command)
         if server.is_tried_by_hand:
             yield from _rows([sys.executable, "-m", "tests.conformance.checks_raw", url, "--only", only])
@@ -97,14 +97,6 @@ def check(name: str, only: str = "") -> Iterator[Row]:
             process.process.returncode == 0 and not left,
             str(left or ""),
         )
-
-
-def _grpc_address(process: ServerProcess) -> str:
-    try:
-        return process.wait_for(_GRPC, 5.0)[1]
-    except AssertionError:
-        complain("the server says no gRPC address")
-        return _NO_GRPC
 
 
 def _draw_page(folder: Path) -> None:

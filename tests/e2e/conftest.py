@@ -1,15 +1,13 @@
-"""One server for all tests of this folder: a start takes seconds. It is stopped as a user stops it, and must leave nothing."""
+"""One server for all tests of a module: a start takes seconds. It is stopped as a user stops it, and must leave nothing."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
+from dyorc.testing import ServerProcess
 from tests.leaks import no_leaks
-from tests.server_process import ServerProcess, serving, target
-
-_HERE = Path(__file__).parent
+from tests.server_process import client_of, serving, target
 
 TARGETS = [
     target("arithmetic", "quadruple"),
@@ -24,14 +22,9 @@ TARGETS = [
 ]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests of the shared server last, so that it does not run beside servers of other tests."""
-    items.sort(key=lambda item: _HERE in item.path.parents and "server" in getattr(item, "fixturenames", ()))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    """Serves `TARGETS`. The last test of the session is its end."""
+    """Serves `TARGETS`. Its end is a test, too."""
     with no_leaks(), serving(TARGETS) as found:
         yield found
         seconds = found.stop(is_from_terminal=True)
@@ -40,8 +33,8 @@ def server() -> Iterator[ServerProcess]:
         assert found.leftovers() == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def client(server: ServerProcess) -> Iterator[httpx.Client]:
     """A client of the shared server."""
-    with server.client() as found:
+    with client_of(server) as found:
         yield found

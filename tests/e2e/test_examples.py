@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.ray
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(*command: str) -> str:
     """The output of one of the examples' scripts."""
     done = subprocess.run(
-        [sys.executable, *command], cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, *command], cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -18,9 +18,11 @@ import pytest
 from tests import oip
 from tests.deadlines import wait_until
 from tests.leaks import no_leaks
-from tests.server_process import ServerProcess, target
+from tests.server_process import client_of, replica_pids, server_of, target
 from tests.two_hosts import Host, TwoHosts, two_hosts, why_not
 from tests.workflows import far
+
+pytestmark = pytest.mark.ray
 
 _RAY = str(Path(sys.executable).with_name("ray"))
 _PORT = 6399  # each host has all ports to itself
@@ -65,7 +67,7 @@ def _start_ray(host: Host, resource: str, folder: Path, *options: str) -> None:
         process = host.start([*command, f"--object-store-memory={_OBJECT_STORE_BYTES}", *options], stdout=file.fileno())
     try:
         wait_until(
-            lambda: b"Ray runtime started" in output.read_bytes() or process.poll() is not None, f"Ray starts on {resource}", 60
+            lambda: b"Ray runtime started" in output.read_bytes() or process.poll() is not None, f"Ray starts on {resource}"
         )
         assert process.poll() is None
     except AssertionError as error:
@@ -95,12 +97,12 @@ def _replicas(host: Host) -> list[psutil.Process]:
 def test_programs_on_two_nodes_hand_tensors_to_each_other_and_one_that_dies_is_replaced(cluster: TwoHosts) -> None:
     address = cluster.first.address
     settings = {"DYORC_DEPLOYMENT__RAY_ADDRESS": f"{address}:{_PORT}", "DYORC_LINK__HOST": address}
-    with ServerProcess([target("far", "carried_far")], **settings) as server:
+    with server_of([target("far", "carried_far")], **settings) as server:
         ready_s = server.wait_until_ready()
-        (maker,), (reader,) = server.replica_pids("make_there"), server.replica_pids("digest_here")
+        (maker,), (reader,) = replica_pids(server, "make_there"), replica_pids(server, "digest_here")
         assert maker in cluster.second.pids()
         assert reader in cluster.first.pids()
-        with server.client() as client:
+        with client_of(server) as client:
             num_before = cluster.second.num_bytes_sent()
             started_s = time.monotonic()
             for seed in range(8):
@@ -112,7 +114,7 @@ def test_programs_on_two_nodes_hand_tensors_to_each_other_and_one_that_dies_is_r
             killed_s = time.monotonic()
             answer = _ask(client, 8)
             replaced_s = time.monotonic() - killed_s
-        (new,) = server.replica_pids("make_there")
+        (new,) = replica_pids(server, "make_there")
         assert answer.outputs["maker"] == new
         assert new in cluster.second.pids()
         stopped_s = server.stop()

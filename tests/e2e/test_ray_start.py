@@ -2,21 +2,26 @@
 
 import sys
 
+import psutil
+import pytest
+
+from dyorc.testing import ServerProcess
 from tests.leaks import no_leaks
-from tests.server_process import ServerProcess, target
+from tests.server_process import target
+
+pytestmark = pytest.mark.ray
 
 
 def _server(num_failures: int) -> ServerProcess:
-    server = ServerProcess([target("arithmetic", "double")])
-    server.command = [sys.executable, "-m", "tests.e2e.ray_that_fails", str(num_failures)]
-    return server
+    command = [sys.executable, "-m", "tests.e2e.ray_that_fails", str(num_failures), "serve", target("arithmetic", "double")]
+    return ServerProcess([*command, "--port", "0", "--verbose"])
 
 
 def test_ray_that_fails_once_is_started_again_and_nothing_of_the_first_is_left() -> None:
     with no_leaks(), _server(1) as server:
         server.wait_until_ready()
         assert "start_failed" in server.output
-        names = [process.name() for process in server.tree()]
+        names = [psutil.Process(pid).name() for pid in server.pids()]
         assert names.count("gcs_server") == 1
         server.stop()
         assert server.process.returncode == 0
@@ -25,7 +30,7 @@ def test_ray_that_fails_once_is_started_again_and_nothing_of_the_first_is_left()
 
 def test_ray_that_fails_twice_is_one_line() -> None:
     with no_leaks(), _server(2) as server:
-        server.wait(180)
+        server.wait()
         assert server.process.returncode == 1
         assert server.lines[-1].startswith(
             "dyorc: Ray could not be started, tried 2 times: Exception: The current node timed out"

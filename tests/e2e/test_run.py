@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.deadlines import TIMEOUT_S
 from tests.server_process import COMMAND, target
 
 X = np.array([1, 2, 3, 4], np.float32)
@@ -15,7 +16,7 @@ X = np.array([1, 2, 3, 4], np.float32)
 
 def run(*arguments: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
     """`dyorc run` with these arguments."""
-    return subprocess.run([COMMAND, "run", *map(str, arguments)], capture_output=True, text=True, timeout=120, cwd=cwd)
+    return subprocess.run([COMMAND, "run", *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT_S, cwd=cwd)
 
 
 def outputs(folder: Path, *arguments: str | Path) -> dict[str, np.ndarray]:
@@ -90,7 +91,7 @@ def test_an_error_is_one_line(tmp_path: Path, model: tuple[str, str], content: n
 
 
 def test_help_is_quick_and_names_both_commands() -> None:
-    result = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, timeout=TIMEOUT_S)
     assert result.returncode == 0
     assert "serve" in result.stdout
     assert "run" in result.stdout

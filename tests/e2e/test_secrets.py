@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from tests import oip
-from tests.server_process import serving, target
+from tests.server_process import client_of, serving, target
+
+pytestmark = pytest.mark.ray
 
 
 def test_keys_are_in_no_log_and_no_answer(tmp_path: Path) -> None:
@@ -18,7 +21,7 @@ def test_keys_are_in_no_log_and_no_answer(tmp_path: Path) -> None:
     answers: list[str] = []
     statuses: set[int] = set()
     with serving([target("arithmetic", "quadruple"), target("faulty", "pick")], DYORC_GATEWAY__KEYS_FILE=str(file)) as server:
-        with server.client() as client:
+        with client_of(server) as client:
             for key in (right, wrong):
                 for headers in (
                     {"Authorization": f"Bearer {key}"},

@@ -9,8 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from dyorc.testing import ServerProcess
 from tests import oip
-from tests.server_process import ServerProcess
+from tests.server_process import replica_pids
+
+pytestmark = pytest.mark.ray
 
 X = np.array([1, 2, 3, 4], np.float32)
 
@@ -41,7 +44,7 @@ def test_workflows_and_programs_answer(client: httpx.Client, make: type[oip.Body
 
 
 def test_nobody_else_can_enter_the_folder_of_the_link(server: ServerProcess) -> None:
-    (folder,) = server.folder.glob("dyorc-*")
+    (folder,) = server.temporary_folder.glob("dyorc-*")
     assert (folder / "link").is_socket()
     assert folder.stat().st_mode & 0o777 == 0o700
 
@@ -106,7 +109,7 @@ def test_each_program_has_its_own_number_of_replicas_and_actor_options(server: S
             for answer in pool.map(lambda _, model=model: oip.read(infer(client, model, zero)), range(32)):
                 seen.add(int(answer.outputs["pid"]))
                 threads.add(int(answer.outputs["num_threads"]))
-        assert seen == set(server.replica_pids(program))
+        assert seen == set(replica_pids(server, program))
         assert len(seen) == num
         assert threads == {1}, "a quarter of a CPU is one thread"
 
@@ -115,10 +118,10 @@ def test_a_replica_that_hangs_is_replaced_and_its_request_still_answers(
     server: ServerProcess, client: httpx.Client, tmp_path: Path
 ) -> None:
     """The program may take 1.5 s, hangs for good the first time, and has no other replica: Serve has to replace it."""
-    (old,) = server.replica_pids("hanging_program")
+    (old,) = replica_pids(server, "hanging_program")
     response = infer(client, "hanging", oip.json_body({"x": X}, parameters={"folder": str(tmp_path)}))
     assert (tmp_path / "hung").exists()
     np.testing.assert_array_equal(oip.read(response).outputs["output"], X + 1)
     print(f"\nanswered after {response.elapsed.total_seconds():.1f} s")
-    assert old not in server.replica_pids("hanging_program")
+    assert old not in replica_pids(server, "hanging_program")
     assert re.search(r"replica_left .*no result after 1.5 s", server.output)

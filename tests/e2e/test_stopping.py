@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 
 from tests import oip
-from tests.deadlines import wait_until
+from tests.deadlines import TIMEOUT_S, wait_until
 from tests.leaks import no_leaks
-from tests.server_process import COMMAND, ServerProcess, target
+from tests.server_process import COMMAND, client_of, server_of, target
+
+pytestmark = pytest.mark.ray
 
 X = np.array([1, 2, 3, 4], np.float32)
 
 
 def test_one_program_that_cannot_load_leaves_the_others_alone_and_the_server_stops_on_sigterm() -> None:
-    with no_leaks(), ServerProcess([target("faulty", "needs_weights"), target("arithmetic", "quadruple")]) as server:
-        with server.client(timeout_s=90) as client:
-            wait_until(lambda: client.get("/v2/models/quadruple/ready").status_code == 200, "the good one is ready", 60)
+    with no_leaks(), server_of([target("faulty", "needs_weights"), target("arithmetic", "quadruple")]) as server:
+        with client_of(server) as client:
+            wait_until(lambda: client.get("/v2/models/quadruple/ready").status_code == 200, "the good one is ready")
             body = oip.json_body({"x": X})
             failed = client.post("/v2/models/needs_weights/infer", content=body.content)
             assert failed.status_code == 500
@@ -38,7 +40,7 @@ def test_one_program_that_cannot_load_leaves_the_others_alone_and_the_server_sto
 
 @pytest.mark.parametrize("moment", ["Starting a local Ray", "Listening on", "slow_to_load: loading"])
 def test_it_stops_cleanly_while_it_is_still_starting(moment: str) -> None:
-    with no_leaks(), ServerProcess([target("slow", "never_ready")]) as server:
+    with no_leaks(), server_of([target("slow", "never_ready")]) as server:
         server.wait_for(moment)
         seconds = server.stop()
         print(f"\nSIGINT at {moment!r}: stopped after {seconds:.1f} s")
@@ -54,8 +56,8 @@ def test_a_wrong_target_is_one_line() -> None:
         ("no.such.module:flow", "there is no module 'no.such.module'"),
         ("arithmetic.py", "expected PATH:WORKFLOW"),
     ):
-        with ServerProcess([wrong]) as server:
-            server.wait(60)
+        with server_of([wrong]) as server:
+            server.wait()
             assert server.process.returncode == 1
             lines = [line for line in server.lines if not line.startswith("Starting")]
             assert len(lines) == 1, server.output
@@ -69,7 +71,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         command = [COMMAND, "serve", target("arithmetic", "quadruple"), "--port", str(port)]
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
-        result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
     assert result.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in result.stderr
     assert "Traceback" not in result.stderr

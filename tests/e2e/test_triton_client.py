@@ -4,15 +4,20 @@ import subprocess
 
 import pytest
 
+from dyorc.testing import ServerProcess
 from tests.conformance.servers import ROOT, SERVERS, TRITONCLIENT, check
+from tests.deadlines import TIMEOUT_S
 from tests.leaks import no_leaks
-from tests.server_process import ServerProcess, serving
+from tests.server_process import serving
 
-_TIMEOUT_S = 120
+pytestmark = pytest.mark.ray
 
-pytestmark = pytest.mark.skipif(not TRITONCLIENT.exists(), reason="tritonclient has no environment; `make test` makes it")
+_needs_tritonclient = pytest.mark.skipif(
+    not TRITONCLIENT.exists(), reason="tritonclient has no environment; `make test` makes it"
+)
 
 
+@_needs_tritonclient
 @pytest.mark.parametrize("name", SERVERS)
 def test_every_promise_is_kept(name: str) -> None:
     with no_leaks():
@@ -22,6 +27,7 @@ def test_every_promise_is_kept(name: str) -> None:
     assert not failures, "\n".join(failures)
 
 
+@_needs_tritonclient
 def test_a_clients_segment_outlives_the_server() -> None:
     models = ROOT / "tests" / "conformance" / "models.py"
     with no_leaks(), serving([f"{models}:reverse_text", "--allow-client-shm"]) as server:
@@ -40,7 +46,7 @@ def _client(server: ServerProcess) -> "subprocess.Popen[str]":
     command = [str(TRITONCLIENT), "-W", "error", str(ROOT / "tests" / "conformance" / "outlive.py")]
     return subprocess.Popen(
         [*command, server.url.removeprefix("http://")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=server.folder,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=server.temporary_folder,
     )  # fmt: skip
 
 
@@ -48,7 +54,7 @@ def _finish(client: "subprocess.Popen[str]") -> None:
     """Lets it come to its end, which must be a good one."""
     with client:
         try:
-            output, _ = client.communicate(timeout=_TIMEOUT_S)
+            output, _ = client.communicate(timeout=TIMEOUT_S)
         finally:
             client.kill()
     assert (client.returncode, output) == (0, ""), output

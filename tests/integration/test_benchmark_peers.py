@@ -1,26 +1,24 @@
 """The peers of the benchmark that are installed: each answers the cascade right, and leaves no process and no file."""
 
 import http.client
-import os
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
 from benchmarks import meter, wire
+from dyorc.testing import ServerProcess
 from loadgen.pool import Pool, Tensors
+from tests.deadlines import TIMEOUT_S
 
 _ROOT = Path(__file__).parents[2]
-_END_TIMEOUT_S = 60.0
 _NUM_REQUESTS = 48
 _NUM_CLIENTS = 8
 _PEERS = {"ray_serve": ["--mode", "default"], "bentoml": [], "litserve": [], "mosec": []}
@@ -50,14 +48,20 @@ def test_a_peer_answers_the_cascade_right_and_leaves_nothing(peer: str, tmp_path
     counted = tmp_path / "meter"
     counted.mkdir()
 
-    with tempfile.TemporaryDirectory(prefix="t-") as folder:  # short: servers make Unix sockets below it
-        with _serving([str(python), "-m", f"benchmarks.peers.{peer}.server", *_PEERS[peer]], Path(folder), counted) as port:
-            before = meter.read(counted)
-            with ThreadPoolExecutor(_NUM_CLIENTS) as threads:
-                found = list(threads.map(partial(_infer, port), pool.inputs))
-            new = meter.difference(before, meter.read(counted))
-        assert [str(path) for path in Path(folder).rglob("*")] == []
-    assert _processes_with(str(counted)) == []
+    command = [str(python), "-m", f"benchmarks.peers.{peer}.server", *_PEERS[peer], "--workload", "cascade", "--port", "0"]
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {"PYTHONPATH": str(_ROOT), "HOME": str(home), meter.FOLDER_VARIABLE: str(counted)}
+    with ServerProcess(command, environment=environment, folder=_ROOT) as server:
+        server.wait_until_ready()
+        before = meter.read(counted)
+        with ThreadPoolExecutor(_NUM_CLIENTS) as threads:
+            found = list(threads.map(partial(_infer, server.url), pool.inputs))
+        new = meter.difference(before, meter.read(counted))
+        server.stop(signal.SIGTERM)
+        assert server.process.returncode == 0, server.output
+        assert server.leftovers() == []
+    assert list(home.iterdir()) == []
 
     for answer, expected in zip(found, pool.answers, strict=True):
         assert answer.keys() == expected.keys()
@@ -74,39 +78,8 @@ def _pool(path: Path) -> Pool:
     return Pool.load(path)
 
 
-@contextmanager
-def _serving(command: list[str], folder: Path, counted: Path) -> Generator[int]:
-    environment = os.environ | {
-        "PYTHONPATH": str(_ROOT),
-        "TMPDIR": str(folder),
-        "HOME": str(folder),
-        meter.FOLDER_VARIABLE: str(counted),
-    }
-    log = counted.with_name("log")
-    with log.open("wb") as errors:
-        server = subprocess.Popen(
-            [*command, "--workload", "cascade", "--port", "0"],
-            cwd=_ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-    assert server.stdout is not None
-    with server.stdout:
-        try:
-            address = server.stdout.readline()
-            assert address.startswith("Listening on http://127.0.0.1:"), log.read_text()[-5000:]
-            assert server.stdout.readline().startswith("Ready"), log.read_text()[-5000:]
-            yield int(address.rpartition(":")[2])
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(_END_TIMEOUT_S)
-    assert server.returncode == 0, log.read_text()[-5000:]
-
-
-def _infer(port: int, request: Tensors) -> dict[str, np.ndarray[Any, Any]]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+def _infer(url: str, request: Tensors) -> dict[str, np.ndarray[Any, Any]]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_S)
     try:
         connection.request("POST", "/infer", wire.pack(request), {"Content-Type": "application/octet-stream"})
         answer = connection.getresponse()
@@ -115,15 +88,3 @@ def _infer(port: int, request: Tensors) -> dict[str, np.ndarray[Any, Any]]:
         return wire.unpack(body)
     finally:
         connection.close()
-
-
-def _processes_with(text: str) -> list[str]:
-    """The command lines of processes in whose environment a text occurs."""
-    found: list[str] = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and text.encode() in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found

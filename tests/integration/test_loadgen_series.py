@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from typer.testing import CliRunner
 
 from loadgen.cli import app
 from loadgen.compare import Comparison
+from loadgen.limit import echoing
 from loadgen.sweep import SweepResult
 
 _SHORT = ("--duration", "1", "--warm-up", "0.2", "--drain", "1")
@@ -21,13 +20,8 @@ _SHORT = ("--duration", "1", "--warm-up", "0.2", "--drain", "1")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    command = [sys.executable, "-m", "loadgen.echo", "http"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            yield server.stdout.readline().removeprefix("Listening on ").strip()
-        finally:
-            server.terminate()
+    with echoing("http") as address:
+        yield address
 
 
 @pytest.fixture

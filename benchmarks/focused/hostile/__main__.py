@@ -11,7 +11,6 @@ from pathlib import Path
 
 from benchmarks.focused import turns
 from benchmarks.focused.hostile.beside import Attack, Probe, measure
-from benchmarks.processes import adopt_orphans
 from benchmarks.serving import serving
 
 _VICTIMS = Path(__file__).with_name("victims.py")
@@ -26,7 +25,6 @@ def main() -> None:
     parser.add_argument("--attacks", default=",".join(_NUM_ATTACKERS), help="some of %(default)s")
     parser.add_argument("--scale", type=float, default=1.0, help="for a quick try: this part of the attackers")
     options = parser.parse_args()
-    adopt_orphans()
     figures = {}
     with serving([*turns.dyorc(f"{_VICTIMS}:answer").command, f"{_VICTIMS}:answer_at_length"]) as (address, _):
         probe = Probe(url=address.url, duration_s=options.duration_s, headers={})

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from benchmarks.focused import turns
 from benchmarks.focused.hostile.beside import Attack, Probe, measure
-from benchmarks.processes import adopt_orphans
 from benchmarks.serving import serving
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 
@@ -30,7 +29,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--duration-s", type=float, default=6.0)
     options = parser.parse_args()
-    adopt_orphans()
     (flooding_key, flooding), (other_key, other) = new_key(), new_key()
     limited = TenantRecord(name="flooding", keys=[flooding], max_requests=_MAX_REQUESTS, max_requests_per_s=_MAX_REQUESTS_PER_S)
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,6 @@ import numpy as np
 import psutil
 
 from benchmarks.focused import turns
-from benchmarks.processes import adopt_orphans
 from benchmarks.serving import BenchmarkError, serving
 from loadgen.load import Load
 from loadgen.pool import Pool
@@ -80,11 +79,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=20_000, help="at least")
     parser.add_argument("--clients", type=int, default=8)
     options = parser.parse_args()
-    adopt_orphans()
     pool = draw_pool()
-    with serving(turns.dyorc(f"{_APP}:double_until_large").command) as (address, process):
+    with serving(turns.dyorc(f"{_APP}:double_until_large").command) as (address, running):
         spec = TargetSpec(protocol="http", url=address.url, model="double_until_large")
-        server = Server(process.pid, address.http_port)
+        server = Server(running.process.pid, address.http_port)
         stretch(spec, pool, options.clients)  # to warm up
         (rss_start_mb, fds_start), num_sent, num_stretches = server.measure(), 0, 0
         rss_end_mb, fds_end = rss_start_mb, fds_start

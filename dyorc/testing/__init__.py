@@ -1,0 +1,41 @@
+"""A server for a while: for tests of a pipeline as its clients see it, for demonstrations and for measurements."""
+
+import sys
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+
+from dyorc.testing.server_process import START_TIMEOUT_S, ServerProcess
+
+__all__ = ["START_TIMEOUT_S", "ServerProcess", "serve_command", "serving"]
+
+
+def serve_command(*arguments: str) -> list[str]:
+    """`dyorc serve` on a free port, with targets and options."""
+    return [sys.executable, "-m", "dyorc.cli", "serve", *arguments, "--port", "0"]
+
+
+@contextmanager
+def serving(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    show: Callable[[str], None] | None = None,
+    timeout_s: float = START_TIMEOUT_S,
+) -> Generator[ServerProcess]:
+    """Runs `dyorc serve` in a process of its own; yields once every program is ready, and stops it at the end.
+
+    Its jobs are kept in a temporary folder, apart from the user's own.
+
+    Args:
+        arguments: What to serve, e.g. ``app.py:classify``, and options like ``--allow-client-shm``.
+        environment: Settings, e.g. ``{"DYORC_GATEWAY__MAX_REQUESTS": "4"}``.
+        show: Called with each line that the server prints, on another thread.
+        timeout_s: How long the programs may take to load.
+
+    Raises:
+        RuntimeError: If the server ends, or is not ready in time; carries what it printed.
+    """
+    with ServerProcess(serve_command(*arguments), environment=environment, show=show) as server:
+        server.wait_until_ready(timeout_s)
+        yield server
+        if server.process.poll() is None:
+            server.stop()

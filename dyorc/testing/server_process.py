@@ -1,0 +1,203 @@
+"""A server in a process of its own, from its start to the last trace of it. Tests, benchmarks and demos start theirs here.
+
+A server is any command that prints ``Listening on URL``, perhaps ``gRPC on ADDRESS``, and ``Ready``, and that ends on SIGINT.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dyorc.testing.traces import SHARED_MEMORY, Traces
+
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 120.0
+_ORPHANS_TIMEOUT_S = 10.0
+_POLL_S = 0.02
+_TERMINAL_SETTINGS = ("FORCE_COLOR", "TTY_COMPATIBLE")
+
+
+class ServerProcess:
+    """Runs a server while it is entered. Ends all its processes, whoever their parent is by then, and removes its files.
+
+    Attributes:
+        process: The server itself; it leads a session of its own.
+        lines: What it has printed so far.
+
+    Args:
+        command: How it is started.
+        environment: Added to that of this process.
+        folder: Its working directory; by default that of this process.
+        show: Called with each line that it prints, on another thread.
+    """
+
+    process: subprocess.Popen[str]
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        show: Callable[[str], None] | None = None,
+    ) -> None:
+        self._command = command
+        self._environment = environment or {}
+        self._folder = folder
+        self._show = show
+        self.lines: list[str] = []
+
+    def __enter__(self) -> Self:
+        # In /tmp whatever TMPDIR says: the path of a Unix socket has at most 107 characters, and Ray makes long ones.
+        self._home = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
+        shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else self._home
+        arenas = Path(tempfile.mkdtemp(prefix=f"dyorc-of-{os.getpid()}-", dir=shared))
+        self._traces = Traces(uuid.uuid4().hex, self._home / "t", arenas)
+        self._traces.folder.mkdir()
+        environment = {name: value for name, value in os.environ.items() if name not in _TERMINAL_SETTINGS}
+        environment |= {"XDG_STATE_HOME": str(self._home / "state"), "COLUMNS": "1000", "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            self._command,
+            env=environment | self._traces.environment | dict(self._environment),
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for this process only, which then stops the server
+        )
+        self._reader = threading.Thread(target=self._read, name="server-output")
+        self._reader.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.process.poll() is None:
+            self._end()
+        give_up_at_s = time.monotonic() + _ORPHANS_TIMEOUT_S
+        while self.pids() and time.monotonic() < give_up_at_s:
+            time.sleep(_POLL_S)
+        self._traces.kill_processes()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        for folder in (self._home, self._traces.arenas):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _end(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:  # to the end, or a talkative server would block on a full pipe
+            self.lines.append(line.rstrip("\n"))
+            if self._show is not None:
+                self._show(self.lines[-1])
+
+    @property
+    def output(self) -> str:
+        """All that it has printed."""
+        return "\n".join(self.lines)
+
+    @property
+    def temporary_folder(self) -> Path:
+        """Where it keeps temporary files."""
+        return self._traces.folder
+
+    @property
+    def arena_folder(self) -> Path:
+        """Where it keeps arenas."""
+        return self._traces.arenas
+
+    @property
+    def url(self) -> str:
+        """Where it listens. Waits until it does."""
+        return self.wait_for(r"Listening on (\S+)")[1]
+
+    @property
+    def grpc_address(self) -> str:
+        """Where it listens over gRPC, e.g. ``127.0.0.1:8001``; empty without gRPC. Known once it is ready."""
+        found = self._search(r"(?i)\bgrpc\b[^\d]*([\d.]+:\d+)")
+        return "" if found is None else found[1]
+
+    def wait_for(self, pattern: str, timeout_s: float = START_TIMEOUT_S) -> re.Match[str]:
+        """The first match of a line that it prints or has printed.
+
+        Raises:
+            RuntimeError: If none comes in time, or the server ends; shows what it did print.
+        """
+        give_up_at_s = time.monotonic() + timeout_s
+        while True:
+            has_ended = not self._reader.is_alive()
+            if found := self._search(pattern):
+                return found
+            if has_ended or time.monotonic() > give_up_at_s:
+                why = "the server ended" if has_ended else f"{timeout_s:g} s went by"
+                raise RuntimeError(f"{why} before a line like {pattern!r}; it printed:\n{self.output}")
+            time.sleep(_POLL_S)
+
+    def _search(self, pattern: str) -> re.Match[str] | None:
+        return next((found for line in list(self.lines) if (found := re.search(pattern, line))), None)
+
+    def wait_until_ready(self, timeout_s: float = START_TIMEOUT_S) -> float:
+        """Waits until every program has a replica; returns the seconds that this took since the start, if the server says so.
+
+        Raises:
+            RuntimeError: If it is not ready in time, or ends; shows what it printed.
+        """
+        return float(self.wait_for(r"^Ready(?: after ([\d.]+) s)?", timeout_s)[1] or "nan")
+
+    def stop(self, number: signal.Signals = signal.SIGINT, *, is_from_terminal: bool = False) -> float:
+        """Sends a signal and waits until the server has ended. Returns the seconds that this took.
+
+        Args:
+            is_from_terminal: Whether all its processes get the signal, as Ctrl-C does it.
+
+        Raises:
+            RuntimeError: If it does not end in time.
+        """
+        started_s = time.monotonic()
+        if is_from_terminal:
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
+        self.wait()
+        return time.monotonic() - started_s
+
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Waits until it has ended and all that it printed is in `lines`.
+
+        Raises:
+            RuntimeError: If it does not end in time.
+        """
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"the server still runs after {timeout_s:g} s; it printed:\n{self.output}") from None
+        self._reader.join(timeout_s)
+
+    def pids(self) -> list[int]:
+        """All living processes of this server, its Ray included."""
+        return self._traces.pids()
+
+    def leftovers(self, timeout_s: float = _ORPHANS_TIMEOUT_S) -> list[str]:
+        """What the ended server has left behind: processes, files, shared memory. What goes away in time does not count."""
+        give_up_at_s = time.monotonic() + timeout_s
+        left = self._traces.left()
+        while left and time.monotonic() < give_up_at_s:
+            time.sleep(_POLL_S)
+            left = [one for one in self._traces.left() if one in left]  # what comes later is of others
+        return left

@@ -1,0 +1,76 @@
+"""What belongs to a server that runs, or has run: its processes, its temporary files, its shared memory. Linux only.
+
+Its processes carry a mark in their environment, which all that they start inherits, in whatever session or group.
+"""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+_MARK = "SERVER_PROCESS_OF_DYORC"
+_ARENA_PREFIX = "dyorc-arena-"
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Traces:
+    """Finds them. Made before the server starts.
+
+    Args:
+        mark: What its processes carry.
+        folder: Where its temporary files lie.
+        arenas: Where its arenas lie, in shared memory.
+    """
+
+    def __init__(self, mark: str, folder: Path, arenas: Path) -> None:
+        self.folder = folder
+        self.arenas = arenas
+        self.environment = {_MARK: mark, "TMPDIR": str(folder), "DYORC_TRANSPORT__ARENA_FOLDER": str(arenas)}
+        self._needle = f"\0{_MARK}={mark}\0".encode()
+        self._shared_before = _shared_memory()
+
+    def pids(self) -> list[int]:
+        """Processes that live. One that has ended and was not waited for yet has no environment."""
+        found: list[int] = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # it has gone, or is somebody else's
+                if self._needle in b"\0" + path.read_bytes() + b"\0":
+                    found.append(int(path.parent.name))
+        return sorted(found)
+
+    def kill_processes(self) -> None:
+        """SIGKILL to each."""
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def left(self) -> list[str]:
+        """A line for each process, file, and object in shared memory that is nobody else's."""
+        processes = [f"process {pid} {_command(pid)}" for pid in self.pids()]
+        files = [f"file {path}" for path in sorted(self.folder.iterdir())]
+        arenas = [f"shared memory {path}" for path in sorted(self.arenas.iterdir())]
+        new = _shared_memory() - self._shared_before
+        shared = [f"shared memory {SHARED_MEMORY / name}" for name in sorted(new) if not _is_mapped(name)]
+        return [*processes, *files, *arenas, *shared]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120].strip()
+    except OSError:
+        return "(gone)"
+
+
+def _shared_memory() -> set[str]:
+    """Names of files there, without others' arenas: those of this server have a folder of their own."""
+    found = SHARED_MEMORY.iterdir() if SHARED_MEMORY.is_dir() else ()
+    return {path.name for path in found if path.is_file() and not path.name.startswith(_ARENA_PREFIX)}
+
+
+def _is_mapped(name: str) -> bool:
+    """Whether a living process maps it: then it belongs to another server, since processes of this one are listed anyway."""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if f"{SHARED_MEMORY}/{name}" in maps.read_text():
+                return True
+    return False

@@ -7,6 +7,8 @@ TRITONCLIENT := .venv-tritonclient
 PEERS := ray_serve triton bentoml litserve mosec
 PROTOC := .venv-protoc
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# tests/conftest.py says how many processes there are, and what runs in the same one.
+PYTEST_SIDE_BY_SIDE := $(BIN)/python -m pytest -n auto
 DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
@@ -33,11 +35,10 @@ demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questio
 	$(BIN)/python examples/router/demo.py
 
 test: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## Run all tests
-	$(BIN)/python -m pytest -n auto tests/unit tests/property
-	$(BIN)/python -m pytest tests/integration tests/e2e tests/chaos
+	$(PYTEST_SIDE_BY_SIDE)
 
 test-quick: $(VENV)/.dev ## Run the tests that need no server
-	$(BIN)/python -m pytest -n auto tests/unit tests/property
+	$(PYTEST_SIDE_BY_SIDE) tests/unit tests/property
 
 conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise of the protocol with Triton's client; writes docs/conformance.md; the last line is JSON
 	$(BIN)/python -m tests.conformance --write docs/conformance.md

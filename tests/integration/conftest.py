@@ -37,14 +37,17 @@ def zero_copy() -> None:
 
 
 @pytest.fixture(scope="session")
-def grpc_threads() -> None:
+def grpc_threads() -> Iterator[None]:
     """Starts the threads that gRPC keeps as long as any of its objects is alive, and keeps them, so that they count as no leak.
 
-    pytest holds on to a test's fixtures, so objects that were closed may live on for some time.
+    pytest holds on to a test's fixtures, so objects that were closed may live on for some time. The channel that is kept open holds
+    the threads that all channels and servers of the process share.
     """
     grpc.aio.init_grpc_aio()
-    with grpc.insecure_channel("127.0.0.1:1") as channel, contextlib.suppress(grpc.RpcError):
-        channel.unary_unary("/nobody/listens")(b"")
+    with grpc.insecure_channel("127.0.0.1:1") as channel:
+        with contextlib.suppress(grpc.RpcError):
+            channel.unary_unary("/nobody/listens")(b"")
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

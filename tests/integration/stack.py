@@ -32,14 +32,18 @@ from dyorc.replica.worker import Worker
 from dyorc.status import ProgramStatus
 from dyorc.store.base import JobStore
 from dyorc.terms import Terms
+from dyorc.transport.arena_file import sweep
 from dyorc.transport.network import Network
-from tests.deadlines import wait_until_async
+from tests.deadlines import TIMEOUT_S, wait_until_async
+from tests.shared_folders import arena_folder
 from tests.two_hosts import Host
 
 FAST_LINK = LinkConfig(heartbeat_interval_s=0.2, heartbeat_timeout_s=1.0, announce_interval_s=0.05)
 """Short enough for tests, long enough for a machine under load."""
 
-FAST_TRANSPORT = TransportConfig(arena_bytes=64 * 2**20, arena_wait_s=1.0, inline_limit_bytes=16 * 1024)
+FAST_TRANSPORT = TransportConfig(
+    arena_folder=arena_folder(), arena_bytes=64 * 2**20, arena_wait_s=1.0, inline_limit_bytes=16 * 1024
+)
 """Small, and the same everywhere."""
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -137,6 +141,7 @@ class Stack:
         for process in self.processes.values():
             process.kill()  # ends a stopped one too
             process.wait()
+        sweep(self.transport.arena_folder)  # of killed replicas, as the next process does that starts
 
 
 @contextlib.asynccontextmanager
@@ -169,7 +174,7 @@ async def running(
         service = stack.enter_context(contextlib.closing(service_type(catalog, orchestrator, gateway)))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
         server = await stack.enter_async_context(HttpServer(Gateway(service, kept), gateway))
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False))
         found = Stack(catalog, orchestrator, address, link, transport, client, service, network)
         if grpc:
             found.grpc_address = (await stack.enter_async_context(GrpcServer(service, gateway))).address

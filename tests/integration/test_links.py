@@ -27,15 +27,16 @@ from dyorc.transport.codec import Frame
 from dyorc.transport.endings import Ending
 from dyorc.transport.link import OrchestratorEnd, dial, listen
 from dyorc.transport.unix_framing import MAX_FRAMES, MAX_MESSAGE_BYTES, pack
-from tests.deadlines import wait_until, wait_until_async
+from tests.deadlines import TIMEOUT_S, wait_until, wait_until_async
 from tests.integration.numbered import first_wrong, numbered
 from tests.integration.stack import num_descriptors
 
 _REPOSITORY = Path(__file__).parents[2]
 _CONFIG = LinkConfig()
-_NOTICE_S = _CONFIG.heartbeat_interval_s + _CONFIG.heartbeat_timeout_s
-_SLACK_S = 1.5
-"""For a machine under load; what is not noticed at all takes longer by far."""
+_DEAF = LinkConfig(heartbeat_interval_s=2 * TIMEOUT_S, heartbeat_timeout_s=6 * TIMEOUT_S)
+"""With it, what is noticed at all is not noticed by its silence."""
+_FOREVER_S = 2 * TIMEOUT_S
+"""Whoever waits for so long fails the test."""
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
@@ -67,12 +68,12 @@ def unix_address(folder: str) -> str:
 class Hub:
     """The orchestrator's end, and what came to it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, config: LinkConfig = _CONFIG) -> None:
         self.heard: list[tuple[bytes, list[bytes]]] = []
         self.lost: list[bytes] = []
         self.endings: dict[bytes, Ending] = {}
         self.happened: list[str] = []
-        self.link: OrchestratorEnd = listen(address, _CONFIG, self._received, lambda: self.happened.append("drained"), self._lost)
+        self.link: OrchestratorEnd = listen(address, config, self._received, lambda: self.happened.append("drained"), self._lost)
 
     async def __aenter__(self) -> Self:
         await self.link.__aenter__()
@@ -143,7 +144,7 @@ async def test_a_thousand_messages_both_ways_at_once_come_whole_and_in_order(add
                 assert hub.link.send(peer, numbered(at))
                 if at % 10 == 0:
                     await asyncio.sleep(0)
-            await wait_until_async(lambda: hub.said(peer, b"checked"), "it has read all", 60)
+            await wait_until_async(lambda: hub.said(peer, b"checked"), "it has read all")
             assert hub.said(peer, b"checked") == [[b"checked", b""]]
             found = [frames for _, frames in hub.heard if frames[0] not in (b"hello", b"checked")]
             assert len(found) == num
@@ -178,13 +179,10 @@ async def test_what_was_sent_before_the_link_was_closed_arrives(address: str) ->
 
 async def test_the_last_words_of_a_peer_that_is_killed_are_heard_first(unix_address: str) -> None:
     with processes(unix_address, 1) as (process,):
-        async with Hub(unix_address) as hub:
+        async with Hub(unix_address, _DEAF) as hub:
             peer = await hub.meet(process)
             assert hub.link.send(peer, [b"die", b"500"])
-            await asyncio.to_thread(process.wait)
-            died_s = time.monotonic()
             await wait_until_async(lambda: hub.lost, "its end is noticed")
-            assert time.monotonic() - died_s < _SLACK_S
             assert len(hub.said(peer, b"word")) == 500
             assert hub.lost == [peer]
 
@@ -206,17 +204,15 @@ async def test_last_words_count_even_if_one_was_just_about_to_answer(unix_addres
 
 async def test_a_killed_peer_is_noticed_at_once(address: str) -> None:
     with processes(address, 2) as (first, second):
-        async with Hub(address) as hub:
+        async with Hub(address, _DEAF) as hub:
             peer, other = await hub.meet(first), await hub.meet(second)
             first.kill()
-            died_s = time.monotonic()
             await wait_until_async(lambda: hub.lost, "its end is noticed")
-            assert time.monotonic() - died_s < _SLACK_S
             assert hub.lost == [peer]
             assert await hub.ask(other, b"echo", b"here", answer=b"echo") == [b"echo", b"here"]
 
 
-async def test_a_stopped_peer_is_noticed_in_time_and_welcome_when_it_goes_on(address: str) -> None:
+async def test_a_stopped_peer_is_noticed_and_welcome_when_it_goes_on(address: str) -> None:
     with processes(address, 2) as (first, second):
         async with Hub(address) as hub:
             peer, other = await hub.meet(first), await hub.meet(second)
@@ -225,7 +221,7 @@ async def test_a_stopped_peer_is_noticed_in_time_and_welcome_when_it_goes_on(add
             await wait_until_async(lambda: hub.lost, "it is given up")
             noticed_s = time.monotonic() - stopped_s
             print(f"\nnoticed after {noticed_s:.2f} s")
-            assert _CONFIG.heartbeat_timeout_s - _CONFIG.heartbeat_interval_s <= noticed_s < _NOTICE_S + _SLACK_S
+            assert noticed_s >= _CONFIG.heartbeat_timeout_s - _CONFIG.heartbeat_interval_s
             assert hub.lost == [peer]
             assert not hub.link.send(peer, [b"echo"])
             os.kill(first.pid, signal.SIGCONT)
@@ -237,11 +233,11 @@ async def test_a_stopped_peer_is_noticed_in_time_and_welcome_when_it_goes_on(add
 
 async def test_a_peer_that_is_stopped_for_a_moment_keeps_its_connection(address: str) -> None:
     with processes(address, 1) as (process,):
-        async with Hub(address) as hub:
+        async with Hub(address, LinkConfig(heartbeat_timeout_s=TIMEOUT_S)) as hub:
             peer = await hub.meet(process)
             for _ in range(3):
                 os.kill(process.pid, signal.SIGSTOP)
-                await asyncio.sleep(_CONFIG.heartbeat_timeout_s / 2)
+                await asyncio.sleep(2 * _CONFIG.heartbeat_interval_s)  # it is looked at meanwhile
                 os.kill(process.pid, signal.SIGCONT)
                 assert await hub.ask(peer, b"echo", answer=b"echo") == [b"echo"]
             assert hub.lost == []
@@ -261,9 +257,7 @@ async def test_a_killed_peer_whose_child_holds_the_connection_is_noticed_all_the
             peer = await hub.meet(process)
             assert hub.link.send(peer, [b"fork"])
             await asyncio.to_thread(process.wait)
-            died_s = time.monotonic()
             await wait_until_async(lambda: hub.lost, "its end is noticed")
-            assert time.monotonic() - died_s < _NOTICE_S + _SLACK_S
 
 
 async def test_the_next_orchestrator_at_the_same_address_is_told_who_is_there(address: str) -> None:
@@ -277,17 +271,21 @@ async def test_the_next_orchestrator_at_the_same_address_is_told_who_is_there(ad
 
 async def test_a_peer_tells_who_it_is_as_soon_as_it_has_dialled_again(unix_address: str) -> None:
     """However seldom it says so otherwise."""
-    with processes(unix_address, 1, 600.0) as (process,):
+    with processes(unix_address, 1, _FOREVER_S) as (process,):
         async with Hub(unix_address) as hub:
             peer = await hub.meet(process)
             used_s = float((await hub.ask(peer, b"cpu", answer=b"cpu"))[1])
         await asyncio.sleep(1.0)
         async with Hub(unix_address) as hub:
-            started_s = time.monotonic()
             peer = await hub.meet(process)
-            assert time.monotonic() - started_s < 1.0 + _SLACK_S
             used_s = float((await hub.ask(peer, b"cpu", answer=b"cpu"))[1]) - used_s
             assert used_s < 0.5, "it waited without spinning, which would have taken a second"
+
+
+async def test_whoever_does_not_wait_is_told_at_once_that_there_is_nothing(unix_address: str) -> None:
+    dealer = dial(unix_address, _CONFIG, _FOREVER_S)
+    assert dealer.receive(is_waiting=False) is None
+    dealer.close()
 
 
 async def test_what_is_sent_while_nobody_is_there_is_dropped(unix_address: str) -> None:
@@ -295,8 +293,6 @@ async def test_what_is_sent_while_nobody_is_there_is_dropped(unix_address: str) 
     try:
         dealer.send([b"lost"])
         started_s = time.monotonic()
-        assert dealer.receive(is_waiting=False) is None
-        assert time.monotonic() - started_s < 0.2
         assert dealer.receive() is None
         assert time.monotonic() - started_s >= 0.3
         async with Hub(unix_address) as hub:
@@ -378,7 +374,7 @@ async def test_an_orchestrator_that_sends_nonsense_is_dialled_again(unix_address
 
 
 def _read_to_end(stranger: socket.socket) -> None:
-    stranger.settimeout(10)
+    stranger.settimeout(TIMEOUT_S)
     with contextlib.suppress(ConnectionResetError):  # it may be closed before all was read
         while stranger.recv(4096):
             pass
@@ -391,7 +387,6 @@ async def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(addres
             peer, other = await hub.meet(slow), await hub.meet(quick)
             assert hub.link.send(peer, [b"sleep", str(num).encode()])
             buffers = [bytearray(num_bytes) for _ in range(2)]
-            started_s = time.monotonic()
             for at in range(num):
                 number, check_sum, empty, first, second = numbered(at, num_bytes)
                 parts = [memoryview(buffers[0])[: len(first)], memoryview(buffers[1])[: len(second)]]
@@ -407,7 +402,6 @@ async def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(addres
                     wait_until(lambda read_until_s=read_until_s: time.monotonic() > read_until_s, "it reads")
                 elif at % 50 == 0:
                     assert await hub.ask(other, b"echo", b"here", answer=b"echo") == [b"echo", b"here"]
-            assert time.monotonic() - started_s < 10
             await wait_until_async(lambda: hub.said(peer, b"checked"), "it has read all")
             assert hub.said(peer, b"checked") == [[b"checked", b""]]
             assert await hub.ask(peer, b"echo", answer=b"echo") == [b"echo"]

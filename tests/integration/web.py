@@ -15,6 +15,7 @@ from dyorc.config import GatewayConfig
 from dyorc.gateway.http.answers import write, write_body
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
+from tests.deadlines import TIMEOUT_S
 
 
 @dataclass
@@ -94,7 +95,7 @@ class Raw:
 
     async def read(self) -> Answer:
         """The next answer."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.strip().split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -109,7 +110,7 @@ class Raw:
     async def closed(self) -> bytes:
         """Waits until the server closes the connection; gives what it has sent until then."""
         found = b""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT_S):
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 while piece := await self.reader.read(2**16):
                     found += piece

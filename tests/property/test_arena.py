@@ -2,7 +2,6 @@
 
 import os
 import struct
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -15,6 +14,7 @@ from dyorc.errors import TensorLostError, TransportError
 from dyorc.transport.arena import Arena, Block
 from dyorc.transport.arena_file import PAGE_BYTES
 from dyorc.transport.arena_views import ArenaView
+from tests.shared_folders import shared_folder
 
 NUM_PAGES = 24
 NUM_SLOTS = 8
@@ -24,8 +24,7 @@ lengths = st.integers(0, NUM_PAGES * PAGE_BYTES + 1) | st.integers(0, 4).map(lam
 
 @contextmanager
 def opened() -> Generator[tuple[str, Arena]]:
-    parent = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    with tempfile.TemporaryDirectory(prefix="dyorc-test-", dir=parent) as folder, Arena(folder, SIZE_BYTES, NUM_SLOTS) as arena:
+    with shared_folder() as folder, Arena(folder, SIZE_BYTES, NUM_SLOTS) as arena:
         yield folder, arena
 
 

@@ -29,7 +29,7 @@ def test_batches_and_processor_time_are_counted_over_all_copies(folder: Path) ->
     second.run(burn, 1_000, seconds=0.0)
     counted = meter.read(folder)
     seconds, sizes = counted["small"]
-    assert 0.02 <= seconds < 0.2
+    assert 0.02 <= seconds < 0.2, "processor time, whatever else the machine does"
     assert sizes == {3: 2, meter.MAX_SIZE: 1}
     assert counted["large"] == (0.0, {})
 

@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from dyorc.transport.arena import Arena, Block
 from dyorc.transport.arena_file import PAGE_BYTES, default_size, sweep
 from dyorc.transport.arena_views import ArenaView
 from tests.leaks import no_leaks
+from tests.shared_folders import shared_folder
 
 ROOT = Path(dyorc.__file__).parents[1]
 SIZE_BYTES = 2**20
@@ -33,8 +33,7 @@ NUM_SLOTS = 16
 @pytest.fixture
 def folder() -> Iterator[str]:
     """A folder of our own in shared memory, where there is any."""
-    parent = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    with tempfile.TemporaryDirectory(prefix="dyorc-test-", dir=parent) as path:
+    with shared_folder() as path:
         yield path
 
 

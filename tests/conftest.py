@@ -1,0 +1,92 @@
+"""How the tests share out the machine: which of them run together, in which order, and where their temporary files lie.
+
+`make test` runs several processes of pytest-xdist side by side, more than there are cores, since many tests mostly wait.
+"""
+
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.shared_folders import own_arena_folder
+
+_ROOT = Path(__file__).parents[1]
+_MAX_PROCESSES = 8
+_LONGEST_FIRST = ("chaos", "e2e", "property", "integration", "unit")
+_RAY = "pytestmark = pytest.mark.ray"
+_SHARES = 'scope="module"'
+_SPREAD = ("test_links.py",)
+"""What tests of these modules share costs nothing, and the modules are long."""
+_NUM_RAYS = 2
+"""So many tests with a Ray run at a time, whatever the number of processes: each takes 10 s of a core and 1 GB."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the marker, and makes a folder for arenas before any test module is imported."""
+    folder = own_arena_folder()
+    folder.__enter__()
+    config.add_cleanup(lambda: folder.__exit__(None, None, None))
+    config.addinivalue_line("markers", "ray: a Ray is started, here or for the whole module")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for each core."""
+    return min(_MAX_PROCESSES, 2 * len(os.sched_getaffinity(0)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the folders of long tests first."""
+    items.sort(key=lambda item: _LONGEST_FIRST.index(item.path.relative_to(_ROOT).parts[1]))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Shares tests out one by one, those that share something of their module together.
+
+    The controller knows tests by their names only. (xdist's own `--dist loadgroup` writes marks into the names, which pytest 9
+    does not allow any more.)
+    """
+    config.option.loadscopereorder = False
+    return _Scheduling(config, log)
+
+
+class _Scheduling(LoadScopeScheduling):
+    """Tests of one scope run in one process, one after the other."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._ray_modules: list[str] = []
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        text = _text_of(module)
+        if _RAY in text:
+            if module not in self._ray_modules:
+                self._ray_modules.append(module)
+            return f"ray {self._ray_modules.index(module) % _NUM_RAYS}"
+        return module if _SHARES in text and Path(module).name not in _SPREAD else nodeid
+
+
+@functools.cache
+def _text_of(module: str) -> str:
+    return (_ROOT / module).read_text()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder() -> Generator[None]:
+    """Temporary files of this process, and of all that it starts, lie in a folder of its own.
+
+    So a leak is found by the process whose test it is, and by no other that looks at the same moment.
+    """
+    # Short: the path of a Unix socket has at most 107 characters.
+    folder = tempfile.mkdtemp(prefix="w-")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
+    shutil.rmtree(folder, ignore_errors=True)

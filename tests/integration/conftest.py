@@ -1,5 +1,6 @@
 """Every integration test runs on asyncio and is checked for what it leaves behind."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,10 @@ def zero_copy() -> None:
         other.recv()
 
 
+async def _init_grpc() -> None:
+    grpc.aio.init_grpc_aio()
+
+
 @pytest.fixture(scope="session")
 def grpc_threads() -> Iterator[None]:
     """Starts the threads that gRPC keeps as long as any of its objects is alive, and keeps them, so that they count as no leak.
@@ -43,7 +48,8 @@ def grpc_threads() -> Iterator[None]:
     pytest holds on to a test's fixtures, so objects that were closed may live on for some time. The channel that is kept open holds
     the threads that all channels and servers of the process share.
     """
-    grpc.aio.init_grpc_aio()
+    with asyncio.Runner() as runner:  # it wants a loop, and another test may have left none
+        runner.run(_init_grpc())
     with grpc.insecure_channel("127.0.0.1:1") as channel:
         with contextlib.suppress(grpc.RpcError):
             channel.unary_unary("/nobody/listens")(b"")

@@ -27,6 +27,10 @@ _NUM_RAYS = 2
 """So many tests with a Ray run at a time, whatever the number of processes: each takes 10 s of a core and 1 GB."""
 
 
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+"""Before gRPC is imported: its handlers would stop its threads at every start of a process, and hang some of those processes."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Declares the marker, and makes a folder for arenas before any test module is imported."""
     folder = own_arena_folder()

@@ -45,8 +45,8 @@ async def _init_grpc() -> None:
 def grpc_threads() -> Iterator[None]:
     """Starts the threads that gRPC keeps as long as any of its objects is alive, and keeps them, so that they count as no leak.
 
-    pytest holds on to a test's fixtures, so objects that were closed may live on for some time. The channel that is kept open holds
-    the threads that all channels and servers of the process share.
+    pytest holds on to a test's fixtures, so objects that were closed may live on for some time. The channel that is kept open
+    holds the threads that all channels and servers of the process share.
     """
     with asyncio.Runner() as runner:  # it wants a loop, and another test may have left none
         runner.run(_init_grpc())

@@ -192,12 +192,11 @@ async def test_a_deadline_gives_504_and_its_call_is_not_run(tmp_path: Path) -> N
     async with running([slow.gated]) as stack:
         first = asyncio.create_task(infer(stack.client, "gated", np.full(4, 1, np.float32), folder=str(tmp_path)))
         await wait_until_async((tmp_path / "started-1").exists, "the first call runs")
-        others = [
-            asyncio.create_task(
-                infer(stack.client, "gated", np.full(4, number, np.float32), folder=str(tmp_path), timeout=200_000)
-            )
-            for number in (2, 3)
-        ]
+        others: list[asyncio.Task[httpx.Response]] = []
+        for number in (2, 3):  # one after the other: the replica takes the second ahead
+            task = infer(stack.client, "gated", np.full(4, number, np.float32), folder=str(tmp_path), timeout=2_000_000)
+            others.append(asyncio.create_task(task))
+            await wait_until_async(lambda number=number: stack.orchestrator.num_requests == number, f"{number} are in flight")
         for answer in await asyncio.gather(*others):
             assert answer.status_code == 504
             assert "deadline" in oip.error_text(answer)

@@ -89,8 +89,15 @@ class Raw:
     writer: asyncio.StreamWriter
 
     async def send(self, data: bytes) -> None:
-        """Sends exactly this."""
-        self.writer.write(data)
+        """Sends exactly this.
+
+        Raises:
+            ConnectionError: If the server has closed the connection.
+        """
+        try:
+            self.writer.write(data)
+        except RuntimeError as error:  # what uvloop calls it
+            raise ConnectionResetError(str(error)) from None
         await self.writer.drain()
 
     async def read(self) -> Answer:

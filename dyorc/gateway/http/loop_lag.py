@@ -38,6 +38,7 @@ class LoopLag:
         self._turned_s = 0.0
         self._num_seen = self._num_let_in = 0  # in this turn
         self._recent_s: deque[float] = deque([0.0] * _NUM_RECENT, _NUM_RECENT)
+        self._usual_s = 0.0  # of recent turns, the last but one in length: one long turn alone is no reason to expect others
         self._cost_s = _FIRST_COST_S  # of a request that is let in, by sums over turns, of which recent ones count most
         self._sum_s, self._sum_let_in = _FIRST_COST_S, 1.0
 
@@ -55,9 +56,8 @@ class LoopLag:
 
     @property
     def expected_s(self) -> float:
-        """How long the loop would take over another request. One long turn alone is no reason to expect others."""
-        usual_s = sorted(self._recent_s)[-2]
-        return _NUM_TURNS * max(usual_s, self._num_let_in * self._cost_s)
+        """How long the loop would take over another request."""
+        return _NUM_TURNS * max(self._usual_s, self._num_let_in * self._cost_s)
 
     def _turn(self) -> None:
         now_s = self._clock_s()
@@ -72,4 +72,5 @@ class LoopLag:
         else:  # nothing came in a whole turn: the loop is not behind
             self._is_watching = False
             self._recent_s.extend([0.0] * _NUM_RECENT)
+        self._usual_s = sorted(self._recent_s)[-2]
         self._num_seen = self._num_let_in = 0

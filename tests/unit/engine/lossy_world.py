@@ -1,0 +1,31 @@
+"""A world whose replicas keep their results, which are lost when a replica dies."""
+
+import dyorc
+from dyorc.config import EngineConfig, SpeculationConfig
+from tests.unit.engine.driver import World
+from tests.unit.engine.programs import Vector, add, add_one, check, double, put, send
+
+NO_GUESSES = EngineConfig(speculation=SpeculationConfig(enabled=False))
+PROGRAMS = (add_one, double, add, check, send, put)
+
+
+def world_with(
+    *absent: dyorc.Program, config: EngineConfig = NO_GUESSES, is_fetching: bool = True, is_taking: bool = True
+) -> World:
+    """A world with one replica of each program but those `absent`, named after it."""
+    world = World(PROGRAMS, config, is_placing=True, is_fetching=is_fetching, is_taking=is_taking)
+    for program in PROGRAMS:
+        if program not in absent:
+            world.join(program, program.name)
+    return world
+
+
+def restart(world: World, program: dyorc.Program) -> None:
+    """Its replica dies with what it holds; another takes its place."""
+    world.leave(program.name)
+    world.join(program, program.name)
+
+
+@dyorc.workflow
+async def one_after_the_other(x: Vector) -> Vector:
+    return double(add_one(x))

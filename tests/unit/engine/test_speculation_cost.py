@@ -1,0 +1,137 @@
+"""What guesses may cost: work that is wasted, and cores that certain calls could use."""
+
+import dyorc
+from dyorc.engine.scheduling.processors import Processor
+from tests.unit.engine.driver import World
+from tests.unit.engine.programs import Vector, add_one, check, double, scale
+from tests.unit.engine.speculative_world import BAD, BOTH, GOOD, counts, guarded, guarded_twice, world_with
+
+
+def waste(world: World, number: int) -> int:
+    """Requests with wrong guesses, one after another; says how many of them were run."""
+    before = counts(world)[0]
+    for _ in range(number):
+        world.submit(guarded, BAD)
+        work(world)
+        world.advance(10)
+    return counts(world)[0] - before
+
+
+def work(world: World) -> None:
+    """Batches take as long as is known of them."""
+    while world.in_flight:
+        duration_s = 0.1 + 0.01 * world.oldest().size
+        world.advance(duration_s)
+        world.finish(execute_s=duration_s)
+
+
+def test_if_nothing_may_be_wasted_nothing_is_bet() -> None:
+    world = world_with(max_wasted_ratio=0.0, margin=0.0)
+    assert waste(world, 20) == 0
+    world.check_nothing_is_left()
+
+
+def test_waste_stops_at_the_limit_until_useful_work_has_earned_more() -> None:
+    # Each wrong guess costs 0.11 s. Useful work earns 0.11 s * 1/99 for each call: almost nothing.
+    world = world_with(margin=0.0, max_wasted_ratio=0.01, burst_s=0.55)
+    assert 4 <= waste(world, 40) <= 7
+    assert waste(world, 5) <= 1
+    total = world.engine.speculator.total
+    assert total.wasted_s <= 0.55 + 0.01 / 0.99 * total.useful_s + 0.11
+    for _ in range(100):
+        world.submit(guarded, GOOD)
+        work(world)
+        world.advance(10)
+    assert waste(world, 2) >= 1, "0.22 s each have earned 0.22 s"
+    world.check_nothing_is_left()
+
+
+def test_the_waste_of_one_workflow_does_not_use_up_what_others_may_waste() -> None:
+    world = world_with(margin=0.0, max_wasted_ratio=0.5, burst_s=0.3)
+    budgets = [world.engine.speculator.budget(workflow) for workflow in (guarded, guarded_twice)]
+    waste(world, 10)
+    assert budgets[0].wasted_s > 0
+    assert budgets[1].wasted_s == 0
+
+
+def test_an_outcome_that_never_pays_is_left_for_a_while_and_then_tried_again() -> None:
+    world = world_with(margin=0.0, max_wasted_ratio=0.9, burst_s=1e6)
+    assert waste(world, 64) == 64
+    assert waste(world, 32) == 0, "paused"
+    assert waste(world, 64) == 64, "tried again"
+    assert waste(world, 60) == 0, "and paused for longer"
+    world.check_nothing_is_left()
+
+
+@dyorc.workflow
+async def scaled(x: Vector) -> Vector:
+    """Needs `scale` alone, for sure."""
+    return scale(x, factor=2.0)
+
+
+def test_a_guess_waits_for_a_free_core() -> None:
+    world = world_with(num_cores=1)
+    world.submit(guarded, GOOD)
+    assert [len(world.batches(program)) for program in (check, double)] == [1, 0], "it would slow down what it waits for"
+    two = world_with(num_cores=2)
+    two.submit(guarded, GOOD)
+    assert [len(two.batches(program)) for program in (check, double)] == [1, 1]
+
+
+def test_a_guess_that_found_no_core_is_run_when_one_is_free_though_its_own_program_has_not_stirred() -> None:
+    world = world_with(num_cores=2)
+    world.submit(scaled, GOOD)
+    world.submit(guarded, GOOD)
+    assert [len(world.batches(program)) for program in (scale, check, double)] == [1, 1, 0]
+    world.finish(world.batches(scale)[0], execute_s=0.11)
+    assert len(world.batches(double)) == 1
+    world.finish_all()
+    world.check_nothing_is_left()
+
+
+def test_cores_of_a_replica_that_is_lost_are_free() -> None:
+    world = world_with(num_cores=2)
+    world.submit(scaled, GOOD)
+    world.submit(guarded, GOOD)
+    world.leave(world.batches(scale)[0].action.replica_id)
+    assert len(world.batches(double)) == 1
+
+
+def test_certain_calls_are_run_whether_a_core_is_free_or_not() -> None:
+    world = world_with(num_cores=1)
+    world.submit(scaled, GOOD)
+    world.submit(guarded, GOOD)
+    assert [len(world.batches(program)) for program in (scale, check)] == [1, 1]
+
+
+def test_a_node_whose_cores_are_busy_leaves_a_guess_to_another() -> None:
+    world = world_with(num_cores=1)
+    world.join(double, node="elsewhere", num_cores=1)
+    world.submit(guarded, GOOD)
+    (batch,) = world.batches(double)
+    assert world.engine.scheduler.replicas[batch.action.replica_id].node == "elsewhere"
+
+
+def test_the_busier_the_cores_the_more_a_guess_has_to_promise() -> None:
+    delays_s: list[float] = []
+    for rate in (1, 4, 12):
+        cores = Processor(2)
+        cores.num_busy = 1
+        for at in range(rate):
+            cores.use(1, 0.1, int(at * 1e9 / rate))
+        delays_s.append(cores.delay_s(0.1, 10**9))
+    assert delays_s == sorted(delays_s)
+    assert 0 < delays_s[0] < delays_s[2] / 12, "more than in proportion: what is late makes others late"
+    assert Processor(2).delay_s(0.1, 10**9) == 0, "nothing is known of who might come"
+
+
+def test_a_program_that_takes_no_time_is_not_worth_a_batch_of_guesses() -> None:
+    world = world_with(BOTH)
+    for program in (check, double, add_one):
+        pool = world.engine.scheduler.pools[program.name]
+        for _ in range(500):
+            pool.latency.observe(1, 50e-6)
+            pool.sojourn_ns.add(0.5e6)
+            pool.link_ns.add(0.5e6)
+    world.submit(guarded, GOOD)
+    assert [len(world.batches(program)) for program in (check, double, add_one)] == [1, 0, 0]

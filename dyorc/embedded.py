@@ -17,6 +17,7 @@ from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 from dyorc.launcher.local_ray import LocalRay
 from dyorc.launcher.ray_cluster import RayCluster
+from dyorc.launcher.ray_home import RayHome
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
@@ -61,16 +62,14 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
         OSError: If the address is not available.
     """
     refuse_open_address(settings.gateway)  # before anything starts
-    places: dict[Program, str] = {}
-    found = [load(target) for target in targets]
-    catalog = Catalog.of(found)
-    for target, one in zip(targets, found, strict=True):
-        for program in (one,) if isinstance(one, Program) else one.programs:
-            places.setdefault(program, absolute(target))
-    store = store_of(settings.store)
     async with contextlib.AsyncExitStack() as stack:
-        launcher = RayCluster if settings.deployment.ray_address else LocalRay
-        ray = await stack.enter_async_context(launcher(places, settings.deployment, settings.link, settings.transport))
+        # A module that imports Ray makes it read its environment: a Ray of our own needs it to be there before.
+        home = None if settings.deployment.ray_address else stack.enter_context(RayHome())
+        catalog, places = _load(targets)
+        store = store_of(settings.store)
+        configs = settings.deployment, settings.link, settings.transport
+        launcher = RayCluster(places, *configs) if home is None else LocalRay(home, places, *configs)
+        ray = await stack.enter_async_context(launcher)
         site = Site(
             address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
             end=ray.end_replica,
@@ -83,6 +82,17 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
         await ray.replicas.deploy(address)
         _settle_garbage_collector()
         yield Embedded(server.url, grpc.address if grpc else "", catalog, orchestrator.status, ray.replicas)
+
+
+def _load(targets: Sequence[str]) -> tuple[Catalog, dict[Program, str]]:
+    """Returns what is to be served, and each program with the target from which its replicas load it."""
+    places: dict[Program, str] = {}
+    found = [load(target) for target in targets]
+    catalog = Catalog.of(found)
+    for target, one in zip(targets, found, strict=True):
+        for program in (one,) if isinstance(one, Program) else one.programs:
+            places.setdefault(program, absolute(target))
+    return catalog, places
 
 
 def _settle_garbage_collector() -> None:

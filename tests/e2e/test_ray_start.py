@@ -1,13 +1,15 @@
-"""Ray fails to start, as it does on a machine that is too busy: once is borne, twice is said in one line."""
+"""Ray starts beside a module that imports it, too; a failure, as on a machine that is too busy, is borne once."""
 
 import sys
 
+import numpy as np
 import psutil
 import pytest
 
 from dyorc.testing import ServerProcess
+from tests import oip
 from tests.leaks import no_leaks
-from tests.server_process import target
+from tests.server_process import client_of, serving, target
 
 pytestmark = pytest.mark.ray
 
@@ -36,4 +38,14 @@ def test_ray_that_fails_twice_is_one_line() -> None:
             "dyorc: Ray could not be started, tried 2 times: Exception: The current node timed out"
         )
         assert "Traceback" not in server.output
+        assert not server.leftovers()
+
+
+def test_a_module_may_import_ray_before_it_is_started() -> None:
+    with no_leaks(), serving([target("with_ray", "seen_from_ray")]) as server:
+        body = oip.json_body({"x": np.zeros(1, np.float32)})
+        with client_of(server) as client:
+            answer = client.post("/v2/models/seen_from_ray/infer", content=body.content, headers=body.headers)
+        assert next(iter(oip.read(answer).outputs.values())) == [1]
+        server.stop()
         assert not server.leftovers()

@@ -1,0 +1,85 @@
+"""The folder of a Ray of our own, and what Ray finds in the environment. No import of Ray here: entering comes before that."""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_FOLDER_PREFIX = "dyorc-"
+
+
+class RayHome:
+    """A folder that only this user can enter, and Ray's settings in the environment, while entered.
+
+    Ray reads most of its settings when it is imported, and a user's module may import it: enter this before any is loaded.
+    """
+
+    def __init__(self) -> None:
+        self._lock: int | None = None
+        self._environment: list[str] = []
+        self.folder = ""
+
+    def __enter__(self) -> Self:
+        _remove_orphans()
+        self.folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
+        try:
+            self._lock = _lock(self.folder)
+            self._set_environment()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for name in self._environment:
+            del os.environ[name]
+        self._environment.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _set_environment(self) -> None:
+        """Sets what Ray and its processes read from the environment; the user's own settings are kept."""
+        token = os.path.join(self.folder, "token")
+        with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        for name, value in (
+            ("RAY_USAGE_STATS_ENABLED", "0"),
+            # Ray's own default, 15, puts replicas behind everything else on the machine.
+            ("RAY_worker_niceness", "0"),
+            # At ten times per second, Serve's controller uses a tenth of a core to find that nothing has changed.
+            ("RAY_SERVE_CONTROL_LOOP_INTERVAL_S", "0.5"),
+            # Without a path of our own, Ray leaves its token in the user's home.
+            ("RAY_AUTH_MODE", "token"),
+            ("RAY_AUTH_TOKEN_PATH", token),
+        ):
+            if name not in os.environ:
+                os.environ[name] = value
+                self._environment.append(name)
+
+
+def _lock(folder: str) -> int:
+    """Marks a folder as owned for as long as this process lives; returns the lock's descriptor."""
+    path = os.path.join(folder, "lock")
+    descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.rename(f"{path}.new", path)  # from here on others may check whether it is locked
+    return descriptor
+
+
+def _remove_orphans() -> None:
+    """Removes the folders of servers that were killed before they could do so."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):  # it is locked, belongs to somebody else, or has just gone
+            descriptor = os.open(folder / "lock", os.O_WRONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)

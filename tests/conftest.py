@@ -21,8 +21,6 @@ _MAX_PROCESSES = 8
 _LONGEST_FIRST = ("chaos", "e2e", "property", "integration", "unit")
 _RAY = "pytestmark = pytest.mark.ray"
 _SHARES = 'scope="module"'
-_SPREAD = ("test_links.py",)
-"""What tests of these modules share costs nothing, and the modules are long."""
 _NUM_RAYS = 2
 """So many tests with a Ray run at a time, whatever the number of processes: each takes 10 s of a core and 1 GB."""
 
@@ -73,7 +71,7 @@ class _Scheduling(LoadScopeScheduling):
             if module not in self._ray_modules:
                 self._ray_modules.append(module)
             return f"ray {self._ray_modules.index(module) % _NUM_RAYS}"
-        return module if _SHARES in text and Path(module).name not in _SPREAD else nodeid
+        return module if _SHARES in text else nodeid
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""A peer in a process of its own: ``python -m tests.integration.link_process ADDRESS RECEIVE_TIMEOUT_S``.
+"""A peer in a process of its own: ``python -m tests.integration.links.link_process ADDRESS RECEIVE_TIMEOUT_S``.
 
 Says ``hello`` and its process id, again whenever nothing comes, and does what messages tell it (`_Peer`).
 
@@ -13,7 +13,7 @@ import time
 from dyorc.config import LinkConfig
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import ReplicaEnd, dial
-from tests.integration.numbered import first_wrong, numbered
+from tests.integration.links.numbered import first_wrong, numbered
 
 
 class _Peer:

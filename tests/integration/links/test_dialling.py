@@ -1,0 +1,59 @@
+"""Peers dial again until an orchestrator is there, and tell it who they are."""
+
+import asyncio
+import time
+
+from dyorc.transport.link import dial
+from tests.deadlines import TIMEOUT_S
+from tests.integration.links.hub import CONFIG, Hub, processes
+
+FOREVER_S = 2 * TIMEOUT_S
+"""Whoever waits for so long fails the test."""
+
+
+async def test_the_next_orchestrator_at_the_same_address_is_told_who_is_there(address: str) -> None:
+    with processes(address, 2) as found:  # they are there first
+        for _ in range(3):
+            async with Hub(address) as hub:
+                for process in found:
+                    peer = await hub.meet(process)
+                    assert await hub.ask(peer, b"echo", b"new", answer=b"echo") == [b"echo", b"new"]
+
+
+async def test_a_peer_tells_who_it_is_as_soon_as_it_has_dialled_again(unix_address: str) -> None:
+    """However seldom it says so otherwise."""
+    with processes(unix_address, 1, FOREVER_S) as (process,):
+        async with Hub(unix_address) as hub:
+            peer = await hub.meet(process)
+            used_s = float((await hub.ask(peer, b"cpu", answer=b"cpu"))[1])
+        await asyncio.sleep(1.0)
+        async with Hub(unix_address) as hub:
+            peer = await hub.meet(process)
+            used_s = float((await hub.ask(peer, b"cpu", answer=b"cpu"))[1]) - used_s
+            assert used_s < 0.5, "it waited without spinning, which would have taken a second"
+
+
+async def test_whoever_does_not_wait_is_told_at_once_that_there_is_nothing(unix_address: str) -> None:
+    dealer = dial(unix_address, CONFIG, FOREVER_S)
+    assert dealer.receive(is_waiting=False) is None
+    dealer.close()
+
+
+async def test_what_is_sent_while_nobody_is_there_is_dropped(unix_address: str) -> None:
+    dealer = dial(unix_address, CONFIG, 0.3)
+    try:
+        dealer.send([b"lost"])
+        started_s = time.monotonic()
+        assert dealer.receive() is None
+        assert time.monotonic() - started_s >= 0.3
+        async with Hub(unix_address) as hub:
+            while not hub.heard:
+                assert await asyncio.to_thread(dealer.receive) is None
+                dealer.send([b"here"])
+                await asyncio.sleep(0.05)
+            assert hub.heard[0][1] == [b"here"]
+        dealer.send([b"lost, too"])
+        dealer.send([b"lost, too"])
+        assert await asyncio.to_thread(dealer.receive) is None
+    finally:
+        dealer.close()

@@ -1,0 +1,55 @@
+"""A reader that is slow gets everything in order and holds up nobody else."""
+
+import subprocess
+import time
+
+from tests.deadlines import wait_until, wait_until_async
+from tests.integration.links.hub import Hub, processes
+from tests.integration.links.numbered import numbered
+
+
+def wake(process: "subprocess.Popen[bytes]") -> None:
+    """A line on its standard input."""
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+
+
+async def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(address: str) -> None:
+    num, num_bytes = 300, 200_000
+    with processes(address, 2, 30.0) as (slow, quick):
+        async with Hub(address) as hub:
+            peer, other = await hub.meet(slow), await hub.meet(quick)
+            assert hub.link.send(peer, [b"sleep", str(num).encode()])
+            buffers = [bytearray(num_bytes) for _ in range(2)]
+            for at in range(num):
+                number, check_sum, empty, first, second = numbered(at, num_bytes)
+                parts = [memoryview(buffers[0])[: len(first)], memoryview(buffers[1])[: len(second)]]
+                parts[0][:], parts[1][:] = first, second
+                assert hub.link.send(peer, [number, check_sum, empty, *parts])
+                for buffer in buffers:
+                    buffer[:] = bytes(num_bytes)  # it belongs to us again
+                if at == num - 10:
+                    assert hub.said(peer, b"checked") == []
+                    wake(slow)
+                if at > num - 10:  # it reads while the loop has no turn: what is new must not overtake what waits
+                    read_until_s = time.monotonic() + 0.03
+                    wait_until(lambda read_until_s=read_until_s: time.monotonic() > read_until_s, "it reads")
+                elif at % 50 == 0:
+                    assert await hub.ask(other, b"echo", b"here", answer=b"echo") == [b"echo", b"here"]
+            await wait_until_async(lambda: hub.said(peer, b"checked"), "it has read all")
+            assert hub.said(peer, b"checked") == [[b"checked", b""]]
+            assert await hub.ask(peer, b"echo", answer=b"echo") == [b"echo"]
+
+
+async def test_a_slow_reader_that_dies_is_lost_with_what_waited_for_it(address: str) -> None:
+    with processes(address, 1, 30.0) as (process,):
+        async with Hub(address) as hub:
+            peer = await hub.meet(process)
+            assert hub.link.send(peer, [b"sleep", b"100"])
+            for at in range(100):
+                assert hub.link.send(peer, numbered(at, 200_000))
+            process.kill()
+            await wait_until_async(lambda: hub.lost, "its end is noticed")
+            assert hub.lost == [peer]
+            assert not hub.link.send(peer, [b"echo"])

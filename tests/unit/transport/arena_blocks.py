@@ -1,0 +1,20 @@
+"""Blocks that are published in an arena, and read from a view of it."""
+
+from dyorc.transport.arena import Arena, Block
+from dyorc.transport.arena_views import ArenaView
+
+SIZE_BYTES = 2**20
+NUM_SLOTS = 16
+
+
+def put(arena: Arena, content: bytes) -> Block:
+    """A published block."""
+    block = arena.allocate(len(content))
+    assert block is not None
+    block.memory[:] = content
+    arena.publish(block)
+    return block
+
+
+def read(view: ArenaView, block: Block) -> bytes:
+    return bytes(view.read_only(block.block_id, block.offset, block.num_bytes))

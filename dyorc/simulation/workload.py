@@ -16,7 +16,7 @@ from dyorc.errors import InvalidInputError
 
 Number: TypeAlias = Float64[np.ndarray, ""]
 """The tensors between the programs of a workload."""
-Numbers: TypeAlias = Float64[np.ndarray, "batch"]
+Numbers: TypeAlias = Float64[np.ndarray, " batch"]
 """The same for a batch."""
 MAX_QUEUED_CALLS = 2**31
 """For every simulated program: long queues are shown, not refused."""

@@ -23,7 +23,7 @@ class Guarding:
         torch.set_num_threads(1)  # the nets are too small to be shared out
         self.net = load_net("guard", Guard())
 
-    def __call__(self, text: UInt8[Tensor, "batch 64"]) -> Float[Tensor, "batch"]:
+    def __call__(self, text: UInt8[Tensor, "batch 64"]) -> Float[Tensor, " batch"]:
         return self.net(text)
 
 

@@ -23,8 +23,8 @@ MIN_SCORE = 0.5  # a line read with less certainty is left out
 class Line(TypedDict):
     """What `recognise` reads in each line of a batch: UTF-8 text, and the mean probability of its characters."""
 
-    text: dyorc.Bytes[np.ndarray, "batch"]
-    score: Float[np.ndarray, "batch"]
+    text: dyorc.Bytes[np.ndarray, " batch"]
+    score: Float[np.ndarray, " batch"]
 
 
 class TextLine(TypedDict):
@@ -37,9 +37,9 @@ class TextLine(TypedDict):
 class Page(TypedDict):
     """The lines of a page in reading order: UTF-8 text, corners as x, y in pixels (clockwise from top left), score."""
 
-    text: dyorc.Bytes[np.ndarray, "lines"]
+    text: dyorc.Bytes[np.ndarray, " lines"]
     boxes: Float[np.ndarray, "lines 4 2"]
-    score: Float[np.ndarray, "lines"]
+    score: Float[np.ndarray, " lines"]
 
 
 @dyorc.program(batched=False)

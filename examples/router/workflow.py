@@ -20,8 +20,8 @@ import dyorc
 class Intents(TypedDict):
     """What an expert finds in each question of a batch: an intent by name, and its probability."""
 
-    intent: dyorc.Bytes[np.ndarray, "batch"]
-    probability: Float[Tensor, "batch"]
+    intent: dyorc.Bytes[np.ndarray, " batch"]
+    probability: Float[Tensor, " batch"]
 
 
 class Answer(TypedDict):
@@ -39,7 +39,7 @@ class Tokenise:
     def __init__(self) -> None:
         self.tokenizer = Tokenizer()
 
-    def __call__(self, text: dyorc.Bytes[np.ndarray, "batch"]) -> Int[np.ndarray, "batch 32"]:
+    def __call__(self, text: dyorc.Bytes[np.ndarray, " batch"]) -> Int[np.ndarray, "batch 32"]:
         return np.array([self.tokenizer(each.decode(errors="replace")) for each in text])
 
 

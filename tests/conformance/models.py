@@ -12,18 +12,18 @@ import dyorc
 class Mirrored(TypedDict):
     """What `mirror` gives."""
 
-    raised: Float[np.ndarray, "n"]
-    reversed: dyorc.Bytes[np.ndarray, "k"]
+    raised: Float[np.ndarray, " n"]
+    reversed: dyorc.Bytes[np.ndarray, " k"]
 
 
 @dyorc.program(batched=False)
-def raise_all(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+def raise_all(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """One more, everywhere."""
     return x + 1
 
 
 @dyorc.program(batched=False)
-def reverse_all(texts: dyorc.Bytes[np.ndarray, "k"]) -> dyorc.Bytes[np.ndarray, "k"]:
+def reverse_all(texts: dyorc.Bytes[np.ndarray, " k"]) -> dyorc.Bytes[np.ndarray, " k"]:
     """Each text from its end."""
     found = np.empty(len(texts), dtype=object)
     found[:] = [bytes(text)[::-1] for text in texts]
@@ -31,7 +31,7 @@ def reverse_all(texts: dyorc.Bytes[np.ndarray, "k"]) -> dyorc.Bytes[np.ndarray, 
 
 
 @dyorc.workflow
-async def mirror(x: Float[np.ndarray, "n"], texts: dyorc.Bytes[np.ndarray, "k"]) -> Mirrored:
+async def mirror(x: Float[np.ndarray, " n"], texts: dyorc.Bytes[np.ndarray, " k"]) -> Mirrored:
     """Both programs side by side."""
     return {"raised": raise_all(x), "reversed": reverse_all(texts)}
 
@@ -79,7 +79,7 @@ def every_type(
 
 
 @dyorc.program(batched=False)
-def behave_program(x: Float[np.ndarray, "n"], rest_s: float = 0.0, fails: bool = False) -> Float[np.ndarray, "n"]:
+def behave_program(x: Float[np.ndarray, " n"], rest_s: float = 0.0, fails: bool = False) -> Float[np.ndarray, " n"]:
     """Takes `rest_s` seconds, or fails."""
     if fails:
         raise ValueError("asked to fail")
@@ -88,7 +88,7 @@ def behave_program(x: Float[np.ndarray, "n"], rest_s: float = 0.0, fails: bool =
 
 
 @dyorc.workflow
-async def behave(x: Float[np.ndarray, "n"], rest_s: float = 0.0, fails: bool = False) -> Float[np.ndarray, "n"]:
+async def behave(x: Float[np.ndarray, " n"], rest_s: float = 0.0, fails: bool = False) -> Float[np.ndarray, " n"]:
     """One call of `behave_program`, as the request's parameters say."""
     return behave_program(x, rest_s, fails)
 

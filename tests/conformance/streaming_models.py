@@ -9,7 +9,7 @@ import dyorc
 
 
 @dyorc.program(batched=False)
-def next_part(x: Float[np.ndarray, "n"], fails: bool = False) -> Float[np.ndarray, "n"]:
+def next_part(x: Float[np.ndarray, " n"], fails: bool = False) -> Float[np.ndarray, " n"]:
     """One more, everywhere."""
     if fails:
         raise ValueError("asked to fail")
@@ -17,7 +17,7 @@ def next_part(x: Float[np.ndarray, "n"], fails: bool = False) -> Float[np.ndarra
 
 
 @dyorc.workflow
-async def count(x: Float[np.ndarray, "n"], num_parts: int = 3, fails_at: int = -1) -> AsyncIterator[Float[np.ndarray, "n"]]:
+async def count(x: Float[np.ndarray, " n"], num_parts: int = 3, fails_at: int = -1) -> AsyncIterator[Float[np.ndarray, " n"]]:
     """Counts up from `x`, one part a number. The part `fails_at` fails."""
     for at in range(num_parts):
         x = next_part(x, at == fails_at)

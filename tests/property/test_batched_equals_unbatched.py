@@ -22,11 +22,11 @@ from tests.exchanges import TensorPath, tensor_path
 class Parts(TypedDict):
     shifted: Float[np.ndarray, "batch height width"]
     row_sums: Float[np.ndarray, "batch height"]
-    num_bytes: Int[np.ndarray, "batch"]
+    num_bytes: Int[np.ndarray, " batch"]
 
 
 @dyorc.program(pad=dyorc.pad(height=(2, 5), width=(3, 6), value=0.0))
-def padded(x: Float[np.ndarray, "batch height width"], offset: Float[np.ndarray, "batch"], factor: int = 1) -> Parts:
+def padded(x: Float[np.ndarray, "batch height width"], offset: Float[np.ndarray, " batch"], factor: int = 1) -> Parts:
     """Each output declares padded dimensions in another way. Zeros do not change a sum."""
     return {
         "shifted": x * factor + offset[:, None, None],
@@ -37,13 +37,13 @@ def padded(x: Float[np.ndarray, "batch height width"], offset: Float[np.ndarray,
 
 @dyorc.program
 def plain(
-    x: Int32[np.ndarray, "batch 2 n"], y: dyorc.Bytes[np.ndarray, "batch"]
-) -> tuple[Int32[np.ndarray, "batch n 2"], dyorc.Bytes[np.ndarray, "batch"]]:
+    x: Int32[np.ndarray, "batch 2 n"], y: dyorc.Bytes[np.ndarray, " batch"]
+) -> tuple[Int32[np.ndarray, "batch n 2"], dyorc.Bytes[np.ndarray, " batch"]]:
     return x.transpose(0, 2, 1), np.array([text[::-1] for text in y], dtype=object)
 
 
 @dyorc.program(batched=False)
-def whole(x: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "m"]:
+def whole(x: Float[np.ndarray, "n m"]) -> Float[np.ndarray, " m"]:
     x += 1  # its input is its own
     return x.max(axis=0, initial=0)
 

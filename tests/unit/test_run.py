@@ -26,8 +26,8 @@ class Pair(TypedDict):
 
 
 class ItemPair(TypedDict):
-    a: Float[np.ndarray, "n"]
-    b: Float[np.ndarray, "n"]
+    a: Float[np.ndarray, " n"]
+    b: Float[np.ndarray, " n"]
 
 
 @dyorc.program
@@ -40,11 +40,11 @@ X = np.array([1, 2, 3, 4], np.float32)
 
 def test_a_slice_with_step_0_or_two_ellipses_is_the_workflows_error() -> None:
     @dyorc.workflow
-    async def step(x: Float[np.ndarray, "n"], k: int = 0) -> Float[np.ndarray, "n"]:
+    async def step(x: Float[np.ndarray, " n"], k: int = 0) -> Float[np.ndarray, " n"]:
         return inc(x[::k])
 
     @dyorc.workflow
-    async def dots(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def dots(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         return inc(x[..., ...])
 
     for workflow, words in ((step, "step 0"), (dots, "more than one ellipsis")):
@@ -54,7 +54,7 @@ def test_a_slice_with_step_0_or_two_ellipses_is_the_workflows_error() -> None:
 
 def test_a_result_that_is_no_tensor_is_the_workflows_error() -> None:
     @dyorc.workflow
-    async def group_in_a_field(x: Float[np.ndarray, "n"]) -> ItemPair:
+    async def group_in_a_field(x: Float[np.ndarray, " n"]) -> ItemPair:
         return {"a": two(x), "b": x}
 
     class Raises:
@@ -62,7 +62,7 @@ def test_a_result_that_is_no_tensor_is_the_workflows_error() -> None:
             raise ZeroDivisionError("not an array")
 
     @dyorc.workflow
-    async def unconvertible(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def unconvertible(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         return Raises()
 
     for workflow in (group_in_a_field, unconvertible):
@@ -72,7 +72,7 @@ def test_a_result_that_is_no_tensor_is_the_workflows_error() -> None:
 
 def test_a_value_that_was_looked_at_cannot_be_changed() -> None:
     @dyorc.workflow
-    async def in_place(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def in_place(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         value = await inc(x)
         value *= 10
         return inc(value)
@@ -101,7 +101,7 @@ def test_a_program_may_use_its_buffer_again() -> None:
 
 def test_a_result_does_not_share_memory_with_the_input() -> None:
     @dyorc.workflow
-    async def same(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def same(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         return x
 
     got = dyorc.run(same, X)
@@ -123,7 +123,7 @@ def test_a_program_may_run_another_while_it_is_loaded() -> None:
 
 def test_exit_in_user_code_fails_the_request_and_not_the_process() -> None:
     @dyorc.workflow
-    async def leaves(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def leaves(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         raise SystemExit(3)
 
     @dyorc.program
@@ -152,12 +152,12 @@ def test_whatever_a_workflow_or_a_predicate_raises_is_its_error(what: str) -> No
         raise faulty.RAISED[what]
 
     @dyorc.workflow
-    async def leaves(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def leaves(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         leave(x)
         return x
 
     @dyorc.workflow
-    async def decides(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def decides(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         return x if await dyorc.when(x, leave) else inc(x)
 
     for workflow in (leaves, decides):
@@ -185,14 +185,14 @@ def test_an_interrupt_from_outside_is_no_error_of_the_code_that_runs() -> None:
         return x
 
     @dyorc.workflow
-    async def goes_on(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def goes_on(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         try:
             return await is_interrupted(x)
         except ProgramError:
             return x
 
     @dyorc.workflow
-    async def is_interrupted_itself(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def is_interrupted_itself(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         signal.raise_signal(signal.SIGINT)
         return inc(x)
 
@@ -206,7 +206,7 @@ def test_an_interrupt_from_outside_is_no_error_of_the_code_that_runs() -> None:
 
 def check_told_what_it_may_await(seconds: float) -> None:
     @dyorc.workflow
-    async def sleeps(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def sleeps(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         await asyncio.sleep(seconds)
         return inc(x)
 
@@ -232,7 +232,7 @@ def test_a_workflow_that_awaits_something_foreign_is_told_the_same_where_a_loop_
 
 def test_a_predicate_calls_no_program() -> None:
     @dyorc.workflow
-    async def asks(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def asks(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         if await dyorc.when(inc(x), lambda value: inc(value) is not None):
             return x
         return inc(x)
@@ -243,7 +243,7 @@ def test_a_predicate_calls_no_program() -> None:
 
 def test_lists_of_other_numbers_are_not_converted() -> None:
     @dyorc.workflow
-    async def whole(x: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+    async def whole(x: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         return x
 
     @dyorc.workflow
@@ -266,7 +266,7 @@ def test_arrays_of_another_byte_order_are_taken_as_others() -> None:
         return (x + y).astype(">f4")
 
     @dyorc.workflow
-    async def adds(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def adds(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         return swapped(x, np.array([1, 1, 1, 1], ">f4"))
 
     for x in (X.astype(">f4"), X.astype(">f4")[::-1][::-1], X):
@@ -305,7 +305,7 @@ _noted: list[str] = []
 
 
 @dyorc.workflow
-async def count_up(x: Float[np.ndarray, "n"], num_parts: int) -> AsyncIterator[ItemPair]:
+async def count_up(x: Float[np.ndarray, " n"], num_parts: int) -> AsyncIterator[ItemPair]:
     try:
         for number in range(num_parts):
             _noted.append(f"part {number}")
@@ -344,7 +344,7 @@ def test_wrong_inputs_of_a_stream_are_told_before_it_is_asked_for_parts() -> Non
 
 def test_an_error_of_a_stream_comes_after_its_parts() -> None:
     @dyorc.workflow
-    async def raises(x: Float[np.ndarray, "n"]) -> AsyncIterator[Float[np.ndarray, "n"]]:
+    async def raises(x: Float[np.ndarray, " n"]) -> AsyncIterator[Float[np.ndarray, " n"]]:
         yield x
         raise ValueError("enough")
 

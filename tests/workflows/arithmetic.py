@@ -18,8 +18,8 @@ class Sums(TypedDict):
 class BatchSums(TypedDict):
     """`Sums` of a batch."""
 
-    total: Float[np.ndarray, "batch"]
-    num_calls: Int[np.ndarray, "batch"]
+    total: Float[np.ndarray, " batch"]
+    num_calls: Int[np.ndarray, " batch"]
 
 
 @dyorc.program(max_batch_size=32)
@@ -49,7 +49,7 @@ async def double_until_large(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"
 
 
 @dyorc.workflow
-async def sums(x: Float[np.ndarray, "n"]) -> Sums:
+async def sums(x: Float[np.ndarray, " n"]) -> Sums:
     """One call of a program with several outputs."""
     found = add_up(x)
     return {"total": found["total"], "num_calls": found["num_calls"]}

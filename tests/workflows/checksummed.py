@@ -36,7 +36,7 @@ class Mixed(TypedDict):
 class Found(TypedDict):
     """What `check` gives: whether every byte was right, the CRC-32 of all of them, and how many calls were in the batch."""
 
-    is_right: Bool[np.ndarray, "batch"]
+    is_right: Bool[np.ndarray, " batch"]
     checksum: Seeds
     num_calls: Seeds
 

@@ -18,8 +18,8 @@ MARK = b"all that goes between hosts is encrypted"
 class Digest(TypedDict):
     """What `digest` gives, call by call."""
 
-    checksum: Int[np.ndarray, "batch"]
-    pid: Int[np.ndarray, "batch"]
+    checksum: Int[np.ndarray, " batch"]
+    pid: Int[np.ndarray, " batch"]
 
 
 class OneDigest(TypedDict):
@@ -34,7 +34,7 @@ class Made(TypedDict):
     """What `make` gives, call by call."""
 
     words: UInt64[np.ndarray, "batch 1048576"]
-    pid: Int[np.ndarray, "batch"]
+    pid: Int[np.ndarray, " batch"]
 
 
 def words_of(seed: int) -> UInt64[np.ndarray, "1048576"]:
@@ -42,13 +42,13 @@ def words_of(seed: int) -> UInt64[np.ndarray, "1048576"]:
     return np.arange(NUM_WORDS, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
 
 
-def checksum_of(words: UInt64[np.ndarray, "words"]) -> int:
+def checksum_of(words: UInt64[np.ndarray, " words"]) -> int:
     """A number that a word that is wrong or in the wrong place changes."""
     return int(np.sum(words * np.arange(1, len(words) + 1, dtype=np.uint64)).astype(np.int64))
 
 
 @dyorc.program(max_batch_size=1)
-def make(seed: Int[np.ndarray, "batch"]) -> Made:
+def make(seed: Int[np.ndarray, " batch"]) -> Made:
     """The words of a seed."""
     return {"words": np.stack([words_of(int(each)) for each in seed]), "pid": np.full(len(seed), os.getpid())}
 
@@ -70,13 +70,13 @@ async def carried(seed: Int[np.ndarray, ""], rest_s: float = 0.0) -> OneDigest:
 
 
 @dyorc.program(max_batch_size=1)
-def repeat(times: Int[np.ndarray, "batch"]) -> UInt8[np.ndarray, "batch bytes"]:
+def repeat(times: Int[np.ndarray, " batch"]) -> UInt8[np.ndarray, "batch bytes"]:
     """`MARK`, so many times."""
     return np.frombuffer(MARK * int(times[0]), np.uint8).reshape(1, -1)
 
 
 @dyorc.program(max_batch_size=1)
-def count(letters: UInt8[np.ndarray, "batch bytes"]) -> Int[np.ndarray, "batch"]:
+def count(letters: UInt8[np.ndarray, "batch bytes"]) -> Int[np.ndarray, " batch"]:
     """Occurrences of `MARK`."""
     return np.array([each.tobytes().count(MARK) for each in letters])
 

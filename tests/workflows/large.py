@@ -48,7 +48,7 @@ def total_when_open(x: Float[np.ndarray, "batch 2000000"], folder: str) -> Float
 
 
 @dyorc.program(max_batch_size=4)
-def checksum(x: UInt8[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch"]:
+def checksum(x: UInt8[np.ndarray, "batch n"]) -> Float[np.ndarray, " batch"]:
     """The sum of all bytes."""
     return x.sum(axis=1, dtype=np.float32)
 
@@ -77,7 +77,7 @@ async def whole(seed: Float[np.ndarray, "1"]) -> Float[np.ndarray, "2000000"]:
 
 
 @dyorc.workflow
-async def summed(x: UInt8[np.ndarray, "n"]) -> Float[np.ndarray, ""]:
+async def summed(x: UInt8[np.ndarray, " n"]) -> Float[np.ndarray, ""]:
     """A large input."""
     return checksum(x)
 

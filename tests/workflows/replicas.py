@@ -13,8 +13,8 @@ import dyorc
 class Identity(TypedDict):
     """What `identify` gives."""
 
-    pid: Int[np.ndarray, "batch"]
-    num_threads: Int[np.ndarray, "batch"]
+    pid: Int[np.ndarray, " batch"]
+    num_threads: Int[np.ndarray, " batch"]
 
 
 class OneIdentity(TypedDict):
@@ -28,7 +28,7 @@ _ACTOR_OPTIONS = {"num_cpus": 0.25, "runtime_env": {"env_vars": {"GREETING": "he
 
 
 @dyorc.program(max_batch_size=1, num_replicas=2, ray_actor_options=_ACTOR_OPTIONS)
-def identify(x: Float[np.ndarray, "batch"]) -> Identity:
+def identify(x: Float[np.ndarray, " batch"]) -> Identity:
     """Takes a moment, so that a second call goes to the other replica."""
     assert os.environ["GREETING"] == "hello", "ray_actor_options reach Ray"
     time.sleep(0.05)

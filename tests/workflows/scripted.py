@@ -22,7 +22,7 @@ async def _count(num: Int[np.ndarray, ""]) -> Part:
     raise NotImplementedError
 
 
-async def _fill(num: Int[np.ndarray, ""]) -> Float[np.ndarray, "n"]:
+async def _fill(num: Int[np.ndarray, ""]) -> Float[np.ndarray, " n"]:
     raise NotImplementedError
 
 

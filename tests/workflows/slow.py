@@ -81,7 +81,7 @@ class SlowToLoad:
     def __init__(self) -> None:
         time.sleep(600)
 
-    def __call__(self, x: Int[np.ndarray, "batch"]) -> Int[np.ndarray, "batch"]:
+    def __call__(self, x: Int[np.ndarray, " batch"]) -> Int[np.ndarray, " batch"]:
         return x
 
 

@@ -11,19 +11,19 @@ import dyorc
 class Echo(TypedDict):
     """What `echo` gives: its inputs, changed in a way that only their true values explain."""
 
-    negated: Bool[np.ndarray, "n"]
-    halved: Float16[np.ndarray, "n"]
-    doubled: BFloat16[np.ndarray, "n"]
-    reversed: dyorc.Bytes[np.ndarray, "k"]
+    negated: Bool[np.ndarray, " n"]
+    halved: Float16[np.ndarray, " n"]
+    doubled: BFloat16[np.ndarray, " n"]
+    reversed: dyorc.Bytes[np.ndarray, " k"]
     transposed: UInt8[np.ndarray, "w h"]
 
 
 @dyorc.program(batched=False)
 def echo_program(
-    flags: Bool[np.ndarray, "n"],
-    halves: Float16[np.ndarray, "n"],
-    brains: BFloat16[np.ndarray, "n"],
-    texts: dyorc.Bytes[np.ndarray, "k"],
+    flags: Bool[np.ndarray, " n"],
+    halves: Float16[np.ndarray, " n"],
+    brains: BFloat16[np.ndarray, " n"],
+    texts: dyorc.Bytes[np.ndarray, " k"],
     image: UInt8[np.ndarray, "h w"],
 ) -> Echo:
     """One call at a time, so that shapes may differ."""
@@ -40,10 +40,10 @@ def echo_program(
 
 @dyorc.workflow
 async def echo(
-    flags: Bool[np.ndarray, "n"],
-    halves: Float16[np.ndarray, "n"],
-    brains: BFloat16[np.ndarray, "n"],
-    texts: dyorc.Bytes[np.ndarray, "k"],
+    flags: Bool[np.ndarray, " n"],
+    halves: Float16[np.ndarray, " n"],
+    brains: BFloat16[np.ndarray, " n"],
+    texts: dyorc.Bytes[np.ndarray, " k"],
     image: UInt8[np.ndarray, "h w"],
 ) -> Echo:
     """Through a program and back."""

@@ -14,7 +14,7 @@ from benchmarks.workloads.fanout.workload import PIECE_WIDTH, WORKLOAD, digits_o
 class Pieces(TypedDict):
     """How many pieces there are on each strip of a batch, and where their windows begin."""
 
-    count: Int32[np.ndarray, "batch"]
+    count: Int32[np.ndarray, " batch"]
     columns: Int32[np.ndarray, "batch 16"]
 
 

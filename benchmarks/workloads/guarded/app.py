@@ -17,7 +17,7 @@ class Guard:
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "guard")
 
-    def __call__(self, text: UInt8[np.ndarray, "batch 64"]) -> Float[np.ndarray, "batch"]:
+    def __call__(self, text: UInt8[np.ndarray, "batch 64"]) -> Float[np.ndarray, " batch"]:
         return self.program.run(text=text)["score"]
 
 

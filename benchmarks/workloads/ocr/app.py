@@ -41,9 +41,9 @@ class TextLine(TypedDict):
 class Page(TypedDict):
     """The lines of a page in reading order: texts, corners in pixels, scores."""
 
-    text: dyorc.Bytes[np.ndarray, "lines"]
+    text: dyorc.Bytes[np.ndarray, " lines"]
     boxes: Float[np.ndarray, "lines 4 2"]
-    score: Float[np.ndarray, "lines"]
+    score: Float[np.ndarray, " lines"]
 
 
 @dyorc.program(batched=False)

@@ -17,7 +17,7 @@ class Tokenise:
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "tokenise")
 
-    def __call__(self, text: dyorc.Bytes[np.ndarray, "batch"]) -> Int[np.ndarray, "batch 32"]:
+    def __call__(self, text: dyorc.Bytes[np.ndarray, " batch"]) -> Int[np.ndarray, "batch 32"]:
         return self.program.run(text=text)["tokens"]
 
 
@@ -35,8 +35,8 @@ class Route:
 class Intents(TypedDict):
     """What an expert finds in each question of a batch."""
 
-    intent: dyorc.Bytes[np.ndarray, "batch"]
-    probability: Float[np.ndarray, "batch"]
+    intent: dyorc.Bytes[np.ndarray, " batch"]
+    probability: Float[np.ndarray, " batch"]
 
 
 @dyorc.program(max_batch_size=WORKLOAD.programs[TOPICS[0]].max_batch_size)

@@ -114,7 +114,7 @@ def test_a_decision_shows_where_it_stands(make: Callable[[Ref], object]) -> None
 
 
 @dyorc.program
-def total(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch"]:
+def total(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, " batch"]:
     return x.sum(axis=1)
 
 
@@ -209,7 +209,7 @@ def test_who_returns_nothing_is_told_so() -> None:
         total(x)
 
     @dyorc.program
-    def forgets(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch"]:
+    def forgets(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, " batch"]:
         x.sum(axis=1)
 
     for target, error, expected in (

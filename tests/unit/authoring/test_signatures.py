@@ -31,7 +31,7 @@ def zeros(*shape: int, dtype: str = "float32") -> np.ndarray:
     return np.zeros(shape, dtype)
 
 
-def two_images(a: Image, b: Image, mask: UInt8[np.ndarray, "height"]) -> Float[np.ndarray, ""]: ...
+def two_images(a: Image, b: Image, mask: UInt8[np.ndarray, " height"]) -> Float[np.ndarray, ""]: ...
 
 
 def variadic(x: Float[np.ndarray, "2 ... channels"]) -> Float[np.ndarray, ""]: ...
@@ -173,9 +173,9 @@ def test_wrong_arguments_are_named(args: tuple[object, ...], kwargs: dict[str, o
 # Programs
 
 
-def batch_missing(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "batch"]: ...
+def batch_missing(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, " batch"]: ...
 def batch_fits(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]: ...
-def batch_variadic(x: Float[np.ndarray, "batch ... n"]) -> Float[np.ndarray, "batch"]: ...
+def batch_variadic(x: Float[np.ndarray, "batch ... n"]) -> Float[np.ndarray, " batch"]: ...
 def variadic_output(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch ... n"]: ...
 
 
@@ -211,7 +211,7 @@ class TwoWords:
     def __init__(self, weight: float) -> None:
         raise AssertionError("loaded too early")
 
-    def __call__(self, x: Float32[np.ndarray, "batch"]) -> Float32[np.ndarray, "batch"]: ...
+    def __call__(self, x: Float32[np.ndarray, " batch"]) -> Float32[np.ndarray, " batch"]: ...
 
 
 def test_a_program_class_makes_programs_and_loads_nothing() -> None:
@@ -306,7 +306,7 @@ def test_the_outputs_of_a_streaming_workflow_are_those_of_one_part(annotation: A
 @pytest.mark.parametrize(
     ("part", "kind", "names"),
     [
-        (tuple[Float[np.ndarray, "4"], Float[np.ndarray, "n"]], OutputKind.TUPLE, ("output_0", "output_1")),
+        (tuple[Float[np.ndarray, "4"], Float[np.ndarray, " n"]], OutputKind.TUPLE, ("output_0", "output_1")),
         (Scored, OutputKind.FIELDS, ("box", "score")),
     ],
     ids=["tuple", "fields"],

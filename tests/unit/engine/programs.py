@@ -14,8 +14,8 @@ Vectors = Float[np.ndarray, "batch 2"]
 class Extremes(TypedDict):
     """Outputs of `extremes`, for a batch."""
 
-    low: Float[np.ndarray, "batch"]
-    high: Float[np.ndarray, "batch"]
+    low: Float[np.ndarray, " batch"]
+    high: Float[np.ndarray, " batch"]
 
 
 @dyorc.program(max_batch_size=4)
@@ -52,12 +52,12 @@ def extremes(x: Vectors) -> Extremes:
 
 
 @dyorc.program(max_batch_size=4)
-def split(x: Vectors) -> tuple[Float[np.ndarray, "batch"], Float[np.ndarray, "batch"]]:
+def split(x: Vectors) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
     return x[:, 0], x[:, 1]
 
 
 @dyorc.program(max_batch_size=4)
-def as_pair(x: Float[np.ndarray, "batch"], y: Float[np.ndarray, "batch"]) -> Vectors:
+def as_pair(x: Float[np.ndarray, " batch"], y: Float[np.ndarray, " batch"]) -> Vectors:
     return np.stack([x, y], axis=1)
 
 

@@ -302,12 +302,12 @@ def test_a_size_above_the_largest_bucket_fails_the_program_if_the_workflow_made_
 
 
 @dyorc.program(batched=False)
-def norm(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, ""]:
+def norm(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, ""]:
     return np.asarray(np.sqrt((x * x).sum()), np.float32)
 
 
 @dyorc.workflow
-async def length(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, ""]:
+async def length(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, ""]:
     return norm(x)
 
 

@@ -15,7 +15,7 @@ from tests.unit.engine.driver import World
 
 
 @dyorc.program(max_batch_size=32)
-def add_one(x: Float[np.ndarray, "batch"]) -> Float[np.ndarray, "batch"]:
+def add_one(x: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
     return x + 1
 
 

@@ -24,7 +24,7 @@ END_S = 60.0
 
 
 @dyorc.program(max_batch_size=8)
-def add_one(x: Float[np.ndarray, "batch"]) -> Float[np.ndarray, "batch"]:
+def add_one(x: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
     return x + 1
 
 

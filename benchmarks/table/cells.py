@@ -16,10 +16,10 @@ _NUM_DIGITS = 3
 
 
 def cell_of(workload: str, load: str, runs: Sequence[RunResult], oracle: OracleRecord | None) -> Cell:
-    """One cell: medians over the rounds, sums of counts.
+    """Returns one cell: medians over the rounds, and sums of the counts.
 
     Args:
-        runs: The rounds, of one system on one workload under one load.
+        runs: The rounds of one system on one workload under one load.
     """
     p50s, p99s = [run.latency_ms.p50 for run in runs], [run.latency_ms.p99 for run in runs]
     p50_ms, p99_ms = median(p50s), median(p99s)

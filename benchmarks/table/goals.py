@@ -1,4 +1,4 @@
-"""What DyOrc aims at beside its peers, and where a table says that it misses."""
+"""DyOrc's goals relative to its peers, and the cells of a table in which it misses them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from benchmarks.table.records import LOADS, ORACLE, OURS, Cell, Table
 
 FIGURES = ("p50_ms", "p99_ms")
 HIGHEST_WORKLOADS = ("cascade", "ocr", "guarded", "router", "loop")
-"""The dynamic workloads on which the highest rate counts; others are shown."""
+"""The dynamic workloads on which the highest rate counts. Other workloads are shown, but not judged."""
 MIN_HIGHEST_RATIO = 2.0
 MAX_ORACLE_RATIO = 1.25
 SATURATED_RATIO = 0.5
-"""Below this goodput a system cannot follow, and its latencies say only that."""
+"""Below this goodput a system cannot keep up, and its latencies mean nothing more."""
 _MAX_FAILED_RATIO = 0.01
 
 
@@ -24,10 +24,11 @@ class Miss:
 
     Attributes:
         against: The best peer, or the oracle; empty if DyOrc's own cell is missing or full of errors.
-        ours, theirs: The two figures; of what `figure` names.
-        ratio: DyOrc's figure to the other's.
-        bound: See `bound`.
-        why: In words, where there are no two figures.
+        figure: The name of the compared figure.
+        ours, theirs: The two values of that figure.
+        ratio: DyOrc's value divided by the other's.
+        bound: What is uncertain about the ratio; see `benchmarks.table.rate_ratios.bound`.
+        why: The reason in words, where there are no two values to compare.
     """
 
     workload: str
@@ -43,7 +44,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One goal, whether it is met, and by which figures."""
+    """One goal, whether it is met, and by how many figures."""
 
     name: str
     is_met: bool
@@ -52,33 +53,33 @@ class Goal:
 
 
 def goals(table: Table) -> list[Goal]:
-    """All goals, in the order of their weight."""
+    """Returns all goals, the most important first."""
     return [_latency_goal(table), _rate_goal(table), _oracle_goal(table)]
 
 
 def is_sound(cell: Cell) -> bool:
-    """Whether a cell's latencies can be compared: nothing was answered wrongly, and hardly anything by an error."""
+    """Whether a cell's latencies can be compared: it has no wrong answers and hardly any errors."""
     return cell.wrong == 0 and cell.failed <= _MAX_FAILED_RATIO * cell.num_requests
 
 
 def is_saturated(cell: Cell) -> bool:
-    """Whether the system could not follow."""
+    """Whether the system could not keep up."""
     return cell.goodput_ratio < SATURATED_RATIO
 
 
 def cells_of(table: Table, workload: str, load: str) -> dict[str, Cell]:
-    """By system."""
+    """Returns the cells of one workload under one load, by system."""
     return {cell.system: cell for cell in table.cells if (cell.workload, cell.load) == (workload, load)}
 
 
 def loads_of(table: Table, workload: str) -> list[str]:
-    """The loads under which a workload was measured, the usual ones first."""
+    """Returns the loads under which a workload was measured, the usual ones first."""
     found = {cell.load for cell in table.cells if cell.workload == workload}
     return [load for load in LOADS if load in found] + sorted(found - set(LOADS))
 
 
 def latency_misses(table: Table) -> list[Miss]:
-    """Cells in which a peer is as fast as DyOrc, or faster."""
+    """Returns the cells in which a peer is as fast as DyOrc or faster."""
     found: list[Miss] = []
     for workload in table.workloads:
         for load in loads_of(table, workload.name):
@@ -107,7 +108,7 @@ def _latency_goal(table: Table) -> Goal:
     misses = latency_misses(table)
     total = len(FIGURES) * sum(len(loads_of(table, workload.name)) for workload in table.workloads)
     return Goal(
-        name="p50 and p99 lower than every peer's, on every workload, under every load",
+        name="p50 and p99 below every peer's, on every workload, under every load",
         is_met=total > 0 and not misses,
         said=f"{total - len(misses)} of {total}{_left_out(table)}",
         misses=misses,
@@ -116,7 +117,7 @@ def _latency_goal(table: Table) -> Goal:
 
 def _left_out(table: Table) -> str:
     number = sum(not is_sound(cell) for cell in table.cells if cell.system not in (OURS, ORACLE))
-    return f"; {number} cells of peers left out for their errors" if number else ""
+    return f"; {number} {'cell' if number == 1 else 'cells'} of peers left out because of errors" if number else ""
 
 
 def _rate_goal(table: Table) -> Goal:
@@ -138,7 +139,7 @@ def _rate_goal(table: Table) -> Goal:
 
 
 def _is_ahead(entry: RateRatio) -> bool:
-    """A ratio that may be smaller does not count, whatever it is."""
+    """Whether DyOrc is far enough ahead. A ratio that may really be smaller does not count."""
     return entry.ours > 0 and not entry.is_at_most and (entry.ratio is None or entry.ratio >= MIN_HIGHEST_RATIO)
 
 

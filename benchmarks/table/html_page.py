@@ -1,4 +1,4 @@
-"""The benchmark's page with pictures, complete in itself."""
+"""The benchmark's page with pictures, in one self-contained file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ERRORS = ("wrong", "failed", "no answer")
 
 
 def html_page(measured: Table, reasons: Mapping[str, str]) -> str:
-    """One HTML document: no script, nothing from elsewhere."""
+    """Returns one HTML document without scripts that loads nothing from elsewhere."""
     styles = {system: style for style, system in enumerate(systems_of(measured))}
     found = goals(measured)
     subtitle = f"{measured.kind} benchmark, {measured.started_at}, {measured.took_s / 60:.1f} minutes"
@@ -59,11 +59,11 @@ def _goal_name(goal: Goal) -> str:
 
 def _warnings(measured: Table) -> str:
     limited = [
-        f"{cell.workload}, {cell.load}, {shown_name(cell.system)}: the load generator may have been the limit"
+        f"{cell.workload}, {cell.load}, {shown_name(cell.system)}: the load generator may have been too slow"
         for cell in measured.cells
         if cell.is_client_limited
     ]
-    return warning("Not only the systems", limited)
+    return warning("Limited by the load generator", limited)
 
 
 def _highest(measured: Table) -> str:
@@ -123,7 +123,7 @@ def _row(cell: Cell) -> list[str]:
 
 
 def _spread(of_rounds: Sequence[float]) -> str:
-    """How far the rounds are apart: the largest over the smallest, minus 1."""
+    """How far apart the rounds are: the largest value divided by the smallest, minus 1."""
     return f"{max(of_rounds) / min(of_rounds) - 1:.0%}" if len(of_rounds) > 1 else ""
 
 
@@ -143,12 +143,12 @@ def _speculation(shown: Sequence[Cell], styles: Mapping[str, int]) -> list[str]:
 
 def _costs(workload: WorkloadRecord) -> str:
     rows = [[program, f"{size}", milliseconds(ms)] for program, costs in workload.costs.items() for size, ms in costs]
-    return details("What a batch takes alone", table(["program", "size", "ms"], rows)) if rows else ""
+    return details("How long a batch takes alone", table(["program", "size", "ms"], rows)) if rows else ""
 
 
 def _losses(goal: Goal) -> str:
     rows = [_miss(miss) for miss in goal.misses]
-    return section(f"Expected: {goal.name}", table(["", "figure", "DyOrc", "against", "ratio"], rows, is_text=True), level=3)
+    return section(f"The goal: {goal.name}", table(["", "figure", "DyOrc", "against", "ratio"], rows, is_text=True), level=3)
 
 
 def _why(found: Sequence[Goal], reasons: Mapping[str, str]) -> str:

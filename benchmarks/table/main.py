@@ -2,10 +2,11 @@
 
     python -m benchmarks [--kind quick|full] [--workloads cascade,loop] [--systems dyorc,triton] [--out FOLDER]
 
-The systems take turns (A B A B ...), one server at a time, in several rounds, so that the drift of the machine meets all of them
-alike; each is stopped before the next one starts. Every answer is compared with the reference's. ``full`` begins each workload
-with the search for the highest rate at which each system keeps its SLO, and takes the loads from that. The table is written after
-each workload; ``--add`` keeps what it holds of others. Progress goes to stderr; the last line of stdout is one JSON object.
+The systems take turns (A B A B ...), one server at a time, in several rounds, so that drift of the machine affects all of them
+alike; each is stopped before the next one starts. Every answer is compared with the reference's. For each workload, ``full``
+first searches for the highest rate at which each system meets the SLO, and derives the loads from it. The table is written after
+each workload; ``--add`` keeps the other workloads that it already holds. Progress goes to stderr; the last line of stdout is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from loadgen.results import RunResult
 from loadgen.sweep import sweep
 
 _SWEEP_START, _SWEEP_MIN, _SWEEP_MAX = 0.5, 0.03, 64.0
-"""Where the search for the highest rate starts, and what it never leaves: parts of what a few clients get in a closed loop."""
+"""Where the search for the highest rate starts, and its bounds: fractions of the rate that a few clients reach in a closed
+loop."""
 _PRECISION = 0.1
 _MIN_PROBE_REQUESTS = 5
 
@@ -50,10 +52,10 @@ class Plan:
     """How thorough a run of the benchmark is.
 
     Attributes:
-        finds_highest: Whether the highest rate within the SLO is searched for each system, and the loads are parts of what was
-            found; if not, they are parts of a rate that is known.
-        num_oracle_requests: How many requests the oracle's line is simulated with, at each load.
-        systems: Those that are measured, unless others are asked for.
+        finds_highest: Whether to search for each system's highest rate within the SLO, and to derive the loads from it. If not,
+            they are derived from a rate that is known.
+        num_oracle_requests: With how many requests the oracle's line is simulated at each load.
+        systems: The systems to measure, unless others are asked for.
     """
 
     terms: Terms
@@ -77,12 +79,12 @@ PLANS = {
         terms=Terms(duration_s=2.5, max_duration_s=5.0, num_requests=120, probe_s=1.2, drain_s=1.5),
     ),
 }
-"""``quick``: one peer of each kind (composed by a server, by the client, in one process). ``full``: everything."""
+"""``quick``: one peer of each kind (programs composed by a server, by the client, in one process). ``full``: everything."""
 
 
 @dataclass
 class _Found:
-    """What has been measured until now."""
+    """What has been measured so far."""
 
     cells: list[Cell] = field(default_factory=list[Cell])
     records: list[WorkloadRecord] = field(default_factory=list[WorkloadRecord])
@@ -104,7 +106,7 @@ class Benchmark:
         self.found = _Found()
 
     def run(self) -> Iterator[_Found]:
-        """Everything; gives what has been found after each workload."""
+        """Measures everything; yields what has been found after each workload."""
         for one in self._workloads:
             self._measure_workload(one)
             yield self.found
@@ -142,7 +144,7 @@ class Benchmark:
             self.found.cells.append(cell_of(chosen.name, load, results, line.bounds.get(load)))
 
     def _turn(self, system: System, chosen: Workload, pool: Pool, name: str, measure: Callable[[Bench], None]) -> None:
-        """One start of a system, and what is measured of it. If it fails, the others go on."""
+        """Starts a system once and measures it. If it fails, the others go on."""
         began_s = time.monotonic()
         try:
             with started(system, chosen, pool) as bench:
@@ -206,7 +208,8 @@ def _figures(result: RunResult) -> str:
 
 
 def _summary(found: _Found) -> dict[str, object]:
-    """The last line: for each workload and load the p50 and p99 of the best peer over DyOrc's, and highest rates likewise."""
+    """Returns the last line: for each workload and load, the best peer's p50 and p99 divided by DyOrc's; and DyOrc's highest rate
+    divided by the best peer's."""
     ratios: dict[str, dict[str, float]] = {}
     for ours in (cell for cell in found.cells if cell.system == OURS):
         peers = [cell for cell in found.cells if (cell.workload, cell.load) == (ours.workload, ours.load) and cell is not ours]
@@ -225,20 +228,20 @@ def _summary(found: _Found) -> dict[str, object]:
 
 
 def main() -> None:
-    """Runs the benchmark as the command line says."""
+    """Runs the benchmark that the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures every system on every workload.")
     parser.add_argument("--kind", choices=sorted(PLANS), default="quick")
     parser.add_argument("--workloads", default=",".join(NAMES), help="some of %(default)s")
-    parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}; by default all, or for quick one peer of each kind")
+    parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}; by default all, or one peer of each kind for quick")
     parser.add_argument("--out", type=Path, help="the folder for the results; by default benchmarks/results/KIND")
-    parser.add_argument("--add", action="store_true", help="keep the other workloads of the table that is there")
+    parser.add_argument("--add", action="store_true", help="keep the other workloads of the existing table")
     parser.add_argument("--page", type=Path, help="also write this Markdown file")
     arguments = parser.parse_args()
     plan = PLANS[arguments.kind]
     names = arguments.systems.split(",") if arguments.systems else list(plan.systems)
     if unknown := sorted(set(names) - set(SYSTEMS)) + sorted(set(arguments.workloads.split(",")) - set(NAMES)):
-        known = f"the systems {', '.join(SYSTEMS)} and the workloads {', '.join(NAMES)}"
-        parser.error(f"unknown: {', '.join(unknown)}; there are {known}")
+        known = f"systems are {', '.join(SYSTEMS)}; workloads are {', '.join(NAMES)}"
+        parser.error(f"unknown: {', '.join(unknown)}; {known}")
     systems = [SYSTEMS[name] for name in names]
     if missing := [system.name for system in systems if not system.is_installed()]:
         parser.error(f"not installed: {', '.join(missing)}; `make peers` installs them")

@@ -1,4 +1,4 @@
-"""Measures one system on one workload: starts it, warms it up, puts each load on it, and stops it."""
+"""Measures one system on one workload: starts it, warms it up, applies each load, and stops it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from loadgen.targets.base import TargetSpec
 _NUM_WARM_UP_CLIENTS = 8
 _WARM_UPS_S = (1.0, 5.0, 20.0)
 _NICENESS = -10
-"""Of the generator, which shares the cores with the server: what it waits for them shall not be taken for the server's delay."""
+"""The load generator's. It shares the cores with the server, and its own wait for them must not count as the server's delay."""
 _GUESSES = ("num_speculations", "num_commits", "num_squashes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """How long everything is measured.
+    """How long each measurement takes.
 
     Attributes:
-        duration_s: Of a run at least; longer, up to `max_duration_s`, until `num_requests` are due.
-        probe_s: Of a step of the search for the highest rate.
+        duration_s: The least duration of a run. It grows, up to `max_duration_s`, until `num_requests` are due.
+        probe_s: The least duration of a step in the search for the highest rate.
     """
 
     duration_s: float
@@ -47,7 +47,7 @@ class Terms:
     drain_s: float = 3.0
 
     def load(self, rate_rps: float, slo_s: float, seed: int) -> Load:
-        """A run at a rate."""
+        """Returns the load for a run at this rate."""
         duration_s = min(self.max_duration_s, max(self.duration_s, self.num_requests / rate_rps))
         return Load(
             rate_rps=rate_rps,
@@ -60,7 +60,7 @@ class Terms:
         )
 
     def probe(self, rate_rps: float, slo_s: float, seed: int) -> Load:
-        """A step of the search."""
+        """Returns the load for a step of the search."""
         duration_s = min(self.max_duration_s, max(self.probe_s, self.num_requests / rate_rps / 2))
         return Load(
             rate_rps=rate_rps,
@@ -88,7 +88,7 @@ class Bench:
         self._slo_s = workload.slo_s
 
     def run(self, load: Load) -> RunResult:
-        """One measurement."""
+        """Makes one measurement."""
         watch = _Watch(self._meter, self._spec.url if self.system == OURS else "")
         result = run(self.system, self._spec, self._pool, load, server=watch)
         num_answered = max(1, result.counts.correct + result.counts.wrong)
@@ -96,10 +96,11 @@ class Bench:
         return structs.replace(result, server=structs.replace(result.server, device_ms_per_request=device_ms))
 
     def warm_up(self) -> float:
-        """A closed loop of a few clients for a second or more, so that everything has been used once; right answers a second.
+        """Runs a closed loop of a few clients for a second or more, so that everything has been used once. Returns right answers
+        per second.
 
         Raises:
-            BenchmarkError: If there was none.
+            BenchmarkError: If there was no right answer.
         """
         for duration_s in _WARM_UPS_S:
             load = Load(
@@ -121,7 +122,7 @@ def started(system: System, workload: Workload, pool: Pool) -> Generator[Bench]:
 
 
 class _Watch:
-    """Reads the meter, and DyOrc's own counts of guesses, around the measured time."""
+    """Reads the meter, and DyOrc's own counts of guesses, before and after the measured time."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self._folder = folder

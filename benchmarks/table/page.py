@@ -1,7 +1,7 @@
-"""Writes docs/benchmarks.md, and a page of the same with pictures, from a table of the benchmark.
+"""Writes docs/benchmarks.md, and the same page with pictures, from a table of the benchmark.
 
-Run as ``python -m benchmarks.table.page benchmarks/results/full/table.json -o docs/benchmarks.md``. The page with pictures goes
-beside the table, as report.html.
+Run as ``python -m benchmarks.table.page benchmarks/results/full/table.json -o docs/benchmarks.md``. The page with pictures is
+written beside the table, as report.html.
 """
 
 from __future__ import annotations
@@ -28,26 +28,34 @@ from benchmarks.table.tables import (
     workload_table,
 )
 
-_HOW = """    make peers        # each peer into an environment of its own, .venv-peers/
+_INTRODUCTION = """DyOrc serves workflows: requests that pass through several models, where a result often decides which
+model comes next. This page compares it with other serving systems (its *peers*) on the same models and requests."""
+_HOW = """    make peers        # installs each peer into an environment of its own, in .venv-peers/
     make bench        # one peer of each kind; less than 15 minutes
     make bench-full   # all peers, two rounds, highest rates; 100 minutes; writes this page
-    python -m benchmarks --help                            # single workloads and systems
-    python -m benchmarks.table.repeat A/table.json [B/table.json]  # how well its rounds agree, or two runs"""
-_HOW_TO_READ = f"""In each cell: p50 / p99 in milliseconds, counted from the time at which a request was due; below it
-the share of all planned requests that were answered rightly within the workload's SLO, milliseconds on the device for each
-request ("dev"), and p50 / p99 relative to an oracle that knows every outcome beforehand. The best of each load is bold;
-{SATURATED} marks a system that could not follow (fewer than half of the answers right and in time), so that its latencies say
-only that. Errors are listed where there are any. Latencies of a cell with wrong answers, or with more than 1 % of errors, are
-not compared with others."""
+    python -m benchmarks --help                            # how to run single workloads and systems
+    python -m benchmarks.table.repeat A/table.json [B/table.json]  # compares the rounds of one run, or two runs"""
+_HOW_TO_READ = f"""Each workload has an SLO, the longest time that an answer may take. Requests arrive at random times, at
+three mean rates: 0.2, 0.5 and 0.8 of the highest rate at which three of the systems meet the SLO ([how the benchmark is
+made](decisions/0017-the-benchmark.md)).
+
+The first line of a cell shows p50 / p99 in milliseconds: half of the answers, and 99 % of them, took no longer, counted from
+the moment at which the request was due. The second line shows the share of all planned requests with a right answer within the
+SLO, the processor time that the programs took per request, in milliseconds ("dev"), and p50 / p99 relative to [an oracle that
+knows every outcome in advance](decisions/0016-the-oracle-line.md). A third line shows errors, if there were any.
+
+For each load, the best p50 and p99 are bold. {SATURATED} marks a system that could not keep up: fewer than half of its planned
+requests got a right answer in time, so its latencies mean nothing more. "Generator was the limit" means that the load generator
+itself may have been too slow. Latencies are not compared if a cell has any wrong answer or more than 1 % of errors."""
 
 
 def page(table: Table, reasons: Mapping[str, str]) -> str:
-    """The whole Markdown document."""
+    """Returns the whole Markdown document."""
     found = goals(table)
     parts = [
         "# DyOrc beside its peers",
-        "<!-- Written by `python -m benchmarks.table.page`; change that, not this. -->",
-        f"The {plain(table.kind)} benchmark of {plain(table.started_at)}, {_took(table.took_s)}. {_summary(found)}",
+        "<!-- Written by `python -m benchmarks.table.page`; change that file, not this one. -->",
+        f"{_INTRODUCTION} {_origin(table)} {_summary(found)}",
         "## How to run it",
         _HOW,
         "## What was run, and where",
@@ -57,7 +65,7 @@ def page(table: Table, reasons: Mapping[str, str]) -> str:
         *(_workload(table, workload) for workload in table.workloads),
         *_highest(table),
         "## Goals",
-        *(f"* {'Met' if goal.is_met else '**Missed**'} ({goal.said}): {goal.name}." for goal in found),
+        *(f"* {'Met' if goal.is_met else '**Missed**'} (reached in {goal.said}): {goal.name}." for goal in found),
         *_losses(found, reasons),
         *_agreed(table),
     ]
@@ -65,12 +73,14 @@ def page(table: Table, reasons: Mapping[str, str]) -> str:
 
 
 def main(
-    table: Annotated[Path, typer.Argument(help="A table.")],
+    table: Annotated[Path, typer.Argument(help="The table to read.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown file to write.")] = Path("docs/benchmarks.md"),
-    html: Annotated[Path | None, typer.Option("--html", help="The HTML file; report.html beside the table by default.")] = None,
-    reasons: Annotated[Path, typer.Option("--reasons", help="Why goals are missed, in TOML.")] = REASONS,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="The HTML file to write; by default report.html beside the table.")
+    ] = None,
+    reasons: Annotated[Path, typer.Option("--reasons", help="The TOML file that says why goals are missed.")] = REASONS,
 ) -> None:
-    """Writes both documents."""
+    """Writes both pages."""
     from benchmarks.table.html_page import html_page
 
     try:
@@ -86,6 +96,27 @@ def main(
     typer.echo(f"{out}, {drawn}")
 
 
+def _origin(table: Table) -> str:
+    return f"The figures come from the {plain(table.kind)} benchmark of {_day(table.started_at)}, {_took(table.took_s)}."
+
+
+def _day(started_at: str) -> str:
+    return plain(started_at.partition("T")[0])
+
+
+def _fact(name: str, value: object) -> str:
+    """One fact about the machine, in words where its name is known."""
+    match name, value:
+        case "num_cores", _:
+            return f"{plain(str(value))} cores"
+        case "memory_bytes", int():
+            return f"{value / 1e9:.1f} GB of memory"
+        case "processor" | "kernel", _:
+            return plain(str(value))
+        case _:
+            return f"{plain(name)}: {plain(str(value))}"
+
+
 def _took(seconds: float) -> str:
     return f"which took {seconds / 60:.0f} minutes" if seconds >= 120 else f"which took {seconds:.0f} seconds"
 
@@ -93,12 +124,12 @@ def _took(seconds: float) -> str:
 def _summary(found: Sequence[Goal]) -> str:
     missed = [goal for goal in found if not goal.is_met]
     if not missed:
-        return "All goals are met."
-    return f"{len(found) - len(missed)} of {len(found)} goals are met; [where DyOrc loses](#where-dyorc-loses)."
+        return "DyOrc meets all its goals."
+    return f"DyOrc meets {len(found) - len(missed)} of its {len(found)} goals ([where it loses](#where-dyorc-loses))."
 
 
 def _where(table: Table) -> str:
-    machine = "; ".join(f"{plain(name)}: {plain(str(value))}" for name, value in table.machine.items())
+    machine = "; ".join(_fact(name, value) for name, value in table.machine.items())
     elsewhere = ", ".join(f"{record.name} at {plain(record.commit)}" for record in table.workloads if record.commit)
     commit = f"Commit {plain(table.commit)}{f'; {elsewhere}' if elsewhere else ''}. " if table.commit else ""
     systems = list(dict.fromkeys([*table.versions, *table.notes]))
@@ -109,7 +140,7 @@ def _where(table: Table) -> str:
 
 
 def _workload(table: Table, workload: WorkloadRecord) -> str:
-    kind = "The data decides what runs." if workload.is_dynamic else "Always the same programs."
+    kind = "The data decides which programs run." if workload.is_dynamic else "Every request runs the same programs."
     drawn = f" {workload.num_requests_in_pool} different requests." if workload.num_requests_in_pool else ""
     facts = f"{plain(workload.summary[:1].upper() + workload.summary[1:])}. {kind} SLO {workload.slo_ms:g} ms.{drawn}"
     return "\n\n".join([f"### {plain(workload.name)}", facts, workload_table(table, workload)])
@@ -119,10 +150,11 @@ def _highest(table: Table) -> list[str]:
     if not table.highest:
         return []
     others = [entry for entry in rate_ratios(table) if entry.workload == "fanout"]
-    told = [f"On fanout the ratio is {ratio_text(entry)}." for entry in others]
+    told = [f"The goal below does not count fanout; its ratio is {ratio_text(entry)}." for entry in others]
     explained = (
-        "At this rate at least 99 % of all planned requests were answered rightly within the SLO, and none wrongly. ≥: the load"
-        " generator was the limit, the system may do more; ≤: a peer may; ≈: both may."
+        "The highest rate at which at least 99 % of all planned requests got a right answer within the SLO, and none a wrong one."
+        " Where the load generator was the limit, a system might reach more: ≥ marks such a figure, or a ratio that may be larger"
+        " because DyOrc might; ≤ marks a ratio that may be smaller because a peer might; ≈ marks a ratio of which both are true."
     )
     return ["## Highest rates within the SLO", " ".join([explained, *told]), highest_table(table)]
 
@@ -133,7 +165,7 @@ def _losses(found: Sequence[Goal], reasons: Mapping[str, str]) -> list[str]:
         return []
     parts = ["## Where DyOrc loses"]
     for goal in missed:
-        parts += [f"Expected: {goal.name}. Not so here:", misses_table(goal.misses)]
+        parts += [f"The goal: {goal.name}. Missed here:", misses_table(goal.misses)]
     known = reasons_for(reasons, [miss for goal in missed for miss in goal.misses])
     why = "\n".join(f"* **{plain(where)}**: {' '.join(text.split())}" for where, text in known.items())
     return [*parts, "### Why", why] if why else parts
@@ -144,7 +176,10 @@ def _agreed(table: Table) -> list[str]:
     if not agreed:
         return []
     head, *rows = agreement_rows(agreed)
-    told = "The ratios of DyOrc to each peer in the first round and in the last, for which all servers are started anew."
+    told = (
+        "Every server is started anew for each round. The table compares the ratio of DyOrc's figure to each peer's in the first"
+        " round with the same ratio in the last."
+    )
     return ["## How well two rounds agree", told, markdown(head, [[plain(text) for text in row] for row in rows])]
 
 

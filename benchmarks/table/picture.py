@@ -18,14 +18,14 @@ from loadgen.report.style import ALONE
 
 _NAME = "Highest rate within the SLO, relative to the best peer"
 _LINEAR_UP_TO = 6.0
-"""With larger ratios than that the axis is logarithmic: else one bar makes all others small."""
+"""Above this ratio the axis becomes logarithmic; otherwise one bar would dwarf the others."""
 
 
 def highest_picture(table: Table, *, is_alone: bool = False) -> str:
-    """Bars for each workload; the best peer is 1. Empty if there are no rates.
+    """Returns an SVG picture with bars for each workload, where the best peer is 1. Empty if there are no rates.
 
     Args:
-        is_alone: Whether it is to be a file of its own, with its own colours.
+        is_alone: Whether the picture is a file of its own and so brings its own colours.
     """
     rates = {(entry.workload, entry.system): entry.rps for entry in table.highest}
     best = {workload.name: _best_peer(table, workload.name) for workload in table.workloads}
@@ -57,7 +57,7 @@ def highest_picture(table: Table, *, is_alone: bool = False) -> str:
 
 
 def main(
-    table: Annotated[Path, typer.Argument(help="A table.")],
+    table: Annotated[Path, typer.Argument(help="The table to read.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The SVG file to write.")],
 ) -> None:
     """Draws the picture."""

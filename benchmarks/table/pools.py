@@ -1,4 +1,4 @@
-"""The requests of a workload with the reference's answers, computed once and kept in a folder that git ignores.
+"""The requests of a workload with the reference's answers. They are computed once and kept in a folder that git ignores.
 
 python -m benchmarks.table.pools cascade
 """
@@ -20,10 +20,10 @@ _SEED = 1
 
 
 def pool_file(name: str) -> Path:
-    """The file with the pool of a workload, made in a process of its own if it is not there or anything about it has changed.
+    """Returns the file with a workload's pool. A process of its own makes it if it is missing or out of date.
 
     Raises:
-        BenchmarkError: If it cannot be made; says why.
+        BenchmarkError: If it cannot be made, with the reason.
     """
     path = _FOLDER / f"{name}-{_digest(name)}.npz"
     if not path.is_file():
@@ -36,7 +36,7 @@ def pool_file(name: str) -> Path:
 
 
 def _digest(name: str) -> str:
-    """Of everything that a pool follows from: the workloads' sources, the examples that they use, and all weights."""
+    """Returns a digest of all that a pool depends on: the workload's source, the examples that it uses, and all weights."""
     folders = [ROOT / "benchmarks" / "workloads" / name, ROOT / "examples"]
     files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".safetensors")]
     found = hashlib.sha256()

@@ -13,9 +13,9 @@ class RateRatio:
     """DyOrc's highest rate within the SLO beside the best peer's.
 
     Attributes:
-        ratio: None if no peer keeps the SLO at any rate.
-        is_at_least: DyOrc may do more: the generator was its limit.
-        is_at_most: A peer may.
+        ratio: None if no peer meets the SLO at any rate.
+        is_at_least: Whether DyOrc may do more, because the load generator was the limit.
+        is_at_most: Whether a peer may do more, for the same reason.
     """
 
     workload: str
@@ -28,7 +28,7 @@ class RateRatio:
 
 
 def rate_ratios(table: Table) -> list[RateRatio]:
-    """Of each workload of which highest rates are known."""
+    """Returns the ratio of each workload for which highest rates are known."""
     found: list[RateRatio] = []
     for workload in table.workloads:
         rates = {entry.system: entry for entry in table.highest if entry.workload == workload.name}
@@ -40,7 +40,7 @@ def rate_ratios(table: Table) -> list[RateRatio]:
 
 
 def bound(entry: RateRatio) -> str:
-    """What is unsure about a ratio of rates: "≥ ", "≤ ", "≈ " if it may be either, or nothing."""
+    """Returns a mark for what is uncertain about a ratio: "≥ " or "≤ ", "≈ " if it may be either, or nothing."""
     return {(True, False): "≥ ", (False, True): "≤ ", (True, True): "≈ "}.get((entry.is_at_least, entry.is_at_most), "")
 
 

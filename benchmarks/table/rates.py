@@ -1,7 +1,7 @@
-"""The rates that low, medium and high load stand for: fractions of the highest rate at which three systems keep the SLO.
+"""The rates for low, medium and high load: fractions of the highest rate at which three systems meet the SLO.
 
-So even under high load there is somebody to compare with. The full benchmark finds that rate first. For the quick one, which has
-no time for it, they are kept in a file; this makes it:
+So even under high load there are systems to compare with. The full benchmark finds that rate first. The quick one has no time for
+that and reads the rate from a file, which this module writes:
 
     python -m benchmarks.table.rates benchmarks/results/full/table.json
 """
@@ -17,33 +17,34 @@ from benchmarks.table.records import Table, read_table
 
 _FILE = Path(__file__).with_name("rates.toml")
 LOADS = {"low": 0.2, "medium": 0.5, "high": 0.8}
-"""Parts of that rate."""
+"""Fractions of that rate."""
 _NUM_SYSTEMS = 3
 
 
 def read_rates() -> dict[str, float]:
-    """For each workload the rate that the loads are parts of, in requests a second."""
+    """Returns the rate of which the loads are fractions, in requests per second, by workload."""
     return tomllib.loads(_FILE.read_text())["reference_rps"]
 
 
 def rates_of(reference_rps: float) -> dict[str, float]:
-    """The rates of the loads, in requests a second."""
+    """Returns the rate of each load, in requests per second."""
     return {load: round(part * reference_rps, 2) for load, part in LOADS.items()}
 
 
 def reference_rps(highest: Sequence[float]) -> float:
-    """What the loads are parts of: the third of the highest rates, or the lowest if fewer systems kept the SLO; 0 if none did."""
+    """Returns the rate of which the loads are fractions: the third highest, or the lowest if fewer systems met the SLO; 0 if none
+    did."""
     kept = sorted((rps for rps in highest if rps > 0), reverse=True)
     return kept[:_NUM_SYSTEMS][-1] if kept else 0.0
 
 
 def written(table: Table) -> str:
-    """The file that a table makes."""
+    """Returns the text of the rates file for a table."""
     found: dict[str, list[float]] = {}
     for one in table.highest:
         found.setdefault(one.workload, []).append(one.rps)
     lines = [f"{name} = {reference_rps(rps):.4g}" for name, rps in found.items()]
-    about = "# Requests a second: the highest rate at which three systems kept the SLO. Made by benchmarks.table.rates.\n"
+    about = "# Requests per second: the highest rate at which three systems met the SLO. Written by benchmarks.table.rates.\n"
     return about + "[reference_rps]\n" + "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Why goals are missed: benchmarks/table/reasons.toml, written by hand."""
+"""Why goals are missed. The reasons are written by hand, in benchmarks/table/reasons.toml."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ REASONS = Path(__file__).with_name("reasons.toml")
 
 
 def read_reasons(path: Path) -> dict[str, str]:
-    """Why a goal is missed, written by hand: by "workload", "workload/load" or "workload/system/load". Empty without the file.
+    """Returns the reasons by "workload", "workload/load" or "workload/system/load"; none if there is no file.
 
     Raises:
-        ValueError: If it is malformed.
+        ValueError: If the file is malformed.
     """
     if not path.exists():
         return {}
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is no TOML: {error}") from error
+        raise ValueError(f"{path} is not valid TOML: {error}") from error
     for key, text in found.items():
         if not isinstance(text, str):
-            raise ValueError(f"{path}: {key} is a {type(text).__name__}, expected a text")
+            raise ValueError(f"{path}: {key} is a {type(text).__name__}, expected a string")
     return found
 
 
 def reasons_for(reasons: Mapping[str, str], misses: Iterable[Miss]) -> dict[str, str]:
-    """The most special reason there is for each miss: every reason once, by its key, in the order of the misses."""
+    """Returns the most specific reason for each miss, by its key and in the order of the misses. Each reason appears once."""
     found: dict[str, str] = {}
     for miss in misses:
         keys = (f"{miss.workload}/{miss.against}/{miss.load}", f"{miss.workload}/{miss.load}", miss.workload)

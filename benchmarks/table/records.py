@@ -1,4 +1,5 @@
-"""What a benchmark gives: one table, written as JSON. Latencies (`_ms`) are in milliseconds, all other durations in seconds."""
+"""The result of a benchmark: one table, written as JSON. Latencies (`_ms`) are in milliseconds, all other durations in
+seconds."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ import msgspec
 SCHEMA = 1
 LOADS = ("low", "medium", "high")
 OURS = "dyorc"
-"""The system that is measured beside the others."""
+"""The name of the system that is compared with the others."""
 ORACLE = "oracle"
-"""Not a system: what nobody can beat, as far as one can say. Its figures are in `WorkloadRecord.oracle`."""
+"""Not a system, but the best that a scheduler could do if it knew everything. Its figures are in `WorkloadRecord.oracle`."""
 
 
 class OracleRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What an oracle, which knows every outcome beforehand, would reach under one load."""
+    """What an oracle that knows every outcome in advance would reach under one load."""
 
     p50_ms: float
     p99_ms: float
@@ -27,10 +28,10 @@ class WorkloadRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A workload as it was run.
 
     Attributes:
-        rates: Requests a second of each load.
-        oracle: By load.
-        costs: For each program: batch size and what a batch of it takes alone, in milliseconds.
-        commit: What was measured, if it was in another run than the table's.
+        rates: Requests per second, by load.
+        oracle: The oracle's figures, by load.
+        costs: For each program, batch sizes and how long such a batch takes alone, in milliseconds.
+        commit: The measured commit, if it differs from the table's.
     """
 
     name: str
@@ -50,13 +51,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         num_requests: Planned, over all rounds.
         p50_ms, p99_ms: Medians over the rounds.
-        p50s_ms, p99s_ms: Of each round, in order.
-        goodput_ratio, goodput_rps: Correct answers in time: of all planned, and a second.
-        device_ms_per_request: None where it could not be counted.
+        p50s_ms, p99s_ms: The figures of each round, in order.
+        goodput_ratio, goodput_rps: Correct answers in time, as a fraction of all planned requests and per second.
+        device_ms_per_request: Time in programs, per request; None where it could not be counted.
         p50_vs_oracle, p99_vs_oracle: Ratios; None where there is no oracle.
         wrong, failed, unanswered: Requests, over all rounds.
-        is_client_limited: Whether the generator warned that it may have been the limit itself, in any round.
-        batch_sizes: For each program, batches by their size (a number, as text: JSON has no other keys).
+        is_client_limited: Whether the generator warned, in any round, that it may itself have been the limit.
+        batch_sizes: For each program, how many batches had which size (as a string, since JSON keys are strings).
         speculation: Counts of guesses, by name.
         histogram: Latencies of all rounds in microseconds, an HDR histogram in its text form; empty if not kept.
     """
@@ -85,7 +86,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Highest(msgspec.Struct, frozen=True, kw_only=True):
-    """The highest rate at which a system keeps the workload's SLO; 0 if it kept it at none."""
+    """The highest rate at which a system meets the workload's SLO; 0 if it meets it at none."""
 
     workload: str
     system: str
@@ -108,7 +109,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         kind: "quick" or "full".
         started_at: ISO 8601, UTC.
         machine: As in `loadgen.results.RunResult`.
-        versions: Of each system.
+        versions: The version of each system.
         notes: How each system is configured.
     """
 
@@ -127,7 +128,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_workloads(table: Table, others: Table) -> Table:
-    """A table with the workloads of another one that it does not have itself, in the order of the other one."""
+    """Returns a table with the workloads added that only the other one has, in the other one's order."""
     ours = {record.name: record for record in table.workloads}
     named = {record.name for record in others.workloads}
 
@@ -152,12 +153,12 @@ def read_table(path: Path) -> Table:
     """Reads a table file.
 
     Raises:
-        ValueError: If it is none, or of another schema.
+        ValueError: If the file is not a table, or has a different schema.
     """
     try:
         table = msgspec.json.decode(path.read_bytes(), type=Table)
     except msgspec.DecodeError as error:
-        raise ValueError(f"{path} is no table of the benchmark: {error}") from error
+        raise ValueError(f"{path} is not a table of the benchmark: {error}") from error
     if table.schema != SCHEMA:
         raise ValueError(f"{path} has schema {table.schema}, expected {SCHEMA}")
     return table

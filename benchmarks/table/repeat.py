@@ -1,8 +1,8 @@
-"""How well two runs of the benchmark, or the rounds of one, agree: on DyOrc's ratio to each peer, which the goals are about.
+"""Compares two runs of the benchmark, or the rounds of one, by DyOrc's ratio to each peer, which is what the goals are about.
 
-Run as ``python -m benchmarks.table.repeat A/table.json B/table.json``, or with one table for its first and last round, each of
-which starts every server anew. Milliseconds may differ from one machine to the next; the ratios should not. The last line is one
-JSON object.
+Run as ``python -m benchmarks.table.repeat A/table.json B/table.json``; with one table, it compares the first and last round, each
+of which starts every server anew. Milliseconds may differ from one machine to the next; the ratios should not. The last line is
+one JSON object.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """How well one figure agrees between two runs.
 
     Attributes:
-        num_ratios: Ratios of DyOrc to a peer that both runs have.
-        share_within: Of them, how many differ by no more than `WITHIN`.
-        median_difference, worst_difference: Larger ratio over the smaller, minus 1.
-        worst: Where it is worst.
+        num_ratios: How many ratios of DyOrc to a peer both runs have.
+        share_within: The fraction of them that differ by no more than `WITHIN`.
+        median_difference, worst_difference: The larger ratio divided by the smaller, minus 1.
+        worst: Where the difference is largest.
     """
 
     figure: str
@@ -54,7 +54,7 @@ class _Ratio:
 
 
 def agreements(first: Table, second: Table) -> list[Agreement]:
-    """For p50, p99 and the highest rate; figures without a ratio in common are left out."""
+    """Returns how well p50, p99 and the highest rate agree; figures without a common ratio are left out."""
     before, after = ratios(first), ratios(second)
     found: list[Agreement] = []
     for figure in (*FIGURES, HIGHEST):
@@ -65,12 +65,12 @@ def agreements(first: Table, second: Table) -> list[Agreement]:
 
 
 def agreement_of_rounds(table: Table) -> list[Agreement]:
-    """The same between the first and the last round of a run; nothing if there was only one."""
+    """Returns how well the first and last round of a run agree; nothing if there was only one."""
     return agreements(_only_round(table, 0), _only_round(table, -1))
 
 
 def ratios(table: Table) -> dict[str, dict[str, float]]:
-    """By figure, then by where: DyOrc's figure to each peer's; not where either is 0, or could not follow."""
+    """Returns DyOrc's figure divided by each peer's, by figure and place; not where either is 0 or could not keep up."""
     found: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, HIGHEST)}
     ours = {(cell.workload, cell.load): cell for cell in table.cells if cell.system == OURS}
     for cell in table.cells:
@@ -87,7 +87,7 @@ def ratios(table: Table) -> dict[str, dict[str, float]]:
 
 
 def agreement_rows(found: Sequence[Agreement]) -> list[Sequence[str]]:
-    """A head, and a row for each figure."""
+    """Returns a head, then a row for each figure."""
     rows: list[Sequence[str]] = [("figure", "ratios", f"within {WITHIN:.0%}", "median", "worst", "where")]
     for entry in found:
         name = entry.figure.removesuffix("_ms")
@@ -97,10 +97,12 @@ def agreement_rows(found: Sequence[Agreement]) -> list[Sequence[str]]:
 
 
 def main(
-    first: Annotated[Path, typer.Argument(help="A table.")],
-    second: Annotated[Path | None, typer.Argument(help="Another one; without it, the first one's rounds are compared.")] = None,
+    first: Annotated[Path, typer.Argument(help="A table of the benchmark.")],
+    second: Annotated[
+        Path | None, typer.Argument(help="A second table. Without it, the rounds of the first are compared.")
+    ] = None,
 ) -> None:
-    """Says how well two runs, or the rounds of one, agree."""
+    """Prints how well two runs, or the rounds of one, agree."""
     try:
         found = agreements(read_table(first), read_table(second)) if second else agreement_of_rounds(read_table(first))
     except (OSError, ValueError) as error:
@@ -112,7 +114,7 @@ def main(
 
 
 def _only_round(table: Table, index: int) -> Table:
-    """What one round found. Highest rates are searched once, so there are none."""
+    """Returns the table of one round, without highest rates, since those are searched only once."""
     of_rounds = [cell for cell in table.cells if len(cell.p50s_ms) > 1]
     cells = [structs.replace(cell, p50_ms=cell.p50s_ms[index], p99_ms=cell.p99s_ms[index]) for cell in of_rounds]
     return structs.replace(table, cells=cells, highest=[])

@@ -1,4 +1,4 @@
-"""The systems that are compared: how each is started, and how it is talked to."""
+"""The systems that are compared: how to start each one and how to talk to it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class System:
     """A serving system in one configuration.
 
     Attributes:
-        name: Short, for tables.
-        package: What it is called among Python's packages; its version is reported.
+        name: A short name, for tables.
+        package: The name of its Python package; its version is reported.
         note: How it is configured, for readers of the table.
-        environment: The folder below ``.venv-peers`` that it is installed in; empty for DyOrc's own environment.
+        environment: The folder below ``.venv-peers`` in which it is installed; empty for DyOrc's own environment.
         module: Its server, run as ``python -m``; takes ``--workload`` and ``--port`` (see `benchmarks/peers`).
-        options: More arguments of the server.
-        makes_target: The import path of a function that makes its client, where one request of the workload takes more than one
-            of the server's; else requests are bodies of `benchmarks.wire`.
+        options: More arguments for the server.
+        makes_target: The import path of a function that makes its client, for systems that need several of their own requests for
+            one of the workload's; for the others, requests are bodies of `benchmarks.wire`.
         cannot: Workloads that it cannot express, and why.
     """
 
@@ -49,18 +49,18 @@ class System:
         return self.python.exists()
 
     def version(self) -> str:
-        """Of its package, asked of its own interpreter."""
+        """Returns the version of its package, as its own interpreter reports it."""
         question = f"from importlib.metadata import version; print(version({self.package!r}))"
         return subprocess.run([str(self.python), "-c", question], capture_output=True, text=True, check=True).stdout.strip()
 
     def command(self, workload: Workload) -> list[str]:
-        """Starts it with the workload's programs, on any free port."""
+        """Returns the command that starts it with the workload's programs, on any free port."""
         if self.name == OURS:
             return [str(self.python), "-m", "dyorc.cli", "serve", workload.app, "--port", "0"]
         return [str(self.python), "-m", self.module, "--workload", workload.name, "--port", "0", *self.options]
 
     def target(self, workload: Workload, address: Address) -> TargetSpec:
-        """Sends it requests of the workload, once it runs."""
+        """Returns how to send it requests of the workload once it runs."""
         if self.name == OURS:
             return TargetSpec(protocol="http", url=address.url, model=workload.app.rpartition(":")[2])
         if self.makes_target:
@@ -85,21 +85,21 @@ def _peer(name: str, package: str, note: str) -> System:
 
 
 _ALL = (
-    System(name=OURS, package="dyorc", note="its defaults; requests over HTTP in the Open Inference Protocol"),
-    _ray_serve("ray_default", "default", "composition by handles, `@serve.batch`, Ray Serve's own proxy"),
-    _ray_serve("ray_throughput", "throughput", "the same in the throughput-optimized mode, behind HAProxy"),
-    _ray_serve("ray_conserving", "work_conserving", "the same as ray_throughput, but a batch forms whenever a program is free"),
+    System(name=OURS, package="dyorc", note="default settings; requests over HTTP in the Open Inference Protocol"),
+    _ray_serve("ray_default", "default", "composed by deployment handles, with `@serve.batch`, behind Ray Serve's own proxy"),
+    _ray_serve("ray_throughput", "throughput", "the same in throughput-optimized mode, behind HAProxy"),
+    _ray_serve("ray_conserving", "work_conserving", "like ray_throughput, but a batch starts whenever a program is free"),
     System(
         name="triton",
         package="nvidia-pytriton",
-        note="a model of the Python back end for each program, dynamic batching; the client branches between models",
+        note="one model of the Python back end per program, with dynamic batching; the client branches between models",
         environment="triton",
         module="benchmarks.peers.triton.server",
         makes_target="benchmarks.peers.triton.client:make_target",
     ),
-    _peer("bentoml", "bentoml", "a service for each program, composed by `bentoml.depends`, adaptive batching"),
-    _peer("litserve", "litserve", "all programs in one LitAPI; a batch is of whole requests"),
-    _peer("mosec", "mosec", "all programs in one worker; a batch is of whole requests"),
+    _peer("bentoml", "bentoml", "one service per program, composed by `bentoml.depends`, with adaptive batching"),
+    _peer("litserve", "litserve", "all programs in one LitAPI; whole requests are batched"),
+    _peer("mosec", "mosec", "all programs in one worker; whole requests are batched"),
 )
 
 SYSTEMS = {system.name: system for system in _ALL}

@@ -16,28 +16,28 @@ _FIGURE_NAMES = {"p50_ms": "p50", "p99_ms": "p99", "highest rate": "highest rate
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; the first column to the left, the others to the right. Cells are Markdown already: `plain` makes it of text."""
+    """Returns a table with its first column aligned left and the others right. Cells must be Markdown; `plain` escapes text."""
     lines = [f"| {' | '.join(head)} |", "|".join(["", "---", *["--:"] * (len(head) - 1), ""])]
     return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
 
 
 def plain(text: str) -> str:
-    """Text in which nothing means anything to Markdown or HTML, on one line."""
+    """Returns text on one line, escaped so that nothing in it has a meaning in Markdown or HTML."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("&", "&amp;").replace("\\<", "&lt;").replace("\\>", "&gt;")
 
 
 def shown_name(system: str) -> str:
-    """A system as people write it."""
+    """Returns a system's name as people write it."""
     return {OURS: "DyOrc", ORACLE: "oracle"}.get(system, system)
 
 
 def figure_name(figure: str) -> str:
-    """A figure as people write it."""
+    """Returns a figure's name as people write it."""
     return _FIGURE_NAMES.get(figure, figure)
 
 
 def systems_of(table: Table) -> list[str]:
-    """All systems of a table: DyOrc, then its peers as they come."""
+    """Returns all systems of a table: DyOrc first, then its peers in their order in the table."""
     found = dict.fromkeys(
         [cell.system for cell in table.cells]
         + [entry.system for entry in table.highest]
@@ -47,7 +47,7 @@ def systems_of(table: Table) -> list[str]:
 
 
 def workload_table(table: Table, workload: WorkloadRecord) -> str:
-    """A row for each system; for each load two lines: latencies, then goodput, device time, and ratios to the oracle."""
+    """Returns a row for each system. Each load has two lines: latencies; then goodput, device time and ratios to the oracle."""
     loads = loads_of(table, workload.name)
     head = [plain(workload.name), *(f"{load}: {_rate(workload.rates.get(load, 0.0))}/s" for load in loads)]
     cells = {load: cells_of(table, workload.name, load) for load in loads}
@@ -68,13 +68,13 @@ def workload_table(table: Table, workload: WorkloadRecord) -> str:
 
 
 def best_of(cells: Mapping[str, Cell]) -> dict[str, float]:
-    """The lowest of each latency among the systems whose latencies can be compared."""
+    """Returns the lowest p50 and p99 among the systems whose latencies can be compared."""
     sound = [cell for system, cell in cells.items() if system != ORACLE and is_sound(cell)]
     return {figure: min(getattr(cell, figure) for cell in sound) for figure in ("p50_ms", "p99_ms")} if sound else {}
 
 
 def highest_table(table: Table) -> str:
-    """A row for each workload: the highest rate of each system within the SLO, and DyOrc's to the best peer's."""
+    """Returns a row for each workload: each system's highest rate within the SLO, and the ratio of DyOrc's to the best peer's."""
     systems = [system for system in systems_of(table) if any(entry.system == system for entry in table.highest)]
     ratios = {entry.workload: entry for entry in rate_ratios(table)}
     rows: list[list[str]] = []
@@ -97,12 +97,12 @@ def highest_table(table: Table) -> str:
 
 
 def ratio_text(entry: RateRatio) -> str:
-    """A ratio of rates, with what is unsure about it."""
-    return "no peer keeps the SLO" if entry.ratio is None else f"{bound(entry)}{entry.ratio:.2f}"
+    """Returns a ratio of rates, marked with what is uncertain about it."""
+    return "no peer meets the SLO" if entry.ratio is None else f"{bound(entry)}{entry.ratio:.2f}"
 
 
 def misses_table(misses: Iterable[Miss]) -> str:
-    """A row for each miss: where, the two figures, and by how much."""
+    """Returns a row for each miss: where it is, the two values, and their ratio."""
     rows: list[list[str]] = []
     for miss in misses:
         form = _rate if miss.figure == "highest rate" else milliseconds

@@ -60,7 +60,7 @@ def _program(name: str) -> Program:
 
 WORKLOAD = Workload(
     name="cascade",
-    summary="a small net reads a digit, a large one if the small one is not sure",
+    summary="a small net reads a digit; if it is unsure, a large one reads it too",
     is_dynamic=True,
     slo_s=0.025,
     inputs={"image": _IMAGE},

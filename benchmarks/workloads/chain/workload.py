@@ -82,7 +82,7 @@ def _draw(num_requests: int, seed: int) -> list[dict[str, Array]]:
 
 WORKLOAD = Workload(
     name="chain",
-    summary="three programs in a row, with 8 MB between them",
+    summary="three programs in sequence pass 8 MB to each other",
     is_dynamic=False,
     slo_s=0.04,
     inputs={"seed": _SEED},

@@ -95,7 +95,7 @@ def _is_close(strip: np.ndarray[Any, Any], small: Callable[..., Tensors], large:
 
 WORKLOAD = Workload(
     name="fanout",
-    summary="finds the digits on a strip, and reads each by a cascade of its own",
+    summary="a detector finds the digits on a strip, and a cascade reads each of them",
     is_dynamic=True,
     slo_s=0.04,
     inputs={"strip": _STRIP},

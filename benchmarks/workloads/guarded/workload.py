@@ -70,7 +70,7 @@ def _draw(num_requests: int, seed: int) -> list[dict[str, np.ndarray[Any, Any]]]
 
 WORKLOAD = Workload(
     name="guarded",
-    summary="a generator continues a message if a guard finds no harm in it",
+    summary="a generator continues a message if a guard finds it harmless",
     is_dynamic=True,
     slo_s=0.1,
     inputs={"text": _MESSAGE},

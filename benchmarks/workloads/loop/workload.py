@@ -79,7 +79,7 @@ def _draw(num_requests: int, seed: int) -> list[dict[str, Array]]:
 
 WORKLOAD = Workload(
     name="loop",
-    summary="a recurrent net looks at a noisy digit until it thinks that it knows it, 16 times at most",
+    summary="a recurrent net looks at a noisy digit until it is sure, at most 16 times",
     is_dynamic=True,
     slo_s=0.2,
     inputs={"image": _IMAGE},

@@ -170,7 +170,7 @@ def _line_program(make: Callable[[], Callable[..., Tensors]], outputs: dict[str,
 
 WORKLOAD = Workload(
     name="ocr",
-    summary="finds the lines of a small page, turns those that stand on their head, reads each",
+    summary="three models find the lines of a small page, turn those that are upside down, and read each",
     is_dynamic=True,
     slo_s=1.0,
     inputs={"page": _PAGE},

@@ -138,7 +138,7 @@ def _expert_program(topic: str) -> Program:
 
 WORKLOAD = Workload(
     name="router",
-    summary="MiniLM sends a question to one of four experts",
+    summary="a sentence encoder (MiniLM) sends a question to one of four experts",
     is_dynamic=True,
     slo_s=0.12,
     inputs={"text": _TEXT},

@@ -144,5 +144,5 @@ def test_tables_are_read_as_they_were_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="schema 9"):
         read_table(path)
     path.write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match="no table"):
+    with pytest.raises(ValueError, match="not a table"):
         read_table(path)

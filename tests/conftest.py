@@ -20,7 +20,8 @@ _ROOT = Path(__file__).parents[1]
 _MAX_PROCESSES = 8
 _LONGEST_FIRST = ("chaos", "e2e", "property", "integration", "unit")
 _RAY = "pytestmark = pytest.mark.ray"
-_SHARES = 'scope="module"'
+_TOGETHER = ('scope="module"', "pytestmark = pytest.mark.together")
+"""Either says that the tests of a module share something; the mark is for those that share a fixture of a `conftest.py`."""
 _NUM_RAYS = 2
 """So many tests with a Ray run at a time, whatever the number of processes: each takes 10 s of a core and 1 GB."""
 
@@ -35,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder.__enter__()
     config.add_cleanup(lambda: folder.__exit__(None, None, None))
     config.addinivalue_line("markers", "ray: a Ray is started, here or for the whole module")
+    config.addinivalue_line("markers", "together: the tests of this module share a server, so one process runs them all")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -71,7 +73,7 @@ class _Scheduling(LoadScopeScheduling):
             if module not in self._ray_modules:
                 self._ray_modules.append(module)
             return f"ray {self._ray_modules.index(module) % _NUM_RAYS}"
-        return module if _SHARES in text else nodeid
+        return module if any(sign in text for sign in _TOGETHER) else nodeid
 
 
 @functools.cache

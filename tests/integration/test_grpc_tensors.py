@@ -20,7 +20,7 @@ from dyorc.transport.grpc_tensors import MAX_CHUNK_BYTES, GrpcTensorServer, Grpc
 from dyorc.transport.tensors_pb2 import FetchRequest, TensorChunk
 from dyorc.transport.tensors_pb2_grpc import TensorsStub, add_TensorsServicer_to_server
 from dyorc.transport.tiers import Holder, Span
-from tests.integration.test_zmq_tensors import CHUNK, CONFIG, PATIENT, SIZES, START, FakeSource, doomed_server, source_of, whole
+from tests.integration.tensor_source import CHUNK, CONFIG, PATIENT, SIZES, START, FakeSource, doomed_server, source_of, whole
 
 TOKEN = "the cluster's token"
 RIGHT = (("authorization", f"Bearer {TOKEN}"),)

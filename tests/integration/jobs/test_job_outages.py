@@ -1,0 +1,61 @@
+"""What becomes of jobs, and of everything else, while their store is gone."""
+
+import secrets
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from dyorc.store.redis import RedisStore
+from dyorc.store.sqlite import SqliteStore
+from tests import oip
+from tests.deadlines import wait_until_async
+from tests.integration.jobs.served_jobs import SLOW, X, ended, serving, started, submit, submitted
+from tests.redis_server import RedisServer
+from tests.workflows import arithmetic, slow
+
+pytestmark = pytest.mark.together
+
+
+async def test_a_store_that_cannot_be_opened_leaves_everything_else_running(tmp_path: Path) -> None:
+    """The log says what is wrong with it; clients need not know where it is."""
+    (tmp_path / "file").write_text("")
+    store = SqliteStore(tmp_path / "file" / "jobs.sqlite")
+    with capture_logs() as logs:
+        async with serving(arithmetic.quadruple, store) as stack:
+            answer = await submit(stack.client, "quadruple")
+            assert (answer.status_code, answer.json()["code"], answer.json()["retryable"]) == (503, "capacity", True)
+            assert answer.json()["error"] == "there are no jobs now: the job store cannot be used now"
+            (logged,) = [one["error"] for one in logs if one["event"] == "no_jobs"]
+            assert f"{tmp_path}/file/jobs.sqlite cannot be opened" in logged
+            assert (await stack.client.get("/v1/jobs")).status_code == 503
+            body = oip.json_body({"x": X})
+            plain = await stack.client.post("/v2/models/quadruple/infer", content=body.content, headers=body.headers)
+            assert plain.status_code == 200
+
+
+async def test_jobs_survive_the_death_of_redis(redis_server: RedisServer) -> None:
+    prefix = f"{{{secrets.token_hex(4)}}}:"
+    async with serving(arithmetic.quadruple, RedisStore(redis_server.url, prefix), num_replicas=0) as stack:
+        job_id = await submitted(stack.client, "quadruple")
+        redis_server.kill()
+        answer = await submit(stack.client, "quadruple")
+        assert answer.status_code == 503
+        assert answer.json() == {"error": "the job store cannot be used now", "code": "store", "retryable": True}
+        redis_server.start()
+        await stack.start_worker(arithmetic.double)
+        assert (await ended(stack.client, job_id))["state"] == "succeeded"
+
+
+async def test_a_result_that_redis_did_not_take_is_written_when_it_is_back(redis_server: RedisServer, tmp_path: Path) -> None:
+    prefix = f"{{{secrets.token_hex(4)}}}:"
+    async with serving(slow.gated, RedisStore(redis_server.url, prefix), SLOW) as stack:
+        job_id = await submitted(stack.client, "gated", parameters={"folder": str(tmp_path)})
+        await started(tmp_path)
+        redis_server.kill()
+        (tmp_path / "open").touch()
+        await wait_until_async(lambda: stack.orchestrator.num_requests == 0, "the request has been answered")
+        assert (await stack.client.get(f"/v1/jobs/{job_id}")).status_code == 503
+        redis_server.start()
+        job = await ended(stack.client, job_id)
+        assert (job["state"], job["num_attempts"]) == ("succeeded", 1)

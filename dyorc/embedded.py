@@ -77,7 +77,7 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
         orchestrator, address = await stack.enter_async_context(linked(catalog.programs, settings.engine, site))
         service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, settings.gateway)))
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
-        server = await stack.enter_async_context(HttpServer(Gateway(service, jobs), settings.gateway))
+        server = await stack.enter_async_context(HttpServer(Gateway(service, jobs), settings.gateway, service.shedding))
         grpc = await stack.enter_async_context(GrpcServer(service, settings.gateway)) if settings.gateway.grpc else None
         await ray.replicas.deploy(address)
         _settle_garbage_collector()

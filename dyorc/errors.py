@@ -22,6 +22,7 @@ The class says what happened; the attributes say what to do about it:
     |- ClientMemoryError          memory that a client shares cannot be opened, or is too small for a result
     |- CapacityError              nothing is wrong, there is no room now; send again later
     |  |- TenantLimitError          ... for this tenant, which has used up its share
+    |  |- OverloadedError           ... because the server is too busy to answer within the request's limit
     |  |- StoreError                ... because the store of jobs cannot be used
     |  `- NotReadyError             ... because replicas are still starting
     |- JobNotEndedError           the job has no result yet; ask again later
@@ -199,6 +200,10 @@ class TenantLimitError(CapacityError):
     """The tenant has as much in flight as it may, or sends too fast."""
 
     code = "tenant_limit"
+
+
+class OverloadedError(CapacityError):
+    """The server is too busy to answer the request within its limit, so it did not begin."""
 
 
 class StoreError(CapacityError):

@@ -16,8 +16,10 @@ from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.backend import Backend, Started
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.loop_lag import LoopLag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
+from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tenants import Tenant
 from dyorc.terms import Terms
 from dyorc.transport.outbox import num_bytes_of
@@ -34,6 +36,7 @@ class InferenceService:
         access: Finds tenants by their keys.
         admission: Limits what is in flight.
         clients: Memory that clients share.
+        shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
     """
 
     def __init__(self, catalog: Catalog, backend: Backend, config: GatewayConfig) -> None:
@@ -43,6 +46,7 @@ class InferenceService:
         self.access = Access(config.keys_file)
         self.admission = Admission(config.max_requests, config.max_bytes_in_flight)
         self.clients = ClientMemory(config.allow_client_shm)
+        self.shedding = Shedding(LoopLag()) if config.shed else None
 
     def close(self) -> None:
         """Releases what clients share."""
@@ -90,6 +94,7 @@ class InferenceService:
         Raises:
             UnsupportedError: If the model streams.
             AnswerTooLargeError: If the outputs together are larger than the server sends.
+            OverloadedError: If the server is too busy to answer within the request's own limit.
             DyOrcError: See the tree in `dyorc.errors`.
         """
         if model.is_streaming:
@@ -100,7 +105,7 @@ class InferenceService:
             model.workflow,
             request.arrays,
             request.statics,
-            _terms(ticket, request, timeout_s),
+            self._terms(ticket, request, timeout_s),
             story=story,
             started=started,
             body=memory.body,
@@ -127,12 +132,20 @@ class InferenceService:
             model.workflow,
             request.arrays,
             request.statics,
-            _terms(ticket, request, timeout_s),
+            self._terms(ticket, request, timeout_s),
             story=story,
             started=started,
             body=memory.body,
             take=self._limited(model, take),
         )
+
+    def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:
+        limit_s = request.timeout_s
+        if limit_s is None or (timeout_s is not None and timeout_s <= limit_s):
+            limit_s = timeout_s  # checked when the request arrived
+        elif self.shedding is not None and ticket.arrived_ns is not None:
+            self.shedding.check_once_read(ticket.arrived_ns, limit_s)
+        return ticket.terms(timeout_s=limit_s, priority=request.priority, explain=request.is_explained)
 
     def _limited(self, model: Model, take: Callable[[list[Array]], T]) -> Callable[[list[Array]], T]:
         """Wraps `take` to refuse outputs that are too large before anything is copied."""
@@ -147,8 +160,3 @@ class InferenceService:
             return take(arrays)
 
         return take_limited
-
-
-def _terms(ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:
-    limits = [limit for limit in (timeout_s, request.timeout_s) if limit is not None]
-    return ticket.terms(timeout_s=min(limits, default=None), priority=request.priority, explain=request.is_explained)

@@ -44,7 +44,10 @@ async def _serve(part: Part) -> None:
     site = Site(address=part.address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")
     async with linked(catalog.programs, EngineConfig(), site) as (orchestrator, _):
         service = InferenceService(catalog, orchestrator, config)
-        async with Jobs(service, store_of(part.store), _JOBS) as jobs, HttpServer(Gateway(service, jobs), config):
+        async with (
+            Jobs(service, store_of(part.store), _JOBS) as jobs,
+            HttpServer(Gateway(service, jobs), config, service.shedding),
+        ):
             await asyncio.Event().wait()
 
 

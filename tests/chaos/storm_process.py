@@ -81,7 +81,7 @@ async def _orchestrate(part: Part) -> None:
     site = Site(address=part.address, link=LINK, transport=part.transport, node="here", end=_end)
     async with linked(_CATALOG.programs, engine, site) as (orchestrator, _):
         service = InferenceService(_CATALOG, orchestrator, config)
-        async with HttpServer(_Gateway(service), config):
+        async with HttpServer(_Gateway(service), config, service.shedding):
             await asyncio.Event().wait()
 
 

@@ -173,7 +173,7 @@ async def running(
         orchestrator, address = await stack.enter_async_context(linked(catalog.programs, engine, site))
         service = stack.enter_context(contextlib.closing(service_type(catalog, orchestrator, gateway)))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
-        server = await stack.enter_async_context(HttpServer(Gateway(service, kept), gateway))
+        server = await stack.enter_async_context(HttpServer(Gateway(service, kept), gateway, service.shedding))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False))
         found = Stack(catalog, orchestrator, address, link, transport, client, service, network)
         if grpc:

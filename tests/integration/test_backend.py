@@ -48,7 +48,7 @@ async def served() -> AsyncIterator[Served]:
     config = GatewayConfig(port=0, drain_timeout_s=1)
     with contextlib.closing(InferenceService(catalog, backend, config)) as service:
         async with (
-            HttpServer(Gateway(service), config) as server,
+            HttpServer(Gateway(service), config, service.shedding) as server,
             httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False) as client,
         ):
             yield Served(client, fake)

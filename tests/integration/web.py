@@ -15,6 +15,8 @@ from dyorc.config import GatewayConfig
 from dyorc.gateway.http.answers import write, write_body
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.loop_lag import LoopLag
+from dyorc.gateway.shedding import Shedding
 from tests.deadlines import TIMEOUT_S
 
 
@@ -159,7 +161,7 @@ async def web(context: ssl.SSLContext | None = None, **settings: Any) -> AsyncGe
     """Serves `App` with these settings of the gateway; with a `context`, clients speak TLS."""
     app = App()
     config = GatewayConfig(port=0, drain_timeout_s=1, **settings)
-    async with HttpServer(cast(Gateway, app), config) as server:
+    async with HttpServer(cast(Gateway, app), config, Shedding(LoopLag())) as server:
         found = Web(server.url, app, context, server)
         try:
             yield found

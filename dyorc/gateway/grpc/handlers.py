@@ -29,17 +29,19 @@ class Method(NamedTuple):
 
     Attributes:
         handle: Takes a message and the call's context and returns the answer; for a stream, reads and writes by the context.
+        is_timed: Whether it also takes, first, when its call was accepted.
     """
 
-    handle: Callable[[Any, Any], Awaitable[Any]]
+    handle: Callable[..., Awaitable[Any]]
     is_streaming: bool
+    is_timed: bool = False
 
 
 def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Method]:
     """Returns the methods by path: the protocol's, and gRPC's own."""
     unary: dict[str, Any] = {name: _unary(service, name, answer) for name, answer in _answers(service).items()}
-    unary["ModelInfer"] = ModelInfer(service).__call__  # gRPC has to recognize a coroutine function
     methods = {path_of(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
+    methods[path_of("ModelInfer")] = Method(ModelInfer(service).answer, is_streaming=False, is_timed=True)
     methods[path_of("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
     health = Health(service.backend.status, streams, frozenset({SERVICE}))
     methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)

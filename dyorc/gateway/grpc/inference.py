@@ -6,6 +6,7 @@ from typing import Any
 
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.copies import joined
+from dyorc.gateway.grpc.arrivals import let_in, limit_s_of
 from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
 from dyorc.gateway.grpc.encoding import encode_response
@@ -24,13 +25,19 @@ class ModelInfer:
     def __init__(self, service: InferenceService) -> None:
         self._service = service
 
-    async def __call__(self, message: bytes, context: Any) -> bytes:
-        """Answers one request."""
+    async def answer(self, arrived_ns: int, message: bytes, context: Any) -> bytes:
+        """Answers one request.
+
+        Args:
+            arrived_ns: When its call was accepted, before its message was read.
+        """
         try:
             service = self._service
+            let_in(service.shedding, context, arrived_ns)
             tenant = tenant_of(service.access, context)
             with service.admission.admit(tenant, len(message)) as ticket:
-                return await self._infer(message, tenant, ticket, context.time_remaining())
+                ticket.arrived_ns = arrived_ns
+                return await self._infer(message, tenant, ticket, limit_s_of(context, arrived_ns))
         except Exception as error:
             await refuse(context, error, "ModelInfer")
 

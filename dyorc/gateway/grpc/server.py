@@ -9,6 +9,7 @@ docs/decisions/0015-grpc-servers.md.
 
 import asyncio
 import socket
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -90,16 +91,27 @@ class _Handlers(grpc.GenericRpcHandler):
     """Finds the handler of a call. Messages are passed as bytes."""
 
     def __init__(self, service: InferenceService, streams: OpenStreams) -> None:
-        self._by_path = {
+        methods = all_methods(service, streams)
+        self._timed = {path: method.handle for path, method in methods.items() if method.is_timed}
+        self._others = {
             path: (grpc.stream_stream_rpc_method_handler if method.is_streaming else grpc.unary_unary_rpc_method_handler)(
                 method.handle
             )
-            for path, method in all_methods(service, streams).items()
+            for path, method in methods.items()
+            if not method.is_timed
         }
 
     def service(self, details: Any) -> Any:
         """Returns the handler of a call; None: there is no such call."""
-        return self._by_path.get(details.method)
+        handle = self._timed.get(details.method)
+        if handle is None:
+            return self._others.get(details.method)
+        arrived_ns = time.monotonic_ns()
+
+        async def handle_timed(message: bytes, context: Any) -> Any:  # gRPC has to recognize a coroutine function
+            return await handle(arrived_ns, message, context)
+
+        return grpc.unary_unary_rpc_method_handler(handle_timed)
 
 
 def grpc_port_of(config: GatewayConfig) -> int:

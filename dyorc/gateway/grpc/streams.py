@@ -12,6 +12,7 @@ and when `_MAX_IN_FLIGHT` requests wait, nothing more is read, so that HTTP/2 ho
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -20,6 +21,7 @@ import structlog
 
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.grpc.arrivals import let_in, limit_s_of
 from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
 from dyorc.gateway.grpc.encoding import empty_final, encode_part, streamed_error
@@ -96,7 +98,7 @@ class ModelStreamInfer:
                     message = await self._streams.unless_stopped(context.read())
                     if message is None or message is EOF:
                         break
-                    requests.create_task(stream.answer(message))
+                    requests.create_task(stream.answer(message, time.monotonic_ns()))
         except* _StreamLostError:
             _log.debug("stream_lost", tenant=tenant.name)
 
@@ -116,8 +118,11 @@ class _Stream:
         self._last_turn: asyncio.Event | None = None
         self.room = asyncio.Semaphore(_MAX_IN_FLIGHT)
 
-    async def answer(self, message: bytes) -> None:
+    async def answer(self, message: bytes, arrived_ns: int) -> None:
         """Answers one request. Never raises an error of that request.
+
+        Args:
+            arrived_ns: When it was read from the stream.
 
         Raises:
             _StreamLostError: If the client is gone.
@@ -127,7 +132,9 @@ class _Stream:
         try:
             found, raws = parse(message)
             turn = self._turn_of(found)
+            let_in(self._service.shedding, self._context, arrived_ns)
             with self._service.admission.admit(self._tenant, len(message)) as ticket, self._service.memory() as memory:
+                ticket.arrived_ns = arrived_ns
                 await self._run(found, raws, memory, ticket, turn)
         except _StreamLostError:
             raise
@@ -156,7 +163,7 @@ class _Stream:
                 model,
                 request,
                 memory,
-                timeout_s=self._context.time_remaining(),
+                timeout_s=self._limit_s(ticket),
                 story=story,
                 take=lambda arrays: encode_part(model, request, arrays, story, True),
             )
@@ -169,6 +176,10 @@ class _Stream:
         if has_empty_final:
             await self._write(empty_final(model, request.request_id, story), turn)
 
+    def _limit_s(self, ticket: Ticket) -> float | None:
+        assert ticket.arrived_ns is not None
+        return limit_s_of(self._context, ticket.arrived_ns)
+
     def _parts(
         self, ticket: Ticket, model: Model, request: InferRequest, memory: RequestMemory, story: list[dict[str, Any]] | None
     ) -> AsyncGenerator[list[bytes]]:
@@ -178,7 +189,7 @@ class _Stream:
             model,
             request,
             memory,
-            timeout_s=self._context.time_remaining(),
+            timeout_s=self._limit_s(ticket),
             story=story,
             take=lambda arrays: encode_part(model, request, arrays, None, False),
         )

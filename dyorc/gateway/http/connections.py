@@ -10,16 +10,19 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias, cast
 
 import msgspec
 
+from dyorc.errors import DyOrcError
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
-from dyorc.gateway.http.errors import Header
+from dyorc.gateway.http.errors import Header, status_of
 from dyorc.gateway.http.exchange import Exchange
 from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.half_closed import HalfClosed
+from dyorc.gateway.http.heads import limit_s_of
 from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
 from dyorc.gateway.http.watch import Stage, Watch
@@ -252,11 +255,13 @@ class Connection(asyncio.Protocol):
     def _start(self, exchange: Exchange) -> None:
         self._answering = exchange
         shedding, scope = self._lobby.shedding, exchange.scope
-        refusal = None if shedding is None else shedding.refusal(scope["headers"], scope["dyorc.arrived_ns"])
+        refusal = None
+        if shedding is not None:
+            refusal = shedding.refusal(scope["dyorc.arrived_ns"], partial(limit_s_of, scope["headers"]))
         if refusal is None or self.flow.is_writing_paused:
             self._lobby.start(exchange.run(self._lobby.app))
         else:
-            _write(exchange.writer, refusal)
+            _write(exchange.writer, _refusal_of(refusal))
             asyncio.get_running_loop().call_soon(self.on_answered)
 
     def _settle(self) -> None:
@@ -312,6 +317,11 @@ class Connection(asyncio.Protocol):
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
+
+
+def _refusal_of(error: DyOrcError) -> Refusal:
+    retry_after_s = None if error.retry_after_s is None else round(error.retry_after_s)
+    return Refusal(status_of(error), error.code, str(error), retry_after_s)
 
 
 def _write(writer: AnswerWriter, refusal: Refusal) -> None:

@@ -1,6 +1,7 @@
 """Parses the path and the headers of an inference request."""
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from starlette.types import Scope
@@ -12,7 +13,7 @@ from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
 
 _FRAMES = media_types.FRAMES.encode()
 _JSON_LENGTH = headers.JSON_LENGTH.encode()
-TIMEOUT = headers.TIMEOUT.encode()
+_TIMEOUT = headers.TIMEOUT.encode()
 
 _MAX_LENGTH_DIGITS = 18
 """Digits of a length in a header; Python refuses to parse thousands."""
@@ -27,7 +28,7 @@ _READ = frozenset(
         b"accept",
         b"content-encoding",
         b"expect",
-        TIMEOUT,
+        _TIMEOUT,
     }
 )
 _SECONDS = re.compile(rb"\d{1,15}(\.\d{1,15})?")
@@ -112,6 +113,17 @@ def _json_length_of(value: bytes) -> int:
         shown = value[:_MAX_LENGTH_DIGITS].decode("latin-1")
         raise InvalidInputError(f"Inference-Header-Content-Length is {shown!r}, expected a number of bytes")
     return int(value)
+
+
+def limit_s_of(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
+    """Returns how long the client waits, if stated; a malformed value is refused where the whole head is read."""
+    for name, value in headers:
+        if name == _TIMEOUT:
+            try:
+                return timeout_s_of(value)
+            except InvalidInputError:
+                return None
+    return None
 
 
 def timeout_s_of(value: bytes) -> float:

@@ -8,9 +8,8 @@ from starlette.types import ASGIApp
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.answer_writer import CommonHeaders
-from dyorc.gateway.http.loop_lag import LoopLag
 from dyorc.gateway.http.patience import Patience
-from dyorc.gateway.http.shedding import Shedding
+from dyorc.gateway.shedding import Shedding
 
 
 class Guest(Protocol):
@@ -30,14 +29,15 @@ class Lobby:
         app: Answers requests.
         limits: Largest head, slowest client.
         max_connections: At a time.
+        shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
     """
 
-    def __init__(self, app: ASGIApp, limits: GatewayConfig, max_connections: int) -> None:
+    def __init__(self, app: ASGIApp, limits: GatewayConfig, max_connections: int, shedding: Shedding | None) -> None:
         self.app = app
         self.limits = limits
         self.max_connections = max_connections
         self.patience = Patience(limits)
-        self.shedding = Shedding(LoopLag()) if limits.shed else None
+        self.shedding = shedding
         self.common_headers = CommonHeaders()
         self.connections: set[Guest] = set()
         self._tasks: set[asyncio.Task[None]] = set()

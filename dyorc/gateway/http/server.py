@@ -14,6 +14,7 @@ from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.connections import Connection
 from dyorc.gateway.http.lobby import Lobby
+from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tls import Tls, tls_of
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -31,15 +32,17 @@ class HttpServer:
     Args:
         gateway: The application.
         config: Address, certificate, and limits for slow clients. Port 0 takes a free one.
+        shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
 
     Raises:
         ConfigurationError: If it may not listen there, or a certificate cannot be used.
     """
 
-    def __init__(self, gateway: Gateway, config: GatewayConfig) -> None:
+    def __init__(self, gateway: Gateway, config: GatewayConfig, shedding: Shedding | None) -> None:
         refuse_open_address(config)
         self._gateway = gateway
         self._config = config
+        self._shedding = shedding
         self._tls = tls_of(config)
 
     async def __aenter__(self) -> Self:
@@ -50,7 +53,7 @@ class HttpServer:
         """
         config, tls = self._config, self._tls
         self._socket = _bound(config.host, config.port)
-        self.lobby = Lobby(self._gateway, config, _connections_to_allow(config.max_connections))
+        self.lobby = Lobby(self._gateway, config, _connections_to_allow(config.max_connections), self._shedding)
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self.lobby),
             sock=self._socket,

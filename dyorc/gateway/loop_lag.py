@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 _NUM_TURNS = 6
 """For one request: it is read, decoded, handed to the engine, dispatched; then its batch is read, and its answer written."""
+_NUM_TURNS_ONCE_READ = 4
 _NUM_RECENT = 4
 _KEPT_RATIO = 0.95
 """Of what earlier turns count, at each turn."""
@@ -26,14 +27,14 @@ class LoopLag:
 
     Args:
         clock_s: Any monotonic clock.
-        call_soon: Calls a function in the loop's next turn; the running loop's unless told otherwise.
+        call_soon: Calls a function in the loop's next turn; the running loop's unless told otherwise, which need not run yet.
     """
 
     def __init__(
         self, clock_s: Callable[[], float] = time.monotonic, call_soon: Callable[[Callable[[], None]], object] | None = None
     ) -> None:
         self._clock_s = clock_s
-        self._call_soon = call_soon or asyncio.get_running_loop().call_soon
+        self._call_soon = call_soon or _call_soon
         self._is_watching = False
         self._turned_s = 0.0
         self._num_seen = self._num_let_in = 0  # in this turn
@@ -59,6 +60,11 @@ class LoopLag:
         """How long the loop would take over another request."""
         return _NUM_TURNS * max(self._usual_s, self._num_let_in * self._cost_s)
 
+    @property
+    def expected_once_read_s(self) -> float:
+        """The same for a request that is read and decoded already."""
+        return _NUM_TURNS_ONCE_READ * max(self._usual_s, self._num_let_in * self._cost_s)
+
     def _turn(self) -> None:
         now_s = self._clock_s()
         turn_s, self._turned_s = now_s - self._turned_s, now_s
@@ -74,3 +80,7 @@ class LoopLag:
             self._recent_s.extend([0.0] * _NUM_RECENT)
         self._usual_s = sorted(self._recent_s)[-2]
         self._num_seen = self._num_let_in = 0
+
+
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)

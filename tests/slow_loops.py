@@ -1,0 +1,41 @@
+"""An event loop whose turns, and their lengths, a test decides."""
+
+from collections.abc import Callable
+
+from dyorc.gateway.loop_lag import LoopLag
+
+
+class Loop:
+    """As far as its lag is concerned."""
+
+    def __init__(self) -> None:
+        self.now_ns = 10**12
+        self._ready: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._ready.append(callback)
+
+    def clock_s(self) -> float:
+        return self.now_ns / 1e9
+
+    def clock_ns(self) -> int:
+        return self.now_ns
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._ready
+
+    def turn(self, seconds: float) -> None:
+        self.now_ns += round(seconds * 1e9)
+        ready, self._ready = self._ready, []
+        for callback in ready:
+            callback()
+
+
+def busy(loop: Loop, lag: LoopLag, *turns_s: float, num: int = 1) -> None:
+    """Takes turns that take so long, with requests in each."""
+    for turn_s in turns_s:
+        for _ in range(num):
+            lag.saw_request()
+            lag.let_in()
+        loop.turn(turn_s)

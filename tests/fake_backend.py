@@ -11,6 +11,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.story import Step
 from dyorc.gateway.backend import Started
+from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.terms import Terms
 from dyorc.transport.body import Body
@@ -47,6 +48,34 @@ class FakeBackend:
         self.status = StatusBoard(programs)
         self.seen: list[Terms] = []
         self._answer = answer
+
+    def submit(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...],
+        terms: Terms,
+        receiver: Receiver[Any],
+        *,
+        story: list[Step] | None,
+        body: Body | None,
+    ) -> int:
+        """Answers with the only part at once."""
+        self.seen.append(terms)
+        if terms.explain and story is not None:
+            story.append({"at_ms": 0.0, "event": "answered"})
+        try:
+            (outputs,) = self._answer(workflow, inputs)
+            taken = receiver.take(outputs)
+        except Exception as error:
+            receiver.failed(error)
+        else:
+            receiver.done(taken)
+        return len(self.seen)
+
+    def cancel(self, request_id: int) -> bool:
+        """It is answered already."""
+        return False
 
     async def infer(
         self,

@@ -9,12 +9,13 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.story import Step
+from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.terms import Terms
 from dyorc.transport.body import Body
 
 T = TypeVar("T")
-Started: TypeAlias = Callable[[asyncio.Future[list[Array]]], None]
+Started: TypeAlias = Callable[[asyncio.Future[Any]], None]
 
 
 class BodyMemory(Protocol):
@@ -53,6 +54,35 @@ class Backend(Protocol):
         """What each program is doing, and so who is ready."""
         ...
 
+    def submit(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...],
+        terms: Terms,
+        receiver: Receiver[Any],
+        *,
+        story: list[Step] | None,
+        body: Body | None,
+    ) -> int:
+        """Runs a workflow on checked inputs. Its receiver may be called before this returns.
+
+        Args:
+            story: Filled with what became of the request, if its terms ask for that.
+            body: Where inputs lie already, if anywhere. The caller drops it.
+
+        Returns:
+            The request's number, for `cancel`.
+
+        Raises:
+            DyOrcError: If the request is not taken; its receiver is not called.
+        """
+        ...
+
+    def cancel(self, request_id: int) -> bool:
+        """Gives a request up. Returns whether its receiver is not called any more: an answer that is being made is completed."""
+        ...
+
     async def infer(
         self,
         workflow: Workflow,
@@ -65,15 +95,12 @@ class Backend(Protocol):
         body: Body | None,
         take: Callable[[list[Array]], T],
     ) -> T:
-        """Runs a workflow on checked inputs.
+        """Does the same for a coroutine that waits for the answer.
 
-        Cancelling this coroutine cancels the request; so does cancelling the future passed to `started`.
+        Cancelling it cancels the request; so does cancelling the future passed to `started`.
 
         Args:
-            story: Is filled with what became of the request, if its terms ask for that.
-            body: Where inputs lie already, if so. The caller drops it.
-            take: Makes of the outputs, in the order of the workflow's signature, what is returned. They may be views of memory
-                that is used again when `take` returns. It may be called more than once, and on a thread if they are large.
+            take: `Receiver.take`.
 
         Raises:
             DyOrcError: See the tree in `dyorc.errors`.

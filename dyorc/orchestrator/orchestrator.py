@@ -49,9 +49,11 @@ from dyorc.errors import InternalError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
+from dyorc.orchestrator.pending import Awaited, Pending
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.taking import Taking, is_large
 from dyorc.orchestrator.tensors import Tensors, carried, has_stored
+from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.tensor import TensorRef
 from dyorc.terms import Terms
@@ -63,6 +65,7 @@ _log = structlog.get_logger("dyorc.orchestrator")
 T = TypeVar("T")
 
 _PLAIN = Terms()
+_SCHEDULER_FAILED = "the scheduler failed while the request was in flight"
 
 
 def own_arrays(arrays: list[Array]) -> list[Array]:
@@ -99,11 +102,11 @@ class Orchestrator:
         self._taking = Taking()
         self._events: list[Event] = []
         self._is_flush_due = False
-        self._futures: dict[int, asyncio.Future[list[Array]]] = {}
-        self._untaken: dict[int, Sequence[TensorRef]] = {}
+        self._pending: dict[int, Pending] = {}
         self._streams: dict[int, PartStream] = {}
         self._stories: dict[int, list[Step]] = {}
         self._num_requests = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -122,19 +125,19 @@ class Orchestrator:
         if self._timer is not None:
             self._timer.cancel()
         await self._stack.aclose()
-        for future in self._futures.values():
-            if not future.done():
-                future.set_exception(InternalError("the orchestrator has stopped"))
+        await asyncio.gather(*self._tasks)
+        for request_id in list(self._pending):
+            self._fail(request_id, InternalError("the orchestrator has stopped"))
 
     @property
     def num_requests(self) -> int:
         """Requests in flight."""
-        return len(self._futures)
+        return len(self._pending)
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values: each program's replicas, queue and cost, and how guessing goes."""
         return {
-            "num_requests": len(self._futures),
+            "num_requests": len(self._pending),
             "programs": {
                 name: status.as_report() | self._engine.scheduler.report(name) for name, status in self.status.programs.items()
             },
@@ -147,6 +150,56 @@ class Orchestrator:
         """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
         return self._engine.statistics(name, time.time_ns() - time.monotonic_ns())
 
+    def submit(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...],
+        terms: Terms,
+        receiver: Receiver[Any],
+        *,
+        story: list[Step] | None = None,
+        body: Body | None = None,
+    ) -> int:
+        """Runs a workflow on checked inputs. Its receiver may be called before this returns.
+
+        Args:
+            story: Filled with the steps of the request (`dyorc.engine.story`), if its terms ask for that.
+            body: Where inputs lie already, if anywhere. The caller drops it.
+
+        Returns:
+            The request's number, for `cancel`.
+
+        Raises:
+            CapacityError: If the arena is full.
+            PayloadTooLargeError: If the inputs would not fit into an empty arena.
+        """
+        tensors = self.tensors.keep_all(inputs, body)
+        self._num_requests += 1
+        request_id = self._num_requests
+        identity = InputsIdentity(workflow.name, inputs, statics)
+        self._pending[request_id] = Pending(receiver, identity)
+        if story is not None:
+            self._stories[request_id] = story
+        self._post(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
+        if len(self._pending) == 1:
+            self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
+        return request_id
+
+    def cancel(self, request_id: int) -> bool:
+        """Gives a request up, if it is still in flight.
+
+        Returns:
+            Whether its receiver is not called any more. An answer that is being made on a thread is completed, and a request that
+            has ended already stays as it is.
+        """
+        pending = self._pending.get(request_id)
+        if pending is None or pending.is_taking:
+            return False
+        self._forget(request_id, pending)
+        self._post(RequestCancelled(request_id))
+        return True
+
     async def infer(
         self,
         workflow: Workflow,
@@ -154,8 +207,8 @@ class Orchestrator:
         statics: tuple[StaticValue, ...] = (),
         terms: Terms = _PLAIN,
         *,
-        story: "list[Step] | None" = None,
-        started: "Callable[[asyncio.Future[list[Array]]], None] | None" = None,
+        story: list[Step] | None = None,
+        started: Callable[[asyncio.Future[Any]], None] | None = None,
         body: Body | None = None,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
     ) -> T:
@@ -164,45 +217,25 @@ class Orchestrator:
         Cancelling this coroutine cancels the request; so does cancelling the future passed to `started`.
 
         Args:
-            story: Filled with the steps of the request (`dyorc.engine.story`), if its terms ask for that.
-            body: Where inputs lie already, if anywhere. The caller drops it.
-            take: Turns the outputs, in the order of the workflow's signature, into what is returned. They may be views of shared
-                memory that is reused once `take` returns. It is called again if their holder has taken them away meanwhile; on a
-                thread if they are large.
+            take: Turns the outputs into what is returned (`Receiver.take`); by default they are returned themselves.
+            (others): See `submit`.
 
         Returns:
-            What `take` returns; by default the outputs themselves.
+            What `take` returns.
 
         Raises:
             DyOrcError: See the tree in `dyorc.errors`.
         """
-        tensors = self.tensors.keep_all(inputs, body)
-        request_id, future = self._open(started, story)
-        identity = InputsIdentity(workflow.name, inputs, statics)
-        self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
+        receiver = Awaited(self._loop.create_future(), take)
+        if started is not None:
+            started(receiver.future)
+        request_id = self.submit(workflow, inputs, statics, terms, receiver, story=story, body=body)
         try:
-            while True:
-                arrays = await future
-                stored = self._untaken.get(request_id)
-                taken = await self._taking.take(take, arrays) if is_large(arrays) else take(arrays)
-                lost = None if stored is None else self.tensors.lost_of(stored)
-                if not lost:
-                    return taken
-                if self._untaken.pop(request_id, None) is None:  # it started over meanwhile
-                    raise InternalError("the scheduler failed while the request was in flight")
-                future = self._futures[request_id] = self._loop.create_future()
-                if started is not None:
-                    started(future)
-                self._post(AnswerTaken(request_id, lost))
+            return await receiver.future
         except asyncio.CancelledError:
-            self._post(RequestCancelled(request_id))
+            if not self.cancel(request_id):
+                await receiver.end()
             raise
-        finally:
-            identity.close()
-            del self._futures[request_id]
-            self._stories.pop(request_id, None)
-            if self._untaken.pop(request_id, None) is not None:
-                self._post(AnswerTaken(request_id))
 
     async def stream(
         self,
@@ -211,8 +244,8 @@ class Orchestrator:
         statics: tuple[StaticValue, ...] = (),
         terms: Terms = _PLAIN,
         *,
-        story: "list[Step] | None" = None,
-        started: "Callable[[asyncio.Future[list[Array]]], None] | None" = None,
+        story: list[Step] | None = None,
+        started: Callable[[asyncio.Future[Any]], None] | None = None,
         body: Body | None = None,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
     ) -> AsyncGenerator[list[T]]:
@@ -228,11 +261,12 @@ class Orchestrator:
                 await self.infer(workflow, inputs, statics, terms, story=story, started=started, body=body, take=take),
             ]
             return
-        tensors = self.tensors.keep_all(inputs, body)
-        request_id, future = self._open(started, story)
-        stream = self._streams[request_id] = PartStream(future)
-        identity = InputsIdentity(workflow.name, inputs, statics)
-        self._arrive(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
+        end: Awaited[list[Array]] = Awaited(self._loop.create_future(), own_arrays)
+        stream = PartStream(end.future)
+        if started is not None:
+            started(end.future)
+        request_id = self.submit(workflow, inputs, statics, terms, end, story=story, body=body)
+        self._streams[request_id] = stream
         try:
             while parts := await stream.next_parts():
                 taken = await self._take_parts(request_id, stream, parts, take)
@@ -241,11 +275,8 @@ class Orchestrator:
                 for part in parts[: len(taken)]:
                     self._post(PartTaken(request_id, part.index))
         finally:
-            identity.close()
-            del self._futures[request_id], self._streams[request_id]
-            self._stories.pop(request_id, None)
-            if not stream.is_over:
-                self._post(RequestCancelled(request_id))
+            del self._streams[request_id]
+            self.cancel(request_id)
 
     async def _take_parts(
         self, request_id: int, stream: PartStream, parts: Sequence[ReadPart], take: Callable[[list[Array]], T]
@@ -262,25 +293,13 @@ class Orchestrator:
             taken.append(value)
         return taken
 
-    def _open(
-        self, started: "Callable[[asyncio.Future[list[Array]]], None] | None", story: "list[Step] | None"
-    ) -> "tuple[int, asyncio.Future[list[Array]]]":
-        """Returns the number of a new request, and the future of its end."""
-        self._num_requests += 1
-        request_id = self._num_requests
-        future = self._futures[request_id] = self._loop.create_future()
-        if started is not None:
-            started(future)
-        if story is not None:
-            self._stories[request_id] = story
-        return request_id, future
+    def _forget(self, request_id: int, pending: Pending) -> None:
+        """Ends a request that is in flight."""
+        del self._pending[request_id]
+        pending.identity.close()
+        self._stories.pop(request_id, None)
 
     # Events in
-
-    def _arrive(self, event: RequestArrived) -> None:
-        self._post(event)
-        if len(self._futures) == 1:
-            self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
 
     def _post(self, event: Event) -> None:
         self._events.append(event)
@@ -320,11 +339,11 @@ class Orchestrator:
         self._engine.count_lost()
         self._engine = self._new_engine()
         self._fleet.start_over()
-        self._untaken.clear()
         self.tensors.free_all()
-        for future in self._futures.values():
-            if not future.done():
-                future.set_exception(InternalError("the scheduler failed while the request was in flight"))
+        for request_id, pending in list(self._pending.items()):
+            pending.is_untaken = False
+            if not pending.is_taking:
+                self._fail(request_id, InternalError(_SCHEDULER_FAILED))
 
     # Actions out
 
@@ -337,9 +356,7 @@ class Orchestrator:
             case AnswerPart(request_id=request_id, index=index, tensors=tensors):
                 self._answer_part(request_id, index, tensors)
             case FailRequest(request_id=request_id, error=error):
-                future = self._futures.get(request_id)
-                if future is not None and not future.done():
-                    future.set_exception(error)
+                self._fail(request_id, error)
             case ReleaseTensors(blocks=blocks):
                 self.tensors.free(blocks)
                 self._fleet.release(blocks)
@@ -356,36 +373,85 @@ class Orchestrator:
             case _:
                 assert_never(action)
 
+    def _fail(self, request_id: int, error: Exception) -> None:
+        pending = self._pending.get(request_id)
+        if pending is not None:
+            self._forget(request_id, pending)
+            pending.receiver.failed(error)
+
     def _answer(self, action: AnswerRequest) -> None:
-        request_id = action.request_id
+        request_id, tensors = action.request_id, action.tensors
         if action.story and request_id in self._stories:
             self._stories[request_id].extend(action.story)
-        if has_stored(action.tensors):
-            self._answer_stored(request_id, action.tensors)
+        if has_stored(tensors):
+            self._answer_stored(request_id, tensors)
             return
-        future = self._futures.get(request_id)
-        if future is not None and not future.done():
-            future.set_result([carried(tensor) for tensor in action.tensors])
+        pending = self._pending.get(request_id)
+        if pending is not None:
+            self._hand_over(request_id, pending, [carried(tensor) for tensor in tensors])
 
     def _answer_stored(self, request_id: int, tensors: Sequence[TensorRef]) -> None:
         """Hands over an answer whose bytes the engine keeps until they are taken."""
 
         def hand_over(arrays: list[Array]) -> None:
-            future = self._futures.get(request_id)
-            if future is None or future.done():
+            pending = self._pending.get(request_id)
+            if pending is None:
                 self._post(AnswerTaken(request_id))
                 return
-            self._untaken[request_id] = tensors
-            future.set_result(arrays)
+            pending.stored, pending.is_untaken = tensors, True
+            self._hand_over(request_id, pending, arrays)
 
         def fail(error: Exception) -> None:
             if isinstance(error, InputsLostError):
                 self._post(AnswerTaken(request_id, error.blocks))
                 return
-            self._carry_out(FailRequest(request_id, InternalError(f"the answer could not be put together: {error}")))
+            self._fail(request_id, InternalError(f"the answer could not be put together: {error}"))
             self._post(AnswerTaken(request_id))
 
         self._read(tensors, hand_over, fail)
+
+    def _hand_over(self, request_id: int, pending: Pending, arrays: list[Array]) -> None:
+        """Has the receiver take the outputs: small ones now, large ones on a thread."""
+        if is_large(arrays):
+            pending.is_taking = True
+            task = self._loop.create_task(self._take_aside(request_id, pending, arrays))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        try:
+            taken = pending.receiver.take(arrays)
+        except Exception as error:
+            self._finish(request_id, pending, error=error)
+        else:
+            self._finish(request_id, pending, taken)
+
+    async def _take_aside(self, request_id: int, pending: Pending, arrays: list[Array]) -> None:
+        try:
+            taken = await self._taking.take(pending.receiver.take, arrays)
+        except Exception as error:
+            pending.is_taking = False
+            self._finish(request_id, pending, error=error)
+        else:
+            pending.is_taking = False
+            self._finish(request_id, pending, taken)
+
+    def _finish(self, request_id: int, pending: Pending, taken: Any = None, *, error: Exception | None = None) -> None:
+        """The receiver has taken the outputs, or could not. Outputs that were lost meanwhile come again."""
+        if pending.stored:
+            lost = self.tensors.lost_of(pending.stored) if error is None else ()
+            pending.stored = ()
+            if pending.is_untaken:
+                pending.is_untaken = False
+                self._post(AnswerTaken(request_id, lost))
+                if lost:
+                    return
+            elif lost:
+                error = InternalError(_SCHEDULER_FAILED)
+        self._forget(request_id, pending)
+        if error is not None:
+            pending.receiver.failed(error)
+        else:
+            pending.receiver.done(taken)
 
     def _answer_part(self, request_id: int, index: int, tensors: Sequence[TensorRef]) -> None:
         """Hands over a part whose bytes the engine keeps until it is taken."""

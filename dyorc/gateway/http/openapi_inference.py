@@ -15,6 +15,11 @@ def _object(properties: dict[str, Any], required: tuple[str, ...] = (), **more: 
     return {"type": "object", "properties": properties, "required": list(required), **more}
 
 
+def _closed(properties: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
+    """An object without other properties."""
+    return _object(properties, required, additionalProperties=False)
+
+
 _TEXT = {"type": "string"}
 _SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _DATATYPE = {"type": "string", "enum": [dtype.value for dtype in DType]}
@@ -28,17 +33,13 @@ _DATA = {"type": "array", "description": "Nested or flat; missing if the bytes f
 _BYTES = {"type": "string", "format": "binary"}
 
 SCHEMAS: dict[str, Any] = {
-    "Error": _object(
-        {"error": _TEXT, "code": _TEXT, "retryable": {"type": "boolean"}},
-        ErrorBody.__struct_fields__,
-        additionalProperties=False,
-    ),
-    "InferRequest": _object(
+    "Error": _closed({"error": _TEXT, "code": _TEXT, "retryable": {"type": "boolean"}}, ErrorBody.__struct_fields__),
+    "InferRequest": _closed(
         {
             "id": _TEXT,
             "parameters": _PARAMETERS,
-            "inputs": {"type": "array", "items": _object(_TENSOR | {"data": _DATA}, ("name", "shape", "datatype"))},
-            "outputs": {"type": "array", "items": _object({"name": _TEXT, "parameters": {"type": "object"}}, ("name",))},
+            "inputs": {"type": "array", "items": _closed(_TENSOR | {"data": _DATA}, ("name", "shape", "datatype"))},
+            "outputs": {"type": "array", "items": _closed({"name": _TEXT, "parameters": {"type": "object"}}, ("name",))},
         },
         ("inputs",),
     ),

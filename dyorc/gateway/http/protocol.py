@@ -20,18 +20,29 @@ from dyorc.gateway.requests import InferRequest, make_request
 from dyorc.protocol.parameters import BINARY_DATA_OUTPUT
 
 
-class _Request(msgspec.Struct):
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
     inputs: list[Input]
     id: str = ""
     parameters: dict[str, Any] = {}
     outputs: list[Output] | None = None
 
 
+class _RequestOfJob(_Request, forbid_unknown_fields=False):
+    """The same in the JSON of a job, whose fields were checked when it came in."""
+
+
 _decoder = msgspec.json.Decoder(_Request)
+_job_decoder = msgspec.json.Decoder(_RequestOfJob)
 
 
 def decode_request(
-    body: bytes | memoryview, json_bytes: int | None, model: Model, memory: RequestMemory, form: Form = Form.AS_ASKED
+    body: bytes | memoryview,
+    json_bytes: int | None,
+    model: Model,
+    memory: RequestMemory,
+    form: Form = Form.AS_ASKED,
+    *,
+    is_job: bool = False,
 ) -> InferRequest:
     """Reads a request's body.
 
@@ -40,6 +51,7 @@ def decode_request(
             nothing but the bytes of the only input.
         memory: Where inputs in client memory are copied to, and which keeps regions open until outputs are in them.
         form: What the answer can carry.
+        is_job: Whether the fields of a job stand beside those of its request.
 
     Raises:
         InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
@@ -55,7 +67,7 @@ def decode_request(
     if not 0 <= json_bytes <= len(view):
         raise InvalidInputError(f"Inference-Header-Content-Length is {json_bytes}, the body has {len(view)} bytes")
     try:
-        request = _decoder.decode(view[:json_bytes])
+        request = (_job_decoder if is_job else _decoder).decode(view[:json_bytes])
     except RecursionError as error:
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:

@@ -15,7 +15,7 @@ from dyorc.protocol.parameters import BINARY_DATA_SIZE
 from dyorc.tensor import DType
 
 
-class Input(msgspec.Struct):
+class Input(msgspec.Struct, forbid_unknown_fields=True):
     """An input, as a request's JSON has it."""
 
     name: str

@@ -27,7 +27,7 @@ class Form(Enum):
     BINARY = "JSON with raw bytes behind it, unless asked otherwise"
 
 
-class Output(msgspec.Struct):
+class Output(msgspec.Struct, forbid_unknown_fields=True):
     """An output that is asked for, as a request's JSON has it."""
 
     name: str

@@ -54,7 +54,7 @@ class Attempts:
             DyOrcError: See `decode_request`.
         """
         try:
-            return decode_request(body.data, body.json_bytes, model, memory)
+            return decode_request(body.data, body.json_bytes, model, memory, is_job=True)
         except ClientMemoryDisabledError as error:
             raise UnsupportedError("a job cannot use shared memory of its client, which may be gone when it runs") from error
 

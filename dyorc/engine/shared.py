@@ -6,6 +6,7 @@ from itertools import count
 
 from dyorc.config import EngineConfig
 from dyorc.engine.guessing.speculation import Speculator
+from dyorc.engine.known_inputs import KnownInputs
 from dyorc.engine.leases import Leases
 from dyorc.engine.seam import StepWatch
 from dyorc.engine.statistics import Statistics
@@ -20,11 +21,13 @@ class Host:
     Attributes:
         statistics: What was served.
         batch_ids: Numbers for batches. None may be used twice: a replica may answer a later engine with an earlier batch.
+        refused: Inputs that have cost replicas and are not run any more, and how those ended.
         watch: Measures the workflows' steps; None if nobody does.
     """
 
     statistics: Statistics = field(default_factory=Statistics)
     batch_ids: Iterator[int] = field(default_factory=lambda: count(1))
+    refused: KnownInputs[str] = field(default_factory=KnownInputs[str])
     watch: StepWatch | None = None
 
 

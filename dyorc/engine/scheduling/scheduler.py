@@ -50,7 +50,7 @@ class Scheduler:
         self._leases = shared.leases
         self._speculator = shared.speculator
         self._batch_ids = shared.host.batch_ids
-        self._refusals = Refusals(shared.turn, config.max_refused_inputs, int(config.refuse_inputs_s * NS_PER_S))
+        self._refusals = Refusals(shared)
         self._retrying = Retrying(shared, self._refusals)
         self.staging = Staging(shared.turn)
         self.pools = {name: Pool(program, statistics.of_program(name), config) for name, program in programs.items()}

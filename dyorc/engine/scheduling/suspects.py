@@ -5,13 +5,16 @@ reason. Who was in its company is suspect, too, and comes back clean. A suspect 
 a while so is every other request with the same inputs that comes to the same program.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
+from dyorc.engine.known_inputs import Key, KnownInputs
 from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.queues import CallQueue
-from dyorc.engine.turn import Turn
+from dyorc.engine.shared import Shared
 from dyorc.errors import SuspectInputError
+
+V = TypeVar("V")
 
 
 class Suspects:
@@ -73,23 +76,18 @@ class Suspects:
             self._queue.add_retry([call])
 
 
-_Key: TypeAlias = tuple[str, Hashable]
-"""A program's name, and what equal requests have in common."""
-
-
 class Refusals:
     """Inputs that have cost replicas, by program. They are forgotten after a while, and the oldest if there are too many.
 
-    Args:
-        max_kept: How many, over all programs.
-        keep_ns: For how long.
+    An engine that takes over from another still refuses what that one refused.
     """
 
-    def __init__(self, turn: Turn, max_kept: int, keep_ns: int) -> None:
-        self._max_kept = max_kept
-        self._keep_s = keep_ns / 1e9
-        self._refused = _Memory[str](turn, max_kept, keep_ns)
-        self._deaths = _Memory[int](turn, max_kept, keep_ns)
+    def __init__(self, shared: Shared) -> None:
+        self._turn = shared.turn
+        self._max_kept = shared.config.max_refused_inputs
+        self._keep_s = shared.config.refuse_inputs_s
+        self._refused = shared.host.refused
+        self._deaths = KnownInputs[int]()
 
     @property
     def num_of(self) -> Mapping[str, int]:
@@ -101,9 +99,9 @@ class Refusals:
         key = _key(call)
         if key is None:
             return call.num_attempts
-        known = self._deaths.get(key)
+        known = self._deaths.get(key, self._turn.now_ns)
         number = 1 if known is None else known[0] + 1
-        self._deaths.keep(key, number)
+        self._keep(self._deaths, key, number)
         return max(call.num_attempts, number)
 
     def clear(self, call: Call) -> None:
@@ -118,7 +116,7 @@ class Refusals:
         replicas = f"{call.num_attempts} replicas" if call.num_attempts > 1 else "a replica"
         text = f"program {name!r} lost {replicas} while running this call ({reason}); it is not run again"
         if key is not None and self._max_kept:
-            self._refused.keep(key, reason)
+            self._keep(self._refused, key, reason)
             text += f", nor are equal requests for {self._keep_s:g} s"
         return SuspectInputError(text)
 
@@ -128,7 +126,7 @@ class Refusals:
         if name not in self._refused.num_of:  # what an input is equal to is only looked at if there is something to compare
             return None
         key = _key(call)
-        found = None if key is None else self._refused.get(key)
+        found = None if key is None else self._refused.get(key, self._turn.now_ns)
         if found is None:
             return None
         reason, left_s = found
@@ -136,49 +134,11 @@ class Refusals:
             f"program {name!r} lost replicas to an equal request ({reason}); such requests are refused for another {left_s:.0f} s"
         )
 
+    def _keep(self, known: KnownInputs[V], key: Key, value: V) -> None:
+        now_ns = self._turn.now_ns
+        known.keep(key, value, now_ns, now_ns + int(self._keep_s * 1e9), self._max_kept)
 
-def _key(call: Call) -> _Key | None:
+
+def _key(call: Call) -> Key | None:
     identity = call.standing.identity
     return None if identity is None else (call.callee.name, identity)
-
-
-V = TypeVar("V")
-
-
-class _Memory(Generic[V]):
-    """What is known of inputs: so many at most, each for the same time, so the oldest come first."""
-
-    def __init__(self, turn: Turn, max_kept: int, keep_ns: int) -> None:
-        self._turn = turn
-        self._max_kept = max_kept
-        self._keep_ns = keep_ns
-        self._kept: dict[_Key, tuple[V, int]] = {}
-        self.num_of: dict[str, int] = {}
-
-    def keep(self, key: _Key, value: V) -> None:
-        """Takes something down, or anew."""
-        self.drop(key)
-        while self._kept and (len(self._kept) >= self._max_kept or self._is_old(next(iter(self._kept.values())))):
-            self.drop(next(iter(self._kept)))
-        if self._max_kept:
-            self._kept[key] = value, self._turn.now_ns + self._keep_ns
-            self.num_of[key[0]] = self.num_of.get(key[0], 0) + 1
-
-    def get(self, key: _Key) -> tuple[V, float] | None:
-        """What is known, and for how many seconds more."""
-        found = self._kept.get(key)
-        if found is not None and self._is_old(found):
-            self.drop(key)
-            return None
-        return None if found is None else (found[0], (found[1] - self._turn.now_ns) / 1e9)
-
-    def drop(self, key: _Key) -> None:
-        """Forgets something, if it is known."""
-        if self._kept.pop(key, None) is None:
-            return
-        self.num_of[key[0]] -= 1
-        if not self.num_of[key[0]]:
-            del self.num_of[key[0]]
-
-    def _is_old(self, kept: tuple[V, int]) -> bool:
-        return kept[1] <= self._turn.now_ns

@@ -9,6 +9,7 @@ import dyorc
 from dyorc.config import EngineConfig
 from dyorc.engine.events import ReplicaLeft
 from dyorc.engine.invariants.walks import scheduler_of
+from dyorc.engine.shared import Host
 from dyorc.errors import EffectLostError, SuspectInputError
 from tests.unit.engine.driver import Dispatched, World
 from tests.unit.engine.programs import Vector, add_one, double, increment, put, send
@@ -221,6 +222,28 @@ def test_what_is_remembered_is_bounded() -> None:
     seen.world.submit(increment, [BAD, 0], identity="a")
     seen.run()
     assert seen.num == 8, "the oldest is forgotten"
+
+
+def test_an_engine_that_takes_over_refuses_what_the_last_one_refused() -> None:
+    host = Host()
+    first = Deaths(World([add_one, double], EngineConfig(hold=False), host=host))
+    first.world.join(add_one)
+    first.world.submit(increment, [BAD, 0], identity="bad")
+    first.run()
+    assert first.num == 2
+    second = Deaths(World([add_one, double], EngineConfig(hold=False), host=host))
+    second.world.join(add_one)
+    bad = second.world.submit(increment, [BAD, 0], identity="bad")
+    good = second.world.submit(increment, [1, 1], identity="good")
+    second.run()
+    assert second.num == 0
+    refusal(second.world, bad)
+    assert second.world.result(good)[0] == 2
+    second.world.advance(EngineConfig().refuse_inputs_s)
+    assert second.world.engine.scheduler.report("add_one")["num_refused_inputs"] == 1, "it is forgotten when it is asked for"
+    second.world.submit(increment, [BAD, 0], identity="bad")
+    second.run()
+    assert second.num == 2
 
 
 def test_nothing_asks_what_an_input_is_equal_to_before_one_is_refused() -> None:

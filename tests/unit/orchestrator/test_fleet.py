@@ -10,7 +10,7 @@ import pytest
 
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig
-from dyorc.errors import InternalError, ProgramError
+from dyorc.errors import InternalError, ProgramError, SuspectInputError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
@@ -85,12 +85,34 @@ async def test_a_replica_that_hangs_is_given_up(tmp_path: Path) -> None:
     assert fleet.given_up[0] == "hasty-0"
 
 
-async def test_a_new_engine_gets_to_know_the_replicas_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def break_engine(orchestrator: Orchestrator, workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine raises once, at a request of its own."""
+
     def crash(*_: object) -> None:
         raise RuntimeError("a bug")
 
+    monkeypatch.setattr(orchestrator._engine, "handle", crash)  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(InternalError, match="the scheduler failed"):
+        await orchestrator.infer(workflow, [X])
+
+
+async def test_a_new_engine_gets_to_know_the_replicas_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(tmp_path, arithmetic.quadruple) as (orchestrator, _):
-        monkeypatch.setattr(orchestrator._engine, "handle", crash)  # pyright: ignore[reportPrivateUsage]
-        with pytest.raises(InternalError, match="the scheduler failed"):
-            await orchestrator.infer(arithmetic.quadruple, [X])
+        await break_engine(orchestrator, arithmetic.quadruple, monkeypatch)
         np.testing.assert_array_equal((await orchestrator.infer(arithmetic.quadruple, [X]))[0], X * 4)
+
+
+async def test_a_new_engine_refuses_the_inputs_that_the_last_one_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = X + 1
+    async with served(tmp_path, arithmetic.quadruple) as (orchestrator, fleet):
+        fleet.is_holding = True
+        waiting = asyncio.create_task(orchestrator.infer(arithmetic.quadruple, [bad]))
+        for number in (1, 2):
+            await wait_until_async(lambda number=number: len(fleet.held) == number, "the batch is on its way")
+            fleet.replace("double")
+        with pytest.raises(SuspectInputError, match="nor are equal requests"):
+            await waiting
+        fleet.is_holding = False
+        await break_engine(orchestrator, arithmetic.quadruple, monkeypatch)
+        with pytest.raises(SuspectInputError, match="an equal request"):
+            await orchestrator.infer(arithmetic.quadruple, [bad])

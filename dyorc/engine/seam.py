@@ -1,6 +1,6 @@
 """What the tasks and the engine need of a scheduler, and of the shell.
 
-`dyorc.engine.scheduling.scheduler` is the scheduler that serves. How calls ended goes the other way, through `Turn.ended`.
+`dyorc.engine.scheduling.scheduler` is the one used in production. News of how calls ended travels the other way, in `Turn.ended`.
 """
 
 from collections.abc import Iterable
@@ -26,15 +26,15 @@ class Dispatcher(Protocol):
         ...
 
     def commit(self, call: Call) -> None:
-        """Makes a submitted guess certain that has not run yet."""
+        """Makes certain a submitted guess that has not run yet."""
         ...
 
     def withdraw(self, call: Call) -> None:
-        """Takes a call out of its queue, if it is in one. The caller gives it another state."""
+        """Takes a call out of its queue, if it is in one. The caller sets its new state."""
         ...
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
-        """Learns how long a task took: decisions may wait for its like."""
+        """Learns how long a task took, since decisions may wait for similar ones."""
         ...
 
 
@@ -46,11 +46,11 @@ class Scheduling(Dispatcher, Protocol):
         ...
 
     def take(self, event: ReplicaEvent) -> None:
-        """Takes in what happened to a replica or a batch."""
+        """Handles what happened to a replica or a batch."""
         ...
 
     def fire(self, timer: Timer) -> None:
-        """One of its timers is due."""
+        """Handles a timer of the scheduler's that is due."""
         ...
 
     def lose(self, blocks: Iterable[BlockId]) -> None:
@@ -66,7 +66,7 @@ class Scheduling(Dispatcher, Protocol):
         ...
 
     def report(self, program: str) -> dict[str, Any]:
-        """A program's queue and what it costs, as plain values."""
+        """Returns a program's queue and costs, as plain values."""
         ...
 
 
@@ -74,13 +74,13 @@ class StepWatch(Protocol):
     """Measures user code: a step of a workflow, or the predicate of a decision. May interrupt it with `StepInterrupted`."""
 
     def begin(self, workflow: str) -> None:
-        """A step begins."""
+        """Notes that a step begins."""
         ...
 
     def end(self) -> None:
-        """It has ended by itself."""
+        """Notes that the step has ended by itself."""
         ...
 
     def abort(self) -> str:
-        """It was interrupted. Returns what to tell the user."""
+        """Notes that the step was interrupted. Returns what to tell the user."""
         ...

@@ -16,7 +16,7 @@ from dyorc.engine.turn import Turn
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What an engine gets from the shell that hosts it. One that takes over from another gets the same.
+    """What an engine gets from the shell that hosts it. An engine that takes over from another gets the same object.
 
     Attributes:
         statistics: What was served.
@@ -36,7 +36,7 @@ class Shared:
     """What both halves of one engine share.
 
     Attributes:
-        turn: Where they meet.
+        turn: Where the halves meet.
         leases: Who still needs which block of memory.
         speculator: Keeps count of guesses, and bounds them.
     """

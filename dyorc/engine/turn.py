@@ -1,6 +1,6 @@
-"""One turn of the engine: what is true only while it handles the events that came together.
+"""One turn of the engine: what exists only while it handles the events that came together.
 
-The two halves meet here instead of calling each other back. The scheduler notes how calls ended; the tasks take these ends,
+The two halves meet here instead of calling each other back. The scheduler notes how calls ended; the tasks take these notes,
 step workflows, and hand ready calls to the scheduler, which forms batches. `Engine.handle` alternates between them until nothing
 is left; the `drain` of each half says in which order it works through its lists.
 """
@@ -27,7 +27,7 @@ class Done(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A call cannot be run."""
+    """A call has failed."""
 
     call: Call
     error: DyOrcError
@@ -41,7 +41,7 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """A guess failed on its replica; it is not tried again before it is certain."""
+    """A guess failed on its replica. It is not retried until it is certain."""
 
     call: Call
 
@@ -59,18 +59,18 @@ class Turn:
     """Everything that must be empty before `Engine.handle` returns, and the time of the turn.
 
     Attributes:
-        now_ns: When the events being handled happened.
-        actions: What the shell is to do, in order.
+        now_ns: When the current events happened.
+        actions: What the shell has to do, in order.
         ended: How calls ended, for the tasks.
         ready: Calls whose inputs are all there, or one of which has failed.
-        restored: Those who needed lost tensors that are there again or, then with the error, will not be.
+        restored: Whoever needed lost tensors, once they are there again or, with an error, cannot be restored.
         settled: Cells whose dependents have not been told yet.
-        runnable: Those who have everything they waited for.
-        num_steps: How many of them went on in this turn, by request.
-        postponed: Those that go on in the next turn, because their request has had its share of this one. This list alone may
-            be left when the turn ends.
-        restorations: Those that have to be started or ended.
-        swept: Requests in which something may be restored that nobody needs any more.
+        runnable: Waiters that have everything they waited for.
+        num_steps: How many steps each request has taken in this turn.
+        postponed: Waiters that continue in the next turn, because their request has used up its share of this one. Only this list
+            may have entries when the turn ends.
+        restorations: Restorations that have to be started or ended.
+        swept: Requests in which a restoration may have become unnecessary.
         releasable: Requests that may keep tensors which nobody needs any more.
         touched: Programs, by name, that may form batches because something happened to them.
         queued: Calls with stored inputs that have just been queued, and may have them sent ahead.
@@ -98,7 +98,7 @@ class Turn:
         self.queued: list[Call] = []
 
     def begin(self, now_ns: int) -> None:
-        """Begins another turn, with what the last one postponed."""
+        """Begins another turn with the waiters that the last one postponed."""
         self.now_ns = now_ns
         for request, waiters in self.postponed.items():
             self.runnable.extend(waiters)
@@ -121,7 +121,7 @@ class Turn:
         )
 
     def finish(self) -> list[Action]:
-        """Returns what is to be done, and forgets it."""
+        """Returns the actions of the turn and clears them."""
         self.num_steps.clear()  # it would keep requests alive that have ended
         actions, self.actions = self.actions, []
         return actions
@@ -138,13 +138,13 @@ class Turn:
         self.settled.append(cell)
 
     def tell(self, waiter: Waiter) -> None:
-        """One of the values that a waiter needs is there."""
+        """Tells a waiter that one of the values it needs is there."""
         waiter.num_awaited -= 1
         if not waiter.num_awaited:
             self.runnable.append(waiter)
 
     def note(self, request: Request, event: str, **facts: object) -> None:
-        """Adds a step to a request's story, if somebody wants it."""
+        """Adds a step to a request's story, if it was asked for."""
         if request.standing.story is not None:
             request.standing.story.add(self.now_ns, event, **facts)
 

@@ -1,4 +1,4 @@
-"""What equal requests have in common, so that one can tell that an input has come before."""
+"""The identity that equal requests share, by which an input that came before is recognized."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from dyorc.authoring.signature import StaticValue
 
 
 class InputsIdentity:
-    """Equal for requests of one workflow with the same inputs, to the bit. To the engine it is just something hashable.
+    """Equal for two requests of one workflow whose inputs are the same to the bit. To the engine it is just a hashable object.
 
-    The digest is made when it is asked for, which is hardly ever, and only while the request is open: later its inputs may lie in
-    memory that is used again. Asked for too late, it is equal to nothing but itself.
+    The digest is computed only when it is needed, which is rare, and only while the request is open, since the memory of its
+    inputs may be reused afterwards. If it is needed later than that, the object equals only itself.
 
-    Cost: of the digest, about 1 ms for each MB.
+    Cost: about 1 ms per MB for the digest.
     """
 
     __slots__ = ("_arrays", "_digest", "_statics", "_workflow")
@@ -27,7 +27,7 @@ class InputsIdentity:
         self._digest: bytes | None = None
 
     def close(self) -> None:
-        """The request has ended: forgets its inputs, not their digest."""
+        """Forgets the inputs of a request that has ended, but not their digest."""
         self._arrays = None
 
     def _made(self) -> bytes | None:
@@ -50,7 +50,7 @@ def _digest(workflow: str, arrays: Sequence[Array], statics: tuple[StaticValue, 
     digest.update(repr((workflow, statics)).encode(errors="surrogatepass"))
     for array in arrays:
         digest.update(repr((array.dtype.str, array.shape)).encode())
-        if array.dtype == object:  # texts: each with its length, so that no two lists look the same
+        if array.dtype == object:  # strings: each is preceded by its length, so that no two lists look the same
             for item in array.ravel().tolist():
                 digest.update(f"{len(item)} ".encode() + item)
         else:

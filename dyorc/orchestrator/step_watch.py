@@ -1,11 +1,11 @@
-"""Watches how long users' workflow code runs on the event loop, where it holds everybody up.
+"""Watches how long users' workflow code runs on the event loop, where it holds up all other requests.
 
 A step of a workflow should take microseconds: it only says what to call next. One that computes, sleeps or never returns would
 stop all requests. So each step is measured; a slow one is logged with its place, and one that takes too long is interrupted
 with an exception, which a separate thread raises in the loop's thread.
 
 That exception arrives at the next line of Python: code inside a C function is interrupted when that returns. It is sent only
-while the user's own code is running, so that it does not tear the engine's state apart.
+while the user's own code is running, so that the engine's state stays consistent.
 
     loop:   begin ......... user's code ......... end
     thread:         sees the step, samples its place, interrupts it
@@ -25,11 +25,11 @@ from dyorc.engine.model.interruption import StepInterrupted
 
 _log = structlog.get_logger("dyorc.orchestrator")
 _OWN = str(Path(__file__).parents[1])
-"""The folder of our own code."""
+"""DyOrc's own code is in this folder."""
 _IDLE_POLLS = 10
 """The thread sleeps this many times longer while no steps are taken."""
 _QUIET_NS = 10_000_000_000
-"""After a complaint about a place, this long without another."""
+"""After a warning about a place, this long without another about the same place."""
 
 
 class StepWatch:
@@ -68,14 +68,14 @@ class StepWatch:
     # The loop's side
 
     def begin(self, workflow: str) -> None:
-        """A step of a workflow begins."""
+        """Notes that a step of a workflow begins."""
         self._workflow = workflow
         self._place = ""
         self._num_steps += 1
         self._started_ns = time.perf_counter_ns()
 
     def end(self) -> None:
-        """It has ended by itself."""
+        """Notes that the step has ended by itself."""
         took_ns = time.perf_counter_ns() - self._started_ns
         self._started_ns = 0
         if self._has_fired:
@@ -84,17 +84,17 @@ class StepWatch:
             self._warn(took_ns)
 
     def abort(self) -> str:
-        """It was interrupted. Returns what to tell the user."""
+        """Notes that the step was interrupted. Returns what to tell the user."""
         self._started_ns = 0
         self._disarm()
         where = f" ({self._place})" if self._place else ""
         return (
             f"workflow {self._workflow!r} ran for more than {self._limit_s:g} s without awaiting anything{where} and was "
-            f"interrupted: all requests wait while a workflow computes or sleeps, so such work has to be done in a program"
+            f"interrupted: all requests wait while a workflow computes or sleeps, so do such work in a program"
         )
 
     def _disarm(self) -> None:
-        """Takes the exception back, which may still be on its way."""
+        """Takes the exception back, in case it is still on its way."""
         with self._lock:
             if self._has_fired:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), None)
@@ -133,7 +133,7 @@ class StepWatch:
         if took_ns < self._limit_ns or self._has_fired:
             return
         with self._lock:
-            # From here on `end` waits for the lock, so the exception cannot reach another step.
+            # From now on `end` waits for the lock, so the exception cannot reach another step.
             self._has_fired = True
             if self._started_ns == started_ns and self._place_now() is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), ctypes.py_object(StepInterrupted))

@@ -1,4 +1,4 @@
-"""A server for a while: for tests of a pipeline as its clients see it, for demonstrations and for measurements."""
+"""Runs a server for a while: for testing a workflow as its clients see it, for demonstrations and for measurements."""
 
 import sys
 from collections.abc import Callable, Generator, Mapping
@@ -10,7 +10,7 @@ __all__ = ["START_TIMEOUT_S", "ServerProcess", "serve_command", "serving"]
 
 
 def serve_command(*arguments: str) -> list[str]:
-    """`dyorc serve` on a free port, with targets and options."""
+    """Returns the command for `dyorc serve` on a free port, with these targets and options."""
     return [sys.executable, "-m", "dyorc.cli", "serve", *arguments, "--port", "0"]
 
 
@@ -21,9 +21,9 @@ def serving(
     show: Callable[[str], None] | None = None,
     timeout_s: float = START_TIMEOUT_S,
 ) -> Generator[ServerProcess]:
-    """Runs `dyorc serve` in a process of its own; yields once every program is ready, and stops it at the end.
+    """Runs `dyorc serve` in a process of its own. Yields once every program is ready, and stops the server at the end.
 
-    Its jobs are kept in a temporary folder, apart from the user's own.
+    The server keeps its jobs in a temporary folder, apart from the user's own.
 
     Args:
         arguments: What to serve, e.g. ``app.py:classify``, and options like ``--allow-client-shm``.
@@ -32,7 +32,7 @@ def serving(
         timeout_s: How long the programs may take to load.
 
     Raises:
-        RuntimeError: If the server ends, or is not ready in time; carries what it printed.
+        RuntimeError: If the server ends, or is not ready in time. The message contains what it printed.
     """
     with ServerProcess(serve_command(*arguments), environment=environment, show=show) as server:
         server.wait_until_ready(timeout_s)

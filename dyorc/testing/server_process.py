@@ -1,4 +1,4 @@
-"""A server in a process of its own, from its start to the last trace of it. Tests, benchmarks and demos start theirs here.
+"""Starts a server in a process of its own, and later removes every trace of it. Tests, benchmarks and demos use it.
 
 A server is any command that prints ``Listening on URL``, perhaps ``gRPC on ADDRESS``, and ``Ready``, and that ends on SIGINT.
 """
@@ -27,17 +27,17 @@ _TERMINAL_SETTINGS = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 
 class ServerProcess:
-    """Runs a server while it is entered. Ends all its processes, whoever their parent is by then, and removes its files.
+    """Runs a server while entered. Afterwards ends all its processes, whoever their parent is by then, and removes its files.
 
     Attributes:
-        process: The server itself; it leads a session of its own.
-        lines: What it has printed so far.
+        process: The server's own process, which leads a session of its own.
+        lines: What the server has printed so far.
 
     Args:
-        command: How it is started.
-        environment: Added to that of this process.
-        folder: Its working directory; by default that of this process.
-        show: Called with each line that it prints, on another thread.
+        command: The command that starts it.
+        environment: Variables to add to this process's environment.
+        folder: Its working directory; by default the current one.
+        show: Called with each line that the server prints, on another thread.
     """
 
     process: subprocess.Popen[str]
@@ -57,7 +57,7 @@ class ServerProcess:
         self.lines: list[str] = []
 
     def __enter__(self) -> Self:
-        # In /tmp whatever TMPDIR says: the path of a Unix socket has at most 107 characters, and Ray makes long ones.
+        # In /tmp, even if TMPDIR says otherwise: a Unix socket's path has at most 107 characters, and Ray's are long.
         self._home = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
         shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else self._home
         arenas = Path(tempfile.mkdtemp(prefix=f"dyorc-of-{os.getpid()}-", dir=shared))
@@ -73,7 +73,7 @@ class ServerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,  # Ctrl-C is for this process only, which then stops the server
+            start_new_session=True,  # Ctrl-C reaches only this process, which then stops the server
         )
         self._reader = threading.Thread(target=self._read, name="server-output")
         self._reader.start()
@@ -102,42 +102,42 @@ class ServerProcess:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:  # to the end, or a talkative server would block on a full pipe
+        for line in self.process.stdout:  # to the end, because a talkative server would block on a full pipe
             self.lines.append(line.rstrip("\n"))
             if self._show is not None:
                 self._show(self.lines[-1])
 
     @property
     def output(self) -> str:
-        """All that it has printed."""
+        """All that the server has printed."""
         return "\n".join(self.lines)
 
     @property
     def temporary_folder(self) -> Path:
-        """Where it keeps temporary files."""
+        """The folder of its temporary files."""
         return self._traces.folder
 
     @property
     def arena_folder(self) -> Path:
-        """Where it keeps arenas."""
+        """The folder of its arenas."""
         return self._traces.arenas
 
     @property
     def url(self) -> str:
-        """Where it listens. Waits until it does."""
+        """The URL on which it listens. Waits until it does."""
         return self.wait_for(r"Listening on (\S+)")[1]
 
     @property
     def grpc_address(self) -> str:
-        """Where it listens over gRPC, e.g. ``127.0.0.1:8001``; empty without gRPC. Known once it is ready."""
+        """The address of its gRPC port, e.g. ``127.0.0.1:8001``; empty without gRPC. Known once the server is ready."""
         found = self._search(r"(?i)\bgrpc\b[^\d]*([\d.]+:\d+)")
         return "" if found is None else found[1]
 
     def wait_for(self, pattern: str, timeout_s: float = START_TIMEOUT_S) -> re.Match[str]:
-        """The first match of a line that it prints or has printed.
+        """Waits for a line that matches, among those printed already too, and returns the first match.
 
         Raises:
-            RuntimeError: If none comes in time, or the server ends; shows what it did print.
+            RuntimeError: If no line matches in time, or the server ends. The message shows what it did print.
         """
         give_up_at_s = time.monotonic() + timeout_s
         while True:
@@ -145,7 +145,7 @@ class ServerProcess:
             if found := self._search(pattern):
                 return found
             if has_ended or time.monotonic() > give_up_at_s:
-                why = "the server ended" if has_ended else f"{timeout_s:g} s went by"
+                why = "the server ended" if has_ended else f"{timeout_s:g} s passed"
                 raise RuntimeError(f"{why} before a line like {pattern!r}; it printed:\n{self.output}")
             time.sleep(_POLL_S)
 
@@ -153,18 +153,19 @@ class ServerProcess:
         return next((found for line in list(self.lines) if (found := re.search(pattern, line))), None)
 
     def wait_until_ready(self, timeout_s: float = START_TIMEOUT_S) -> float:
-        """Waits until every program has a replica; returns the seconds that this took since the start, if the server says so.
+        """Waits until every program has a replica. Returns how many seconds this took since the start; NaN if the server does not
+        say.
 
         Raises:
-            RuntimeError: If it is not ready in time, or ends; shows what it printed.
+            RuntimeError: If it is not ready in time, or ends. The message shows what it printed.
         """
         return float(self.wait_for(r"^Ready(?: after ([\d.]+) s)?", timeout_s)[1] or "nan")
 
     def stop(self, number: signal.Signals = signal.SIGINT, *, is_from_terminal: bool = False) -> float:
-        """Sends a signal and waits until the server has ended. Returns the seconds that this took.
+        """Sends a signal and waits until the server has ended. Returns how many seconds this took.
 
         Args:
-            is_from_terminal: Whether all its processes get the signal, as Ctrl-C does it.
+            is_from_terminal: Whether to signal all its processes, as Ctrl-C does.
 
         Raises:
             RuntimeError: If it does not end in time.
@@ -178,7 +179,7 @@ class ServerProcess:
         return time.monotonic() - started_s
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Waits until it has ended and all that it printed is in `lines`.
+        """Waits until the server has ended and everything it printed is in `lines`.
 
         Raises:
             RuntimeError: If it does not end in time.
@@ -186,18 +187,19 @@ class ServerProcess:
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"the server still runs after {timeout_s:g} s; it printed:\n{self.output}") from None
+            raise RuntimeError(f"the server is still running after {timeout_s:g} s; it printed:\n{self.output}") from None
         self._reader.join(timeout_s)
 
     def pids(self) -> list[int]:
-        """All living processes of this server, its Ray included."""
+        """Returns the ids of all living processes of this server, including its Ray's."""
         return self._traces.pids()
 
     def leftovers(self, timeout_s: float = _ORPHANS_TIMEOUT_S) -> list[str]:
-        """What the ended server has left behind: processes, files, shared memory. What goes away in time does not count."""
+        """Returns what the ended server has left behind: processes, files, shared memory. What goes away in time does not
+        count."""
         give_up_at_s = time.monotonic() + timeout_s
         left = self._traces.left()
         while left and time.monotonic() < give_up_at_s:
             time.sleep(_POLL_S)
-            left = [one for one in self._traces.left() if one in left]  # what comes later is of others
+            left = [one for one in self._traces.left() if one in left]  # what appears later belongs to others
         return left

@@ -1,6 +1,6 @@
-"""What belongs to a server that runs, or has run: its processes, its temporary files, its shared memory. Linux only.
+"""Finds what belongs to a server that runs or has run: its processes, temporary files and shared memory. Linux only.
 
-Its processes carry a mark in their environment, which all that they start inherits, in whatever session or group.
+Its processes carry a mark in their environment. Every process that they start inherits it, in any session or group.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Traces:
-    """Finds them. Made before the server starts.
+    """Finds the traces of one server. Make it before the server starts.
 
     Args:
-        mark: What its processes carry.
-        folder: Where its temporary files lie.
-        arenas: Where its arenas lie, in shared memory.
+        mark: The mark that the server's processes carry.
+        folder: The folder of its temporary files.
+        arenas: The folder of its arenas, in shared memory.
     """
 
     def __init__(self, mark: str, folder: Path, arenas: Path) -> None:
@@ -30,22 +30,22 @@ class Traces:
         self._shared_before = _shared_memory()
 
     def pids(self) -> list[int]:
-        """Processes that live. One that has ended and was not waited for yet has no environment."""
+        """Returns its living processes. A zombie does not count, since it has no environment any more."""
         found: list[int] = []
         for path in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):  # it has gone, or is somebody else's
+            with contextlib.suppress(OSError):  # it is gone, or belongs to another user
                 if self._needle in b"\0" + path.read_bytes() + b"\0":
                     found.append(int(path.parent.name))
         return sorted(found)
 
     def kill_processes(self) -> None:
-        """SIGKILL to each."""
+        """Sends SIGKILL to each of its processes."""
         for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def left(self) -> list[str]:
-        """A line for each process, file, and object in shared memory that is nobody else's."""
+        """Returns a line for each of its processes, files and objects in shared memory."""
         processes = [f"process {pid} {_command(pid)}" for pid in self.pids()]
         files = [f"file {path}" for path in sorted(self.folder.iterdir())]
         arenas = [f"shared memory {path}" for path in sorted(self.arenas.iterdir())]
@@ -62,13 +62,13 @@ def _command(pid: int) -> str:
 
 
 def _shared_memory() -> set[str]:
-    """Names of files there, without others' arenas: those of this server have a folder of their own."""
+    """Returns the names of files there, except arenas: this server's arenas have a folder of their own."""
     found = SHARED_MEMORY.iterdir() if SHARED_MEMORY.is_dir() else ()
     return {path.name for path in found if path.is_file() and not path.name.startswith(_ARENA_PREFIX)}
 
 
 def _is_mapped(name: str) -> bool:
-    """Whether a living process maps it: then it belongs to another server, since processes of this one are listed anyway."""
+    """Whether a living process maps the file. If so, another server owns it, since this one's processes are listed anyway."""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
             if f"{SHARED_MEMORY}/{name}" in maps.read_text():

@@ -61,7 +61,7 @@ def test_orphans_are_ended_with_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "timeout_s", "text"), [("", TIMEOUT_S, "the server ended before"), (_ENDS_ON_SIGINT, 0.0, "0 s went by before")]
+    ("after", "timeout_s", "text"), [("", TIMEOUT_S, "the server ended before"), (_ENDS_ON_SIGINT, 0.0, "0 s passed before")]
 )
 def test_a_server_that_does_not_become_ready_is_an_error_with_its_output(after: str, timeout_s: float, text: str) -> None:
     with _server(f"{_LISTENS} {after}") as server:

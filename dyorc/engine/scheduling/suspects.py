@@ -1,8 +1,8 @@
-"""Calls that may have ended their replica: they run alone, when that harms nobody else; and inputs that are not run any more.
+"""Calls that may have ended their replica, which run alone when that harms nobody else; and inputs that are refused.
 
-A call is *suspect* if it was alone on a replica that was lost, or on one that crashed, or on two that were lost for whatever
-reason. Who was in its company is suspect, too, and comes back clean. A suspect call that ends another replica is refused, and for
-a while so is every other request with the same inputs that comes to the same program.
+A call is *suspect* if it was alone on a replica that was lost, or on one that crashed, or on two that were lost for any reason.
+Calls in the same batch are suspect as well, until they have run without harm. A suspect call that ends another replica is
+refused, and so, for a while, are all other requests with the same inputs to the same program.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,14 +18,14 @@ V = TypeVar("V")
 
 
 class Suspects:
-    """Suspect calls of one program, until they may run: one after the other, the longest waiting first.
+    """Suspect calls of one program that wait until they may run: one at a time, the longest waiting first.
 
-    Two that ran at a time could take two replicas along. One may run as soon as another replica is there to serve the other
-    calls; where there is only one replica, once no other call waits. No call waits for that longer than `max_wait_ns`.
+    Two at once could cost two replicas. One may run as soon as another replica is there to serve the other calls or, if the
+    program has only one replica, once no other call waits. No suspect waits longer than `max_wait_ns` for that.
 
     Args:
-        queue: The program's.
-        num_replicas: How many the program is meant to have.
+        queue: The program's queue.
+        num_replicas: How many replicas the program is meant to have.
     """
 
     def __init__(self, queue: CallQueue, num_replicas: int, max_wait_ns: int) -> None:
@@ -38,35 +38,35 @@ class Suspects:
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[Call]:
-        """Those that wait."""
+        """Yields the waiting calls."""
         return iter(self._waiting)
 
     def __contains__(self, call: Call) -> bool:
         return call in self._waiting
 
     def add(self, call: Call, now_ns: int) -> int:
-        """A call waits here from now on. Returns until when at most."""
+        """Makes a call wait here. Returns the latest time at which its wait ends."""
         call.enqueue()
         self._waiting[call] = now_ns + self._max_wait_ns
         return self._waiting[call]
 
     def withdraw(self, call: Call) -> None:
-        """Takes out a call that waits here. The caller gives it another state."""
+        """Removes a waiting call. The caller sets its new state."""
         del self._waiting[call]
 
     def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
-        """Takes some calls out for good: they may be added again. The caller gives them another state."""
+        """Removes and returns all wanted calls. The caller sets their new state, and may add them again."""
         calls = [call for call in self._waiting if is_wanted(call)]
         for call in calls:
             del self._waiting[call]
         return calls
 
     def release(self, num_replicas: int, num_idle: int, now_ns: int) -> None:
-        """Hands the next one to the queue, to run alone, if it may run now. None of them may be there, or in a batch.
+        """Hands the next call to the queue, to run alone, if it may run now. No other suspect may be queued or in a batch.
 
         Args:
-            num_replicas: That are there.
-            num_idle: Those of them that hold nothing.
+            num_replicas: How many replicas are there now.
+            num_idle: How many of them hold no batch.
         """
         call, until_ns = next(iter(self._waiting.items()))
         is_last_resort = self._num_replicas == 1 and num_idle > 0 and not len(self._queue)
@@ -77,7 +77,7 @@ class Suspects:
 
 
 class Refusals:
-    """Inputs that have cost replicas, by program. They are forgotten after a while, and the oldest if there are too many.
+    """Inputs that have cost replicas, by program. Each is forgotten after a while; if there are too many, the oldest goes first.
 
     An engine that takes over from another still refuses what that one refused.
     """
@@ -91,11 +91,11 @@ class Refusals:
 
     @property
     def num_of(self) -> Mapping[str, int]:
-        """How many are refused, by program; programs without any are missing."""
+        """How many inputs are refused, by program; programs without any are missing."""
         return self._refused.num_of
 
     def num_deaths(self, call: Call) -> int:
-        """A call was alone on a replica that was lost. Returns how many its inputs have cost, with that one."""
+        """Notes that a call was alone on a lost replica. Returns how many replicas its inputs have cost, including this one."""
         key = _key(call)
         if key is None:
             return call.num_attempts
@@ -105,13 +105,13 @@ class Refusals:
         return max(call.num_attempts, number)
 
     def clear(self, call: Call) -> None:
-        """A suspect call has run: its inputs are harmless."""
+        """Notes that a suspect call has run, so its inputs are harmless."""
         key = _key(call)
         if key is not None:
             self._deaths.drop(key)
 
     def add(self, call: Call, reason: str) -> SuspectInputError:
-        """A call has cost its last replica. Returns what to tell its caller."""
+        """Refuses the inputs of a call from now on. Returns the error for its caller."""
         name, key = call.callee.name, _key(call)
         replicas = f"{call.num_attempts} replicas" if call.num_attempts > 1 else "a replica"
         text = f"program {name!r} lost {replicas} while running this call ({reason}); it is not run again"
@@ -121,9 +121,9 @@ class Refusals:
         return SuspectInputError(text)
 
     def check(self, call: Call) -> SuspectInputError | None:
-        """Why a call must not run, if so."""
+        """Returns why a call must not run; None if it may."""
         name = call.callee.name
-        if name not in self._refused.num_of:  # what an input is equal to is only looked at if there is something to compare
+        if name not in self._refused.num_of:  # comparing inputs is expensive, so it is done only if some are refused
             return None
         key = _key(call)
         found = None if key is None else self._refused.get(key, self._turn.now_ns)

@@ -8,11 +8,11 @@ The class says what happened; the attributes say what to do about it:
     |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
     |- LaunchError                Ray, which runs the programs, could not be started; raised when the server starts
     |- ClientError                the request is wrong, sending it again will not help
-    |  |- InvalidInputError         a tensor or a parameter is not what the model declares
+    |  |- InvalidInputError         a tensor or a parameter does not fit the model
     |  |  `- SizeLimitError           ... larger than the largest bucket that a program pads it to
     |  |- UnknownModelError         no workflow or program of that name
     |  |- PayloadTooLargeError      the body is larger than the server takes
-    |  |- AuthenticationError       no API key, or one that nobody has
+    |  |- AuthenticationError       no API key, or an unknown one
     |  |- PermissionDeniedError     the key's tenant may not do this
     |  |- UnsupportedError          the server does not do this
     |  |- ConflictError             it contradicts what was asked before
@@ -106,7 +106,7 @@ class ClientError(DyOrcError):
 
 
 class InvalidInputError(ClientError, ValueError):
-    """A tensor or parameter is not what the model declares. The text names it, what was expected, and what came."""
+    """A tensor or parameter does not fit the model. The text names it, what was expected and what came."""
 
     code = "invalid_input"
 
@@ -138,7 +138,7 @@ class PayloadTooLargeError(ClientError):
 
 
 class AuthenticationError(ClientError):
-    """The request carries no API key, or one that nobody has."""
+    """The request carries no API key, or an unknown one."""
 
     code = "unauthenticated"
 

@@ -69,7 +69,7 @@ class Model:
         """Checks the inputs of a request.
 
         Raises:
-            InvalidInputError: If one is not what the model declares.
+            InvalidInputError: If one does not fit the model.
         """
         tensors = [inline(array) for array in arrays]
         self.signature.check_inputs(tensors)

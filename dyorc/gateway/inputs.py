@@ -66,7 +66,7 @@ def span_of(parameters: Mapping[str, Any], kind: str, name: str, memory: Request
         raise InvalidInputError(f"{owner} has {min(_PLACE & parameters.keys())}, and no shared_memory_region")
     region = parameters[SHARED_MEMORY_REGION]
     if not isinstance(region, str):
-        raise InvalidInputError(f"Unable to parse 'shared_memory_region': {owner} has {region!r}, expected a text")
+        raise InvalidInputError(f"Unable to parse 'shared_memory_region': {owner} has {region!r}, expected a string")
     if SHARED_MEMORY_BYTE_SIZE not in parameters:
         raise InvalidInputError(f"{owner} has shared_memory_region, and no shared_memory_byte_size")
     num_bytes = _count_of(parameters[SHARED_MEMORY_BYTE_SIZE], SHARED_MEMORY_BYTE_SIZE, owner)

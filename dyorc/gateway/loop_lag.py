@@ -1,10 +1,11 @@
-"""How far the event loop is behind: how long a request that comes now would take on it, beside all the others.
+"""How far the event loop is behind: how long it would take over a request that arrives now, beside all others.
 
-A loop goes round in turns: it reads what has come, then runs what is ready. A request takes several turns from its first byte to
-its answer, and at least as long as those turns take. How long a turn took is known when it is over; but thousands of requests may
-come in one, so what this turn will take is foretold by how many it has let in already, and by what each cost of late.
+An event loop works in turns: it reads what has come, then runs what is ready. A request takes several turns from its first byte
+to its answer, and so at least as long as those turns. How long a turn takes is known only when it is over. But a single turn may
+bring thousands of requests, so the length of the current turn is predicted from how many it has admitted already and what each
+cost recently.
 
-Cost: 1 us for each turn in which requests come, 1 us for each request.
+Cost: 1 us for each turn in which requests come, and 1 us for each request.
 """
 
 import asyncio
@@ -17,9 +18,9 @@ _NUM_TURNS = 6
 _NUM_TURNS_ONCE_READ = 4
 _NUM_RECENT = 4
 _KEPT_RATIO = 0.95
-"""Of what earlier turns count, at each turn."""
+"""At each turn, the weight of earlier turns falls by this factor."""
 _FIRST_COST_S = 0.0005
-"""Of a request, until some have been measured."""
+"""The assumed cost of a request, until some have been measured."""
 
 
 class LoopLag:
@@ -39,12 +40,12 @@ class LoopLag:
         self._turned_s = 0.0
         self._num_seen = self._num_let_in = 0  # in this turn
         self._recent_s: deque[float] = deque([0.0] * _NUM_RECENT, _NUM_RECENT)
-        self._usual_s = 0.0  # of recent turns, the last but one in length: one long turn alone is no reason to expect others
-        self._cost_s = _FIRST_COST_S  # of a request that is let in, by sums over turns, of which recent ones count most
+        self._usual_s = 0.0  # the second longest of recent turns: a single long turn is no reason to expect others
+        self._cost_s = _FIRST_COST_S  # the mean cost of an admitted request, from sums over turns in which recent ones count most
         self._sum_s, self._sum_let_in = _FIRST_COST_S, 1.0
 
     def saw_request(self) -> None:
-        """A request came."""
+        """Notes that a request came."""
         self._num_seen += 1
         if not self._is_watching:
             self._is_watching = True
@@ -52,7 +53,7 @@ class LoopLag:
             self._call_soon(self._turn)
 
     def let_in(self) -> None:
-        """The request will be answered."""
+        """Notes that the request is admitted."""
         self._num_let_in += 1
 
     @property

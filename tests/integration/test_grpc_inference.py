@@ -215,7 +215,7 @@ async def test_numbers_that_a_type_cannot_hold_are_refused(stub: Any, datatype: 
     tensor = request.inputs.add(name="x", datatype=datatype, shape=[2])
     getattr(tensor.contents, field).extend([1, number])
     error = await oip_grpc.refused(stub.ModelInfer(request))
-    assert error.text == f"input 'x' holds a number outside of {datatype}: {min(1, number)} to {max(1, number)}"
+    assert error.text == f"input 'x' holds a number outside the range of {datatype}: {min(1, number)} to {max(1, number)}"
 
 
 async def test_half_numbers_have_no_list(stub: Any) -> None:

@@ -167,10 +167,10 @@ async def test_generate_takes_plain_values(stack: Stack, model: str, fields: dic
         (b'{"x": [1, [2], 3, 4]}', "not an evenly nested list of numbers"),
         (b'{"x": ' + b"[" * 40 + b"1" + b"]" * 40 + b"}", "'x' has rank 32"),
         (b'{"x": ' + b"[" * 100_000 + b"1" + b"]" * 100_000 + b"}", "nested too deeply"),
-        (b'{"x": [1, 2, 3, 4], "id": 7}', "'id' is 7, expected a text"),
+        (b'{"x": [1, 2, 3, 4], "id": 7}', "'id' is 7, expected a string"),
         (b'{"x": [1, 2, 3, 4], "y": 7}', "has no parameter 'y'"),
-        (b'{"x": [1, 2, 3, 4], "y": [7]}', "'y' is no input of model 'quadruple'"),
-        (b'{"x": [1, 2, 3, 4], "parameters": 1}', "'parameters' is no object"),
+        (b'{"x": [1, 2, 3, 4], "y": [7]}', "'y' is not an input of model 'quadruple'"),
+        (b'{"x": [1, 2, 3, 4], "parameters": 1}', "'parameters' is not an object"),
         (b'{"x": [1, 2, 3, 4], "parameters": {"x": 1}}', "'x' was given twice"),
     ],
 )

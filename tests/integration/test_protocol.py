@@ -139,7 +139,7 @@ async def test_bytes_that_are_no_text_say_how_to_get_them(stack: Stack) -> None:
     body = oip.binary_body(_inputs(), outputs=[{"name": "reversed"}])
     answer = await stack.client.post("/v2/models/echo/infer", content=body.content, headers=body.headers)
     assert answer.status_code == 400
-    assert oip.error_text(answer) == "output 'reversed' holds bytes that are no UTF-8; ask for binary data"
+    assert oip.error_text(answer) == "output 'reversed' holds bytes that are not UTF-8; ask for binary data"
 
 
 @pytest.mark.parametrize("as_json", [True, False])

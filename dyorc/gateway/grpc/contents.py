@@ -60,7 +60,9 @@ def _numbers(head: Head, items: Any) -> Array:
         return found.astype(target, copy=False)
     limits = np.iinfo(target)
     if found.min() < limits.min or found.max() > limits.max:
-        raise InvalidInputError(f"input {head.name!r} holds a number outside of {head.dtype}: {found.min()} to {found.max()}")
+        raise InvalidInputError(
+            f"input {head.name!r} holds a number outside the range of {head.dtype}: {found.min()} to {found.max()}"
+        )
     return found.astype(target)
 
 

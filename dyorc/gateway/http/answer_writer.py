@@ -10,11 +10,11 @@ from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.request_parser import ParsedHead
 
 _JOIN_BYTES = 64 * 2**10
-"""Longer parts are written apart: copying them costs more than another write."""
+"""Longer parts are written separately: copying them costs more than another write."""
 
 _BODILESS = frozenset({204, 304})
 _COMMON: tuple[Header, ...] = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-"""On every answer: a browser must not guess its type, and nobody may cache it, as it may be for one tenant only."""
+"""Headers of every answer: browsers must not guess its type, and caches must not keep it, as it may be for one tenant only."""
 _COMMON_NAMES = frozenset({b"date", *(name for name, _ in _COMMON)})
 
 
@@ -30,7 +30,7 @@ _STATUS_LINES = {status: _status_line(status) for status in range(200, 600)}
 
 
 class CommonHeaders:
-    """The default headers of all answers, encoded; the date is that of the second."""
+    """The default headers of all answers, encoded. The date is renewed every second."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -38,7 +38,7 @@ class CommonHeaders:
         self._lines = b""
 
     def lines(self) -> bytes:
-        """All of them."""
+        """Returns all of them."""
         second = int(time.time())
         if second != self._second:
             self._second = second
@@ -59,12 +59,12 @@ class AnswerWriter:
     The head waits for the first part of the body, as each write is a system call and wakes the client.
 
     Args:
-        head: Of the request; None if it has not been read.
+        head: The request's head; None if it has not been read.
 
     Attributes:
         is_last: Whether the connection ends with this answer.
-        has_started: Whether the head was given.
-        is_complete: Whether all of the body was given, too.
+        has_started: Whether the application has given the head.
+        is_complete: Whether it has given all of the body as well.
     """
 
     __slots__ = (
@@ -88,16 +88,15 @@ class AnswerWriter:
         self.has_started = self.is_complete = False
         self._held = b""
         self._is_chunked = False
-        self._is_old = (
-            head is not None and head.version == "1.0"
-        )  # closes after an answer, unless told otherwise; knows no chunks
+        # HTTP/1.0 closes after an answer unless told otherwise, and has no chunks.
+        self._is_old = head is not None and head.version == "1.0"
         self._missing_bytes: int | None = None
 
     def start(self, status: int, headers: Sequence[Header]) -> None:
         """Takes the head.
 
         Raises:
-            ValueError: If a header breaks its line.
+            ValueError: If a header contains a line break.
         """
         length: int | None = None
         says_close = has_own = False
@@ -112,7 +111,7 @@ class AnswerWriter:
         self._missing_bytes = length
         if length is None and self._has_body:
             self._is_chunked = not self._is_old
-            self.is_last = self.is_last or self._is_old  # the end of the connection is the end of the body
+            self.is_last = self.is_last or self._is_old  # the body ends when the connection does
         common = self._common.lines_beside(headers) if has_own else self._common.lines()
         lines = [_STATUS_LINES[status], common, _lines(headers)]
         if self._is_chunked:
@@ -151,11 +150,11 @@ class AnswerWriter:
 
 
 def _lines(headers: Sequence[Header]) -> bytes:
-    """Encodes headers; they may carry texts of clients, which must not begin a line of their own."""
+    """Encodes headers. They may contain text from clients, which must not be able to start a new line."""
     lines = [b"%b: %b\r\n" % header for header in headers]
     joined = b"".join(lines)
     if joined.count(b"\n") != len(lines) or joined.count(b"\r") != len(lines):
-        raise ValueError("a header of an answer has a line break in it")
+        raise ValueError("a header of an answer contains a line break")
     return joined
 
 

@@ -17,10 +17,10 @@ _BINARY: Header = (b"content-type", media_types.TENSORS.encode())
 _JSON_LENGTH = JSON_LENGTH.encode()
 
 _JOIN_BYTES = 64 * 2**10
-"""Shorter answers are joined and written at once; for longer ones that would copy their tensors once more."""
+"""Shorter answers are joined and written at once. Joining longer ones would copy their tensors once more."""
 _PIECE_BYTES = 256 * 2**10
-"""Between pieces of this size, waits until the client has read most of the earlier ones; a body written as a whole would lie in
-the transport's buffers, where nothing waits for it."""
+"""After each piece of this size, the writer waits until the client has read most of the earlier ones. A body written as a whole
+would fill the transport's buffers, where nothing waits for the client."""
 
 
 async def write_answer(send: Send, head: RequestHead, parts: Sequence[bytes | memoryview], json_bytes: int | None) -> None:
@@ -44,19 +44,19 @@ async def _encoded(
 
 
 async def write_error(send: Send, error: Exception, more_headers: Sequence[Header] = ()) -> int:
-    """Writes an error, of ours or not, in the common form. Returns its status."""
+    """Writes any error, one of ours or not, in the common form. Returns its status."""
     status, headers = 500, [JSON, *more_headers]
     if isinstance(error, DyOrcError):
         status = status_of(error)
         headers += retry_headers(error)
         if isinstance(error, PayloadTooLargeError):
-            headers.append((b"connection", b"close"))  # the rest of its body may still be coming
+            headers.append((b"connection", b"close"))  # the rest of the request's body may still be coming
     await write(send, status, headers, [error_body(error)])
     return status
 
 
 async def write(send: Send, status: int, headers: list[Header], parts: Sequence[bytes | memoryview]) -> None:
-    """Writes a whole response; its length is added to the headers."""
+    """Writes a whole response and adds its length to the headers."""
     num_bytes = sum(map(len, parts))
     headers.append((b"content-length", b"%d" % num_bytes))
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -64,7 +64,7 @@ async def write(send: Send, status: int, headers: list[Header], parts: Sequence[
 
 
 async def write_parts(send: Send, parts: Sequence[bytes | memoryview], *, more_body: bool) -> None:
-    """Writes several parts of a response whose head is written; short ones together."""
+    """Writes several parts of a response whose head has been written; short parts together."""
     if sum(map(len, parts)) <= _JOIN_BYTES:
         await send(
             {"type": "http.response.body", "body": parts[0] if len(parts) == 1 else b"".join(parts), "more_body": more_body}
@@ -76,7 +76,7 @@ async def write_parts(send: Send, parts: Sequence[bytes | memoryview], *, more_b
 
 
 async def write_body(send: Send, body: bytes | memoryview, *, more_body: bool) -> None:
-    """Writes a part of a response whose head is written."""
+    """Writes one part of a response whose head has been written."""
     if len(body) > _PIECE_BYTES:
         body = memoryview(body)
         while len(body) > _PIECE_BYTES:

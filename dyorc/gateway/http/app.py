@@ -1,4 +1,4 @@
-"""The HTTP application: the inference routes in front, everything else on FastAPI."""
+"""The HTTP application: inference routes first, everything else by FastAPI."""
 
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
@@ -22,7 +22,7 @@ class Gateway:
 
     Args:
         service: Runs requests.
-        jobs: Keeps durable jobs; None: there are no such routes.
+        jobs: Keeps durable jobs; if None, there are no routes for jobs.
     """
 
     def __init__(self, service: InferenceService, jobs: Jobs | None = None) -> None:

@@ -1,10 +1,10 @@
-"""Finds a request's tenant and checks its rights: once, before any route sees the request or its body is read.
+"""Finds a request's tenant and checks its rights. This happens once, before any route sees the request and before its body is
+read.
 
 Health routes need no key: load balancers have none, and the routes reveal only that the server is there. The description of the
 API needs none either: a browser can enter a key only on a page it has loaded, and the description is the same on every server of
-this version. Everything else needs one. A tenant that may use only some models learns nothing of others: of the routes that
-belong to no model, it may use those that list what it may see. A new route is closed to it until it is listed
-here.
+this version. Everything else needs one. A tenant that may use only some models learns nothing about others. Of the routes that
+belong to no model, it may use only those that show its own models; a new route is closed to it until it is listed here.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/")
 _MODELS = f"{MODELS}/"
 
 _LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, "/v2/repository/index"})
-"""Routes that reveal only a tenant's own models, or none."""
+"""Routes that reveal only a tenant's own models, or none at all."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()
 _CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="dyorc"')
@@ -65,7 +65,7 @@ async def refuse(send: Send, error: DyOrcError) -> None:
 
 
 def _check_path(tenant: Tenant, path: str) -> None:
-    if path in _LISTS or path.startswith(JOBS):  # a job is searched among its tenant's own
+    if path in _LISTS or path.startswith(JOBS):  # a job is looked up among its tenant's own
         return
     if path.startswith(_MODELS):
         tenant.check_model(path[len(_MODELS) :].partition("/")[0])

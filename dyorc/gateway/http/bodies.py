@@ -1,4 +1,4 @@
-"""Reads bodies of inference requests: bounded, and large tensors straight to where programs read them."""
+"""Reads bodies of inference requests: within limits, and large tensors straight to where programs read them."""
 
 from starlette.types import Receive
 
@@ -9,21 +9,21 @@ from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.request_memory import RequestMemory
 
 _MAX_DRAIN_RATIO = 4
-"""Of a body that is too large, up to this many times the limit is read and discarded, so that the client reads the answer."""
+"""If a body is too large, up to this many times the limit is read and discarded, so that the client gets to read the answer."""
 
 
 class BodyReader:
     """Reads bodies.
 
     Args:
-        max_bytes: Of a body, as it is sent and decompressed.
+        max_bytes: The limit for a body, both as sent and decompressed.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
 
     def expected_bytes(self, head: RequestHead) -> int:
-        """Returns how many bytes of a body will be kept, as far as known: none of one that is too long."""
+        """Returns how many bytes of a body will be kept, as far as known; 0 for a body that is too long."""
         announced_bytes = head.announced_bytes or 0
         return announced_bytes if announced_bytes <= self._max_bytes else 0
 
@@ -32,11 +32,11 @@ class BodyReader:
 
         Args:
             memory: Has room for large tensors, if the headers say where they will be.
-            ticket: Grows by what comes unannounced, and by what decompression adds.
+            ticket: Grows by unannounced bytes, and by what decompression adds.
 
         Raises:
             PayloadTooLargeError: If it is longer than allowed.
-            InvalidInputError: If it is not what the headers say.
+            InvalidInputError: If it differs from what the headers say.
             RequestCancelledError: If the client went away while sending it.
             CapacityError: If there is no room for it now.
         """
@@ -54,13 +54,13 @@ class BodyReader:
         """Reads the body as sent, into ordinary memory. Arguments and errors are those of `read`."""
         limit, announced_bytes = self._max_bytes, head.announced_bytes
         if head.awaits_word and announced_bytes is not None and announced_bytes > limit:
-            raise _too_large(announced_bytes, limit)  # before the client is asked to send it
+            raise _too_large(announced_bytes, limit)  # before the client is told to send it
         parts: list[bytes] = []
         num_bytes = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise RequestCancelledError("the client went away while it sent its request")
+                raise RequestCancelledError("the client went away while sending its request")
             part: bytes = message.get("body", b"")
             num_bytes += len(part)
             if num_bytes <= limit:
@@ -77,12 +77,12 @@ class BodyReader:
 
 
 async def _read_into(memory: memoryview, receive: Receive) -> memoryview:
-    """Reads a body of known length into its place."""
+    """Reads a body of known length into `memory`."""
     at = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise RequestCancelledError("the client went away while it sent its request")
+            raise RequestCancelledError("the client went away while sending its request")
         part: bytes = message.get("body", b"")
         if len(part) > len(memory) - at:
             raise InvalidInputError(f"the body is longer than the {len(memory)} bytes that Content-Length says")

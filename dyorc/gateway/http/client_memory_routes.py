@@ -1,4 +1,4 @@
-"""The routes of the shared memory extensions: system shared memory, and CUDA shared memory, which has none to offer.
+"""The routes of the shared memory extensions, for system memory and for CUDA memory, of which no region can ever be registered.
 
 Clients such as perf_analyzer unregister all regions of both kinds before they begin, so both must answer.
 """
@@ -42,7 +42,7 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
     @app.get(f"{_SYSTEM}/status", response_model=list[Region], tags=_TAGS)
     @app.get(f"{_SYSTEM}/region/{{name}}/status", response_model=list[Region], tags=_TAGS)
     async def status(name: str | None = None) -> list[dict[str, Any]]:
-        """The registered regions of clients' memory."""
+        """Lists the registered regions of clients' memory."""
         return memory.status(name)
 
     @app.post(f"{_SYSTEM}/register", response_class=Response, openapi_extra=_BODY, tags=_TAGS)
@@ -63,18 +63,18 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
     @app.post(f"{_SYSTEM}/unregister", response_class=Response, tags=_TAGS)
     @app.post(f"{_SYSTEM}/region/{{name}}/unregister", response_class=Response, tags=_TAGS)
     async def unregister(name: str | None = None) -> Response:
-        """Forgets a region, or all of them."""
+        """Unregisters one region, or all of them."""
         memory.unregister(name)
         return Response()
 
 
 def add_cuda_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
-    """Adds ``/v2/cudasharedmemory[/region/{name}]/(status|register|unregister)``. There never is such a region."""
+    """Adds ``/v2/cudasharedmemory[/region/{name}]/(status|register|unregister)``. There never are any such regions."""
 
     @app.get(f"{_CUDA}/status", response_model=list[Region], tags=_TAGS)
     @app.get(f"{_CUDA}/region/{{name}}/status", response_model=list[Region], tags=_TAGS)
     async def cuda_status(name: str | None = None) -> list[dict[str, Any]]:
-        """No regions."""
+        """Lists no regions."""
         memory.check_allowed()
         if name is not None:
             raise UnknownRegionError(f"Unable to find cuda shared memory region: '{name}'")
@@ -83,7 +83,7 @@ def add_cuda_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
     @app.post(f"{_CUDA}/register", response_class=Response, tags=_TAGS)
     @app.post(f"{_CUDA}/region/{{name}}/register", response_class=Response, tags=_TAGS)
     async def cuda_register(name: str | None = None) -> Response:
-        """Is not supported."""
+        """Refuses: GPUs' memory is not supported."""
         memory.check_allowed()
         if name is None:
             raise InvalidInputError("'region name' is necessary to register cuda shared memory region")
@@ -92,6 +92,6 @@ def add_cuda_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
     @app.post(f"{_CUDA}/unregister", response_class=Response, tags=_TAGS)
     @app.post(f"{_CUDA}/region/{{name}}/unregister", response_class=Response, tags=_TAGS)
     async def cuda_unregister(name: str | None = None) -> Response:
-        """Has nothing to forget."""
+        """Succeeds without doing anything, since there are no regions."""
         memory.check_allowed()
         return Response()

@@ -1,7 +1,7 @@
 """Compressed bodies: gzip, and deflate, which in HTTP means a zlib stream (RFC 9110, 8.4.1).
 
-Decompression is bounded while it runs, so that a small body cannot become a large one. Short bodies are handled on the event
-loop; longer ones go to a thread, in pieces, for which zlib releases the interpreter.
+Decompression is bounded while it runs, so a small body cannot grow into a huge one. Short bodies are handled on the event loop;
+longer ones go to a thread in pieces, during which zlib releases the interpreter's lock.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from functools import lru_cache
 from dyorc.errors import InvalidInputError, PayloadTooLargeError
 
 _PIECE_BYTES = 4 * 2**20
-"""Most bytes that one visit to a thread decompresses."""
+"""One visit to a thread decompresses at most this many bytes."""
 _INLINE_BYTES = 64 * 2**10
-"""Up to this much is decompressed or compressed on the event loop: a fraction of a millisecond."""
+"""Up to this many bytes are compressed or decompressed on the event loop, which takes a fraction of a millisecond."""
 _INLINE_BODY_BYTES = 16 * 2**10
-"""Of compressed bodies up to this length."""
+"""The same limit for the length of compressed bodies."""
 _WINDOW_BYTES = 64 * 2**10
-"""Bytes passed to zlib at a time."""
+"""How many bytes are passed to zlib at a time."""
 _MAX_MEMBERS = 10_000
-"""Files in one gzip body. Tools that compress in parallel make some thousands of 64 MiB."""
+"""How many gzip files one body may contain. Tools that compress in parallel make several thousand from 64 MiB."""
 _MIN_BYTES = 1024
-"""Shorter answers are sent uncompressed: compression could save hardly a packet."""
+"""Shorter answers are sent uncompressed: compression would hardly save a packet."""
 _LEVEL = 1
-"""Tensors of numbers shrink little at any level, and this one is several times as fast as the next."""
+"""Tensors of numbers shrink little at any level, and this level is several times faster than the next."""
 
 
 class Encoding(Enum):
@@ -44,10 +44,10 @@ _BY_NAME = {b"gzip": Encoding.GZIP, b"x-gzip": Encoding.GZIP, b"deflate": Encodi
 
 
 def encoding_of(value: bytes) -> Encoding | None:
-    """Returns the encoding that a request's Content-Encoding names; None: not compressed.
+    """Returns the encoding that a request's Content-Encoding names; None if it is not compressed.
 
     Raises:
-        InvalidInputError: If it is unknown, or there are several.
+        InvalidInputError: If the encoding is unknown, or if there are several.
     """
     name = value.strip().lower()
     if name in (b"", b"identity"):
@@ -59,9 +59,9 @@ def encoding_of(value: bytes) -> Encoding | None:
 
 @lru_cache(maxsize=64)  # the same few clients send the same few values
 def accepted_encoding(value: bytes) -> Encoding | None:
-    """Returns the encoding that a client with this Accept-Encoding prefers; None: uncompressed.
+    """Returns the encoding that a client with this Accept-Encoding prefers; None for uncompressed.
 
-    Among equals, gzip comes first; a client that accepts nothing, not even uncompressed answers, gets that all the same.
+    Among equals, gzip comes first. A client that accepts nothing, not even uncompressed answers, still gets an uncompressed one.
     """
     weights: dict[bytes, float] = {}
     for item in value.lower().split(b","):
@@ -91,11 +91,11 @@ async def decompress(body: bytes, encoding: Encoding, max_bytes: int, grow: Call
     """Decompresses a body.
 
     Args:
-        max_bytes: Limit of the result; at most one byte more is ever made.
-        grow: Called with the number of bytes made, each time; may refuse.
+        max_bytes: The limit for the result; at most one byte more is ever produced.
+        grow: Called with the number of bytes each time some are produced; may refuse.
 
     Raises:
-        InvalidInputError: If it is not such a stream, ends too early, or goes on after its end.
+        InvalidInputError: If the body is not a valid stream, ends too early, or continues after the stream's end.
         PayloadTooLargeError: If the result is larger than `max_bytes`.
     """
     stream = _Stream(body, encoding)
@@ -116,9 +116,9 @@ async def decompress(body: bytes, encoding: Encoding, max_bytes: int, grow: Call
 
 
 class _Stream:
-    """The unread rest of a compressed body. A gzip file may be several, one after the other.
+    """The unread rest of a compressed body. A gzip body may consist of several files in a row.
 
-    zlib copies what it was given and did not need, so it gets a little at a time: otherwise, a body of many tiny files would be
+    zlib copies what it was given and did not need, so it gets a little at a time; otherwise a body of many tiny files would be
     copied once for each of them.
     """
 
@@ -132,14 +132,14 @@ class _Stream:
         self.is_at_end = False
 
     def read(self, max_bytes: int) -> bytes:
-        """The next bytes: at most `max_bytes`, and at least one unless it is at its end."""
+        """Returns the next bytes: at most `max_bytes`, and at least one unless the body has ended."""
         found = b""
         while not found and not self.is_at_end:
             window = self._body[self._at : self._at + _WINDOW_BYTES]
             try:
                 found = self._member.decompress(window, max_bytes)
             except zlib.error as error:
-                raise InvalidInputError(f"the request's body is no {self._name} stream: {error}") from None
+                raise InvalidInputError(f"the request's body is not a {self._name} stream: {error}") from None
             member = self._member
             self._at += len(window) - len(member.unused_data if member.eof else member.unconsumed_tail)
             if member.eof:
@@ -157,7 +157,7 @@ class _Stream:
             raise InvalidInputError(f"the request's body goes on for {num_left} bytes after the end of its deflate stream")
         self._num_members += 1
         if self._num_members > _MAX_MEMBERS:
-            raise InvalidInputError(f"the request's body is more than {_MAX_MEMBERS} gzip files in a row")
+            raise InvalidInputError(f"the request's body has more than {_MAX_MEMBERS} gzip files in a row")
         self._member = zlib.decompressobj(self._encoding.value)
 
 

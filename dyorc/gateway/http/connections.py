@@ -1,9 +1,9 @@
 """One HTTP connection: answers requests in the order in which they come.
 
-`request_parser.py` parses requests, an `exchange.py` carries each to its answer, `watch.py` says how long the client may
-take. Work for a client is cancelled at once when it goes, through ``scope["dyorc.connection"]``.
+`request_parser.py` parses requests, an `exchange.py` takes each one to its answer, and `watch.py` limits how long the client may
+take. When a client goes, the work for it is cancelled at once, through ``scope["dyorc.connection"]``.
 
-For the event loop's thread.
+Runs in the event loop's thread only.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Callback: TypeAlias = Callable[[], None]
 
 _RETRY_AFTER = RETRY_AFTER.encode()
 _PIECE_BYTES = 4 * 2**10
-"""What comes in one read may be thousands of requests. It is parsed in pieces of this size, and no further while any wait."""
+"""A single read may bring thousands of requests. It is parsed in pieces of this size, and no further while any of them wait."""
 _NOTHING = memoryview(b"")
 
 
@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
     """A client's connection.
 
     Args:
-        lobby: Of its server.
+        lobby: What all connections of its server share.
     """
 
     transport: asyncio.Transport
@@ -55,33 +55,34 @@ class Connection(asyncio.Protocol):
         self._callbacks: list[Callback] = []
         self._waiting: deque[Exchange] = deque()
         self._answering: Exchange | None = None
-        self._reading: Exchange | None = None  # the last one whose head is here
+        self._reading: Exchange | None = None  # the last one whose head has arrived
         self._is_reading_head = self._is_new = False
-        self._received_ns = self._arrived_ns = 0  # when the last bytes came, and the first ones of the last request
-        self._unread = _NOTHING  # received, and not parsed yet
-        self._last_words: Refusal | None = None  # end the connection when all that came before them is answered
-        self._has_hung_up = False  # all is said, and what comes is thrown away
+        self._received_ns = self._arrived_ns = 0  # when the last bytes came, and the first bytes of the last request
+        self._unread = _NOTHING  # received but not parsed yet
+        self._last_words: Refusal | None = None  # ends the connection once everything before it has been answered
+        self._has_hung_up = False  # nothing more will be said, and what still comes is discarded
         self._is_lost = self._is_stopping = self._is_half_closed = False
 
-    # For those who work for the client
+    # For whoever works for the client
 
     def on_lost(self, callback: Callback) -> None:
-        """Has `callback` called when the connection is lost, or at once if it is; until `discard`."""
+        """Registers `callback` for the loss of the connection, until `discard`. Calls it at once if the connection is lost
+        already."""
         if self._is_lost:
             callback()
             return
         self._callbacks.append(callback)
-        self.flow.resume_reading()  # without reading, a loss goes unnoticed
+        self.flow.resume_reading()  # a loss is noticed only by reading
 
     def discard(self, callback: Callback) -> None:
-        """Does not call it any more."""
+        """Removes the callback."""
         if callback in self._callbacks:
             self._callbacks.remove(callback)
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Handles that the connection is open."""
         self.transport = cast(asyncio.Transport, transport)
         self.flow = Flow(self.transport, self._may_read)
         socket, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
@@ -89,12 +90,12 @@ class Connection(asyncio.Protocol):
         self._place = {"server": socket and socket[:2], "client": peer and peer[:2], "scheme": "https" if is_tls else "http"}
         if not self._lobby.enter(self):
             num = self._lobby.max_connections
-            self.refuse(Refusal(503, "capacity", f"the server has {num} connections, and takes no more", retry_after_s=1))
-            self.transport.close()  # what is too much must not linger
+            self.refuse(Refusal(503, "capacity", f"the server has {num} connections and accepts no more", retry_after_s=1))
+            self.transport.close()  # a surplus connection must not linger
         self._watch.settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Handles that the connection is gone."""
         self._is_lost = True
         self._watch.end()
         self._lobby.leave(self)
@@ -102,7 +103,7 @@ class Connection(asyncio.Protocol):
         self.flow.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Handles bytes from the client."""
         if self._last_words is not None or self._has_hung_up or self.transport.is_closing():
             return
         self._watch.on_received(len(data))
@@ -112,36 +113,36 @@ class Connection(asyncio.Protocol):
         self._settle()
 
     def eof_received(self) -> bool:
-        """The client sends no more. Returns whether it still gets its answers."""
-        if self._place["scheme"] == "https":  # TLS has no halves
+        """Handles that the client will send nothing more. Returns whether it still gets its answers."""
+        if self._place["scheme"] == "https":  # TLS cannot close only one direction
             return False
         self._drop_unfinished()
         exchange = self._answering
         if exchange is None or exchange.writer.has_started or self._has_hung_up or self.transport.is_closing():
-            return False  # a stream goes on for as long as its client is there, which nobody could find out
+            return False  # a stream goes on as long as its client is there, and here nobody could find that out
         self._is_half_closed = True
         HalfClosed(self.transport, is_asked=exchange.scope["http_version"] != "1.0")
         return not self.transport.is_closing()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than is written."""
+        """Handles that the client reads more slowly than the server writes."""
         self.flow.pause_writing()
         self._watch.on_writing_paused()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Handles that the client has caught up."""
         self.flow.resume_writing()
         self._watch.on_writing_resumed()
 
     # What the parser calls
 
     def on_begin(self) -> None:
-        """A request begins."""
+        """Handles the beginning of a request."""
         self._is_reading_head = self._is_new = True
         self._arrived_ns = self._received_ns
 
     def on_head(self, head: ParsedHead) -> None:
-        """Its head is here."""
+        """Handles the complete head of a request."""
         self._is_reading_head = False
         scope = head.scope()
         scope.update(self._place)
@@ -156,19 +157,19 @@ class Connection(asyncio.Protocol):
         self.flow.pause_reading()
 
     def on_body(self, part: bytes) -> None:
-        """A part of its body."""
+        """Handles a part of a request's body."""
         assert self._reading is not None
         self._reading.add(part)
 
     def on_end(self) -> None:
-        """All of it is here."""
+        """Handles the end of a request."""
         assert self._reading is not None
         self._reading.end()
 
     # What the exchange calls
 
     def on_answered(self) -> None:
-        """An answer is written."""
+        """Handles that an answer has been written."""
         exchange, self._answering = self._answering, None
         assert exchange is not None
         if exchange.writer.is_last or (self._is_stopping and not self._waiting):
@@ -178,7 +179,7 @@ class Connection(asyncio.Protocol):
         self._settle()
 
     def give_up(self) -> None:
-        """An answer will never be complete: nothing else may follow that the client could mistake for it."""
+        """Handles that an answer will never be complete. Nothing may follow that the client could mistake for a part of it."""
         self.transport.close()
         self._settle()
 
@@ -186,7 +187,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def stage(self) -> Stage:
-        """What the connection waits for."""
+        """What the connection is waiting for."""
         if self._is_lost:
             return Stage.LOST
         if self.transport.is_closing():
@@ -203,11 +204,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_body_wanted(self) -> bool:
-        """Whether somebody waits for the rest of the body."""
+        """Whether anything waits for the rest of the body."""
         return self._reading is not None and not self._reading.writer.is_complete
 
     def shut_down(self) -> None:
-        """The server stops: accepts no more requests."""
+        """Accepts no more requests, because the server stops."""
         if self._answering is None:
             self.transport.close()
         else:
@@ -216,11 +217,11 @@ class Connection(asyncio.Protocol):
         self._settle()
 
     def abort(self) -> None:
-        """Ends at once."""
+        """Ends the connection at once."""
         self.transport.abort()
 
     def refuse(self, refusal: Refusal) -> None:
-        """Refuses the client: answers complete requests, then says why, and closes when the client does, or soon."""
+        """Refuses the client: answers its complete requests, then says why, and closes when the client does, or soon after."""
         if self._last_words is None and not self._has_hung_up and not self.transport.is_closing():
             self._last_words = refusal
             self._drop_unfinished()
@@ -231,10 +232,13 @@ class Connection(asyncio.Protocol):
     # Inside
 
     def _parse(self) -> None:
-        """Parses what came, until some requests wait for their turn."""
+        """Parses received bytes until requests wait for their turn."""
         while self._unread and not self._waiting and self._last_words is None:
             size = max(_PIECE_BYTES, self._parser.num_missing_bytes)
-            piece, self._unread = self._unread[:size], self._unread[size:] or _NOTHING  # an empty view would keep it all
+            piece, self._unread = (
+                self._unread[:size],
+                self._unread[size:] or _NOTHING,  # an empty view would keep all of it
+            )
             refusal = self._parser.feed(piece)
             if refusal is not None:
                 self.refuse(refusal)
@@ -242,10 +246,10 @@ class Connection(asyncio.Protocol):
             self.flow.pause_reading()
 
     def _go_on(self) -> None:
-        """An answer is written, and the connection stays."""
+        """Goes on after an answer with which the connection does not end."""
         if self._waiting:
             self._start(self._waiting.popleft())
-        self._parse()  # perhaps the rest of that request
+        self._parse()  # it may be the rest of that request
         if self._answering is None and self._last_words is not None:
             self._say_last_words(self._last_words)
         elif self._answering is None and self._is_half_closed:
@@ -277,10 +281,12 @@ class Connection(asyncio.Protocol):
         if exchange is None or exchange.is_read:
             return
         exchange.lose()
-        if self._waiting:  # it is the last of them
+        if self._waiting:  # it is the last one
             self._waiting.pop()
             return
-        if exchange.writer.has_started:  # another answer would be mistaken for a part of this one, or for the next one's
+        if (
+            exchange.writer.has_started
+        ):  # another answer would be mistaken for a part of this one, or for the answer to the next request
             self.transport.close()
         self._answering = None
         self._tell_of_loss()
@@ -290,9 +296,10 @@ class Connection(asyncio.Protocol):
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """Closes, once the client has had the time to read what was written.
+        """Closes the connection once the client has had time to read what was written.
 
-        While it sends, that must not be at once: its kernel would learn that nobody reads, and discard the answer.
+        While the client is still sending, closing at once would not do: its kernel would learn that nobody reads, and discard the
+            answer.
         """
         self._waiting.clear()
         self._unread = _NOTHING
@@ -306,7 +313,7 @@ class Connection(asyncio.Protocol):
             self.transport.write_eof()
 
     def _give_up_requests(self) -> None:
-        """Nobody waits for answers any more."""
+        """Gives up all requests, because nobody waits for their answers any more."""
         self._waiting.clear()
         self._unread = _NOTHING
         if self._answering is not None:

@@ -1,4 +1,4 @@
-"""Everything but inference: FastAPI, because these routes are called seldom, and describe themselves."""
+"""Everything but inference. These routes use FastAPI, because they are called rarely and it describes them."""
 
 from importlib.metadata import version as package_version
 
@@ -17,9 +17,11 @@ from dyorc.gateway.service import InferenceService
 
 
 def control_app(service: InferenceService, jobs: Jobs | None) -> FastAPI:
-    """The routes for metadata, health, statistics, settings, what clients share, and the description of all of them."""
+    """Returns the routes for metadata, health, statistics, settings and clients' shared memory, and the description of all
+    routes."""
     version = package_version("dyorc")
-    app = FastAPI(title="DyOrc", version=version, docs_url=None, redoc_url=None, redirect_slashes=False)  # /docs is ours
+    # /docs is a route of our own.
+    app = FastAPI(title="DyOrc", version=version, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.openapi = lambda: describe(app)
     add_error_handlers(app)
     add_server_routes(app, service, jobs)

@@ -1,4 +1,4 @@
-"""Answers of the control routes, for the description of the API."""
+"""The forms of the control routes' answers, for the description of the API."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 class Entrance(BaseModel):
     models: list[str]
     docs: str = Field(description="Path of the page that describes the API")
-    status: str = Field(description="Path of what is going on")
+    status: str = Field(description="Path of the server's current state")
 
 
 class ServerMetadata(BaseModel):

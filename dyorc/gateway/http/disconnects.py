@@ -12,20 +12,20 @@ class Losable(Protocol):
     """A connection that reports its loss; ``scope["dyorc.connection"]``."""
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Registers `callback` for the connection's loss, or calls it at once if it is lost; until `discard`."""
+        """Registers `callback` for the connection's loss, until `discard`. Calls it at once if the connection is lost already."""
 
     def discard(self, callback: Callable[[], None]) -> None:
         """Removes the callback."""
 
 
 class CancelledWithClient:
-    """One request, while entered. Its `attach` takes the future of the answer, which is cancelled with the client.
+    """One request, while entered. Pass the future of its answer to `attach`, and it is cancelled when the client goes away.
 
     Args:
-        scope: The request's. Under a server whose connections do not report their loss, nothing is cancelled.
+        scope: The request's scope. If the server's connections do not report their loss, nothing is cancelled.
 
     Raises (at the end):
-        RequestCancelledError: If the client went away and the answer was given up.
+        RequestCancelledError: If the client went away and the answer was abandoned.
     """
 
     __slots__ = ("_connection", "_future", "_is_gone")
@@ -47,7 +47,7 @@ class CancelledWithClient:
             raise RequestCancelledError("the client went away") from None
 
     def attach(self, future: "asyncio.Future[Any]") -> None:
-        """Sets what to cancel when the client goes."""
+        """Sets what to cancel when the client goes away."""
         self._future = future
         if self._is_gone:
             future.cancel()

@@ -1,6 +1,6 @@
-"""``/docs``: the API's description for browsers, without anything from elsewhere.
+"""``/docs``: the API's description for browsers. It loads nothing from other servers.
 
-Swagger UI comes with the package `fastapi-swagger`, of which only the files are used. The page may load nothing but them.
+Swagger UI comes from the package `fastapi-swagger`, of which only the files are used. The page may load nothing else.
 """
 
 from importlib.metadata import distribution
@@ -13,7 +13,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Swagger UI sets styles of its own in the page; scripts it needs none in it."""
+"""Swagger UI sets styles of its own in the page, but needs no scripts in it."""
 
 _PAGE = """<!doctype html>
 <html lang="en">

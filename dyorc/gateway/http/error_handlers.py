@@ -1,4 +1,4 @@
-"""Errors of the FastAPI routes, in the one form that all errors have."""
+"""Errors of the FastAPI routes, in the form that all errors share."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,7 +19,7 @@ _log = structlog.get_logger("dyorc.gateway")
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Makes answers of all that routes raise, and of what FastAPI finds wrong with a request."""
+    """Answers whatever the routes raise, and whatever FastAPI finds wrong with a request."""
 
     async def on_dyorc(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, DyOrcError)
@@ -53,5 +53,5 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def http_error(detail: Any) -> dict[str, Any]:
-    """An error of HTTP's own: no such route, or not with this verb."""
+    """Returns the error for HTTP's own failures: no such route, or not with this method."""
     return asdict(ErrorBody(str(detail), "http", False))

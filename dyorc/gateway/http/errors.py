@@ -31,7 +31,7 @@ Header: TypeAlias = tuple[bytes, bytes]
 
 _RETRY_AFTER = RETRY_AFTER.encode()
 
-# The first class that matches counts, so subclasses stand before their parents.
+# The first class that matches counts, so subclasses come before their parents.
 _STATUS: tuple[tuple[type[DyOrcError], int], ...] = (
     (UnknownModelError, 404),
     (UnknownRegionError, 404),
@@ -72,5 +72,5 @@ def error_json(error: Exception) -> dict[str, Any]:
 
 
 def error_body(error: Exception) -> bytes:
-    """The same, encoded."""
+    """Returns the same, encoded."""
     return msgspec.json.encode(told(error))

@@ -1,4 +1,4 @@
-"""One request and its answer, as an ASGI application sees them. For the event loop's thread."""
+"""One request and its answer, as an ASGI application sees them. Runs in the event loop's thread only."""
 
 import asyncio
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from dyorc.gateway.http.half_closed import GO_ON
 _log = structlog.get_logger("dyorc.gateway")
 
 _MAX_UNREAD_BYTES = 64 * 2**10
-"""Bytes of a body buffered before anybody asks for it; then the client has to wait."""
+"""How many bytes of a body are buffered before anybody asks for it. After that the client has to wait."""
 
 
 class Line(Protocol):
@@ -28,24 +28,24 @@ class Line(Protocol):
     def flow(self) -> Flow: ...
 
     def on_answered(self) -> None:
-        """The exchange's answer is complete."""
+        """Learns that the exchange's answer is complete."""
 
     def give_up(self) -> None:
-        """The exchange's answer will never be complete."""
+        """Learns that the exchange's answer will never be complete."""
 
 
 class Exchange:
     """One request, from the end of its head to the end of its answer.
 
     Args:
-        scope: ASGI's.
+        scope: The ASGI scope.
         line: Where the rest of the request comes from.
         writer: Where the answer goes.
         expects_continue: Whether the client waits for "100 Continue" before it sends the body.
 
     Attributes:
         is_read: Whether all of the request is here.
-        is_lost: Whether nobody waits for the answer any more.
+        is_lost: Whether the client is gone, so that nobody waits for the answer.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class Exchange:
     # From the connection
 
     def add(self, part: bytes) -> None:
-        """A part of the body came. What comes after the answer is discarded."""
+        """Takes a part of the body. Whatever comes after the answer is discarded."""
         if self.writer.is_complete:
             return
         self._parts.append(part)
@@ -85,12 +85,12 @@ class Exchange:
         self._tell()
 
     def end(self) -> None:
-        """The request is complete."""
+        """Learns that the request is complete."""
         self.is_read = True
         self._tell()
 
     def lose(self) -> None:
-        """Nobody waits for the answer."""
+        """Learns that nobody waits for the answer any more."""
         self.is_lost = True
         self._tell()
 
@@ -110,7 +110,8 @@ class Exchange:
             self._line.give_up()
 
     async def receive(self) -> Message:
-        """Returns the new part of the body. Waits if there is none; after the body's end, until the client goes."""
+        """Returns the next part of the body. Waits if there is none yet; after the body's end, waits until the client goes
+        away."""
         if self._is_continue_due and not self._line.transport.is_closing():
             self._line.transport.write(GO_ON)
         self._is_continue_due = False
@@ -133,7 +134,7 @@ class Exchange:
             return
         if message["type"] == "http.response.start":
             if self._is_continue_due and not self.is_read:
-                self.writer.is_last = True  # the client need not send the body any more, so nobody knows what would come next
+                self.writer.is_last = True  # the client need not send the body now, so nobody can tell what comes next
             self._is_continue_due = False
             self.writer.start(message["status"], list(message.get("headers", ())))
             return

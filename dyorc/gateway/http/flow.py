@@ -1,4 +1,4 @@
-"""Back-pressure of a connection in both directions: what is read from it, and what its client has taken."""
+"""Back-pressure on a connection in both directions: how much is read from it, and how much its client has taken."""
 
 import asyncio
 import socket
@@ -13,18 +13,18 @@ _LAST_RECEIVED_AT = 52
 _BYTES_ACKNOWLEDGED_AT = 120
 """A 64-bit count of the bytes that the other side has acknowledged."""
 _TCP_CLOSE = 7
-"""A connection that was reset, or has ended on both sides."""
+"""The state of a connection that was reset, or has ended on both sides."""
 
 
 class Flow:
     """Stops and resumes reading from a connection, and writing to it.
 
     Args:
-        may_read: Whether there is room for more; else `resume_reading` does nothing. A client that sends requests and reads no
-        answers must not fill the memory with them.
+        may_read: Whether there is room for more. If not, `resume_reading` does nothing, so that a client that sends requests and
+            reads no answers cannot fill the memory.
 
     Attributes:
-        is_writing_paused: Whether the client reads more slowly than is written.
+        is_writing_paused: Whether the client reads more slowly than the server writes.
     """
 
     __slots__ = ("_drained", "_may_read", "_transport", "is_reading_paused", "is_writing_paused")
@@ -32,27 +32,27 @@ class Flow:
     def __init__(self, transport: asyncio.Transport, may_read: Callable[[], bool]) -> None:
         self._transport = transport
         self._may_read = may_read
-        self._drained: asyncio.Event | None = None  # made when somebody waits for it
+        self._drained: asyncio.Event | None = None  # created when somebody waits for it
         self.is_reading_paused = self.is_writing_paused = False
 
     def pause_reading(self) -> None:
-        """Reads no more for now."""
+        """Stops reading for now."""
         if not self.is_reading_paused:
             self.is_reading_paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Reads on, if there is room."""
+        """Resumes reading, if there is room."""
         if self.is_reading_paused and not self._transport.is_closing() and self._may_read():
             self.is_reading_paused = False
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """The transport has taken more than the client reads."""
+        """Notes that the client reads more slowly than the server writes."""
         self.is_writing_paused = True
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Notes that the client has caught up."""
         self.is_writing_paused = False
         if self._drained is not None:
             self._drained.set()
@@ -79,19 +79,19 @@ def num_acknowledged(transport: asyncio.Transport) -> int:
 
 
 def waited_ns(transport: asyncio.Transport) -> int:
-    """Returns how long the bytes read now have been on this machine, in steps of the kernel's clock; 0 if unknown."""
+    """Returns for how long the bytes just read have been on this machine, in steps of the kernel's clock; 0 if unknown."""
     info = _tcp_info(transport)
     return 0 if info is None else struct.unpack_from("=I", info, _LAST_RECEIVED_AT)[0] * 1_000_000
 
 
 def is_cut(transport: asyncio.Transport) -> bool:
-    """Whether the connection has ended on both sides, or that is unknown: without reading, one is not told."""
+    """Whether the connection has ended on both sides, or may have: without reading, the server is not told."""
     info = _tcp_info(transport)
     return info is None or info[_STATE_AT] == _TCP_CLOSE
 
 
 def _tcp_info(transport: asyncio.Transport) -> bytes | None:
-    """Returns the kernel's information on a connection; None if there is none: not Linux, or an old one."""
+    """Returns the kernel's information on a connection; None if this is not Linux, or an old one."""
     try:
         info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""What every request passes first: authentication, normalizing its path, and the common HTTP methods."""
+"""What every request passes first: authentication, a normalized path, and the common HTTP methods."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dyorc.gateway.tenants import Tenant
 
 TENANT = "dyorc.tenant"
-"""Where in a request's scope its tenant is."""
+"""The key of a request's tenant in its scope."""
 
 
 def tenant_of(scope: Scope) -> Tenant:
-    """Returns a request's tenant. There is no default: a route that nobody asked a key for must not work."""
+    """Returns a request's tenant. There is no default, so that a route without authentication cannot work by accident."""
     tenant: Tenant = scope[TENANT]
     return tenant
 
@@ -21,16 +21,16 @@ def tenant_of(scope: Scope) -> Tenant:
 def without_trailing_slash(scope: Scope) -> Scope:
     """Returns the request without slashes at the end of its path.
 
-    No redirect: most clients do not follow one, or drop the body of a POST.
+    A redirect would not do: most clients do not follow one, or drop the body of a POST.
     """
     path: str = scope["path"]
     if not path.endswith("/") or path == "/":
         return scope
-    return {**scope, "path": path.rstrip("/") or "/"}  # a copy: the server goes by its own
+    return {**scope, "path": path.rstrip("/") or "/"}  # a copy, since the server uses the original
 
 
 def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
-    """Returns the methods of all routes with a path; empty: there is none. Where there is GET there is HEAD."""
+    """Returns the methods of all routes with this path; none if there is no such route. GET implies HEAD."""
     found: set[str] = set()
     for route in routes:
         if route.matches(scope)[0] is not Match.NONE:
@@ -41,11 +41,11 @@ def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
 
 
 class CommonMethods:
-    """Answers OPTIONS, and HEAD like GET, whose body the server leaves out.
+    """Answers OPTIONS; answers HEAD like GET, whose body the server leaves out.
 
     Args:
         app: Answers everything else.
-        routes: Its routes.
+        routes: The app's routes.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
@@ -56,7 +56,7 @@ class CommonMethods:
         """Answers one request."""
         if scope["type"] == "http":
             if scope["method"] == "HEAD":
-                scope = {**scope, "method": "GET"}  # a copy: the server goes by its own
+                scope = {**scope, "method": "GET"}  # a copy, since the server uses the original
             elif scope["method"] == "OPTIONS" and (methods := allowed_methods(self._routes, scope)):
                 await options(methods)(scope, receive, send)
                 return

@@ -1,4 +1,4 @@
-"""The generate extension: JSON fields by the names of inputs, and back.
+"""The generate extension: inputs and outputs as plain JSON fields with their names.
 
 Source: triton-inference-server/server, docs/protocol/extension_generate.md, and GenerateRequestClass in src/http_server.cc. A
 field that is not an input is a parameter; fields in "parameters" count as if they stood outside.
@@ -23,7 +23,7 @@ from dyorc.protocol.parameters import EXPLAIN
 from dyorc.tensor import DType
 
 _MAX_DEPTH = 32
-"""Nesting of an input's value; no tensor has more dimensions."""
+"""How deeply an input's value may be nested; no tensor has more dimensions."""
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -32,12 +32,13 @@ def decode_generate(body: bytes | memoryview, model: Model, memory: RequestMemor
     """Reads a request; an empty body counts as an object without fields.
 
     Raises:
-        InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
+        InvalidInputError: If it is malformed or does not fit the model. The message says what is wrong, what was expected and
+            what came.
     """
     fields = _fields_of(body)
     request_id = fields.pop("id", "")
     if not isinstance(request_id, str):
-        raise InvalidInputError(f"'id' is {request_id!r}, expected a text")
+        raise InvalidInputError(f"'id' is {request_id!r}, expected a string")
     specs = {spec.name: spec for spec in model.signature.inputs}
     given = [_as_input(specs[name], value) for name, value in fields.items() if name in specs]
     parameters = {name: value for name, value in fields.items() if name not in specs}
@@ -45,7 +46,8 @@ def decode_generate(body: bytes | memoryview, model: Model, memory: RequestMemor
         if not isinstance(value, str | int | float | bool):
             shown = str(value)[:40]
             raise InvalidInputError(
-                f"{name!r} is no input of model {model.name!r}; as a parameter it is {shown!r}, expected text, number or boolean"
+                f"{name!r} is not an input of model {model.name!r}; as a parameter it is {shown!r},"
+                " expected a string, number or boolean"
             )
     inputs = read_inputs(given, memoryview(b""), memory)
     return make_request(model, request_id, inputs, parameters, wanted_outputs(None, False, model, memory, Form.JSON))
@@ -60,9 +62,9 @@ def _fields_of(body: bytes | memoryview) -> dict[str, Any]:
         raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
     nested = fields.pop("parameters", {})
     if not isinstance(nested, dict):
-        raise InvalidInputError("'parameters' is no object")
+        raise InvalidInputError("'parameters' is not an object")
     if twice := sorted(fields.keys() & nested.keys()):
-        raise InvalidInputError(f"{twice[0]!r} was given twice, in 'parameters' and outside")
+        raise InvalidInputError(f"{twice[0]!r} was given twice, inside and outside of 'parameters'")
     return fields | nested
 
 
@@ -72,7 +74,7 @@ def _as_input(spec: TensorSpec, value: Any) -> Input:
 
 
 def _shape_of(spec: TensorSpec, data: list[Any], *, is_scalar: bool) -> list[int]:
-    """Returns the shape of an input: its own, if nested lists show it; else the innermost free dimension takes the rest."""
+    """Returns the shape of an input: as nested lists show it, or else with the innermost free dimension taking the rest."""
     own = [] if is_scalar else _sizes_of(data)
     declared = spec.wire_shape
     if len(own) == len(declared) or len(own) > 1:
@@ -101,7 +103,7 @@ def _sizes_of(data: list[Any]) -> list[int]:
 def encode_generate(
     model: Model, request: InferRequest, arrays: Sequence[Array], story: Sequence[dict[str, Any]] | None = None
 ) -> list[bytes]:
-    """Returns a response in parts: each output by its name, flat, or a single value if it has one element.
+    """Returns a response in parts: each output by its name, as a flat list, or as a single value if it has one element.
 
     Raises:
         InvalidInputError: If a BYTES output is not UTF-8.

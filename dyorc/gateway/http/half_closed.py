@@ -1,7 +1,7 @@
-"""A client that sends no more: it has closed its connection, or only its own half and waits for its answers.
+"""Tells clients that have gone from clients that only send no more: those have closed their half and wait for answers.
 
 The end of its data looks the same for both. But a client that has closed everything answers any packet with a reset, and a server
-may send "100 Continue" at any time before an answer. So that is sent, and the kernel asked whether a reset came.
+may send "100 Continue" at any time before an answer. So the server sends it, and asks the kernel whether a reset came back.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ _MAX_WAIT_S = 1.0
 
 
 class HalfClosed:
-    """Ends a connection whose client has closed all of it, until it is closed anyway.
+    """Ends a connection once its client turns out to have closed all of it. Stops looking once the connection is closed.
 
     Args:
-        is_asked: Whether "100 Continue" may be sent; HTTP/1.0 does not know it.
+        is_asked: Whether "100 Continue" may be sent; HTTP/1.0 does not have it.
     """
 
     def __init__(self, transport: asyncio.Transport, *, is_asked: bool) -> None:

@@ -16,7 +16,7 @@ _JSON_LENGTH = headers.JSON_LENGTH.encode()
 _TIMEOUT = headers.TIMEOUT.encode()
 
 _MAX_LENGTH_DIGITS = 18
-"""Digits of a length in a header; Python refuses to parse thousands."""
+"""How many digits a length in a header may have; Python refuses to parse thousands."""
 
 _ACTIONS = frozenset({INFER, INFER_STREAM, GENERATE, GENERATE_STREAM})
 _MODELS = f"{MODELS}/"
@@ -35,7 +35,7 @@ _SECONDS = re.compile(rb"\d{1,15}(\.\d{1,15})?")
 
 
 class Target(NamedTuple):
-    """What a path names."""
+    """What the path of an inference request names."""
 
     model: str
     version: str | None
@@ -47,12 +47,12 @@ class RequestHead(NamedTuple):
 
     Attributes:
         announced_bytes: Length of the body as sent; None if unknown.
-        json_bytes: Length of the JSON at the beginning of the body, after decompression; None: all of it.
+        json_bytes: Length of the JSON at the beginning of the body, after decompression; None if all of it is JSON.
         encoding: How the body is compressed.
         answer_encoding: How to compress the answer.
-        negotiates: Whether the client said anything about that.
-        timeout_s: After that, the client no longer waits.
-        accepts_frames: Whether a stream may come as frames.
+        negotiates: Whether the client said anything about compressed answers.
+        timeout_s: For how long the client waits.
+        accepts_frames: Whether a stream may be sent as frames.
         awaits_word: Whether the client waits for "100 Continue" before it sends the body.
     """
 
@@ -84,7 +84,7 @@ def read_head(scope: Scope) -> RequestHead:
     """Reads the headers of an inference request. One chain of comparisons: it runs for every request.
 
     Raises:
-        InvalidInputError: If one of them is malformed.
+        InvalidInputError: If a header is malformed.
     """
     announced_bytes = json_bytes = encoding = answer_encoding = timeout_s = None
     negotiates = accepts_frames = awaits_word = False

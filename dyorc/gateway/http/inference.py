@@ -1,4 +1,4 @@
-"""The inference routes. Plain ASGI functions: on this hot path, a framework would cost more than all the rest."""
+"""The inference routes. They are plain ASGI functions: on this hot path, a framework would cost more than everything else."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -42,7 +42,7 @@ class Incoming(NamedTuple):
 
 
 class Work(NamedTuple, Generic[T]):
-    """A request that has been read, and how to answer it."""
+    """A request whose body has been read, and how to answer it."""
 
     request: InferRequest
     memory: RequestMemory
@@ -93,7 +93,7 @@ class InferenceRoutes:
                 return encode_response(model, request.request_id, request.outputs, arrays, story)
 
             parts, json_bytes = await self._run(incoming, Work(request, memory, story, take))
-        await write_answer(incoming.send, head, parts, json_bytes)  # what it takes in memory is a copy by now
+        await write_answer(incoming.send, head, parts, json_bytes)  # what it needs has been copied by now
 
     async def _generate(self, incoming: Incoming) -> None:
         model = incoming.model
@@ -140,7 +140,7 @@ class InferenceRoutes:
         return self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
 
     async def _run(self, incoming: Incoming, work: Work[T]) -> T:
-        """Runs a request that has one answer; cancelled when its client goes away."""
+        """Runs a request that has one answer, and cancels it if its client goes away."""
         with CancelledWithClient(incoming.scope) as wait:
             return await self._service.infer(
                 incoming.ticket, incoming.model, work.request, work.memory,
@@ -160,7 +160,7 @@ class InferenceRoutes:
                 attach_current_task(wait)
                 await writer.run(self._stream(incoming, work))
         except RequestCancelledError:
-            if not writer.is_started:  # else there is nobody left to tell
+            if not writer.is_started:  # otherwise nobody is left to tell
                 raise
 
 
@@ -169,7 +169,7 @@ def _story_of(request: InferRequest) -> list[Step] | None:
 
 
 def _steps_of(story: list[Step] | None) -> list[Step] | None:
-    """What has been told of a stream's request since its last part. More may be told while this runs on a thread."""
+    """Returns what the story of a stream's request has added since its last part. It may grow while this runs on a thread."""
     if not story:
         return None
     steps = story.copy()

@@ -28,7 +28,7 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
             if len(body) > _MAX_BODY_BYTES:
                 raise PayloadTooLargeError(f"the request's body is longer than {_MAX_BODY_BYTES} bytes")
     except ClientDisconnect:
-        raise RequestCancelledError("the client went away while it sent its request") from None
+        raise RequestCancelledError("the client went away while sending its request") from None
     try:
         return decoder.decode(body or b"{}")
     except RecursionError as error:

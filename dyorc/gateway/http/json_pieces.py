@@ -11,13 +11,14 @@ import numpy as np
 import orjson
 
 _PIECE_ITEMS = 8192
-"""About half a millisecond's work; also the longest array that is not split."""
+"""Elements in a piece, about half a millisecond's work. Shorter arrays are not split."""
 _PAUSE_S = 20e-6
-"""After each piece, so that the event loop has its turn: a thread that only lets go for an instant mostly gets on first."""
+"""The pause after each piece, so that the event loop gets its turn: a thread that only lets go for an instant usually goes on
+first."""
 
 
 def json_parts(value: Mapping[str, Any]) -> list[bytes]:
-    """An object as JSON, in parts: one, unless it holds long arrays. NumPy's arrays in it are flat."""
+    """Returns an object as JSON, in one part unless it holds long arrays. NumPy arrays in it must be flat."""
     if not _has_long(value):
         return [_dumps(value)]
     parts: list[bytes] = []
@@ -58,7 +59,7 @@ def _written(value: Any) -> Iterator[bytes]:
 
 
 def _pieces(items: Sequence[Any]) -> Iterator[bytes]:
-    """A long array, without what would hold it together only in one piece."""
+    """Yields the pieces of a long array."""
     for at in range(0, len(items), _PIECE_ITEMS):
         yield (b"," if at else b"[") + _dumps(items[at : at + _PIECE_ITEMS])[1:-1]
         time.sleep(_PAUSE_S)

@@ -1,4 +1,4 @@
-"""What all connections of one HTTP server share. For the event loop's thread."""
+"""What all connections of one HTTP server share. Used in the event loop's thread only."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,14 +16,14 @@ class Guest(Protocol):
     """A connection, as the server sees it."""
 
     def shut_down(self) -> None:
-        """The server stops: the connection ends when its requests are answered."""
+        """Ends the connection once its requests are answered, because the server stops."""
 
     def abort(self) -> None:
-        """Ends at once."""
+        """Ends the connection at once."""
 
 
 class Lobby:
-    """The connections of one server, and the requests that are being answered.
+    """The connections of one server, and the requests being answered.
 
     Args:
         app: Answers requests.
@@ -49,7 +49,7 @@ class Lobby:
         return len(self.connections) <= self.max_connections
 
     def leave(self, connection: Guest) -> None:
-        """A connection is gone."""
+        """Removes a connection that is gone."""
         self.connections.discard(connection)
         self._look()
 
@@ -60,7 +60,7 @@ class Lobby:
         task.add_done_callback(self._forget)
 
     async def empty(self, timeout_s: float) -> None:
-        """Ends all connections when their requests are answered, at the latest after `timeout_s`."""
+        """Ends all connections once their requests are answered, or after `timeout_s`."""
         for connection in list(self.connections):
             connection.shut_down()
         self._look()

@@ -26,7 +26,8 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     def statistics_of(name: str) -> dict[str, Any]:
         return model_statistics(name, service.backend.statistics(name))
 
-    @app.get(STATISTICS, response_model=AllStatistics, tags=["models"])  # before a model could be called so
+    # First, so that "stats" is not taken for the name of a model.
+    @app.get(STATISTICS, response_model=AllStatistics, tags=["models"])
     async def all_statistics(request: Request) -> dict[str, Any]:
         """Counts and times of all models."""
         tenant = tenant_of(request.scope)

@@ -1,4 +1,4 @@
-"""The description of the HTTP API (OpenAPI 3.1): what FastAPI knows of its routes, the inference routes, and all errors."""
+"""The description of the HTTP API (OpenAPI 3.1): FastAPI's routes, the inference routes, and all errors."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,19 +14,19 @@ from dyorc.protocol.routes import SERVER
 _VERBS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 
 _EVERYWHERE = {
-    400: "the request is malformed, or not what the model declares",
-    401: "no API key, or one that nobody has",
+    400: "the request is malformed, or does not fit the model",
+    401: "no API key, or an unknown one",
     403: "the key's tenant may not do this",
     404: "no such route, model, version, region or job",
-    405: "the route does not take this method",
+    405: "the route does not accept this method",
     413: "the body is too large",
     500: "a program, the workflow's code, or the server failed",
-    501: "the server, or the model, does not do this",
+    501: "the server or the model does not support this",
     503: "no room now, or not ready; `Retry-After` says when to come back",
 }
 _WORKING = {
     408: "the body came too slowly",
-    409: "it contradicts an earlier request, or comes too early",
+    409: "the request contradicts an earlier one, or comes too early",
     429: "the tenant has used up its share",
     499: "the client went away",
     504: "the deadline passed",
@@ -35,12 +35,12 @@ _RETRY_AFTER = {RETRY_AFTER.title(): {"schema": {"type": "integer"}, "descriptio
 
 
 def json_body(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a FastAPI route has to be told (as `openapi_extra`) that reads its JSON body by itself."""
+    """Returns what to give a FastAPI route as `openapi_extra` if it reads its JSON body itself."""
     return {"requestBody": {"required": False, "content": {media_types.JSON: {"schema": schema}}}}
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """The description of an app's routes together with the inference routes. Made once."""
+    """Returns the description of an app's routes together with the inference routes. It is made once."""
     if app.openapi_schema is None:
         found = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="Serves dynamic workflows")
         found["paths"] |= inference_paths()
@@ -68,7 +68,7 @@ def _operations(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _add_errors(operation: dict[str, Any], texts: dict[int, str]) -> None:
-    """Every error has one form, FastAPI's own of invalid requests included."""
+    """Gives every error the same form, including FastAPI's own for invalid requests."""
     responses = operation["responses"]
     responses.pop("422", None)
     for status, text in texts.items():

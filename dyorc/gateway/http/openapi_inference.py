@@ -1,4 +1,4 @@
-"""The inference routes in the description of the API; they are no FastAPI routes, so they are described by hand."""
+"""The inference routes in the description of the API. They are not FastAPI routes, so they are described by hand."""
 
 from typing import Any
 
@@ -55,12 +55,12 @@ SCHEMAS: dict[str, Any] = {
     ),
     "GenerateRequest": _object(
         {"id": _TEXT, "parameters": {"type": "object"}},
-        description="Inputs and parameters of the model by their names, as single values or lists",
+        description="Inputs and parameters of the model by name, as single values or lists",
     ),
     "GenerateResponse": _object(
         {"model_name": _TEXT, "model_version": _TEXT, "id": _TEXT},
         ("model_name", "model_version"),
-        description="Outputs of the model by their names; those of one element as single values",
+        description="Outputs of the model by name; outputs of one element are single values",
     ),
 }
 
@@ -114,7 +114,7 @@ _ACTIONS = {
         [*_COMMON, _JSON_LENGTH],
         _INFER_BODY,
         {
-            "description": "Each event's data is a part, or in the end an error, as JSON; or frames, if the client accepts them",
+            "description": "Events whose data is one part as JSON, or at the end an error; frames if the client accepts them",
             "content": _EVENTS | {media_types.FRAMES: {"schema": _BYTES}},
         },
     ),
@@ -132,13 +132,13 @@ _ACTIONS = {
         "Run a model that answers in parts on plain JSON values",
         _COMMON,
         _GENERATE_BODY,
-        {"description": "Each event's data is a part, or in the end an error", "content": _EVENTS},
+        {"description": "The data of each event is one part, or at the end an error", "content": _EVENTS},
     ),
 }
 
 
 def inference_paths() -> dict[str, Any]:
-    """The paths of all inference routes."""
+    """Returns the paths of all inference routes."""
     paths: dict[str, Any] = {}
     for action, operation in _ACTIONS.items():
         for place, more in (("", []), ("/versions/{version}", _VERSION)):

@@ -1,9 +1,9 @@
-"""How long to wait for clients: which connection waits for what, since when, and one timer that checks those whose time is up.
+"""How long to wait for clients: what each connection waits for and since when, and one timer that finds those whose time is up.
 
-Every connection is in at most one waiting room for reading, and perhaps in the one for writing. All in a room may wait equally
-long, so their time is up in the order in which they came: the timer checks the first ones and stops at the first with time
-left. Ten thousand idle connections cost it nothing, and a request costs each of them two operations on a dict. No task and no
-timer per connection.
+Every connection is in at most one waiting room for reading, and perhaps in the one for writing. All connections in a room may
+wait for the same time, so their times run out in the order in which they came: the timer checks them in that order and stops at
+the first with time left. Ten thousand idle connections cost it nothing, and a request costs each room two operations on a dict.
+There is no task or timer per connection.
 
 For the event loop's thread only.
 """
@@ -24,14 +24,14 @@ class Waiter(Protocol):
     """A connection, as far as waiting for it is concerned."""
 
     def time_is_up(self, room: "Room", now_s: float) -> None:
-        """Called when it has been in a room for that room's time. It leaves, or enters again."""
+        """Handles that the connection has been in a room for that room's time. It must leave the room or enter it again."""
 
 
 class Room:
     """Connections that wait for the same thing.
 
     Attributes:
-        timeout_s: How long they may.
+        timeout_s: How long they may wait.
     """
 
     __slots__ = ("_since_s", "timeout_s")
@@ -44,16 +44,16 @@ class Room:
         return len(self._since_s)
 
     def enter(self, waiter: Waiter, now_s: float) -> None:
-        """Starts its waiting, also if it waited already."""
+        """Starts a connection's wait, anew if it is waiting already."""
         self._since_s.pop(waiter, None)  # overwriting would keep the old place in the dict
         self._since_s[waiter] = now_s
 
     def leave(self, waiter: Waiter) -> None:
-        """Ends its waiting, if it waited."""
+        """Ends a connection's wait, if it is waiting."""
         self._since_s.pop(waiter, None)
 
     def overdue(self, now_s: float) -> list[Waiter]:
-        """Returns those whose time is up, the longest waiting first."""
+        """Returns the connections whose time is up, the longest waiting first."""
         found: list[Waiter] = []
         for waiter, since_s in self._since_s.items():
             if now_s - since_s < self.timeout_s:
@@ -67,7 +67,7 @@ class Patience:
 
     Args:
         config: The limits.
-        clock_s: The event loop's, unless told otherwise.
+        clock_s: A monotonic clock; the event loop's by default.
 
     Attributes:
         idle: Waits for the first byte of a request.
@@ -75,8 +75,8 @@ class Patience:
         body: ... for more of its body.
         writing: ... for the client to read what has been sent.
         closing: ... for the same, after which the connection ends.
-        refused: ... for the client to notice that it was refused, while what it goes on sending is thrown away. If the server
-            closed at once, the client's kernel would tell it of that instead, and drop the answer.
+        refused: ... for the client to notice that it was refused; what it still sends is discarded. If the server closed at once,
+            the client's kernel would report that instead, and drop the answer.
     """
 
     def __init__(self, config: GatewayConfig, clock_s: Callable[[], float] | None = None) -> None:
@@ -96,20 +96,20 @@ class Patience:
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._tick)
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops checking the rooms."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def sweep(self) -> None:
-        """Tells all whose time is up."""
+        """Tells all connections whose time is up."""
         now_s = self.clock_s()
         for room in self._rooms():
             for waiter in room.overdue(now_s):
                 waiter.time_is_up(room, now_s)
 
     def forget(self, waiter: Waiter) -> None:
-        """It is gone."""
+        """Removes a connection that is gone."""
         for room in self._rooms():
             room.leave(waiter)
 

@@ -1,8 +1,8 @@
 """Bodies of inference requests: the Open Inference Protocol v2 with its binary tensor and system shared memory extensions.
 
 Source: kserve/open-inference-protocol, inference_rest.md; triton-inference-server/server, docs/protocol/extension_binary_data.md.
-A body is JSON; with the binary extension, JSON of a given length and then the raw tensors in the order of the list that names
-them. Responses, which are built in the same way, are made by `protocol_outputs`.
+A body is JSON; with the binary extension, JSON of a given length and then the raw tensors, in the order in which the JSON lists
+them. Responses have the same form; `protocol_outputs` makes them.
 """
 
 from typing import Any
@@ -49,14 +49,15 @@ def decode_request(
     Args:
         json_bytes: Length of the JSON, from ``Inference-Header-Content-Length``; None if all of the body is JSON, 0 if it is
             nothing but the bytes of the only input.
-        memory: Where inputs in client memory are copied to, and which keeps regions open until outputs are in them.
+        memory: Receives copies of inputs in client memory, and keeps regions open until outputs have been written to them.
         form: What the answer can carry.
         is_job: Whether the fields of a job stand beside those of its request.
 
     Raises:
-        InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
+        InvalidInputError: If it is malformed or does not fit the model. The message says what is wrong, what was expected and
+            what came.
         UnsupportedError: If it belongs to a sequence.
-        DyOrcError: As `read_inputs`, for inputs and outputs in client memory.
+        DyOrcError: As in `read_inputs`, for inputs and outputs in client memory.
     """
     view = memoryview(body)
     if json_bytes == 0:

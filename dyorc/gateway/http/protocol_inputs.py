@@ -32,7 +32,7 @@ def read_inputs(inputs: Sequence[Input], rest: memoryview, memory: RequestMemory
         rest: The raw bytes behind the JSON, in the order of `inputs`.
 
     Raises:
-        InvalidInputError: If they are malformed, do not fit each other, or a part of `rest` is left over.
+        InvalidInputError: If they are malformed or contradict each other, or if a part of `rest` is left over.
         DyOrcError: See `RequestMemory.span` and `RequestMemory.fetch`.
     """
     arrays: dict[str, Any] = {}
@@ -119,18 +119,18 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
     if found.size == 0:
         return found.astype(target)
     if kind == "i" and found.dtype.kind in "fO":
-        found = _whole_numbers(data)  # NumPy makes floats or objects of numbers that are too large for its first guess
+        found = _whole_numbers(data)  # if a number is too large for NumPy's first guess, the result has floats or objects
     allowed = {"b": "b", "i": "iuO", "f": "iuf"}[kind]
     if found is None or found.dtype.kind not in allowed:
         raise refusal
     if kind == "i":
         limits = np.iinfo(target)
         if found.min() < limits.min or found.max() > limits.max:
-            raise InvalidInputError(f"input {name!r} holds a number outside of {dtype}: {found.min()} to {found.max()}")
+            raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}: {found.min()} to {found.max()}")
     with np.errstate(over="ignore"):
         array = found.astype(target)
-    if kind == "f" and not np.isfinite(array).all():  # JSON itself has no infinity
-        raise InvalidInputError(f"input {name!r} holds a number outside of {dtype}: {found.min()} to {found.max()}")
+    if kind == "f" and not np.isfinite(array).all():  # JSON has no infinity, so an infinite value was too large
+        raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}: {found.min()} to {found.max()}")
     return array
 
 

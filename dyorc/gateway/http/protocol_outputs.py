@@ -1,4 +1,4 @@
-"""Responses over HTTP: outputs as JSON, as raw bytes behind it, or put into client memory."""
+"""Responses over HTTP: outputs as JSON, as raw bytes after it, or written to client memory."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -22,9 +22,9 @@ from dyorc.tensor import DType
 class Form(Enum):
     """What an answer can carry."""
 
-    AS_ASKED = "JSON, raw bytes behind it, client memory"
-    JSON = "JSON alone, whatever is asked for"
-    BINARY = "JSON with raw bytes behind it, unless asked otherwise"
+    AS_ASKED = "JSON, raw bytes after it, or client memory"
+    JSON = "only JSON, whatever is asked for"
+    BINARY = "JSON with raw bytes after it, unless asked otherwise"
 
 
 class Output(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,12 +40,12 @@ def wanted_outputs(
     """Returns the outputs to send.
 
     Args:
-        asked: What the request asks for; None or nothing stands for all, as the protocol has it.
-        by_default: Whether to send raw bytes if an output does not say.
+        asked: What the request asks for. By the protocol, None or an empty list stands for all outputs.
+        by_default: Whether to send raw bytes for an output that does not say.
         form: What the answer can carry.
 
     Raises:
-        InvalidInputError: If there is no such output, or not in this form.
+        InvalidInputError: If there is no such output, or it cannot be sent in this form.
         ClientError: See `RequestMemory.span`.
     """
     if not asked:
@@ -76,13 +76,13 @@ def encode_response(
     arrays: Sequence[Array],
     story: Sequence[dict[str, Any]] | None = None,
 ) -> tuple[list[bytes | memoryview], int | None]:
-    """Returns a response's body in parts, and the length of its JSON if raw tensors follow. Writes outputs for client memory.
+    """Returns a response's body in parts, and the length of its JSON if raw tensors follow. Writes outputs to client memory.
 
     Numbers that JSON cannot carry (NaN, infinity) become null; ask for binary data to get them.
 
     Raises:
-        InvalidInputError: If a BYTES output is not UTF-8 and not wanted as raw bytes, or a client truncated its memory.
-        ClientMemoryError: If an output does not fit into its place.
+        InvalidInputError: If a BYTES output that is not wanted as raw bytes is not UTF-8, or if a client truncated its memory.
+        ClientMemoryError: If an output does not fit into its region.
     """
     outputs: list[dict[str, Any]] = []
     raw: list[bytes | memoryview] = []
@@ -119,4 +119,4 @@ def texts(name: str, array: Array) -> list[str]:
     try:
         return [bytes(item).decode() for item in array.reshape(-1).tolist()]
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"output {name!r} holds bytes that are no UTF-8; ask for binary data") from error
+        raise InvalidInputError(f"output {name!r} holds bytes that are not UTF-8; ask for binary data") from error

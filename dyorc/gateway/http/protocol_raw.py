@@ -1,7 +1,7 @@
 """Raw binary requests: a body that is nothing but the bytes of a model's only input.
 
-Source: triton-inference-server/server, docs/protocol/extension_binary_data.md, "Raw Binary Request". A BYTES input is a single
-element, and the body its bytes, without the length that stands before each element elsewhere.
+Source: triton-inference-server/server, docs/protocol/extension_binary_data.md, "Raw Binary Request". For a BYTES input, the body
+is one element's bytes, without the length that precedes each element elsewhere.
 """
 
 import math
@@ -17,10 +17,11 @@ from dyorc.tensor import ITEM_BYTES, DType
 
 
 def read_raw_input(raw: bytes | memoryview, model: Model) -> dict[str, Array]:
-    """The only input of a model, by its name.
+    """Returns a model's only input, by its name.
 
     Raises:
-        InvalidInputError: If the model has others, its shape cannot be told from the number of bytes, or they do not fit it.
+        InvalidInputError: If the model has several inputs, if the shape cannot be derived from the number of bytes, or if the
+            bytes do not fit it.
     """
     inputs = model.signature.inputs
     if len(inputs) != 1:
@@ -37,7 +38,9 @@ def read_raw_input(raw: bytes | memoryview, model: Model) -> dict[str, Array]:
 def _one_item(raw: bytes | memoryview, spec: TensorSpec) -> Array:
     shape = spec.wire_shape
     if -1 in shape or math.prod(shape) != 1:
-        raise InvalidInputError(f"input {spec.name!r} has shape {shape}; without JSON, BYTES must be of one element, shape [1]")
+        raise InvalidInputError(
+            f"input {spec.name!r} has shape {shape}; without JSON, a BYTES input must have one element, shape [1]"
+        )
     array = np.empty(shape, dtype=object)
     array.reshape(-1)[0] = bytes(raw)
     return array
@@ -47,7 +50,7 @@ def _shape_of(spec: TensorSpec, num_bytes: int) -> list[int]:
     shape = spec.wire_shape
     if shape.count(-1) > 1:
         raise InvalidInputError(
-            f"input {spec.name!r} has {shape.count(-1)} dimensions of any size {shape}; without JSON, at most one can be told"
+            f"input {spec.name!r} has {shape.count(-1)} dimensions of any size {shape}; without JSON, it can have at most one"
         )
     if -1 not in shape:
         return shape

@@ -1,4 +1,5 @@
-"""Routes of the model repository extension. Models are those that the server was started with: none is loaded or unloaded."""
+"""Routes of the model repository extension. The models are those that the server was started with; none can be loaded or
+unloaded."""
 
 from typing import Any
 
@@ -38,7 +39,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     @app.post("/v2/repository/models/{name}/unload", tags=["repository"])
     @app.post("/v2/repository/{repository}/models/{name}/unload", tags=["repository"])
     async def control(request: Request, name: str, repository: str = "") -> None:
-        """Is not supported."""
+        """Refuses: models cannot be loaded or unloaded."""
         service.model(tenant_of(request.scope), name)
         raise UnsupportedError(
             "explicit model load / unload is not allowed: the models are those that the server was started with"

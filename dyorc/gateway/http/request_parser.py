@@ -1,9 +1,8 @@
-"""Bytes of a connection in, requests out: httptools' parser with our limits. No I/O, no clock.
+"""Parses a connection's bytes into requests: httptools' parser with our limits. No I/O, no clock.
 
-Offers to change the protocol (``Upgrade: h2c``, as curl and Java's client send them) are ignored: the request is read as if it
-had none.
+Offers to change the protocol (``Upgrade: h2c``, as curl and Java's client send) are ignored, as if the request did not have them.
 
-A listener hears of each request in this order: `on_begin`, `on_head`, any number of `on_body`, `on_end`.
+For each request the listener is called in this order: `on_begin`, `on_head`, any number of `on_body`, `on_end`.
 """
 
 import urllib.parse
@@ -22,7 +21,7 @@ class Refusal(NamedTuple):
 
     Attributes:
         code: A word for programs that read errors.
-        retry_after_s: When to come back; None: the same request would be refused again.
+        retry_after_s: When to try again; None if the same request would be refused again.
     """
 
     status: int
@@ -35,11 +34,11 @@ class ParsedHead(NamedTuple):
     """A request, before its body.
 
     Attributes:
-        raw_path: As it was sent; in `path`, percent signs are decoded.
-        version: Of HTTP, "1.1" or "1.0".
+        raw_path: The path as sent; in `path`, percent-encoding is decoded.
+        version: The HTTP version, "1.1" or "1.0".
         headers: Names in lower case.
         keeps_alive: Whether the client wants to use the connection again.
-        expects_continue: Whether the client waits for word before it sends the body.
+        expects_continue: Whether the client waits for "100 Continue" before it sends the body.
     """
 
     method: str
@@ -52,7 +51,7 @@ class ParsedHead(NamedTuple):
     expects_continue: bool
 
     def scope(self) -> Scope:
-        """Its part of an ASGI scope."""
+        """Returns the head's part of an ASGI scope."""
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -70,20 +69,20 @@ class RequestListener(Protocol):
     """Receives the requests."""
 
     def on_begin(self) -> None:
-        """The first byte of a request came."""
+        """Handles the first byte of a request."""
 
     def on_head(self, head: ParsedHead) -> None:
-        """Its head is complete."""
+        """Handles the complete head of a request."""
 
     def on_body(self, part: bytes) -> None:
-        """A part of its body came."""
+        """Handles a part of a request's body."""
 
     def on_end(self) -> None:
-        """All of it has come."""
+        """Handles the end of a request."""
 
 
 class _Parser(Protocol):
-    """The part of httptools' parser that is used."""
+    """The part of httptools' parser that we use."""
 
     def feed_data(self, data: bytes | memoryview) -> None: ...
 
@@ -108,10 +107,10 @@ class RequestParser:
     """Parses what one connection receives.
 
     Args:
-        max_header_bytes: Of a request's line, headers and trailers together, and of any line that does not end.
+        max_header_bytes: The limit for a request's first line, headers and trailers together, and for any line that does not end.
 
     Attributes:
-        num_missing_bytes: How many of the next bytes surely belong to the body of the request that is being read.
+        num_missing_bytes: How many of the next bytes certainly belong to the body of the current request.
     """
 
     __slots__ = (
@@ -143,10 +142,12 @@ class RequestParser:
         self._url = b""
         self._headers: list[Header] | None = None  # while a head is read
         self._num_head_bytes = 0  # of lines that are complete
-        self._num_unfinished_bytes = 0  # since the head began or a part of the body came, but for the piece with that in it
+        self._num_unfinished_bytes = (
+            0  # since the head began or a part of the body came, not counting the piece that contained it
+        )
 
     def feed(self, data: bytes | memoryview) -> Refusal | None:
-        """Parses what came, and tells the listener. Returns why it cannot go on; None if it can."""
+        """Parses received bytes and tells the listener. Returns why parsing cannot go on; None if it can."""
         if self._is_over:
             return None
         self._num_unfinished_bytes += len(data)
@@ -177,7 +178,7 @@ class RequestParser:
         self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._headers is not None:  # else it is a trailer
+        if self._headers is not None:  # otherwise it is a trailer
             self._headers.append((name.lower(), value))
         self._count(len(name) + len(value) + 4)
 
@@ -233,7 +234,7 @@ class RequestParser:
                 return
 
     def _ignore_offer(self) -> None:
-        """Begins anew behind a head that offers another protocol: with a parser that has seen the same head without the offer."""
+        """Starts anew after a head that offers another protocol, with a parser that has seen the same head without the offer."""
         headers, self._body_headers = self._body_headers or [], None
         if not self._keeps_alive:
             headers.append((b"connection", b"close"))
@@ -246,7 +247,7 @@ class RequestParser:
             self._is_replaying = False
 
     def _target(self) -> tuple[bytes, bytes]:
-        """Path and query of the request's line."""
+        """Returns path and query from the request's first line."""
         try:
             url = httptools.parse_url(self._url)
         except httptools.HttpParserInvalidURLError:
@@ -257,7 +258,7 @@ class RequestParser:
         return path, url.query or b""
 
     def _check_host(self, headers: list[Header], version: str) -> None:
-        """Two hosts mean that a proxy between the client and us may have used the other one."""
+        """Refuses two Host headers, since a proxy between the client and us may have used the other one."""
         num = sum(name == b"host" for name, _ in headers)
         if num > 1 or (num == 0 and version != "1.0"):
             raise self._refused(Refusal(400, "http", f"the request has {num or 'no'} Host header{'s' * (num > 1)}, expected one"))

@@ -1,4 +1,4 @@
-"""The HTTP server: a socket, the connections that come to it (`connections.py`), and an orderly end."""
+"""The HTTP server: a socket, its connections (`connections.py`), and an orderly shutdown."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ _BACKLOG = 4096
 _TLS_REFRESH_S = 5.0
 
 _OTHER_DESCRIPTORS = 1024
-"""Descriptors left for everything else: links to replicas, arenas, files, connections being refused."""
+"""How many file descriptors are kept for everything else: links to replicas, arenas, files, connections being refused."""
 
 
 class HttpServer:
@@ -49,7 +49,7 @@ class HttpServer:
         """Starts listening.
 
         Raises:
-            OSError: If the address is not available; names it.
+            OSError: If the address is not available. The message names it.
         """
         config, tls = self._config, self._tls
         self._socket = _bound(config.host, config.port)
@@ -79,17 +79,17 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL on which it listens."""
         scheme = "http" if self._tls is None else "https"
         host, port = self._socket.getsockname()[:2]
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Returns a socket at an address.
+    """Returns a socket bound to an address.
 
     Raises:
-        OSError: If the address is not available; names it.
+        OSError: If the address is not available. The message names it.
     """
     found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

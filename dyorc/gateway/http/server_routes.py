@@ -1,4 +1,4 @@
-"""Routes about the server as a whole: what it is, whether it is there, what is going on."""
+"""Routes about the server as a whole: what it is, whether it is alive, and what it is doing."""
 
 from typing import Any
 
@@ -48,6 +48,6 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
 
     @app.get(STATUS, tags=["server"])
     async def status() -> dict[str, Any]:
-        """What is going on: replicas, queues and costs of each program, how guessing goes, and jobs. Not part of the protocol."""
+        """The server's current state: replicas, queues and costs of each program, guesses, and jobs. Not part of the protocol."""
         report = service.backend.report()
         return report if jobs is None else report | {"jobs": jobs.report()}

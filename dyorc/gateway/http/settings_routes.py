@@ -1,4 +1,5 @@
-"""Routes of the trace and logging extensions: they show what is set. Clients cannot change it, for others use the server too."""
+"""Routes of the trace and logging extensions. They show the settings; clients cannot change them, since others use the server
+too."""
 
 from typing import Any
 
@@ -38,7 +39,7 @@ def add_settings_routes(app: FastAPI, service: InferenceService) -> None:
         tags=["settings"],
     )
     async def set_trace(request: Request, name: str | None = None, version: str | None = None) -> dict[str, Any]:
-        """Changes nothing: 501 if other settings are asked for than there are."""
+        """Changes nothing. Answers 501 if the request asks for a setting other than the current one."""
         if name is not None:
             service.model(tenant_of(request.scope), name, version)
         refuse_changes(await read_json(request, _decoder), TRACE_SETTINGS)
@@ -51,6 +52,6 @@ def add_settings_routes(app: FastAPI, service: InferenceService) -> None:
 
     @app.post("/v2/logging", response_model=LogSettings, openapi_extra=_BODY, tags=["settings"])
     async def set_logging(request: Request) -> dict[str, Any]:
-        """Changes nothing: 501 if other settings are asked for than there are."""
+        """Changes nothing. Answers 501 if the request asks for a setting other than the current one."""
         refuse_changes(await read_json(request, _decoder), LOG_SETTINGS)
         return LOG_SETTINGS

@@ -1,7 +1,7 @@
 """Answers in parts, as they become ready: server-sent events, or frames.
 
-A part is asked for when the one before it has been written, so a client that reads slowly slows its workflow down, and one that
-goes away stops it.
+Each part is requested only when the one before it has been written. So a client that reads slowly slows its workflow down, and a
+client that goes away stops it.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ _UNBUFFERED: Header = (b"x-accel-buffering", b"no")  # proxies pass each part on
 
 
 class Wrap(Protocol):
-    """Makes a part of a stream of an answer, in parts itself, whose JSON is `json_bytes` long if tensors follow it."""
+    """Turns an answer into one part of a stream. The answer comes in pieces; its JSON is `json_bytes` long if tensors follow."""
 
     def __call__(self, parts: Sequence[bytes | memoryview], json_bytes: int | None = None) -> Buffers: ...
 
 
 def as_event(parts: Sequence[bytes | memoryview], json_bytes: int | None = None) -> Buffers:
-    """A part of a stream whose parts are JSON alone, as a server-sent event. JSON as we write it has no line breaks."""
+    """Returns a part that is only JSON as a server-sent event. JSON as we write it has no line breaks."""
     return [b"data: ", *parts, b"\n\n"]
 
 
 def as_frame(parts: Sequence[bytes | memoryview], json_bytes: int | None = None) -> Buffers:
-    """A part as a frame: the lengths of its JSON and of the raw tensors behind it (u32, little-endian), then both."""
+    """Returns a part as a frame: the lengths of its JSON and of the raw tensors after it (u32, little-endian), then both."""
     num_bytes = sum(len(part) for part in parts)
     json_bytes = num_bytes if json_bytes is None else json_bytes
     return [LENGTHS.pack(json_bytes, num_bytes - json_bytes), *parts]
@@ -53,10 +53,10 @@ class StreamWriter:
 
     Args:
         wrap: `as_event` or `as_frame`; errors go through it too.
-        name: The model's, for logs.
+        name: The model's name, for logs.
 
     Attributes:
-        is_started: Whether the client has received the status; errors are parts from then on.
+        is_started: Whether the client has received the status. From then on, errors are sent as parts.
     """
 
     def __init__(self, send: Send, wrap: Wrap, name: str) -> None:
@@ -66,10 +66,10 @@ class StreamWriter:
         self.is_started = False
 
     async def run(self, parts: AsyncGenerator[list[Buffers]]) -> None:
-        """Writes all parts; those that are ready at the same time in one message. Closes `parts` in any case.
+        """Writes all parts, those that are ready at the same time in one message. Always closes `parts`.
 
         Raises:
-            Exception: What fails before the first part; what fails later is written as the last part.
+            Exception: Any failure before the first part. Later failures are written as the last part.
         """
         async with aclosing(parts):
             ready = await anext(parts, None)
@@ -99,7 +99,7 @@ class StreamWriter:
 
 
 def attach_current_task(wait: CancelledWithClient) -> None:
-    """When the client goes away, the task that runs this ends, wherever it waits: for a part, or for the client to read."""
+    """Ends the calling task when the client goes away, whether the task waits for a part or for the client to read."""
     task = asyncio.current_task()
     assert task is not None
     wait.attach(task)
@@ -109,7 +109,7 @@ async def only_part(parts: AsyncGenerator[list[T]], model: Model) -> T:
     """Returns the only part of a stream.
 
     Raises:
-        ExecutionError: If it has another number of parts; the rest is not computed.
+        ExecutionError: If the stream does not have exactly one part; further parts are not computed.
     """
     found: list[T] = []
     async with aclosing(parts):

@@ -18,11 +18,11 @@ class Stage(Enum):
     HEAD = 1
     BODY = 2
     ANSWER = 3
-    """Not for the client: all of the request is here, its answer is not written yet."""
+    """Not the client: all of the request is here, but its answer is not written yet."""
     REFUSED = 4
-    """The client has been refused, and has to notice."""
+    """For the client, which has been refused, to notice that."""
     CLOSING = 5
-    """The client has to read what was written."""
+    """For the client to read what was written."""
     LOST = 6
 
 
@@ -40,7 +40,7 @@ class Watched(Protocol):
 
     @property
     def is_body_wanted(self) -> bool:
-        """Whether somebody waits for the rest of the body; what follows an early answer is discarded."""
+        """Whether anything waits for the rest of the body. What follows an early answer is discarded."""
         ...
 
     def refuse(self, refusal: Refusal) -> None:
@@ -61,7 +61,7 @@ class Watch:
         self._num_acknowledged = 0  # when this stretch of writing began
 
     def settle(self, *, is_new: bool = False) -> None:
-        """Goes to the room that fits the connection's stage now, and starts waiting anew there if a request `is_new`."""
+        """Enters the room for the connection's current stage. If a request `is_new`, the wait there starts anew."""
         room = self._fitting_room()
         if room is self._room and not is_new:
             return
@@ -73,27 +73,27 @@ class Watch:
             room.enter(self, self._patience.clock_s())
 
     def on_received(self, num_bytes: int) -> None:
-        """The client sends."""
+        """Notes that the client has sent bytes."""
         self._num_received += num_bytes
 
     def on_writing_paused(self) -> None:
-        """The client reads more slowly than is written."""
+        """Notes that the client reads more slowly than the server writes."""
         self._num_acknowledged = num_acknowledged(self._connection.transport)
         self._patience.writing.enter(self, self._patience.clock_s())
 
     def on_writing_resumed(self) -> None:
-        """The client has caught up."""
+        """Notes that the client has caught up."""
         self._patience.writing.leave(self)
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Notes that the connection is gone."""
         self._patience.forget(self)
 
     def time_is_up(self, room: Room, now_s: float) -> None:
-        """The client's time in `room` is up."""
+        """Handles that the client's time in `room` is up."""
         patience, connection = self._patience, self._connection
         if room is patience.head and connection.flow.is_reading_paused:
-            room.enter(self, now_s)  # the rest may be here, and wait until requests before it are answered
+            room.enter(self, now_s)  # the rest may be here already, waiting until earlier requests are answered
         elif room is patience.head:
             connection.refuse(Refusal(408, "http", f"the request's head was not complete after {room.timeout_s:g} s"))
         elif room is patience.body and self._is_body_coming(room):
@@ -131,7 +131,7 @@ class Watch:
         return connection.is_body_wanted and (connection.flow.is_reading_paused or self._num_received >= self._least_bytes(room))
 
     def _is_answer_read(self, room: Room) -> bool:
-        """Whether the client is still reading its answer; begins another period."""
+        """Returns whether the client is still reading its answer, and begins another period."""
         before, self._num_acknowledged = self._num_acknowledged, num_acknowledged(self._connection.transport)
         return self._num_acknowledged - before >= self._least_bytes(room)
 

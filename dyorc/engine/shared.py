@@ -19,10 +19,10 @@ class Host:
     """What an engine gets from the shell that hosts it. An engine that takes over from another gets the same object.
 
     Attributes:
-        statistics: What was served.
-        batch_ids: Numbers for batches. None may be used twice: a replica may answer a later engine with an earlier batch.
-        refused: Inputs that have cost replicas and are not run any more, and how those ended.
-        watch: Measures the workflows' steps; None if nobody does.
+        statistics: Counts of what was served.
+        batch_ids: Numbers for batches. None may be used twice: a replica may still answer the batch of an earlier engine.
+        refused: Inputs that have cost replicas and are refused now, and how the replicas ended.
+        watch: Measures the workflows' steps; None if nothing does.
     """
 
     statistics: Statistics = field(default_factory=Statistics)

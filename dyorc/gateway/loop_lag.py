@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable
 
 _NUM_TURNS = 6
-"""For one request: it is read, decoded, handed to the engine, dispatched; then its batch is read, and its answer written."""
+"""Turns for one request: it is read, decoded, handed to the engine and dispatched; then its batch is read and its answer
+written."""
 _NUM_TURNS_ONCE_READ = 4
 _NUM_RECENT = 4
 _KEPT_RATIO = 0.95

@@ -79,7 +79,7 @@ class Suspects:
 class Refusals:
     """Inputs that have cost replicas, by program. Each is forgotten after a while; if there are too many, the oldest goes first.
 
-    An engine that takes over from another still refuses what that one refused.
+    An engine that takes over from another keeps refusing the inputs that the other refused.
     """
 
     def __init__(self, shared: Shared) -> None:

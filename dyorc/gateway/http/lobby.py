@@ -27,9 +27,9 @@ class Lobby:
 
     Args:
         app: Answers requests.
-        limits: Largest head, slowest client.
-        max_connections: At a time.
-        shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
+        limits: How large a head and how slow a client may be.
+        max_connections: How many connections there may be at a time.
+        shedding: Refuses what cannot be answered in time; if None, nothing is refused for that.
     """
 
     def __init__(self, app: ASGIApp, limits: GatewayConfig, max_connections: int, shedding: Shedding | None) -> None:

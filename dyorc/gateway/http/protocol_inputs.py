@@ -16,7 +16,7 @@ from dyorc.tensor import DType
 
 
 class Input(msgspec.Struct, forbid_unknown_fields=True):
-    """An input, as a request's JSON has it."""
+    """An input, as the request's JSON describes it."""
 
     name: str
     shape: list[int]

@@ -28,7 +28,7 @@ class Form(Enum):
 
 
 class Output(msgspec.Struct, forbid_unknown_fields=True):
-    """An output that is asked for, as a request's JSON has it."""
+    """An output that is asked for, as the request's JSON describes it."""
 
     name: str
     parameters: dict[str, Any] = {}

@@ -31,8 +31,8 @@ class HttpServer:
 
     Args:
         gateway: The application.
-        config: Address, certificate, and limits for slow clients. Port 0 takes a free one.
-        shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
+        config: Address, certificate, and limits for slow clients. Port 0 stands for any free port.
+        shedding: Refuses what cannot be answered in time; if None, nothing is refused for that.
 
     Raises:
         ConfigurationError: If it may not listen there, or a certificate cannot be used.

@@ -1,4 +1,4 @@
-"""Tensors of random bytes for a server of tensors, in this process or in one that gets a signal while it reads."""
+"""Random tensors for servers to send, from this process or from one that gets a signal while it reads."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ CHUNK = 4096
 CONFIG = TransportConfig(chunk_bytes=CHUNK, max_chunks_in_flight=4)
 PATIENT = CONFIG.model_copy(update={"peer_timeout_s": 30.0})
 START = 128
-"""Where the blocks of `FakeSource` begin, counted as offsets are."""
+"""The offset at which every block of a `FakeSource` begins."""
 
 
 class FakeSource:
@@ -72,7 +72,7 @@ with kinds[kind]() as server:
 
 @contextlib.contextmanager
 def doomed_server(kind: str, number: signal.Signals) -> Iterator[str]:
-    """Address of a server in a process of its own that gets a signal when it reads its 20th chunk."""
+    """The address of a server in a process of its own that gets a signal when it reads its 20th chunk."""
     command = [sys.executable, "-c", _SERVER, kind, str(int(number))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""Over ZeroMQ, garbage does nothing, and strangers without the cluster's keys reach nothing."""
+"""Strangers on ZeroMQ: garbage does nothing, and nobody without the cluster's keys reaches anything."""
 
 import os
 import socket
@@ -43,12 +43,12 @@ def test_a_server_drops_garbage() -> None:
             socket.send_multipart(message)
         socket.send(msgspec.msgpack.encode([1, 7, 1, 2**63 - 1, 2**63 - 1]))
         assert msgspec.msgpack.decode(socket.recv())[:3] == [1, 7, Outcome.REFUSED]
-        socket.send(bytes(10**6))  # too large to be listened to; the connection is closed
+        socket.send(bytes(10**6))  # too large: the connection is closed
         assert fetch(tier, holder, whole(source, 1)) == [source.blocks[1]]
-        assert source.num_reads == 50, "something of the garbage was served"
+        assert source.num_reads == 50, "some of the garbage was served"
 
 
-def test_a_server_drops_what_is_not_zeromq() -> None:
+def test_a_server_drops_connections_that_do_not_speak_zeromq() -> None:
     source = source_of(CHUNK)
     with serving(source) as holder, fetching() as tier:
         host, _, port = holder.zmq_address.removeprefix("tcp://").partition(":")
@@ -82,7 +82,7 @@ def test_strangers_reach_nothing() -> None:
 
 
 def refusal(address: str, keys: ClusterKeys, server_public: bytes) -> int:
-    """What becomes of the connection of somebody who knows the server's public key."""
+    """How the handshake ends for somebody who knows the server's public key but not the cluster's secret."""
     events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
@@ -95,7 +95,7 @@ def refusal(address: str, keys: ClusterKeys, server_public: bytes) -> int:
         return event
 
 
-def test_keys_are_whole_and_keep_their_secret() -> None:
+def test_keys_are_checked_and_do_not_show_their_secret() -> None:
     assert KEYS.secret.decode() not in f"{KEYS!r} {KEYS} {list(KEYS.__rich_repr__())}"
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(KEYS), type=ClusterKeys) == KEYS
     with pytest.raises(TransportError, match="secret key has 3 characters"):
@@ -116,7 +116,7 @@ OPEN_ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", OPEN_ADDRESSES)
-async def test_what_leaves_the_machine_needs_keys(address: str) -> None:
+async def test_an_address_beyond_this_machine_needs_keys(address: str) -> None:
     link = LinkConfig()
     with pytest.raises(TransportError, match="needs the cluster's keys"):
         DealerLink(address, link, 1.0)
@@ -129,7 +129,7 @@ async def test_what_leaves_the_machine_needs_keys(address: str) -> None:
             ZmqTensorServer(source_of(), address.removeprefix("tcp://").removesuffix(":*"), CONFIG, None).__enter__()
 
 
-def test_all_interfaces_may_be_listened_on_with_keys() -> None:
+def test_a_server_with_keys_may_listen_on_all_interfaces() -> None:
     source = source_of(10)
     with serving(source, keys=KEYS, host="0.0.0.0") as holder, fetching(keys=KEYS) as tier:
         local = msgspec.structs.replace(holder, zmq_address=holder.zmq_address.replace("0.0.0.0", "127.0.0.1"))
@@ -137,7 +137,7 @@ def test_all_interfaces_may_be_listened_on_with_keys() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
-def test_a_host_that_is_not_ours_cannot_be_listened_on(host: str) -> None:
+def test_a_server_cannot_listen_on_a_host_that_is_not_ours(host: str) -> None:
     with pytest.raises(TransportError, match="cannot listen on"), ZmqTensorServer(source_of(), host, CONFIG, KEYS):
         pass
 

@@ -1,4 +1,4 @@
-"""What the ZeroMQ tier asks a holder for, and what it does with bad, late and foreign replies."""
+"""What the ZeroMQ tier requests on credit, and what it does with bad, late and unsolicited replies."""
 
 import threading
 
@@ -11,8 +11,8 @@ from tests.integration.tensor_source import CHUNK, CONFIG
 from tests.integration.zmq_ends import HASTY, fake_server, fetch, fetching, in_thread, receive_all, reply
 
 
-def test_the_credit_is_never_exceeded_and_used_up() -> None:
-    """A server that answers only when nothing more comes sees all that a receiver asks for on credit."""
+def test_the_credit_is_used_up_and_never_exceeded() -> None:
+    """A server that answers only when no more requests come sees everything that is requested on credit."""
     with fake_server() as (socket, holder), fetching() as tier:
         result = in_thread(lambda: fetch(tier, holder, Span(1, 0, 3 * CHUNK), Span(2, 0, 7 * CHUNK + 1)))
         counts, num_open = [], []
@@ -40,7 +40,7 @@ BAD_REPLIES = {
 
 
 @pytest.mark.parametrize("kind", BAD_REPLIES)
-def test_a_bad_reply_is_an_error_and_writes_nothing_outside(kind: str) -> None:
+def test_a_bad_reply_is_an_error_and_writes_nothing_outside_its_buffer(kind: str) -> None:
     memory = bytearray(b"." * (CHUNK + 200))
     with fake_server() as (socket, holder), fetching() as tier:
         result = in_thread(lambda: tier.fetch(holder, [Span(1, 0, CHUNK)], [memoryview(memory)[100:-100]]))
@@ -52,7 +52,7 @@ def test_a_bad_reply_is_an_error_and_writes_nothing_outside(kind: str) -> None:
     assert (memory[:100], memory[-100:]) == (b"." * 100, b"." * 100)
 
 
-def test_late_replies_and_ones_to_nobody_are_not_taken_for_others() -> None:
+def test_late_and_unsolicited_replies_are_not_taken_for_others() -> None:
     with fake_server() as (socket, holder), fetching(HASTY) as hasty:
         with pytest.raises(TensorLostError):
             fetch(hasty, holder, Span(1, 0, 5))
@@ -68,7 +68,7 @@ def test_late_replies_and_ones_to_nobody_are_not_taken_for_others() -> None:
         assert result() == [b"right"]
 
 
-def test_replies_to_nobody_do_not_keep_a_holder_alive() -> None:
+def test_unsolicited_replies_do_not_keep_a_holder_alive() -> None:
     is_over = threading.Event()
     with fake_server() as (socket, holder), fetching(HASTY) as tier:
         result = in_thread(lambda: fetch(tier, holder, Span(1, 0, 5)))

@@ -1,4 +1,4 @@
-"""The ZeroMQ tier over real sockets: every byte arrives, and what is lost is said to be lost."""
+"""The ZeroMQ tier over real sockets: every byte arrives, and a lost tensor is reported as lost."""
 
 import signal
 import threading
@@ -48,7 +48,7 @@ def test_tiers_of_several_threads_share_a_server() -> None:
     assert found == [source.blocks[1]] * 9
 
 
-def test_a_block_that_is_not_there_is_lost_and_the_next_fetch_is_good() -> None:
+def test_a_block_that_is_not_there_is_lost_and_the_next_fetch_works() -> None:
     source = source_of(50 * CHUNK)
     with serving(source) as holder, fetching() as tier:
         for num_bytes in (0, 1, 30 * CHUNK):
@@ -57,7 +57,7 @@ def test_a_block_that_is_not_there_is_lost_and_the_next_fetch_is_good() -> None:
         assert fetch(tier, holder, whole(source, 1)) == [source.blocks[1]]
 
 
-def test_a_block_that_is_freed_in_the_middle_is_lost() -> None:
+def test_a_block_that_is_freed_in_the_middle_of_a_fetch_is_lost() -> None:
     source = source_of(50 * CHUNK, 10)
     source.before_read = lambda: source.num_reads == 20 and source.blocks.pop(1)
     with serving(source) as holder, fetching() as tier:
@@ -83,7 +83,7 @@ def test_bytes_outside_of_a_block_are_refused() -> None:
             assert not isinstance(caught.value, TensorLostError)
 
 
-def test_a_bug_of_the_source_is_told_and_ends_nothing() -> None:
+def test_a_bug_in_the_source_is_reported_and_the_server_goes_on() -> None:
     source = source_of(10)
     source.before_read = lambda: source.num_reads == 1 and {}["oops"]
     with serving(source) as holder, fetching() as tier:
@@ -119,7 +119,7 @@ def test_a_holder_that_dies_or_stops_in_the_middle_is_noticed_after_a_second(num
         assert fetch(tier, living, whole(source, 1)) == [source.blocks[1]]
 
 
-def test_a_holder_that_never_was_is_lost_and_one_at_a_new_address_is_found() -> None:
+def test_a_holder_that_is_gone_is_lost_and_one_at_a_new_address_is_found() -> None:
     source = source_of(10)
     with serving(source) as holder:
         gone = holder

@@ -1,4 +1,4 @@
-"""Both ends of the ZeroMQ tier, and a server that can answer anything."""
+"""Both ends of the ZeroMQ tier, and a server that answers whatever a test wants."""
 
 import contextlib
 import threading
@@ -38,7 +38,7 @@ def fetch(tier: ZmqTier, holder: Holder, *spans: Span) -> list[bytearray]:
 
 @contextlib.contextmanager
 def fake_server() -> Iterator[tuple["zmq.Socket[bytes]", Holder]]:
-    """A socket that can answer anything, and a holder that is reached there."""
+    """A socket that a test answers on, and a holder that is reached there."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVTIMEO, 30_000)
@@ -47,7 +47,7 @@ def fake_server() -> Iterator[tuple["zmq.Socket[bytes]", Holder]]:
 
 
 def receive_all(socket: "zmq.Socket[bytes]") -> list[tuple[bytes, list[int]]]:
-    """Peer and request of all messages that come until there is a pause."""
+    """Peer and request of every message that arrives until there is a pause."""
     found = []
     while socket.poll(50):
         peer, frame = socket.recv_multipart()
@@ -60,7 +60,7 @@ def reply(request: list[int], outcome: int = 0, text: str = "", version: int = 1
 
 
 def in_thread(function: Callable[[], object]) -> Callable[[], object]:
-    """Starts a function; what this returns waits for its result, or error."""
+    """Runs a function in a thread. Returns a function that waits for its result, or raises its error."""
     found: list[object] = []
 
     def run() -> None:

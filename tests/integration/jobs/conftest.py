@@ -21,7 +21,7 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["sqlite", "redis"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    """Makes one and the same store, as often as it is called."""
+    """Opens the same store every time it is called, on SQLite or on Redis."""
     if request.param == "sqlite":
         return lambda: SqliteStore(tmp_path / "jobs.sqlite")
     server: RedisServer = request.getfixturevalue("redis_server")

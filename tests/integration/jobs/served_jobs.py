@@ -1,4 +1,4 @@
-"""Jobs over HTTP: everything of a server but Ray, with a real SQLite file or a real Redis."""
+"""Jobs over HTTP: a whole server without Ray, with a real SQLite file or a real Redis."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from tests.integration.stack import Stack, running
 X = np.array([1, 2, 3, 4], np.float32)
 FAST = JobsConfig(lease_s=0.3)
 SLOW = JobsConfig(lease_s=600)
-"""Nothing that a test sees comes from a lease."""
+"""Leases so long that nothing in a test happens because one ended."""
 
 
 @asynccontextmanager
@@ -35,14 +35,14 @@ async def submit(
 
 
 async def submitted(client: httpx.AsyncClient, model: str, x: oip.Array = X, **fields: Any) -> str:
-    """Submits, and gives the id."""
+    """Submits a job. Returns its id."""
     answer = await submit(client, model, x, **fields)
     assert answer.status_code == 202, answer.text
     return answer.json()["id"]
 
 
 async def ended(client: httpx.AsyncClient, job_id: str) -> dict[str, Any]:
-    """The job, when it has ended."""
+    """Waits until the job has ended, and returns it."""
     while (job := (await client.get(f"/v1/jobs/{job_id}", params={"wait_s": "20"})).json())["finished_s"] is None:
         pass
     return job

@@ -1,4 +1,4 @@
-"""Jobs as a store sees them: submitted, claimed and finished. Leases are short, and nothing waits for a fixed time."""
+"""Submits, claims and finishes jobs in a store. Leases are short, and nothing waits for a fixed time."""
 
 import contextlib
 import itertools
@@ -20,7 +20,7 @@ def a_job(data: bytes = b"{}", **changes: object) -> NewJob:
 
 
 async def claim(store: JobStore, max_jobs: int = 1, lease_s: float = LONG_S, models: tuple[str, ...] = ("m",)) -> list[Claim]:
-    """Up to so many jobs, urgent ones first, else of all lanes in turn."""
+    """Claims up to `max_jobs` jobs: urgent ones first, then from all lanes in turn."""
     found: list[Claim] = []
     while len(found) < max_jobs and (lanes := await store.lanes(models, lease_s)):
         urgent = [lane for lane in lanes if lane.is_urgent]
@@ -29,7 +29,7 @@ async def claim(store: JobStore, max_jobs: int = 1, lease_s: float = LONG_S, mod
 
 
 async def claim_one(store: JobStore, lease_s: float = LONG_S) -> Claim:
-    """Claims as soon as there is something."""
+    """Claims a job as soon as there is one."""
     found: list[Claim] = []
     for _ in itertools.count():
         found = await claim(store, lease_s=lease_s)

@@ -1,4 +1,4 @@
-"""A running job that is cancelled, deleted or too late ends its request."""
+"""Cancelling or deleting a running job ends its request, and so does its deadline."""
 
 import asyncio
 from pathlib import Path

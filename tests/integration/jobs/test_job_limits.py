@@ -1,4 +1,4 @@
-"""How many jobs may wait and run, and how much they may take."""
+"""How many jobs may wait and run, and how many bytes they may take."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ async def test_a_tenant_with_too_many_waiting_jobs_gets_429(file_store: MakeStor
         assert "retry-after" in answer.headers
 
 
-async def test_what_jobs_take_is_limited_for_each_tenant_and_shown(make_store: MakeStore) -> None:
+async def test_the_bytes_of_each_tenants_jobs_are_limited_and_the_limit_is_shown(make_store: MakeStore) -> None:
     jobs = FAST.model_copy(update={"max_bytes_per_tenant": 4000})
     async with serving(arithmetic.quadruple, make_store(), jobs, num_replicas=0) as stack:
         for _ in range(4):
@@ -45,7 +45,7 @@ async def test_slow_jobs_for_one_program_do_not_hold_up_a_job_for_another(make_s
     async with running(targets, store=make_store(), jobs=jobs, gateway=gateway) as stack:
         for _ in range(30):
             await submitted(stack.client, "gated", parameters={"folder": str(tmp_path)})
-        await wait_until_async(lambda: stack.orchestrator.num_requests == 6, "as many run as may")
+        await wait_until_async(lambda: stack.orchestrator.num_requests == 6, "as many run as may run")
         job_id = await submitted(stack.client, "quadruple")
         job = (await stack.client.get(f"/v1/jobs/{job_id}", params={"wait_s": "50"})).json()
         (tmp_path / "open").touch()
@@ -65,7 +65,7 @@ async def test_a_result_that_the_store_has_no_room_for_fails_its_job(make_store:
         assert (await stack.client.get(f"/v1/jobs/{job_id}/result")).status_code == 413
 
 
-async def test_no_more_jobs_run_than_there_is_room_for(make_store: MakeStore, tmp_path: Path) -> None:
+async def test_no_more_jobs_run_than_configured(make_store: MakeStore, tmp_path: Path) -> None:
     async with serving(slow.gated, make_store(), FAST.model_copy(update={"max_running": 3})) as stack:
         parameters = {"folder": str(tmp_path)}
         ids = [await submitted(stack.client, "gated", X + at, parameters=parameters) for at in range(4)]

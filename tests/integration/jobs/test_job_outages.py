@@ -1,4 +1,4 @@
-"""What becomes of jobs, and of everything else, while their store is gone."""
+"""What happens to jobs, and to everything else, while their store is gone."""
 
 import secrets
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.together
 
 
 async def test_a_store_that_cannot_be_opened_leaves_everything_else_running(tmp_path: Path) -> None:
-    """The log says what is wrong with it; clients need not know where it is."""
+    """The log says what is wrong with the store; clients need not know where it is."""
     (tmp_path / "file").write_text("")
     store = SqliteStore(tmp_path / "file" / "jobs.sqlite")
     with capture_logs() as logs:
@@ -47,7 +47,7 @@ async def test_jobs_survive_the_death_of_redis(redis_server: RedisServer) -> Non
         assert (await ended(stack.client, job_id))["state"] == "succeeded"
 
 
-async def test_a_result_that_redis_did_not_take_is_written_when_it_is_back(redis_server: RedisServer, tmp_path: Path) -> None:
+async def test_a_result_that_redis_could_not_take_is_written_when_it_is_back(redis_server: RedisServer, tmp_path: Path) -> None:
     prefix = f"{{{secrets.token_hex(4)}}}:"
     async with serving(slow.gated, RedisStore(redis_server.url, prefix), SLOW) as stack:
         job_id = await submitted(stack.client, "gated", parameters={"folder": str(tmp_path)})

@@ -1,4 +1,4 @@
-"""What a job answers over HTTP: its state, its result or its error, to its tenant alone."""
+"""The state, result or error of a job over HTTP, which only its tenant sees."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tests.workflows import arithmetic, faulty
 pytestmark = pytest.mark.together
 
 
-async def test_a_job_gives_what_infer_gives(make_store: MakeStore) -> None:
+async def test_a_job_returns_what_infer_returns(make_store: MakeStore) -> None:
     async with serving(arithmetic.quadruple, make_store()) as stack:
         answer = await submit(stack.client, "quadruple", id="mine")
         assert answer.status_code == 202
@@ -69,7 +69,7 @@ async def test_results_of_unfinished_cancelled_and_unknown_jobs(make_store: Make
             assert (answer.status_code, answer.json()["code"]) == (404, "unknown_job")
 
 
-async def test_lists_go_on_where_the_page_before_ended(make_store: MakeStore) -> None:
+async def test_a_page_of_jobs_goes_on_where_the_one_before_ended(make_store: MakeStore) -> None:
     async with serving(arithmetic.quadruple, make_store(), num_replicas=0) as stack:
         ids = [await submitted(stack.client, "quadruple") for _ in range(5)]
         found: list[str] = []

@@ -1,4 +1,4 @@
-"""Jobs are run again when their server or a replica is lost, but effects are not repeated."""
+"""Jobs run again when their server or a replica is lost, but effects are not repeated."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.together
 
 @asynccontextmanager
 async def jobs_beside(stack: Stack, store: JobStore, drain_timeout_s: float = 10) -> AsyncGenerator[Jobs]:
-    """Jobs that stop while the replicas go on."""
+    """Serves jobs, and stops while the replicas go on."""
     service = InferenceService(stack.catalog, stack.orchestrator, GatewayConfig(drain_timeout_s=drain_timeout_s))
     with closing(service):
         async with Jobs(service, store, SLOW) as jobs:
@@ -67,7 +67,7 @@ async def test_a_stopping_server_waits_for_effects_as_long_as_for_requests(
 
 
 async def abandoned(make_store: MakeStore, model: str, times: int, **parameters: Any) -> str:
-    """A job that servers have claimed who died, one after the other."""
+    """A job that was claimed several times, each time by a server that died."""
     content = oip.json_body({"x": X}, parameters=parameters).content
     new = NewJob(id=new_id(), tenant="", model_name=model, model_version="1", body=Body(content), ttl_s=60)
     async with make_store() as store:
@@ -98,7 +98,7 @@ async def test_an_effect_that_may_have_happened_is_not_repeated(make_store: Make
 
 
 def failing_first(monkeypatch: pytest.MonkeyPatch, *errors: DyOrcError) -> None:
-    """The first requests fail with these."""
+    """Makes the first requests fail with these errors."""
     left, infer = list(errors), InferenceService.infer
 
     async def failing(self: InferenceService, *args: Any, **kwargs: Any) -> Any:
@@ -109,7 +109,7 @@ def failing_first(monkeypatch: pytest.MonkeyPatch, *errors: DyOrcError) -> None:
     monkeypatch.setattr(InferenceService, "infer", failing)
 
 
-async def test_what_may_pass_is_tried_again_and_nothing_else(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_errors_that_may_pass_are_tried_again(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     failing_first(monkeypatch, ReplicaLostError("lost"), CapacityError("full", 0.01))
     async with serving(arithmetic.quadruple, make_store()) as stack:
         job = await ended(stack.client, await submitted(stack.client, "quadruple"))
@@ -123,7 +123,7 @@ async def test_what_may_pass_is_tried_again_and_nothing_else(make_store: MakeSto
         assert (job["state"], job["num_attempts"]) == ("failed", 1)
 
 
-async def test_a_job_that_is_not_admitted_waits_and_it_counts_as_no_attempt(
+async def test_a_job_that_is_not_admitted_waits_and_this_does_not_count_as_an_attempt(
     make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = await abandoned(make_store, "quadruple", 0)

@@ -1,4 +1,4 @@
-"""Submissions over HTTP that are refused, or are the same job as before."""
+"""Which submissions over HTTP are refused, and which are the same job again."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ async def test_a_bad_submission_is_refused_at_once(file_store: MakeStore, fields
         assert (await stack.client.get("/v1/jobs")).json() == {"jobs": [], "next": None}
 
 
-async def test_bodies_that_are_no_request_are_refused(file_store: MakeStore) -> None:
+async def test_malformed_bodies_are_refused(file_store: MakeStore) -> None:
     async with serving(arithmetic.quadruple, file_store(), num_replicas=0) as stack:
         wrong = oip.json_body({"x": np.ones(3, np.float32)}, model_name="quadruple")
         good = oip.json_body({"x": X}, model_name="quadruple")
@@ -62,7 +62,7 @@ async def test_bodies_that_are_no_request_are_refused(file_store: MakeStore) -> 
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input"), (content[:20], answer.text)
 
 
-async def test_an_unknown_field_of_a_job_is_named_with_those_that_there_are(file_store: MakeStore) -> None:
+async def test_an_unknown_field_is_named_together_with_the_known_ones(file_store: MakeStore) -> None:
     async with serving(arithmetic.quadruple, file_store(), num_replicas=0) as stack:
         text = (await submit(stack.client, "quadruple", ttl=60)).json()["error"]
         assert "`ttl`" in text
@@ -83,7 +83,7 @@ async def test_too_large_bodies_are_refused_with_and_without_a_length(file_store
             assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
 
-async def test_streams_and_client_memory_are_not_for_jobs(file_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_refuse_streams_and_shared_memory_of_clients(file_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(arithmetic.quadruple, file_store(), num_replicas=0) as stack:
         tensor = {"name": "x", "shape": [4], "datatype": "FP32", "parameters": {"shared_memory_region": "r"}}
         request = {"model_name": "quadruple", "inputs": [tensor]}

@@ -1,4 +1,4 @@
-"""Many callers of a store at once: those who wait are woken, served, or told that it is gone."""
+"""Callers that wait for a store are woken, served in the end, or told that it is gone."""
 
 import asyncio
 import secrets
@@ -18,7 +18,7 @@ from tests.redis_server import RedisServer
 pytestmark = pytest.mark.together
 
 
-async def test_a_submission_wakes_who_waits_for_work(store: JobStore, make_store: MakeStore) -> None:
+async def test_a_submission_wakes_those_who_wait_for_work(store: JobStore, make_store: MakeStore) -> None:
     assert await claim(store) == []
     waiting = asyncio.create_task(claim_one(store))
     async with make_store() as other:
@@ -27,7 +27,7 @@ async def test_a_submission_wakes_who_waits_for_work(store: JobStore, make_store
     assert (await waiting).job.num_attempts == 1
 
 
-async def test_everything_is_there_when_it_is_opened_again(make_store: MakeStore) -> None:
+async def test_everything_is_there_when_the_store_is_opened_again(make_store: MakeStore) -> None:
     async with make_store() as store:
         (job,) = await submit(store, a_job(b"body", webhook="http://w"))
     async with make_store() as store:
@@ -41,7 +41,7 @@ async def test_everything_is_there_when_it_is_opened_again(make_store: MakeStore
         assert len(await store.due_webhooks(10, LONG_S)) == 1
 
 
-async def test_thousands_are_taken_in_and_ended(store: JobStore) -> None:
+async def test_thousands_of_jobs_are_accepted_and_finished(store: JobStore) -> None:
     num = 2000
     await asyncio.gather(*(store.submit(a_job(f"{at}".encode(), tenant=f"t{at % 7}")) for at in range(num)))
     seen: set[bytes] = set()
@@ -51,7 +51,7 @@ async def test_thousands_are_taken_in_and_ended(store: JobStore) -> None:
     assert len(seen) == num
 
 
-async def test_who_waits_for_a_connection_waits_as_long_as_others_come_through(
+async def test_callers_wait_for_a_connection_as_long_as_others_make_progress(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However slow the machine: here an hour passes while most of the commands wait."""
@@ -65,7 +65,7 @@ async def test_who_waits_for_a_connection_waits_as_long_as_others_come_through(
         monkeypatch.undo()
 
 
-async def test_all_who_wait_are_told_that_redis_is_gone() -> None:
+async def test_all_waiting_callers_are_told_that_redis_is_gone() -> None:
     with RedisServer() as server:
         async with RedisStore(server.url) as store:
             await store.submit(a_job())
@@ -87,7 +87,7 @@ async def test_nothing_waits_for_a_caller_who_gives_up(store: JobStore) -> None:
     assert (await store.get("after", job.id)).state is JobState.QUEUED
 
 
-async def test_a_step_that_fails_is_undone_alone(tmp_path: Path) -> None:
+async def test_only_the_step_that_fails_is_undone(tmp_path: Path) -> None:
     def failing(connection: Any) -> None:
         connection.execute("DELETE FROM jobs")
         raise ConflictError("no")

@@ -1,4 +1,4 @@
-"""Jobs are claimed by one server at a time, in order, for as long as their lease lasts."""
+"""Each job is claimed by one server at a time, in order, and for as long as its lease lasts."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def test_only_served_models_are_claimed(store: JobStore) -> None:
     assert [held.job.model_name for held in await claim(store, 10, models=("m", "other"))] == ["other"]
 
 
-async def test_a_lease_that_ended_goes_to_somebody_else_and_the_old_holder_changes_nothing(store: JobStore) -> None:
+async def test_a_job_whose_lease_has_ended_goes_to_another_and_its_old_holder_changes_nothing(store: JobStore) -> None:
     await submit(store, a_job())
     (old,) = await claim(store, lease_s=SHORT_S)
     new = await claim_one(store, lease_s=SHORT_S)
@@ -50,7 +50,7 @@ async def test_a_renewed_lease_lasts(store: JobStore) -> None:
     assert await claim(store, lease_s=0.5) == []
 
 
-async def test_a_released_job_comes_back_at_once_and_counts_or_not(store: JobStore) -> None:
+async def test_a_released_job_comes_back_at_once_and_may_count_as_an_attempt(store: JobStore) -> None:
     await submit(store, a_job())
     held = await claim_one(store)
     assert await store.release(held, 0, is_counted=False)
@@ -82,7 +82,7 @@ async def test_urgent_jobs_go_first_and_others_in_order(store: JobStore) -> None
     assert found == [ids[2], ids[3], ids[0], ids[1]]
 
 
-async def test_each_lane_gives_its_own_jobs_in_order(store: JobStore) -> None:
+async def test_each_lane_hands_out_its_own_jobs_in_order(store: JobStore) -> None:
     jobs = await submit(store, a_job(), a_job(tenant="u"), a_job(model_name="n"), a_job(), a_job(is_urgent=True))
     lanes = await store.lanes(("m", "n"), LONG_S)
     assert set(lanes) == {Lane("t", "m"), Lane("u", "m"), Lane("t", "n"), Lane("t", "m", True)}

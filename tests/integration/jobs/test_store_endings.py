@@ -1,4 +1,4 @@
-"""Jobs that are cancelled, deleted or expired, and the webhooks that are told of an end."""
+"""Jobs that are cancelled, deleted or expired, and the webhooks that are due at the end."""
 
 import pytest
 
@@ -74,7 +74,7 @@ async def test_an_expired_job_does_not_answer_for_its_key(store: JobStore) -> No
     assert (await store.submit(a_job(b"other", idempotency_key="k")))[1]
 
 
-async def test_a_webhook_is_due_when_its_job_has_ended_until_it_is_delivered(store: JobStore) -> None:
+async def test_a_webhook_is_due_from_the_end_of_its_job_until_it_is_delivered(store: JobStore) -> None:
     (job,) = await submit(store, a_job(webhook="http://w/1"))
     held = await claim_one(store)
     assert await store.due_webhooks(10, LONG_S) == []

@@ -1,4 +1,4 @@
-"""The SQLite file of a store: its place, its permissions and its versions; and passwords in addresses of stores."""
+"""Where the SQLite file of a store is, who may read it and which versions of it work; no password of a store is shown."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from dyorc.store.sqlite import SqliteStore, default_path
 from tests.integration.jobs.stored_jobs import folder_bytes
 
 
-def test_files_are_for_their_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_their_user_may_read_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_path() == tmp_path / "dyorc" / "jobs.sqlite"
 
@@ -54,7 +54,7 @@ async def test_a_stores_password_is_not_shown() -> None:
     assert "geheim" not in str(caught_setting.value)
 
 
-async def test_a_file_of_an_older_version_knows_what_its_jobs_take_and_gives_space_back(tmp_path: Path) -> None:
+async def test_a_file_of_an_older_version_counts_the_bytes_of_its_jobs_and_gives_space_back(tmp_path: Path) -> None:
     path = tmp_path / "jobs.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as old:
         old.execute("PRAGMA journal_mode = WAL")

@@ -1,4 +1,4 @@
-"""What jobs may take in a store, and that it is given back."""
+"""How much room jobs may take in a store, and that they give it back."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.integration.jobs.stored_jobs import SHORT_S, a_job, claim, claim_one,
 pytestmark = pytest.mark.together
 
 
-async def test_only_so_many_of_a_tenants_jobs_may_wait(store: JobStore) -> None:
+async def test_the_number_of_a_tenants_waiting_jobs_is_limited(store: JobStore) -> None:
     known = a_job(idempotency_key="k")
     for new in (a_job(), known):
         await store.submit(new, quota=Quota(max_queued=2))
@@ -29,7 +29,7 @@ async def test_only_so_many_of_a_tenants_jobs_may_wait(store: JobStore) -> None:
 KILO = bytes(1024)
 
 
-async def test_a_tenants_jobs_may_take_only_so_much_and_all_together(store: JobStore) -> None:
+async def test_the_bytes_of_a_tenants_jobs_and_of_all_jobs_are_limited(store: JobStore) -> None:
     quota = Quota(max_tenant_bytes=2 * (RECORD_BYTES + 1024), max_bytes=3 * (RECORD_BYTES + 1024))
     first = a_job(KILO, idempotency_key="k")
     for new in (first, a_job(KILO)):
@@ -47,7 +47,7 @@ async def test_a_tenants_jobs_may_take_only_so_much_and_all_together(store: JobS
     await store.submit(a_job(KILO), quota)
 
 
-async def test_what_a_job_takes_follows_its_state(store: JobStore) -> None:
+async def test_the_bytes_that_a_job_takes_follow_its_state(store: JobStore) -> None:
     assert await store.num_bytes() == 0
     done_job, cancelled, failed = await submit(store, *(a_job(KILO, idempotency_key=f"{at}", ttl_s=SHORT_S) for at in range(3)))
     assert await store.num_bytes() == 3 * (RECORD_BYTES + 1024)
@@ -82,7 +82,7 @@ async def test_a_result_without_room_is_refused_and_changes_nothing(store: JobSt
     assert await store.num_bytes() == 2 * (RECORD_BYTES + 1024)
 
 
-async def test_space_is_given_back(store: JobStore, tmp_path: Path) -> None:
+async def test_the_space_of_deleted_jobs_is_given_back(store: JobStore, tmp_path: Path) -> None:
     async def memory() -> int:
         assert isinstance(store, RedisStore)
         return int((await store._redis.info("memory"))["used_memory"])

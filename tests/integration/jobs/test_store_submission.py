@@ -1,4 +1,4 @@
-"""What every store promises of the jobs it takes in: each is one job, seen by its tenant alone."""
+"""A store keeps each submitted job once, however often it is submitted, and shows it only to its tenant."""
 
 import asyncio
 
@@ -57,14 +57,14 @@ async def test_the_same_key_for_another_body_is_a_conflict(store: JobStore) -> N
     await submit(store, a_job(b"{ }", idempotency_key="k", tenant="other"))
 
 
-async def test_keys_submitted_at_the_same_time_are_one_job(store: JobStore, make_store: MakeStore) -> None:
+async def test_submissions_with_one_key_at_the_same_time_are_one_job(store: JobStore, make_store: MakeStore) -> None:
     async with make_store() as other:
         found = await asyncio.gather(*(one.submit(a_job(idempotency_key="k")) for one in [store, other] * 10))
     assert len({job.id for job, _ in found}) == 1
     assert [is_new for _, is_new in found].count(True) == 1
 
 
-async def test_submitting_again_what_may_have_been_taken_is_one_job(store: JobStore) -> None:
+async def test_a_job_whose_submission_is_repeated_is_one_job(store: JobStore) -> None:
     new = a_job()
     (job,) = await submit(store, new)
     assert await store.submit(new) == (job, True)
@@ -87,7 +87,7 @@ async def test_a_tenant_sees_no_job_of_another(store: JobStore) -> None:
     assert (await store.get("t", job.id)).state is JobState.QUEUED
 
 
-async def test_pages_go_through_all_jobs_the_newest_first(store: JobStore) -> None:
+async def test_pages_list_all_jobs_newest_first(store: JobStore) -> None:
     jobs = await submit(store, *(a_job() for _ in range(5)))
     held = await claim(store, 2)
     newest = [job.id for job in reversed(jobs)]

@@ -1,4 +1,4 @@
-"""The orchestrator's end of a link, with a record of what came to it, and peers in processes of their own."""
+"""The orchestrator's end of a link, which records what it receives, and peers in processes of their own."""
 
 import contextlib
 import subprocess
@@ -17,11 +17,11 @@ from tests.deadlines import TIMEOUT_S, wait_until_async
 _REPOSITORY = Path(__file__).parents[3]
 CONFIG = LinkConfig()
 DEAF = LinkConfig(heartbeat_interval_s=2 * TIMEOUT_S, heartbeat_timeout_s=6 * TIMEOUT_S)
-"""With it, what is noticed at all is not noticed by its silence."""
+"""Heartbeats so rare that whatever a test notices, it did not notice by a missing one."""
 
 
 class Hub:
-    """The orchestrator's end, and what came to it."""
+    """The orchestrator's end of a link, and everything it has received."""
 
     def __init__(self, address: str, config: LinkConfig = CONFIG) -> None:
         self.heard: list[tuple[bytes, list[bytes]]] = []
@@ -47,20 +47,20 @@ class Hub:
         self.happened.append("lost")
 
     def said(self, peer: bytes, word: bytes) -> list[list[bytes]]:
-        """What a peer has said that begins with a word."""
+        """All messages of a peer that begin with this word."""
         return [frames for one, frames in self.heard if one == peer and frames[0] == word]
 
     def peers_of(self, pid: int) -> list[bytes]:
-        """Who has said hello as a process, in order."""
+        """All connections on which a process has said hello, in order."""
         return list(dict.fromkeys(peer for peer, frames in self.heard if frames == [b"hello", str(pid).encode()]))
 
     async def meet(self, process: "subprocess.Popen[bytes]") -> bytes:
-        """The connection of a process that is not lost, once there is one."""
-        await wait_until_async(lambda: set(self.peers_of(process.pid)) - set(self.lost), "it says hello")
+        """Waits until a process has a connection that is not lost, and returns it."""
+        await wait_until_async(lambda: set(self.peers_of(process.pid)) - set(self.lost), "the peer says hello")
         return next(peer for peer in reversed(self.peers_of(process.pid)) if peer not in self.lost)
 
     async def ask(self, peer: bytes, *frames: Frame, answer: bytes) -> list[bytes]:
-        """Says something and gives the first answer of that kind that comes then."""
+        """Sends a message. Returns the first answer of this kind that arrives afterwards."""
         num_before = len(self.said(peer, answer))
         assert self.link.send(peer, frames)
         await wait_until_async(lambda: len(self.said(peer, answer)) > num_before, f"the answer to {bytes(frames[0])!r}")
@@ -69,7 +69,7 @@ class Hub:
 
 @contextlib.contextmanager
 def processes(address: str, num: int, receive_timeout_s: float = 0.2) -> Generator[list["subprocess.Popen[bytes]"]]:
-    """Peers; `tests.integration.links.link_process` says what they do."""
+    """Starts peers. `tests.integration.links.link_process` says what they do."""
     command = [sys.executable, "-m", "tests.integration.links.link_process", address, str(receive_timeout_s)]
     found = [subprocess.Popen(command, stdin=subprocess.PIPE, cwd=_REPOSITORY) for _ in range(num)]
     try:

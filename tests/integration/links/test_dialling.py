@@ -1,4 +1,4 @@
-"""Peers dial again until an orchestrator is there, and tell it who they are."""
+"""Peers dial until an orchestrator is there, then say hello to it."""
 
 import asyncio
 import time
@@ -8,11 +8,11 @@ from tests.deadlines import TIMEOUT_S
 from tests.integration.links.hub import CONFIG, Hub, processes
 
 FOREVER_S = 2 * TIMEOUT_S
-"""Whoever waits for so long fails the test."""
+"""A test that waits this long fails."""
 
 
-async def test_the_next_orchestrator_at_the_same_address_is_told_who_is_there(address: str) -> None:
-    with processes(address, 2) as found:  # they are there first
+async def test_the_next_orchestrator_at_the_same_address_learns_who_is_there(address: str) -> None:
+    with processes(address, 2) as found:  # they start before any orchestrator
         for _ in range(3):
             async with Hub(address) as hub:
                 for process in found:
@@ -20,8 +20,8 @@ async def test_the_next_orchestrator_at_the_same_address_is_told_who_is_there(ad
                     assert await hub.ask(peer, b"echo", b"new", answer=b"echo") == [b"echo", b"new"]
 
 
-async def test_a_peer_tells_who_it_is_as_soon_as_it_has_dialled_again(unix_address: str) -> None:
-    """However seldom it says so otherwise."""
+async def test_a_peer_says_hello_as_soon_as_it_has_dialled_again(unix_address: str) -> None:
+    """However rarely it says hello otherwise."""
     with processes(unix_address, 1, FOREVER_S) as (process,):
         async with Hub(unix_address) as hub:
             peer = await hub.meet(process)
@@ -33,13 +33,13 @@ async def test_a_peer_tells_who_it_is_as_soon_as_it_has_dialled_again(unix_addre
             assert used_s < 0.5, "it waited without spinning, which would have taken a second"
 
 
-async def test_whoever_does_not_wait_is_told_at_once_that_there_is_nothing(unix_address: str) -> None:
+async def test_receiving_without_waiting_returns_at_once_if_there_is_nothing(unix_address: str) -> None:
     dealer = dial(unix_address, CONFIG, FOREVER_S)
     assert dealer.receive(is_waiting=False) is None
     dealer.close()
 
 
-async def test_what_is_sent_while_nobody_is_there_is_dropped(unix_address: str) -> None:
+async def test_messages_sent_while_nobody_listens_are_dropped(unix_address: str) -> None:
     dealer = dial(unix_address, CONFIG, 0.3)
     try:
         dealer.send([b"lost"])

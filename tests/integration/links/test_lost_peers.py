@@ -1,4 +1,4 @@
-"""The end of a peer is noticed, after its last words, and leaves nothing behind."""
+"""The end of a peer is noticed after its last messages, and leaves nothing behind."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from tests.integration.links.hub import CONFIG, DEAF, Hub, processes
 from tests.integration.stack import num_descriptors
 
 
-async def test_what_was_sent_before_the_link_was_closed_arrives(address: str) -> None:
+async def test_messages_sent_before_the_link_was_closed_arrive(address: str) -> None:
     with processes(address, 1) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
@@ -24,7 +24,7 @@ async def test_what_was_sent_before_the_link_was_closed_arrives(address: str) ->
             assert not hub.link.send(peer, [b"echo"])
 
 
-async def test_the_last_words_of_a_peer_that_is_killed_are_heard_first(unix_address: str) -> None:
+async def test_the_last_messages_of_a_killed_peer_arrive_before_its_end_is_reported(unix_address: str) -> None:
     with processes(unix_address, 1) as (process,):
         async with Hub(unix_address, DEAF) as hub:
             peer = await hub.meet(process)
@@ -34,8 +34,8 @@ async def test_the_last_words_of_a_peer_that_is_killed_are_heard_first(unix_addr
             assert hub.lost == [peer]
 
 
-async def test_last_words_count_even_if_one_was_just_about_to_answer(unix_address: str) -> None:
-    """Writing to a connection whose end has not been noticed yet does not hide what lies in it."""
+async def test_last_messages_arrive_even_if_an_answer_was_being_sent(unix_address: str) -> None:
+    """Writing to a connection whose end has not been noticed yet does not hide the messages in it."""
     async with Hub(unix_address) as hub:
         dealer = dial(unix_address, CONFIG, 1.0)
         dealer.send([b"hello"])
@@ -59,13 +59,13 @@ async def test_a_killed_peer_is_noticed_at_once(address: str) -> None:
             assert await hub.ask(other, b"echo", b"here", answer=b"echo") == [b"echo", b"here"]
 
 
-async def test_a_stopped_peer_is_noticed_and_welcome_when_it_goes_on(address: str) -> None:
+async def test_a_stopped_peer_is_given_up_and_welcome_again_when_it_goes_on(address: str) -> None:
     with processes(address, 2) as (first, second):
         async with Hub(address) as hub:
             peer, other = await hub.meet(first), await hub.meet(second)
             os.kill(first.pid, signal.SIGSTOP)
             stopped_s = time.monotonic()
-            await wait_until_async(lambda: hub.lost, "it is given up")
+            await wait_until_async(lambda: hub.lost, "the peer is given up")
             noticed_s = time.monotonic() - stopped_s
             print(f"\nnoticed after {noticed_s:.2f} s")
             assert noticed_s >= CONFIG.heartbeat_timeout_s - CONFIG.heartbeat_interval_s
@@ -78,13 +78,13 @@ async def test_a_stopped_peer_is_noticed_and_welcome_when_it_goes_on(address: st
             assert await hub.ask(other, b"echo", b"here", answer=b"echo") == [b"echo", b"here"]
 
 
-async def test_a_peer_that_is_stopped_for_a_moment_keeps_its_connection(address: str) -> None:
+async def test_a_peer_that_is_stopped_briefly_keeps_its_connection(address: str) -> None:
     with processes(address, 1) as (process,):
         async with Hub(address, LinkConfig(heartbeat_timeout_s=TIMEOUT_S)) as hub:
             peer = await hub.meet(process)
             for _ in range(3):
                 os.kill(process.pid, signal.SIGSTOP)
-                await asyncio.sleep(2 * CONFIG.heartbeat_interval_s)  # it is looked at meanwhile
+                await asyncio.sleep(2 * CONFIG.heartbeat_interval_s)  # heartbeats are checked meanwhile
                 os.kill(process.pid, signal.SIGCONT)
                 assert await hub.ask(peer, b"echo", answer=b"echo") == [b"echo"]
             assert hub.lost == []
@@ -98,7 +98,7 @@ async def test_a_peer_whose_program_holds_the_interpreter_is_not_taken_for_dead(
             assert hub.lost == []
 
 
-async def test_a_killed_peer_whose_child_holds_the_connection_is_noticed_all_the_same(address: str) -> None:
+async def test_a_killed_peer_is_noticed_even_if_its_child_holds_the_connection(address: str) -> None:
     with processes(address, 1) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
@@ -120,7 +120,7 @@ async def test_connections_leave_no_descriptors_behind(address: str) -> None:
         assert num_descriptors() <= num_before + 1
 
 
-async def test_processes_that_are_gone_leave_no_descriptors_behind(unix_address: str) -> None:
+async def test_dead_processes_leave_no_descriptors_behind(unix_address: str) -> None:
     with processes(unix_address, 3) as found:
         async with Hub(unix_address) as hub:
             for process in found:

@@ -1,4 +1,4 @@
-"""Messages arrive whole and in order, in both directions, and the receiver is told when there are no more."""
+"""Messages arrive whole and in order in both directions, and the receiver is told when there are no more."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ from tests.integration.links.hub import CONFIG, Hub, processes
 from tests.integration.links.numbered import first_wrong, numbered
 
 
-async def test_a_thousand_messages_both_ways_at_once_come_whole_and_in_order(address: str) -> None:
+async def test_a_thousand_messages_both_ways_at_once_arrive_whole_and_in_order(address: str) -> None:
     num = 1000
     with processes(address, 1, 30.0) as (process,):
         async with Hub(address) as hub:
@@ -46,7 +46,7 @@ async def test_empty_frames_and_any_number_of_them_arrive(address: str, num_fram
             assert await hub.ask(peer, b"echo", *large, answer=b"echo") == [b"echo", *large]
 
 
-async def test_the_end_of_a_burst_is_told_once(unix_address: str) -> None:
+async def test_the_end_of_a_burst_is_reported_once(unix_address: str) -> None:
     async with Hub(unix_address) as hub:
         dealers = [dial(unix_address, CONFIG, 1.0) for _ in range(3)]
         for dealer in dealers:
@@ -64,7 +64,7 @@ async def test_the_end_of_a_burst_is_told_once(unix_address: str) -> None:
         assert hub.happened[31:] == ["lost"] * 3
 
 
-async def test_messages_are_followed_by_the_news_that_there_are_no_more(address: str) -> None:
+async def test_the_receiver_is_told_when_there_are_no_more_messages(address: str) -> None:
     with processes(address, 1, 30.0) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
@@ -72,7 +72,7 @@ async def test_messages_are_followed_by_the_news_that_there_are_no_more(address:
             await wait_until_async(lambda: hub.happened[-1] == "drained", "the end is reported")
 
 
-async def test_received_frames_are_the_receivers_own_and_aligned(unix_address: str) -> None:
+async def test_received_frames_are_aligned_and_belong_to_the_receiver(unix_address: str) -> None:
     kept: list[Frame] = []
     link = listen(unix_address, CONFIG, lambda _, frames: kept.extend(frames), lambda: None, lambda *_: None)
     async with link:
@@ -93,7 +93,7 @@ def _place_of(frame: Frame) -> int:
     return np.frombuffer(frame, np.uint8).__array_interface__["data"][0]
 
 
-async def test_a_message_beyond_the_bounds_is_refused_where_it_is_made(unix_address: str) -> None:
+async def test_a_message_with_too_few_or_too_many_frames_is_refused_by_its_sender(unix_address: str) -> None:
     async with Hub(unix_address) as hub:
         dealer = dial(unix_address, CONFIG, 1.0)
         for frames in ([], [b""] * (MAX_FRAMES + 1)):
@@ -107,7 +107,7 @@ async def test_a_message_beyond_the_bounds_is_refused_where_it_is_made(unix_addr
         dealer.close()
 
 
-async def test_a_thread_that_waits_is_woken_by_a_message(address: str) -> None:
+async def test_a_message_wakes_a_waiting_thread(address: str) -> None:
     async with Hub(address) as hub:
         dealer = dial(address, CONFIG, 30.0)
         dealer.send([b"hello"])

@@ -1,4 +1,4 @@
-"""A stranger who sends nonsense loses its connection, and nobody else is harmed."""
+"""A stranger that sends nonsense loses its connection, and nobody else is harmed."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ _NONSENSE = [
 
 
 @pytest.mark.parametrize("nonsense", _NONSENSE, ids=range(len(_NONSENSE)))
-async def test_a_stranger_who_sends_nonsense_loses_its_connection_and_harms_nobody(address: str, nonsense: bytes) -> None:
+async def test_a_stranger_that_sends_nonsense_loses_its_connection_and_harms_nobody(address: str, nonsense: bytes) -> None:
     with processes(address, 1) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
@@ -45,11 +45,11 @@ async def test_a_stranger_who_sends_nonsense_loses_its_connection_and_harms_nobo
             assert {one for one, _ in hub.heard} == {peer}
 
 
-async def test_what_somebody_said_before_nonsense_is_heard(unix_address: str) -> None:
+async def test_messages_before_nonsense_arrive(unix_address: str) -> None:
     async with Hub(unix_address) as hub:
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.connect(unix_address.removeprefix("unix://"))
-            for byte in _WHOLE:  # however it is cut up
+            for byte in _WHOLE:  # however the messages are cut up
                 stranger.sendall(bytes([byte]))
                 await asyncio.sleep(0)
             stranger.sendall(_WHOLE + _WHOLE[:-1] + b"\0" + b"nonsense" * 10)
@@ -79,6 +79,6 @@ async def test_an_orchestrator_that_sends_nonsense_is_dialled_again(unix_address
 
 def _read_to_end(stranger: socket.socket) -> None:
     stranger.settimeout(TIMEOUT_S)
-    with contextlib.suppress(ConnectionResetError):  # it may be closed before all was read
+    with contextlib.suppress(ConnectionResetError):  # the link may close before it has read everything
         while stranger.recv(4096):
             pass

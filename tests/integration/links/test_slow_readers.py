@@ -9,7 +9,7 @@ from tests.integration.links.numbered import numbered
 
 
 def wake(process: "subprocess.Popen[bytes]") -> None:
-    """A line on its standard input."""
+    """Writes the line that a sleeping peer waits for."""
     assert process.stdin is not None
     process.stdin.write(b"\n")
     process.stdin.flush()
@@ -28,11 +28,11 @@ async def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(addres
                 parts[0][:], parts[1][:] = first, second
                 assert hub.link.send(peer, [number, check_sum, empty, *parts])
                 for buffer in buffers:
-                    buffer[:] = bytes(num_bytes)  # it belongs to us again
+                    buffer[:] = bytes(num_bytes)  # the buffer is ours again
                 if at == num - 10:
                     assert hub.said(peer, b"checked") == []
                     wake(slow)
-                if at > num - 10:  # it reads while the loop has no turn: what is new must not overtake what waits
+                if at > num - 10:  # it reads while the event loop is blocked: new messages must not overtake waiting ones
                     read_until_s = time.monotonic() + 0.03
                     wait_until(lambda read_until_s=read_until_s: time.monotonic() > read_until_s, "it reads")
                 elif at % 50 == 0:
@@ -42,7 +42,7 @@ async def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(addres
             assert await hub.ask(peer, b"echo", answer=b"echo") == [b"echo"]
 
 
-async def test_a_slow_reader_that_dies_is_lost_with_what_waited_for_it(address: str) -> None:
+async def test_a_slow_reader_that_dies_is_lost_with_the_messages_that_waited_for_it(address: str) -> None:
     with processes(address, 1, 30.0) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)

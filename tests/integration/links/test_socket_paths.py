@@ -1,4 +1,4 @@
-"""Where the Unix socket listens: which paths are refused, replaced or left alone."""
+"""Which paths the Unix socket refuses, replaces or leaves alone when it listens."""
 
 import os
 import socket
@@ -26,14 +26,14 @@ def _is_mine(path: str) -> bool:
 
 
 @pytest.mark.parametrize("address", ["unix://", "unix://link", "unix:///a\0b"])
-async def test_an_address_that_names_no_path_is_refused(address: str) -> None:
+async def test_an_address_that_is_not_a_valid_path_is_refused(address: str) -> None:
     with pytest.raises(TransportError, match="is not an address like unix:///path"):
         dial(address, CONFIG, 1.0)
     with pytest.raises(TransportError, match="is not an address like unix:///path"):
         await Hub(address).__aenter__()
 
 
-async def test_a_path_that_is_too_long_is_refused_and_the_longest_is_not(folder: str) -> None:
+async def test_the_longest_path_works_and_one_byte_more_is_refused(folder: str) -> None:
     longest = f"unix://{folder}/".ljust(107 + len("unix://"), "x")
     async with Hub(longest):
         pass
@@ -44,7 +44,7 @@ async def test_a_path_that_is_too_long_is_refused_and_the_longest_is_not(folder:
             dial(refused, CONFIG, 1.0)
 
 
-async def test_the_socket_is_our_users_alone_and_removed_at_the_end(unix_address: str) -> None:
+async def test_only_our_user_may_use_the_socket_and_it_is_removed_at_the_end(unix_address: str) -> None:
     path = unix_address.removeprefix("unix://")
     async with Hub(unix_address):
         assert stat.S_IMODE(os.lstat(path).st_mode) == 0o600
@@ -73,10 +73,10 @@ async def test_the_socket_of_a_living_orchestrator_is_left_alone(unix_address: s
         await wait_until_async(lambda: hub.heard, "it is heard")
         dealer.close()
         await wait_until_async(lambda: hub.lost, "it is lost")
-        assert len(hub.lost) == 1, "who only looked was nobody"
+        assert len(hub.lost) == 1, "checking whether it lives does not count as a peer"
 
 
-async def test_a_file_that_is_no_socket_is_left_alone(unix_address: str) -> None:
+async def test_a_file_that_is_not_a_socket_is_left_alone(unix_address: str) -> None:
     path = unix_address.removeprefix("unix://")
     _write_mine(path)
     with pytest.raises(TransportError, match="cannot listen on"):
@@ -92,6 +92,6 @@ async def test_a_file_that_somebody_else_has_put_there_is_left_alone(unix_addres
     assert _is_mine(path)
 
 
-async def test_a_folder_that_is_not_there_is_named(folder: str) -> None:
+async def test_a_missing_folder_is_named_in_the_error(folder: str) -> None:
     with pytest.raises(TransportError, match=f"cannot listen on unix://{folder}/none/link: No such file"):
         await Hub(f"unix://{folder}/none/link").__aenter__()

@@ -1,4 +1,4 @@
-"""A world whose replicas keep their results, which are lost when a replica dies."""
+"""A world whose replicas keep their results and lose them when they die."""
 
 import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
@@ -12,7 +12,7 @@ PROGRAMS = (add_one, double, add, check, send, put)
 def world_with(
     *absent: dyorc.Program, config: EngineConfig = NO_GUESSES, is_fetching: bool = True, is_taking: bool = True
 ) -> World:
-    """A world with one replica of each program but those `absent`, named after it."""
+    """A world with one replica of every program that is not `absent`. Each is named after its program."""
     world = World(PROGRAMS, config, is_placing=True, is_fetching=is_fetching, is_taking=is_taking)
     for program in PROGRAMS:
         if program not in absent:
@@ -21,7 +21,7 @@ def world_with(
 
 
 def restart(world: World, program: dyorc.Program) -> None:
-    """Its replica dies with what it holds; another takes its place."""
+    """The replica of a program dies with what it holds, and another takes its place."""
     world.leave(program.name)
     world.join(program, program.name)
 

@@ -1,4 +1,4 @@
-"""A world in which every program's time is known and a test decides what the predictor says."""
+"""A world that knows how long each program takes, with a predictor that says what the test wants."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ PROGRAMS = (add_one, double, check, scale, add, send, put)
 
 
 class Says:
-    """Foretells every decision alike."""
+    """Predicts the same for every decision."""
 
     def __init__(self, distribution: Distribution) -> None:
         self.distribution = distribution
@@ -45,7 +45,7 @@ def world_with(
     num_cores: int = 0,
     **speculation: float,
 ) -> World:
-    """A replica of each program, and T(n) = 0.1 s + 0.01 s * n is known of each. They share `num_cores`, unless that is 0."""
+    """One replica of each program, all known to take T(n) = 0.1 s + 0.01 s * n. They share `num_cores`, unless that is 0."""
     config = EngineConfig(hold=hold, speculation=SpeculationConfig.model_validate(speculation), **(limits or {}))
     world = World(PROGRAMS, config, is_storing, is_fetching, predictor)
     for program in programs:
@@ -55,6 +55,7 @@ def world_with(
 
 
 def warm(world: World, program: dyorc.Program) -> None:
+    """Tells the engine how long a program takes, and that no calls of it are expected."""
     pool = world.engine.scheduler.pools[program.name]
     for size in (1, 2):
         pool.latency.observe(size, 0.1 + 0.01 * size)
@@ -68,7 +69,7 @@ def is_good(x: np.ndarray) -> bool:
 
 @dyorc.workflow
 async def guarded(x: Vector) -> Vector:
-    """`double` for what `check` finds good, else `add_one`."""
+    """Calls `double` if the result of `check` is good, else `add_one`."""
     if await dyorc.when(check(x), is_good):
         return double(x)
     return add_one(x)
@@ -78,6 +79,7 @@ GOOD, BAD = [1, 2], [0, 2]
 
 
 def counts(world: World) -> tuple[int, int, int]:
+    """How many guesses ran, were right, and were wrong."""
     speculator = world.engine.speculator
     return speculator.num_speculations, speculator.num_commits, speculator.num_squashes
 

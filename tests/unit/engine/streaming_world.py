@@ -1,4 +1,4 @@
-"""A world whose workflows yield their answers part by part, and a log of how far they came."""
+"""A world for workflows that yield their answers part by part, and a log of how far they came."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -32,14 +32,14 @@ def world_with(speculation: SpeculationConfig = NEVER, max_untaken_parts: int = 
 
 
 def take_all(world: World, request_id: int) -> list[list[float]]:
-    """Takes what can be taken; gives all parts so far."""
+    """Takes every part that is there. Returns all parts taken so far."""
     while world.next_part(request_id) is not None:
         world.take_part(request_id)
     return [part.tolist() for part in world.part_values(request_id)]
 
 
 def finish_all(world: World, request_id: int) -> list[list[float]]:
-    """Runs and takes until there is nothing left to do."""
+    """Finishes batches and takes parts until none are left. Returns all parts."""
     while world.in_flight or world.next_part(request_id) is not None:
         take_all(world, request_id)
         if world.in_flight:

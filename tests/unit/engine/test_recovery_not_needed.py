@@ -1,4 +1,4 @@
-"""Nothing is computed again for cancelled requests, for guesses, or for what nobody needs any more."""
+"""Lost tensors are not computed again for cancelled requests, for guesses, or once nobody needs them."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def test_a_cancelled_request_stops_restoring() -> None:
     assert len(world.engine.scheduler.pools["add_one"].queue) == 0
 
 
-def test_what_is_not_needed_any_more_is_not_restored() -> None:
+def test_a_result_that_is_no_longer_needed_is_not_restored() -> None:
     @dyorc.workflow
     async def loses_interest(x: Vector) -> Vector:
         y = add_one(x)
@@ -79,7 +79,7 @@ def test_a_guess_that_becomes_ready_with_a_lost_input_waits_until_it_is_certain(
     assert np.array_equal(world.result(1), [4, 4])
 
 
-def test_a_guess_with_a_lost_input_is_no_reason_to_restore_it() -> None:
+def test_a_guess_does_not_restore_its_lost_input() -> None:
     @dyorc.workflow
     async def guarded(x: Vector) -> Vector:
         y, z = add_one(x), double(x)
@@ -98,7 +98,7 @@ def test_a_guess_with_a_lost_input_is_no_reason_to_restore_it() -> None:
     world.check_nothing_is_left()
 
 
-def test_what_a_task_does_not_need_any_more_is_not_restored_though_its_request_goes_on() -> None:
+def test_a_result_that_its_task_no_longer_needs_is_not_restored_though_the_request_goes_on() -> None:
     @dyorc.workflow
     async def inner(x: Vector, y: Vector) -> Vector:
         double(y)

@@ -21,7 +21,7 @@ def test_a_batch_that_was_sent_before_its_inputs_were_lost_is_left_alone() -> No
     world.check_nothing_is_left()
 
 
-def test_a_batch_that_says_its_inputs_are_lost_runs_again_after_they_were_computed_again() -> None:
+def test_a_batch_that_reports_lost_inputs_runs_again_once_they_are_computed_again() -> None:
     world = world_with()
     world.submit(one_after_the_other, [1, 1])
     world.finish()
@@ -34,7 +34,7 @@ def test_a_batch_that_says_its_inputs_are_lost_runs_again_after_they_were_comput
     world.check_nothing_is_left()
 
 
-def test_a_block_that_its_holder_does_not_have_is_lost_though_the_holder_is_there() -> None:
+def test_a_block_that_its_living_holder_no_longer_has_is_lost() -> None:
     world = world_with()
     world.submit(one_after_the_other, [1, 1])
     world.finish()
@@ -47,7 +47,7 @@ def test_a_block_that_its_holder_does_not_have_is_lost_though_the_holder_is_ther
     world.check_nothing_is_left()
 
 
-def test_calls_of_such_a_batch_whose_inputs_are_there_go_on() -> None:
+def test_calls_whose_inputs_are_there_go_on_though_others_in_their_batch_lost_theirs() -> None:
     world = world_with()
     world.join(add_one, "other")
     world.submit(one_after_the_other, [1, 1])
@@ -69,7 +69,7 @@ def test_calls_of_such_a_batch_whose_inputs_are_there_go_on() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_batch_that_never_finds_what_is_there_is_tried_a_few_times() -> None:
+def test_a_batch_that_cannot_read_inputs_that_exist_is_tried_only_a_few_times() -> None:
     world = world_with()
     world.submit(one_after_the_other, [1, 1])
     world.finish()
@@ -82,7 +82,7 @@ def test_a_batch_that_never_finds_what_is_there_is_tried_a_few_times() -> None:
     world.check_nothing_is_left()
 
 
-def test_lost_inputs_do_not_count_as_a_replica_that_died() -> None:
+def test_lost_inputs_do_not_count_as_an_attempt() -> None:
     world = world_with()
     world.submit(one_after_the_other, [1, 1])
     world.finish()
@@ -101,7 +101,7 @@ def test_a_message_about_a_batch_that_was_given_up_is_ignored() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_fetch_that_never_finds_what_is_there_is_tried_a_few_times() -> None:
+def test_a_fetch_that_cannot_read_a_value_that_exists_is_tried_only_a_few_times() -> None:
     world = world_with(is_fetching=False)
     world.submit(cascade, [1, 1])
     world.finish()
@@ -124,7 +124,7 @@ def test_halves_of_a_failed_batch_are_checked_for_lost_inputs() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_batch_that_dies_after_its_inputs_is_not_sent_to_read_them() -> None:
+def test_a_batch_whose_replica_dies_after_its_inputs_waits_for_them() -> None:
     world = world_with()
     world.submit(one_after_the_other, [1, 1])
     world.finish()
@@ -136,8 +136,8 @@ def test_a_batch_that_dies_after_its_inputs_is_not_sent_to_read_them() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_call_that_comes_back_to_its_queue_is_there_once() -> None:
-    """A withdrawn call stays in its lane for some time; one that waits for lost inputs must not."""
+def test_a_call_that_returns_to_its_queue_is_in_it_only_once() -> None:
+    """A withdrawn call stays in its lane for some time. A call that waits for lost inputs must not stay there."""
     world = world_with(double)
     world.submit_all(one_after_the_other, [[1, 1], [2, 2]])
     world.finish_all()
@@ -151,7 +151,7 @@ def test_a_call_that_comes_back_to_its_queue_is_there_once() -> None:
     world.check_nothing_is_left()
 
 
-def test_two_steps_in_one_turn_lose_nothing() -> None:
+def test_a_result_that_arrives_together_with_the_end_of_its_replica_is_computed_again() -> None:
     """The result of one batch and the end of its replica arrive together."""
     world = world_with()
     world.submit(increment_twice, [1, 1])

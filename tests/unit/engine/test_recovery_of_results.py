@@ -16,7 +16,7 @@ async def chain(x: Vector) -> Vector:
     return check(double(add_one(x)))
 
 
-def test_lost_inputs_of_lost_results_come_first() -> None:
+def test_lost_inputs_of_lost_results_are_computed_first() -> None:
     world = world_with(check)
     world.submit(chain, [1, 1])
     world.finish_all()
@@ -33,9 +33,9 @@ def test_lost_inputs_of_lost_results_come_first() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_long_chain_of_lost_results_is_no_deep_recursion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is its failure; what came before was released, so all of it is computed again."""
-    monkeypatch.setattr("tests.unit.engine.driver.check_all", id)  # which would look at everything each time
+def test_a_long_chain_of_lost_results_does_not_recurse_deeply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does its failure. Earlier results were released, so the whole chain is computed again."""
+    monkeypatch.setattr("tests.unit.engine.driver.check_all", id)  # it would check the whole chain at every step
 
     @dyorc.workflow
     async def lengthy(x: Vector) -> Vector:
@@ -57,7 +57,7 @@ def test_a_long_chain_of_lost_results_is_no_deep_recursion(monkeypatch: pytest.M
     world.check_nothing_is_left()
 
 
-def test_a_result_that_many_need_is_computed_again_once() -> None:
+def test_a_result_that_several_calls_need_is_computed_again_only_once() -> None:
     @dyorc.workflow
     async def fan(x: Vector) -> Vector:
         y = add_one(x)
@@ -92,7 +92,7 @@ def test_only_what_was_lost_is_computed_again() -> None:
     world.check_nothing_is_left()
 
 
-def test_work_that_is_repeated_has_its_requests_place_in_the_queue() -> None:
+def test_repeated_work_keeps_its_requests_place_in_the_queue() -> None:
     world = world_with(double)
     world.submit(one_after_the_other, [1, 1], deadline_s=100.0)
     world.finish()
@@ -115,7 +115,7 @@ def test_the_story_tells_what_was_lost() -> None:
 
 
 @pytest.mark.parametrize("need", ["call", "look", "answer"])
-def test_a_result_that_must_not_be_repeated_fails_whoever_needs_it(need: str) -> None:
+def test_a_lost_result_that_must_not_be_computed_again_fails_whoever_needs_it(need: str) -> None:
     @dyorc.workflow
     async def needs(x: Vector) -> Vector:
         y = send(x)
@@ -137,7 +137,7 @@ def test_a_result_that_must_not_be_repeated_fails_whoever_needs_it(need: str) ->
     world.check_nothing_is_left()
 
 
-def test_a_result_with_an_effect_that_may_be_repeated_is() -> None:
+def test_a_lost_result_whose_effect_may_be_repeated_is_computed_again() -> None:
     @dyorc.workflow
     async def puts(x: Vector) -> Vector:
         return double(put(x))
@@ -152,7 +152,7 @@ def test_a_result_with_an_effect_that_may_be_repeated_is() -> None:
     world.check_nothing_is_left()
 
 
-def test_what_is_lost_again_and_again_fails() -> None:
+def test_a_result_that_is_lost_again_and_again_fails_its_request() -> None:
     world = world_with(double)
     world.submit(one_after_the_other, [1, 1])
     world.finish()

@@ -1,4 +1,4 @@
-"""A lost tensor is computed again when somebody needs it, and not before."""
+"""A lost tensor is computed again as soon as somebody needs it, and not before."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.unit.engine.lossy_world import one_after_the_other, restart, world_wi
 from tests.unit.engine.programs import Vector, add, add_one, cascade, check, double
 
 
-def test_a_queued_call_whose_input_was_lost_waits_until_it_was_computed_again() -> None:
+def test_a_queued_call_whose_input_was_lost_waits_until_it_is_computed_again() -> None:
     world = world_with(double)
     world.submit(one_after_the_other, [1, 1])
     world.finish()
@@ -41,7 +41,7 @@ def test_nothing_is_computed_again_before_it_is_needed() -> None:
     world.check_nothing_is_left()
 
 
-def test_what_the_workflow_has_looked_at_stays_valid() -> None:
+def test_a_value_that_the_workflow_has_read_stays_valid() -> None:
     @dyorc.workflow
     async def looks(x: Vector) -> Vector:
         y = add_one(x)
@@ -93,13 +93,13 @@ def test_a_value_that_was_lost_while_it_was_fetched_is_computed_again_and_fetche
     world.check_nothing_is_left()
 
 
-def test_an_answer_that_was_lost_before_it_was_taken_is_computed_and_given_again() -> None:
+def test_an_answer_that_was_lost_before_it_was_taken_is_computed_and_sent_again() -> None:
     world = world_with(is_taking=False)
     world.submit(one_after_the_other, [1, 1])
     world.finish_all()
     restart(world, double)
     world.take()
-    assert world.sizes(add_one) == [1, 1], "the input of what was lost had been released"
+    assert world.sizes(add_one) == [1, 1], "the input of the lost answer had been released"
     assert not world.untaken
     world.cancel(1)
     world.finish_all()

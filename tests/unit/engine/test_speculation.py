@@ -1,4 +1,4 @@
-"""Guesses that turn out right or wrong: what runs, what is released, what the request is answered with."""
+"""What runs, what is released and what the request is answered with when a guess is right or wrong."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.unit.engine.programs import Vector, add, add_one, check, double, scal
 from tests.unit.engine.speculative_world import BAD, BOTH, GOOD, PROGRAMS, YES, counts, guarded, is_good, world_with
 
 
-def test_a_guard_and_what_it_guards_start_together_once_their_times_and_outcomes_are_known() -> None:
+def test_a_guard_and_the_call_it_guards_start_together_once_their_times_and_outcomes_are_known() -> None:
     world = World([check, double, add_one])
     for program in world.programs:
         world.join(program)
@@ -24,14 +24,14 @@ def test_a_guard_and_what_it_guards_start_together_once_their_times_and_outcomes
     assert [len(world.batches(program)) for program in world.programs] == [1, 1, 0]
     assert world.batches(double)[0].action.reason is FormReason.GUESSED
     world.finish(world.batches(double)[0])
-    assert request_id not in world.answers, "the guard has not spoken yet"
+    assert request_id not in world.answers, "the guard has not finished yet"
     world.finish(world.batches(check)[0])
     assert np.array_equal(world.result(request_id), [2, 4])
-    assert world.sizes(double) == [1] * 21, "what was guessed right is not run again"
+    assert world.sizes(double) == [1] * 21, "a right guess is not run again"
     world.check_nothing_is_left()
 
 
-def test_nothing_is_guessed_of_programs_whose_time_is_not_known() -> None:
+def test_guesses_wait_while_the_time_of_their_program_is_not_known() -> None:
     world = World(PROGRAMS, predictor=YES)
     for program in PROGRAMS:
         world.join(program)
@@ -40,7 +40,7 @@ def test_nothing_is_guessed_of_programs_whose_time_is_not_known() -> None:
     assert len(world.engine.scheduler.pools["double"].guesses) == 1
 
 
-def test_a_wrong_guess_that_runs_is_ignored_and_its_tensors_are_released() -> None:
+def test_a_wrong_guess_that_is_running_is_ignored_and_its_tensors_are_released() -> None:
     world = world_with(is_storing=True)
     request_id = world.submit(guarded, BAD)
     late = world.batches(double)[0]
@@ -53,19 +53,19 @@ def test_a_wrong_guess_that_runs_is_ignored_and_its_tensors_are_released() -> No
     world.check_nothing_is_left()
 
 
-def test_a_wrong_guess_that_has_ended_is_ignored_and_its_tensors_are_released() -> None:
+def test_a_wrong_guess_that_has_finished_is_ignored_and_its_tensors_are_released() -> None:
     world = world_with(is_storing=True)
     request_id = world.submit(guarded, BAD)
     world.finish(world.batches(double)[0])
     guessed = max(world.stored)
     world.finish(world.batches(check)[0])
-    assert guessed in world.released, "at once, not when the request ends"
+    assert guessed in world.released, "at once, not only when the request ends"
     world.finish(world.batches(add_one)[0])
     assert np.array_equal(world.result(request_id), [1, 3])
     world.check_nothing_is_left()
 
 
-def test_a_wrong_guess_that_waits_leaves_its_queue() -> None:
+def test_a_wrong_guess_that_is_waiting_leaves_its_queue() -> None:
     world = world_with(programs=[check, add_one])
     world.submit(guarded, BAD)
     guesses = world.engine.scheduler.pools["double"].guesses
@@ -78,7 +78,7 @@ def test_a_wrong_guess_that_waits_leaves_its_queue() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_right_guess_that_waits_moves_to_the_queue_of_certain_calls() -> None:
+def test_a_right_guess_that_is_waiting_moves_to_the_queue_of_certain_calls() -> None:
     world = world_with(programs=[check, add_one])
     request_id = world.submit(guarded, GOOD)
     world.finish_all()
@@ -91,7 +91,7 @@ def test_a_right_guess_that_waits_moves_to_the_queue_of_certain_calls() -> None:
     world.check_nothing_is_left()
 
 
-def test_both_sides_are_made_ready_if_both_are_likely() -> None:
+def test_both_branches_run_ahead_if_both_are_likely() -> None:
     for x, expected in ((GOOD, [2, 4]), (BAD, [1, 3])):
         world = world_with(BOTH)
         request_id = world.submit(guarded, x)
@@ -110,7 +110,7 @@ async def with_shared_start(x: Vector) -> Vector:
     return add(y, add_one(x))
 
 
-def test_what_comes_before_a_decision_is_called_once_for_all_guesses() -> None:
+def test_calls_before_a_decision_run_once_for_all_guesses() -> None:
     world = world_with(BOTH)
     request_id = world.submit(with_shared_start, BAD)
     world.finish_all()
@@ -120,7 +120,7 @@ def test_what_comes_before_a_decision_is_called_once_for_all_guesses() -> None:
 
 
 @pytest.mark.parametrize("num_finished", range(4))
-def test_cancelling_in_the_midst_of_guesses_releases_everything(num_finished: int) -> None:
+def test_cancelling_a_request_with_open_guesses_releases_everything(num_finished: int) -> None:
     world = world_with(BOTH, is_storing=True)
     request_id = world.submit(with_shared_start, GOOD)
     for _ in range(num_finished):
@@ -137,7 +137,7 @@ def test_cancelling_in_the_midst_of_guesses_releases_everything(num_finished: in
 
 
 @pytest.mark.parametrize("x", [GOOD, BAD])
-def test_a_decision_whose_value_has_to_be_fetched_is_guessed_until_it_is_there(x: list[float]) -> None:
+def test_a_decision_is_guessed_until_its_value_has_been_fetched(x: list[float]) -> None:
     world = world_with(BOTH, is_storing=True, is_fetching=False)
     request_id = world.submit(with_shared_start, x)
     world.finish_all()

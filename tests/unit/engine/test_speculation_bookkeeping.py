@@ -1,4 +1,4 @@
-"""The engine's own cost of guessing: foresight stays cheap, and what is over is forgotten."""
+"""What guessing costs the engine itself: expected times are cheap to find, and old guesses are forgotten."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ async def guarded_by_a_lattice(x: Vector) -> Vector:
     return double(x) if await dyorc.when(y, is_good) else add_one(x)
 
 
-def test_when_a_value_is_expected_is_told_without_walking_every_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_expected_time_of_a_value_is_found_without_walking_every_path_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     num_looks = 0
     original = Foresight.expected_ns
 
@@ -34,10 +34,10 @@ def test_when_a_value_is_expected_is_told_without_walking_every_way_to_it(monkey
     assert num_looks < 1000
 
 
-def test_calls_that_are_foreseen_are_forgotten_when_they_have_come() -> None:
+def test_foreseen_calls_are_forgotten_once_they_arrive() -> None:
     world = world_with(hold=True)
     for _ in range(3):
-        world.join(double)  # several are idle, so that none is ever held
+        world.join(double)  # several are idle, so no batch is ever held
     for _ in range(50):
         world.submit(guarded, GOOD)
         world.finish_all()
@@ -58,7 +58,7 @@ async def scaled_if_good(x: Vector, factor: float) -> Vector:
     return x
 
 
-def test_guesses_that_were_withdrawn_are_forgotten_though_each_has_a_batch_key_of_its_own() -> None:
+def test_withdrawn_guesses_are_forgotten_though_each_has_its_own_batch_key() -> None:
     world = world_with(programs=[check])
     for number in range(600):
         world.submit(scaled_if_good, BAD, factor=float(number))

@@ -1,4 +1,4 @@
-"""What guesses may cost: work that is wasted, and cores that certain calls could use."""
+"""What guesses may cost: wasted work, and cores that certain calls could have used."""
 
 import dyorc
 from dyorc.engine.scheduling.processors import Processor
@@ -8,7 +8,7 @@ from tests.unit.engine.speculative_world import BAD, BOTH, GOOD, counts, guarded
 
 
 def waste(world: World, number: int) -> int:
-    """Requests with wrong guesses, one after another; says how many of them were run."""
+    """Submits requests whose guesses are wrong, one after another. Returns how many guesses ran."""
     before = counts(world)[0]
     for _ in range(number):
         world.submit(guarded, BAD)
@@ -18,21 +18,21 @@ def waste(world: World, number: int) -> int:
 
 
 def work(world: World) -> None:
-    """Batches take as long as is known of them."""
+    """Every batch takes as long as the engine expects it to."""
     while world.in_flight:
         duration_s = 0.1 + 0.01 * world.oldest().size
         world.advance(duration_s)
         world.finish(execute_s=duration_s)
 
 
-def test_if_nothing_may_be_wasted_nothing_is_bet() -> None:
+def test_nothing_is_guessed_if_nothing_may_be_wasted() -> None:
     world = world_with(max_wasted_ratio=0.0, margin=0.0)
     assert waste(world, 20) == 0
     world.check_nothing_is_left()
 
 
 def test_waste_stops_at_the_limit_until_useful_work_has_earned_more() -> None:
-    # Each wrong guess costs 0.11 s. Useful work earns 0.11 s * 1/99 for each call: almost nothing.
+    # Each wrong guess costs 0.11 s. Each useful call earns 0.11 s / 99: almost nothing.
     world = world_with(margin=0.0, max_wasted_ratio=0.01, burst_s=0.55)
     assert 4 <= waste(world, 40) <= 7
     assert waste(world, 5) <= 1
@@ -46,7 +46,7 @@ def test_waste_stops_at_the_limit_until_useful_work_has_earned_more() -> None:
     world.check_nothing_is_left()
 
 
-def test_the_waste_of_one_workflow_does_not_use_up_what_others_may_waste() -> None:
+def test_one_workflows_waste_does_not_use_up_the_budget_of_others() -> None:
     world = world_with(margin=0.0, max_wasted_ratio=0.5, burst_s=0.3)
     budgets = [world.engine.speculator.budget(workflow) for workflow in (guarded, guarded_twice)]
     waste(world, 10)
@@ -54,7 +54,7 @@ def test_the_waste_of_one_workflow_does_not_use_up_what_others_may_waste() -> No
     assert budgets[1].wasted_s == 0
 
 
-def test_an_outcome_that_never_pays_is_left_for_a_while_and_then_tried_again() -> None:
+def test_guesses_that_never_pay_pause_and_are_tried_again_later() -> None:
     world = world_with(margin=0.0, max_wasted_ratio=0.9, burst_s=1e6)
     assert waste(world, 64) == 64
     assert waste(world, 32) == 0, "paused"
@@ -65,20 +65,22 @@ def test_an_outcome_that_never_pays_is_left_for_a_while_and_then_tried_again() -
 
 @dyorc.workflow
 async def scaled(x: Vector) -> Vector:
-    """Needs `scale` alone, for sure."""
+    """Calls `scale`, without a decision."""
     return scale(x, factor=2.0)
 
 
 def test_a_guess_waits_for_a_free_core() -> None:
     world = world_with(num_cores=1)
     world.submit(guarded, GOOD)
-    assert [len(world.batches(program)) for program in (check, double)] == [1, 0], "it would slow down what it waits for"
+    assert [len(world.batches(program)) for program in (check, double)] == [1, 0], (
+        "it would slow down the guard that it depends on"
+    )
     two = world_with(num_cores=2)
     two.submit(guarded, GOOD)
     assert [len(two.batches(program)) for program in (check, double)] == [1, 1]
 
 
-def test_a_guess_that_found_no_core_is_run_when_one_is_free_though_its_own_program_has_not_stirred() -> None:
+def test_a_guess_that_found_no_core_runs_when_another_program_frees_one() -> None:
     world = world_with(num_cores=2)
     world.submit(scaled, GOOD)
     world.submit(guarded, GOOD)
@@ -89,7 +91,7 @@ def test_a_guess_that_found_no_core_is_run_when_one_is_free_though_its_own_progr
     world.check_nothing_is_left()
 
 
-def test_cores_of_a_replica_that_is_lost_are_free() -> None:
+def test_cores_of_a_lost_replica_are_free_again() -> None:
     world = world_with(num_cores=2)
     world.submit(scaled, GOOD)
     world.submit(guarded, GOOD)
@@ -97,14 +99,14 @@ def test_cores_of_a_replica_that_is_lost_are_free() -> None:
     assert len(world.batches(double)) == 1
 
 
-def test_certain_calls_are_run_whether_a_core_is_free_or_not() -> None:
+def test_certain_calls_run_whether_a_core_is_free_or_not() -> None:
     world = world_with(num_cores=1)
     world.submit(scaled, GOOD)
     world.submit(guarded, GOOD)
     assert [len(world.batches(program)) for program in (scale, check)] == [1, 1]
 
 
-def test_a_node_whose_cores_are_busy_leaves_a_guess_to_another() -> None:
+def test_a_guess_runs_on_the_node_that_has_a_free_core() -> None:
     world = world_with(num_cores=1)
     world.join(double, node="elsewhere", num_cores=1)
     world.submit(guarded, GOOD)
@@ -112,7 +114,7 @@ def test_a_node_whose_cores_are_busy_leaves_a_guess_to_another() -> None:
     assert world.engine.scheduler.replicas[batch.action.replica_id].node == "elsewhere"
 
 
-def test_the_busier_the_cores_the_more_a_guess_has_to_promise() -> None:
+def test_the_busier_the_cores_the_more_a_guess_must_save() -> None:
     delays_s: list[float] = []
     for rate in (1, 4, 12):
         cores = Processor(2)
@@ -121,8 +123,8 @@ def test_the_busier_the_cores_the_more_a_guess_has_to_promise() -> None:
             cores.use(1, 0.1, int(at * 1e9 / rate))
         delays_s.append(cores.delay_s(0.1, 10**9))
     assert delays_s == sorted(delays_s)
-    assert 0 < delays_s[0] < delays_s[2] / 12, "more than in proportion: what is late makes others late"
-    assert Processor(2).delay_s(0.1, 10**9) == 0, "nothing is known of who might come"
+    assert 0 < delays_s[0] < delays_s[2] / 12, "it grows faster than the load, since late work makes other work late"
+    assert Processor(2).delay_s(0.1, 10**9) == 0, "no arrivals are known yet"
 
 
 def test_a_program_that_takes_no_time_is_not_worth_a_batch_of_guesses() -> None:

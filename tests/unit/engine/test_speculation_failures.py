@@ -1,4 +1,4 @@
-"""Guesses that fail, lose their replica or go over a limit do no harm to their request."""
+"""What happens to a request when one of its guesses fails, loses its replica or exceeds a limit."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_a_guess_that_failed_runs_again_once_it_is_certain() -> None:
     world = world_with()
     request_id = world.submit(guarded, GOOD)
     world.fail(world.batches(double)[0])
-    assert len(world.batches(double)) == 0, "not tried again as a guess"
+    assert len(world.batches(double)) == 0, "a guess is not tried again"
     world.finish_all()
     assert np.array_equal(world.result(request_id), [2, 4])
     assert world.sizes(double) == [1, 1]
@@ -53,7 +53,7 @@ async def checked(x: Vector) -> Vector:
     return check(x)
 
 
-def test_a_guess_that_fails_its_batch_costs_the_certain_calls_one_more_try() -> None:
+def test_a_guess_that_fails_its_batch_costs_the_certain_calls_one_more_attempt() -> None:
     world = world_with(programs=[scale, add_one])
     warm(world, check)
     wrong = world.submit(checks_if_good, BAD)
@@ -69,7 +69,7 @@ def test_a_guess_that_fails_its_batch_costs_the_certain_calls_one_more_try() -> 
     world.check_nothing_is_left()
 
 
-def test_a_guess_that_failed_and_turns_out_to_be_needed_fails_for_itself() -> None:
+def test_a_failed_guess_that_turns_out_to_be_needed_fails_its_request() -> None:
     world = world_with()
     request_id = world.submit(checks_if_good, GOOD)
     world.finish_all()
@@ -119,8 +119,8 @@ async def seven_either_way(x: Vector) -> Vector:
 
 
 @pytest.mark.parametrize("x", [GOOD, BAD])
-def test_calls_of_a_task_that_is_a_guess_do_not_count_before_they_are_certain(x: list[float]) -> None:
-    """Each way takes 9 calls; both together are more than the limit."""
+def test_calls_of_a_guessed_task_do_not_count_until_they_are_certain(x: list[float]) -> None:
+    """Each branch makes 9 calls; both together exceed the limit."""
     world = world_with(BOTH, limits={"max_calls_per_request": 12})
     request_id = world.submit(seven_either_way, x)
     world.finish_all()
@@ -148,7 +148,7 @@ async def survives_the_limit(x: Vector) -> Vector:
     return await x
 
 
-def test_a_request_that_guesses_carry_over_its_limit_may_go_on() -> None:
+def test_a_request_whose_guesses_take_it_over_its_limit_may_go_on() -> None:
     world = world_with(YES, limits={"max_calls_per_request": 7})
     request_id = world.submit(survives_the_limit, GOOD)
     world.finish(world.batches(add_one)[0])
@@ -168,7 +168,7 @@ async def undeployed_if_good(x: Vector) -> Vector:
     return add_one(x)
 
 
-def test_a_wrong_guess_may_call_what_is_not_deployed() -> None:
+def test_a_wrong_guess_may_call_a_program_that_is_not_deployed() -> None:
     world = world_with()
     request_id = world.submit(undeployed_if_good, BAD)
     world.finish_all()

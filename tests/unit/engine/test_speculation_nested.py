@@ -1,4 +1,4 @@
-"""Guesses on guesses: in which order they commit, and how far ahead they may go."""
+"""Guesses that depend on other guesses: the order in which they commit, and how far ahead they may go."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ async def guarded_in_task(x: Vector) -> Vector:
 def test_nested_guesses_commit_in_any_order(workflow: dyorc.Workflow, order: Sequence[dyorc.Program]) -> None:
     world = world_with()
     request_id = world.submit(workflow, GOOD)
-    assert len(world.batches(double)) == 1, "a guess on a guess runs"
+    assert len(world.batches(double)) == 1, "a guess that depends on a guess runs"
     for program in order:
         assert request_id not in world.answers
         world.finish(world.batches(program)[0])
@@ -34,7 +34,7 @@ def test_nested_guesses_commit_in_any_order(workflow: dyorc.Workflow, order: Seq
 
 
 @pytest.mark.parametrize("first", [check, scale])
-def test_when_the_outer_of_two_guesses_was_wrong_the_inner_goes_with_it(first: dyorc.Program) -> None:
+def test_a_wrong_outer_guess_takes_the_inner_one_with_it(first: dyorc.Program) -> None:
     world = world_with()
     request_id = world.submit(guarded_twice, BAD)
     world.finish(world.batches(first)[0])
@@ -53,14 +53,14 @@ async def many_guards(x: Vector) -> Vector:
 
 
 @pytest.mark.parametrize("max_depth", [1, 2, 4])
-def test_no_more_open_decisions_are_passed_than_configured(max_depth: int) -> None:
+def test_guesses_pass_no_more_open_decisions_than_configured(max_depth: int) -> None:
     world = world_with(programs=[add_one, double], max_depth=max_depth)
     world.submit(many_guards, GOOD)
     pool = world.engine.scheduler.pools["scale"]
     assert (len(pool.queue), len(pool.guesses)) == (1, max_depth)
 
 
-def test_what_is_less_likely_than_configured_is_not_made_ready() -> None:
+def test_calls_less_likely_than_configured_are_not_guessed() -> None:
     def num_guesses(min_probability: float) -> tuple[int, int]:
         world = world_with(Says({True: 0.5, False: 0.3}), [], min_probability=min_probability, max_depth=6)
         world.submit(guarded_twice, GOOD)
@@ -88,7 +88,7 @@ async def descends_if_good(x: Vector) -> Vector:
 
 
 @pytest.mark.parametrize("x", [GOOD, BAD])
-def test_guesses_may_be_tasks_in_tasks_deeper_than_python_recurses(x: list[float]) -> None:
+def test_guessed_tasks_may_nest_deeper_than_python_recurses(x: list[float]) -> None:
     world = world_with(programs=[])
     request_id = world.submit(descends_if_good, x)
     world.join(check)

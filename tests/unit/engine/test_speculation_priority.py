@@ -1,4 +1,4 @@
-"""Certain calls go before guesses, and effects wait until they are certain."""
+"""Certain calls go before guesses, and calls with effects wait until they are certain."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ async def sends_if_good(x: Vector) -> Vector:
 
 
 @pytest.mark.parametrize("predictor", [YES, BOTH, SURE_YES])
-def test_what_has_an_effect_waits_until_it_is_certain(predictor: Predictor) -> None:
+def test_a_call_with_an_effect_waits_until_it_is_certain(predictor: Predictor) -> None:
     world = world_with(predictor)
     request_id = world.submit(sends_if_good, GOOD)
     world.finish(world.batches(double)[0])
@@ -45,7 +45,7 @@ async def doubled(x: Vector) -> Vector:
     return double(x)
 
 
-def test_a_certain_call_goes_before_a_guess_that_came_sooner() -> None:
+def test_a_certain_call_goes_before_an_earlier_guess() -> None:
     world = world_with(programs=[check])
     warm(world, double)
     world.submit(guarded, GOOD)
@@ -55,7 +55,7 @@ def test_a_certain_call_goes_before_a_guess_that_came_sooner() -> None:
     assert [batch.column() for batch in world.batches(double)] == [[[9, 9]] * 4], "a full batch takes no guess along"
 
 
-def test_guesses_fill_the_free_slots_of_a_batch_that_runs_anyway() -> None:
+def test_guesses_fill_the_free_places_of_a_batch_that_runs_anyway() -> None:
     world = world_with(programs=[check])
     warm(world, double)
     world.submit_all(guarded, [GOOD] * 3)
@@ -67,11 +67,11 @@ def test_guesses_fill_the_free_slots_of_a_batch_that_runs_anyway() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_call_that_is_foretold_for_sure_is_queued_as_if_it_were_certain() -> None:
+def test_a_call_predicted_with_certainty_is_queued_like_a_certain_one() -> None:
     world = world_with(SURE_YES)
     request_id = world.submit(guarded, GOOD)
     assert world.batches(double)[0].action.reason is FormReason.QUEUE_EMPTIED
     world.finish_all()
     assert np.array_equal(world.result(request_id), [2, 4])
-    assert counts(world) == (0, 0, 0), "that is no bet"
+    assert counts(world) == (0, 0, 0), "it does not count as a guess"
     world.check_nothing_is_left()

@@ -1,4 +1,4 @@
-"""Workflows that yield: when each part is sent, in which order, and when the end comes."""
+"""When and in which order the parts of a streaming workflow are sent, and when its end comes."""
 
 from collections.abc import AsyncIterator
 
@@ -61,7 +61,7 @@ def test_the_end_comes_when_all_parts_have_been_taken() -> None:
     assert world.answers[request] == []
 
 
-def test_inputs_constants_fields_and_workflows_are_parts_too() -> None:
+def test_inputs_constants_fields_and_results_of_workflows_can_be_parts() -> None:
     @dyorc.workflow
     async def mixed(x: Vector) -> AsyncIterator[Vector]:
         yield x
@@ -134,7 +134,7 @@ def test_a_guessed_part_is_sent_as_soon_as_it_is_certain_whatever_its_workflow_w
     assert world.num_parts[request] == 1
 
 
-def test_a_call_behind_a_guessed_part_is_a_guess() -> None:
+def test_a_call_after_a_guessed_part_is_a_guess() -> None:
     world = world_with(ALWAYS)
     world.submit(goes_on, [10, 20])
     (batch,) = world.batches(add_one)

@@ -20,7 +20,7 @@ def _restart() -> None:
 
 
 def is_again() -> bool:
-    """False in the first run of a test, True in the next: what a workflow must not look at."""
+    """False in the first run of a workflow and True in its replay: nothing a workflow may depend on."""
     return next(_runs) % 2 == 1
 
 
@@ -79,7 +79,7 @@ def test_the_check_of_determinism_compares_parts(workflow: dyorc.Workflow, words
     world.finish_all()
     with pytest.raises(NondeterministicWorkflowError, match=words):
         world.result(request)
-    assert world.part_values(request), "what was certain had been sent"
+    assert world.part_values(request), "certain parts were sent before the check"
     world.check_nothing_is_left()
 
 

@@ -1,4 +1,4 @@
-"""What fails in a stream ends it after the parts before it, and closes the generator."""
+"""A failure in a stream ends it after the parts before the failure. Every end closes the generator."""
 
 import asyncio
 import sys
@@ -40,7 +40,7 @@ def test_a_part_whose_tensors_fail_ends_the_request_after_the_parts_before_it() 
     world.check_nothing_is_left()
 
 
-def test_what_the_generator_raises_ends_the_request_after_the_parts_before_it() -> None:
+def test_an_error_in_the_generator_ends_the_request_after_the_parts_before_it() -> None:
     @dyorc.workflow
     async def raises(x: Vector) -> AsyncIterator[Vector]:
         yield add_one(x)
@@ -80,7 +80,7 @@ def test_a_failure_can_be_caught_between_parts() -> None:
     ],
     ids=["shape", "text", "nothing"],
 )
-def test_a_part_that_does_not_fit_is_the_workflows_error(value: Any, words: str) -> None:
+def test_a_part_that_does_not_match_its_declaration_is_the_workflows_error(value: Any, words: str) -> None:
     @dyorc.workflow
     async def misfit(x: Vector) -> AsyncIterator[Vector]:
         yield x
@@ -93,7 +93,7 @@ def test_a_part_that_does_not_fit_is_the_workflows_error(value: Any, words: str)
         world.result(request)
 
 
-def test_effects_run_to_their_end_when_a_part_fails() -> None:
+def test_effects_still_finish_when_a_part_fails() -> None:
     @dyorc.workflow
     async def sends(x: Vector) -> AsyncIterator[Vector]:
         send(x)
@@ -109,7 +109,7 @@ def test_effects_run_to_their_end_when_a_part_fails() -> None:
     world.check_nothing_is_left()
 
 
-def test_what_rests_on_open_decisions_is_taken_back_when_a_part_fails() -> None:
+def test_guesses_are_withdrawn_when_a_part_fails() -> None:
     @dyorc.workflow
     async def guesses(x: Vector) -> AsyncIterator[Vector]:
         yield check(x)
@@ -129,7 +129,7 @@ def test_what_rests_on_open_decisions_is_taken_back_when_a_part_fails() -> None:
 
 @pytest.mark.parametrize("end", ["cancel", "deadline"])
 @pytest.mark.parametrize("place", ["at a yield", "at a value", "at a decision", "in a helper"])
-def test_a_request_that_ends_in_mid_stream_closes_its_generator(end: str, place: str) -> None:
+def test_a_request_that_ends_mid_stream_closes_its_generator(end: str, place: str) -> None:
     async def helper(x: Any) -> AsyncIterator[Any]:
         try:
             yield x
@@ -170,7 +170,7 @@ def test_a_request_that_ends_in_mid_stream_closes_its_generator(end: str, place:
     world.check_nothing_is_left()
 
 
-def test_a_part_that_was_taken_after_the_end_is_of_no_interest() -> None:
+def test_a_part_taken_after_the_end_is_ignored() -> None:
     world = world_with()
     request = world.submit(five, [0, 0])
     world.cancel(request)
@@ -179,8 +179,8 @@ def test_a_part_that_was_taken_after_the_end_is_of_no_interest() -> None:
     world.check_nothing_is_left()
 
 
-def test_no_event_loop_gets_hold_of_a_generator() -> None:
-    """asyncio's loop would close generators in its own way, later, and fail."""
+def test_the_event_loop_does_not_manage_the_generators() -> None:
+    """asyncio would close the generators later and in its own way, and fail."""
 
     async def run() -> int:
         world = world_with(max_untaken_parts=1)

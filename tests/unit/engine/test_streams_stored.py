@@ -1,4 +1,4 @@
-"""Parts whose tensors are stored: kept until they are taken, made again when they are lost."""
+"""Stored tensors of a part are kept until it is taken, and computed again if they are lost before."""
 
 from collections.abc import AsyncIterator
 
@@ -22,13 +22,13 @@ def test_tensors_of_a_part_are_kept_until_it_is_taken_and_then_released() -> Non
     for _ in range(3):
         world.take_part(request)
         world.finish_all()
-        assert len(world.stored) <= 4  # the input, two that wait, one that is being made
+        assert len(world.stored) <= 4  # the input, two parts that wait, one that is being computed
     assert take_all(world, request) == [[number, number] for number in range(1, 6)]
     world.check_nothing_is_left()
 
 
 @pytest.mark.parametrize("taken", [0, 1])
-def test_a_part_that_was_lost_before_it_was_taken_is_made_again(taken: int) -> None:
+def test_a_part_that_was_lost_before_it_was_taken_is_computed_again(taken: int) -> None:
     world = world_with(is_placing=True)
     request = world.submit(five, [0, 0], explain=True)
     world.finish_all()
@@ -60,7 +60,7 @@ def test_a_part_that_is_lost_too_often_ends_the_request() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_part_that_cannot_be_made_again_ends_the_request() -> None:
+def test_a_part_that_must_not_be_computed_again_ends_the_request() -> None:
     @dyorc.workflow
     async def sends(x: Vector) -> AsyncIterator[Vector]:
         yield add_one(x)
@@ -78,7 +78,7 @@ def test_a_part_that_cannot_be_made_again_ends_the_request() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_part_that_is_there_and_cannot_be_read_is_not_sent_for_ever() -> None:
+def test_a_part_that_exists_but_cannot_be_read_is_not_sent_for_ever() -> None:
     world = world_with(is_storing=True, max_attempts=3)
     request = world.submit(five, [0, 0])
     world.finish()

@@ -1,4 +1,4 @@
-"""Blocks that are published in an arena, and read from a view of it."""
+"""Puts blocks into an arena and reads them through a view of it."""
 
 from dyorc.transport.arena import Arena, Block
 from dyorc.transport.arena_views import ArenaView
@@ -8,7 +8,7 @@ NUM_SLOTS = 16
 
 
 def put(arena: Arena, content: bytes) -> Block:
-    """A published block."""
+    """Allocates, fills and publishes a block."""
     block = arena.allocate(len(content))
     assert block is not None
     block.memory[:] = content

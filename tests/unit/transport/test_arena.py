@@ -1,4 +1,4 @@
-"""The arena and its readers: what is published can be read, by nobody else, until one of them closes."""
+"""An arena and its readers: what is published can be read, and by nobody else, until the reader closes."""
 
 import gc
 import os
@@ -33,7 +33,7 @@ def test_the_bytes_of_a_reader_cannot_be_written(arena: Arena, view: ArenaView) 
     assert not np.frombuffer(found, np.uint8).flags.writeable
 
 
-def test_an_empty_block_is_a_block(arena: Arena, view: ArenaView) -> None:
+def test_an_empty_block_can_be_read_and_freed(arena: Arena, view: ArenaView) -> None:
     block = put(arena, b"")
     other = put(arena, b"x")
     assert block.offset != other.offset
@@ -42,7 +42,7 @@ def test_an_empty_block_is_a_block(arena: Arena, view: ArenaView) -> None:
     assert arena.free(block.block_id)
 
 
-def test_a_block_is_not_there_before_it_is_published(arena: Arena, view: ArenaView) -> None:
+def test_a_block_cannot_be_read_before_it_is_published(arena: Arena, view: ArenaView) -> None:
     block = arena.allocate(10)
     assert block is not None
     assert not view.is_intact(block.block_id)
@@ -50,7 +50,7 @@ def test_a_block_is_not_there_before_it_is_published(arena: Arena, view: ArenaVi
         read(view, block)
 
 
-def test_the_number_becomes_visible_after_the_bounds(arena: Arena) -> None:
+def test_the_number_of_a_block_becomes_visible_after_its_bounds(arena: Arena) -> None:
     stores: list[int] = []
 
     class Recorder(np.ndarray):
@@ -65,7 +65,7 @@ def test_the_number_becomes_visible_after_the_bounds(arena: Arena) -> None:
     assert 0 not in stores[:-1]
 
 
-def test_the_number_is_gone_before_the_room_is_free(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_a_block_is_gone_before_its_room_is_free(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     block = put(arena, b"abc")
     seen: list[int] = []
     space = arena._space  # pyright: ignore[reportPrivateUsage]
@@ -80,7 +80,7 @@ def test_the_number_is_gone_before_the_room_is_free(arena: Arena, monkeypatch: p
     assert seen == [0]
 
 
-def test_numbers_fit_63_bits_and_differ_between_arenas(folder: str) -> None:
+def test_block_numbers_fit_63_bits_and_differ_between_arenas(folder: str) -> None:
     found = []
     for _ in range(20):
         with Arena(folder, SIZE_BYTES, NUM_SLOTS) as arena:
@@ -106,7 +106,7 @@ def test_an_arena_can_be_opened_again(folder: str) -> None:
     for _ in range(2):
         with arena:
             put(arena, b"x" * arena.max_block_bytes)
-            assert os.stat(os.path.join(folder, arena.name)).st_blocks * 512 == arena.size_bytes  # memory was taken again
+            assert os.stat(os.path.join(folder, arena.name)).st_blocks * 512 == arena.size_bytes  # memory was reserved again
 
 
 def test_an_owner_can_close_while_its_memory_is_in_use(folder: str) -> None:
@@ -117,7 +117,7 @@ def test_an_owner_can_close_while_its_memory_is_in_use(folder: str) -> None:
             view = ArenaView(folder, arena.name)
         assert os.listdir(folder) == []
         assert array.tobytes() == b"abc"
-        assert read(view, block) == b"abc"  # who has mapped it may read on
+        assert read(view, block) == b"abc"  # a reader that has mapped it can go on reading
         view.close()
         with pytest.raises(TensorLostError):
             ArenaView(folder, arena.name)
@@ -141,7 +141,8 @@ def test_a_view_can_close_while_its_bytes_are_in_use(folder: str, arena: Arena) 
         view.restore(block.offset, 3)
         del arrays
         gc.collect()
-        assert arena.name not in Path("/proc/self/maps").read_text().replace(f"{arena.name}\n", "", 1)  # the owner's own one
+        mappings = Path("/proc/self/maps").read_text().replace(f"{arena.name}\n", "", 1)  # without the owner's
+        assert arena.name not in mappings
 
 
 def test_only_the_user_may_read_the_file(folder: str, arena: Arena) -> None:

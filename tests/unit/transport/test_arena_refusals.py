@@ -15,7 +15,7 @@ from tests.unit.transport.arena_blocks import NUM_SLOTS, SIZE_BYTES, put, read
 
 
 def patch_header(folder: str, name: str, **words: int) -> None:
-    """Overwrites single words of the header."""
+    """Overwrites these words of the header."""
     names = ("magic", "version", "num_slots", "size", "data_start", "token", "pid")
     with open(os.path.join(folder, name), "r+b") as file:
         for word, value in words.items():
@@ -38,20 +38,20 @@ def test_bytes_outside_of_the_block_are_refused(arena: Arena, view: ArenaView, m
 
 
 @pytest.mark.parametrize("change", [-1, 1, NUM_SLOTS, -NUM_SLOTS, 2**63])
-def test_other_numbers_are_refused(arena: Arena, view: ArenaView, change: int) -> None:
+def test_a_wrong_block_number_is_refused(arena: Arena, view: ArenaView, change: int) -> None:
     block = put(arena, b"abc")
     with pytest.raises(TensorLostError):
         view.read_only(block.block_id + change, block.offset, 3)
 
 
 @pytest.mark.parametrize("block_id", [0, -1, -NUM_SLOTS, 2**64, 2**200])
-def test_what_is_no_number_is_refused(view: ArenaView, block_id: int) -> None:
+def test_an_impossible_block_number_is_refused(view: ArenaView, block_id: int) -> None:
     with pytest.raises(TensorLostError):
         view.read_only(block_id, PAGE_BYTES * 2, 0)
     assert not view.is_intact(block_id)
 
 
-def test_an_old_number_is_refused_after_slot_and_room_have_a_new_block(arena: Arena, view: ArenaView) -> None:
+def test_an_old_block_number_is_refused_once_its_slot_and_room_hold_a_new_block(arena: Arena, view: ArenaView) -> None:
     old = put(arena, b"old")
     assert arena.free(old.block_id)
     assert not view.is_intact(old.block_id)
@@ -70,7 +70,7 @@ def test_an_old_number_is_refused_after_slot_and_room_have_a_new_block(arena: Ar
     "name",
     ["", "x", "dyorc-arena-", "dyorc-arena-XYZ", "dyorc-arena-../../../../etc", "/etc/passwd", "dyorc-arena-0123456789abcdef/.."],
 )
-def test_what_is_no_name_is_refused_without_a_look(folder: str, name: str) -> None:
+def test_an_invalid_name_is_refused_without_opening_a_file(folder: str, name: str) -> None:
     with pytest.raises(TransportError, match="not the name of an arena") as caught:
         ArenaView(folder, name)
     assert not isinstance(caught.value, TensorLostError)
@@ -82,7 +82,7 @@ def test_a_missing_arena_is_lost_and_not_created(folder: str) -> None:
     assert os.listdir(folder) == []
 
 
-def test_a_link_is_not_followed(folder: str, arena: Arena) -> None:
+def test_a_symbolic_link_is_not_followed(folder: str, arena: Arena) -> None:
     name = "dyorc-arena-0123456789abcdef"
     os.symlink(arena.name, os.path.join(folder, name))
     with pytest.raises(TransportError, match="cannot be opened"):
@@ -123,7 +123,7 @@ def test_a_file_that_is_too_short_is_refused(folder: str, arena: Arena, size: in
         ArenaView(folder, arena.name)
 
 
-def test_a_folder_or_pipe_of_that_name_is_refused(folder: str) -> None:
+def test_a_folder_or_pipe_with_an_arenas_name_is_refused(folder: str) -> None:
     os.mkdir(os.path.join(folder, "dyorc-arena-0000000000000000"))
     os.mkfifo(os.path.join(folder, "dyorc-arena-1111111111111111"))
     for digit in "01":
@@ -148,6 +148,6 @@ def test_an_arena_without_room_for_blocks_is_refused(folder: str, size_bytes: in
         Arena(folder, size_bytes, num_slots)
 
 
-def test_an_arena_where_there_is_no_folder_is_refused(folder: str) -> None:
+def test_an_arena_in_a_missing_folder_is_refused(folder: str) -> None:
     with pytest.raises(TransportError, match="cannot create an arena"), Arena(f"{folder}/missing", SIZE_BYTES):
         pass

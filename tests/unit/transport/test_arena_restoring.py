@@ -1,4 +1,4 @@
-"""What a program writes into its inputs is its own, and gone once they are restored."""
+"""What a program writes into its inputs is private, and gone once they are restored."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.unit.transport.arena_blocks import SIZE_BYTES, put, read
 
 
 @pytest.mark.parametrize("pagemap", ["/proc/self/pagemap", "/proc/self/there is no such file", "/dev/null"])
-def test_what_a_program_writes_is_its_own_and_gone_after_restore(
+def test_what_a_program_writes_is_private_and_gone_after_restore(
     arena: Arena, view: ArenaView, monkeypatch: pytest.MonkeyPatch, pagemap: str
 ) -> None:
     monkeypatch.setattr(arena_views, "_PAGEMAP", pagemap)
@@ -66,6 +66,6 @@ def test_restore_drops_nothing_that_was_only_read(arena: Arena, view: ArenaView)
 
 
 @pytest.mark.parametrize(("offset", "num_bytes"), [(-1, 1), (0, SIZE_BYTES + 1), (SIZE_BYTES, 1), (0, -1)])
-def test_restore_refuses_what_is_outside(view: ArenaView, offset: int, num_bytes: int) -> None:
+def test_restore_refuses_bytes_outside_of_the_arena(view: ArenaView, offset: int, num_bytes: int) -> None:
     with pytest.raises(TransportError, match="not within arena"):
         view.restore(offset, num_bytes)

@@ -1,4 +1,4 @@
-"""The room in an arena: it is used up, freed and joined again, by one thread at a time."""
+"""The room in an arena: how blocks use it up and give it back, with several threads too."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from dyorc.transport.arena_views import ArenaView
 from tests.unit.transport.arena_blocks import NUM_SLOTS, SIZE_BYTES, put
 
 
-def test_a_full_arena_gives_none_and_has_room_again_after_free(arena: Arena) -> None:
+def test_a_full_arena_allocates_nothing_until_a_block_is_freed(arena: Arena) -> None:
     blocks = [arena.allocate(arena.max_block_bytes // 4 // PAGE_BYTES * PAGE_BYTES) for _ in range(4)]
     assert all(blocks)
     left = arena.max_block_bytes - arena.num_bytes_used
@@ -28,7 +28,7 @@ def test_a_full_arena_gives_none_and_has_room_again_after_free(arena: Arena) -> 
     assert again.offset == blocks[1].offset
 
 
-def test_the_largest_block_fits_and_one_byte_more_never(arena: Arena) -> None:
+def test_the_largest_block_fits_and_one_byte_more_does_not(arena: Arena) -> None:
     assert arena.allocate(arena.max_block_bytes + 1) is None
     assert arena.allocate(2**62) is None
     block = put(arena, b"x" * arena.max_block_bytes)
@@ -44,7 +44,7 @@ def test_slots_run_out_and_come_back(arena: Arena) -> None:
     assert put(arena, b"x").block_id % NUM_SLOTS == blocks[3].block_id % NUM_SLOTS
 
 
-def test_the_lowest_room_is_taken_and_neighbours_are_joined(arena: Arena) -> None:
+def test_the_lowest_free_room_is_taken_and_neighbours_are_joined(arena: Arena) -> None:
     blocks = [put(arena, b"x" * PAGE_BYTES) for _ in range(6)]
     for at in (1, 3, 2):  # the last one joins both sides
         arena.free(blocks[at].block_id)
@@ -54,7 +54,7 @@ def test_the_lowest_room_is_taken_and_neighbours_are_joined(arena: Arena) -> Non
     assert put(arena, b"x").offset == blocks[0].offset
 
 
-def test_freeing_twice_or_what_never_was_says_so(arena: Arena) -> None:
+def test_freeing_a_block_twice_or_an_unknown_one_returns_false(arena: Arena) -> None:
     block = put(arena, b"abc")
     assert arena.free(block.block_id)
     for block_id in (block.block_id, 0, -1, 7, 2**64):
@@ -73,7 +73,7 @@ def test_a_block_can_be_abandoned_before_it_is_published(arena: Arena) -> None:
     assert other.offset == block.offset
 
 
-def test_free_all_frees_all(arena: Arena, view: ArenaView) -> None:
+def test_free_all_frees_every_block(arena: Arena, view: ArenaView) -> None:
     blocks = [put(arena, b"x" * 5000) for _ in range(5)]
     arena.free_all()
     assert (arena.num_blocks, arena.num_bytes_used) == (0, 0)
@@ -84,7 +84,7 @@ def test_free_all_frees_all(arena: Arena, view: ArenaView) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.ENOMEM, errno.EDQUOT])
-def test_a_full_folder_gives_none_and_room_again_later(arena: Arena, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_nothing_is_allocated_while_the_folder_is_full(arena: Arena, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def refuse(descriptor: int, offset: int, length: int) -> None:
         raise OSError(code, "no room")
 
@@ -95,7 +95,7 @@ def test_a_full_folder_gives_none_and_room_again_later(arena: Arena, monkeypatch
     put(arena, b"x" * arena.max_block_bytes)
 
 
-def test_a_folder_with_little_room_gives_that(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_fits_into_a_nearly_full_folder_is_allocated(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
 
     def refuse_much(descriptor: int, offset: int, length: int) -> None:
@@ -111,7 +111,7 @@ def test_a_folder_with_little_room_gives_that(folder: str, monkeypatch: pytest.M
         assert arena.allocate(2 * PAGE_BYTES) is None
 
 
-def test_other_errors_of_the_folder_are_ours(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_of_the_folder_become_transport_errors(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int, offset: int, length: int) -> None:
         raise OSError(errno.EIO, "broken")
 
@@ -120,7 +120,7 @@ def test_other_errors_of_the_folder_are_ours(arena: Arena, monkeypatch: pytest.M
         arena.allocate(10)
 
 
-def test_memory_is_there_before_a_block_is_given(folder: str) -> None:
+def test_memory_is_reserved_before_a_block_is_returned(folder: str) -> None:
     with Arena(folder, SIZE_BYTES * 8) as arena:
         path = os.path.join(folder, arena.name)
         before = os.stat(path).st_blocks * 512
@@ -134,7 +134,7 @@ def test_memory_is_there_before_a_block_is_given(folder: str) -> None:
         assert os.stat(path).st_blocks == backed  # the same pages again
 
 
-def test_two_threads_of_the_owner_do_not_meet_in_a_block(folder: str, request: pytest.FixtureRequest) -> None:
+def test_threads_of_the_owner_never_share_a_block(folder: str, request: pytest.FixtureRequest) -> None:
     with Arena(folder, SIZE_BYTES * 4) as arena:
         wrong: list[int] = []
 
@@ -160,7 +160,7 @@ def test_two_threads_of_the_owner_do_not_meet_in_a_block(folder: str, request: p
         assert (arena.num_blocks, arena.num_bytes_used) == (0, 0)
 
 
-def test_each_step_holds_the_lock(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_change_holds_the_lock(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = arena._lock  # pyright: ignore[reportPrivateUsage]
     space = arena._space  # pyright: ignore[reportPrivateUsage]
     seen: list[tuple[str, bool]] = []

@@ -1,4 +1,4 @@
-"""Arenas of killed owners are swept, and nothing else is; a killed reader leaves no trace."""
+"""Arenas of killed owners are swept, and nothing else is. A killed reader leaves no trace."""
 
 import errno
 import fcntl
@@ -78,14 +78,14 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 
 def end(process: subprocess.Popen[str]) -> int:
-    """Kills it, if it has not ended, and gives its exit status."""
+    """Kills it if it is still running. Returns its exit status."""
     with process:
         process.kill()
     return process.returncode
 
 
 @pytest.mark.parametrize("kind", ["nameless", "named"])
-def test_a_living_owner_is_left_alone_and_a_killed_one_swept(folder: str, kind: str) -> None:
+def test_a_living_owner_is_left_alone_and_a_killed_one_is_swept(folder: str, kind: str) -> None:
     process = start(_CREATE, folder, "", "none", kind)
     try:
         name, block_id, offset = line_of(process).split()
@@ -96,7 +96,7 @@ def test_a_living_owner_is_left_alone_and_a_killed_one_swept(folder: str, kind: 
     finally:
         assert end(process) == -signal.SIGKILL
     assert os.listdir(folder) == [name]
-    assert bytes(view.read_only(int(block_id), int(offset), 5)) == b"bytes"  # what is mapped stays
+    assert bytes(view.read_only(int(block_id), int(offset), 5)) == b"bytes"  # mapped memory stays readable
     view.close()
     assert sweep(folder) == [name]
     assert os.listdir(folder) == []
@@ -117,7 +117,7 @@ def test_a_living_owner_is_left_alone_and_a_killed_one_swept(folder: str, kind: 
         ("os", "rename", "named", True),
     ],
 )
-def test_an_owner_killed_while_it_creates_leaves_nothing_that_is_not_swept(
+def test_an_owner_killed_while_it_creates_leaves_only_what_is_swept(
     folder: str, module: str, step: str, kind: str, is_left: bool
 ) -> None:
     process = start(_CREATE, folder, module, step, kind)
@@ -129,7 +129,7 @@ def test_an_owner_killed_while_it_creates_leaves_nothing_that_is_not_swept(
     assert os.listdir(folder) == []
 
 
-def test_entering_sweeps(folder: str) -> None:
+def test_opening_an_arena_sweeps_its_folder(folder: str) -> None:
     with start(_CREATE, folder, "os", "link", "nameless"):
         pass
     assert len(os.listdir(folder)) == 1
@@ -157,7 +157,7 @@ def test_sweeps_do_not_disturb_an_arena_that_is_being_created(
     swept: list[list[str]] = []
 
     def and_sweep(*arguments: Any) -> Any:
-        monkeypatch.setattr(owner, name, real)  # once
+        monkeypatch.setattr(owner, name, real)  # sweeps only once
         if step == "flock before":
             swept.append(sweep(folder))
         result = real(*arguments)
@@ -175,9 +175,7 @@ def test_sweeps_do_not_disturb_an_arena_that_is_being_created(
     assert os.listdir(folder) == []
 
 
-def test_a_sweep_that_holds_a_new_file_for_a_moment_makes_the_owner_take_another(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_that_locks_a_new_file_makes_the_owner_create_another(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real_open, real_flock = os.open, fcntl.flock
     held: list[int] = []
 
@@ -196,7 +194,7 @@ def test_a_sweep_that_holds_a_new_file_for_a_moment_makes_the_owner_take_another
         assert os.listdir(folder) == [arena.name]
 
 
-def test_what_is_not_an_orphan_of_ours_is_left_alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_but_our_own_orphans_is_left_alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     orphan = "dyorc-arena-0123456789abcdef"
     target = os.path.join(folder, "target")
     Path(target).write_text("precious")

@@ -1,8 +1,15 @@
-"""Copies of outputs that let other threads run meanwhile. `ndarray.tobytes`, and joining views, would not."""
+"""Copies of tensors that let other threads run meanwhile. `ndarray.tobytes`, and joining or assigning views, would not."""
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dyorc.arrays import Array
+
+PIECE_ITEMS = 8192
+"""Of an array whose items are converted one by one: about half a millisecond's work, and the longest array that is not split."""
+PAUSE_S = 20e-6
+"""After each such piece, so that the event loop has its turn: a thread that only lets go for an instant mostly gets on first."""
 
 _SMALL_BYTES = 64 * 2**10
 _PIECE_BYTES = 2**20
@@ -24,3 +31,11 @@ def joined(parts: Sequence[bytes | memoryview]) -> bytes:
         else:
             pieces.extend(bytes(part[at : at + _PIECE_BYTES]) for at in range(0, len(part), _PIECE_BYTES))
     return b"".join(pieces)
+
+
+def copy_into(place: memoryview, data: memoryview) -> None:
+    """Copies bytes into a place as long as they are."""
+    if len(data) <= _SMALL_BYTES:
+        place[:] = data
+    else:
+        np.copyto(np.frombuffer(place, np.uint8), np.frombuffer(data, np.uint8))

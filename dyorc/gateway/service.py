@@ -21,6 +21,7 @@ from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tenants import Tenant
+from dyorc.off_loop import OffLoop
 from dyorc.terms import Terms
 from dyorc.transport.outbox import num_bytes_of
 
@@ -37,6 +38,7 @@ class InferenceService:
         admission: Limits what is in flight.
         clients: Memory that clients share.
         shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
+        off_loop: Decodes large requests.
     """
 
     def __init__(self, catalog: Catalog, backend: Backend, config: GatewayConfig) -> None:
@@ -46,10 +48,12 @@ class InferenceService:
         self.access = Access(config.keys_file)
         self.admission = Admission(config.max_requests, config.max_bytes_in_flight)
         self.clients = ClientMemory(config.allow_client_shm)
+        self.off_loop = OffLoop("dyorc-requests")
         self.shedding = Shedding(LoopLag()) if config.shed else None
 
     def close(self) -> None:
-        """Releases what clients share."""
+        """Releases what clients share, and ends the threads."""
+        self.off_loop.close()
         self.clients.close()
 
     def model(self, tenant: Tenant, name: str, version: str | None = None) -> Model:

@@ -46,12 +46,13 @@ from dyorc.engine.shared import Host
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.story import Step
 from dyorc.errors import InternalError
+from dyorc.off_loop import OffLoop
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
 from dyorc.orchestrator.pending import Awaited, Pending
 from dyorc.orchestrator.step_watch import StepWatch
-from dyorc.orchestrator.taking import Taking, is_large
+from dyorc.orchestrator.taking import is_large
 from dyorc.orchestrator.tensors import Tensors, carried, has_stored
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
@@ -99,7 +100,7 @@ class Orchestrator:
         self.status = status
         self.tensors = tensors
         self._fleet = fleet
-        self._taking = Taking()
+        self._off_loop = OffLoop("dyorc-answers")
         self._events: list[Event] = []
         self._is_flush_due = False
         self._pending: dict[int, Pending] = {}
@@ -116,7 +117,7 @@ class Orchestrator:
             stack.enter_context(self.tensors.exchange)
             self.tensors.open()
             stack.callback(self.tensors.close)
-            stack.callback(self._taking.close)
+            stack.callback(self._off_loop.close)
             await stack.enter_async_context(self._fleet.running(self._post, self._flush_now))
             self._stack = stack.pop_all()
         return self
@@ -284,7 +285,7 @@ class Orchestrator:
         """Applies `take` to parts, up to the first that turns out to be lost, which will come again."""
         taken: list[T] = []
         for part in parts:
-            value = await self._taking.take(take, part.arrays) if is_large(part.arrays) else take(part.arrays)
+            value = await self._off_loop.run(take, part.arrays) if is_large(part.arrays) else take(part.arrays)
             if lost := self.tensors.lost_of(part.tensors):
                 stream.lose(part)
                 self._post(PartTaken(request_id, part.index, lost))
@@ -427,7 +428,7 @@ class Orchestrator:
 
     async def _take_aside(self, request_id: int, pending: Pending, arrays: list[Array]) -> None:
         try:
-            taken = await self._taking.take(pending.receiver.take, arrays)
+            taken = await self._off_loop.run(pending.receiver.take, arrays)
         except Exception as error:
             pending.is_taking = False
             self._finish(request_id, pending, error=error)

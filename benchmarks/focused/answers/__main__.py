@@ -1,11 +1,12 @@
-"""Large answers: how long they hold up everybody else, how fast they are read, and what memory stays taken.
+"""Large answers and requests: how long they hold up everybody else, how fast they are read, and what memory stays taken.
 
     python -m benchmarks.focused.answers [--rounds 3]
 
-A real ``dyorc serve`` answers one reader at a time: 200 MB as raw bytes (by a bare socket, by both of the product's clients), and
-20 MB as JSON. Meanwhile a prober asks for ``/v2/health/live`` again and again on a connection of its own; the longest that it
-waits is how long the server's event loop stood still, together with whatever else the machine did. ``idle_ms`` is the same with
-no large answer, so it says what of that is the machine's.
+A real ``dyorc serve`` answers one reader at a time: 200 MB as raw bytes (by a bare socket, by both of the product's clients, over
+gRPC), and 20 MB as JSON. Then it takes requests of 200 MB (``sent``, ``grpc_sent``). Meanwhile a prober asks for
+``/v2/health/live`` again and again on a connection of its own; the longest wait is how long the server's event loop stood
+still, together with whatever else the machine did. ``idle_ms`` is the same with nothing large, so it says what of that is the
+machine's.
 
 The last line is one JSON object, medians over the rounds: the longest wait in ms, also for each 100 MB of tensors; seconds of
 each reader; MiB that arenas hold after each round, and once they had the time to give memory back.
@@ -29,11 +30,15 @@ from benchmarks.focused.answers import reader, served
 from benchmarks.processes import adopt_orphans
 from benchmarks.serving import Address, BenchmarkError, serving
 
-_READERS = ("raw", "client", "async_client", "text")
+_READERS = ("raw", "client", "async_client", "grpc", "text", "sent", "grpc_sent")
 _PAUSE_S = 0.001
 _IDLE_S = 2.0
 _SETTLE_S = 10.0
-_ENVIRONMENT = {"DYORC_TRANSPORT__ARENA_RELEASE_AFTER_S": "4", "DYORC_TRANSPORT__ARENA_KEEP_BYTES": str(16 * 2**20)}
+_ENVIRONMENT = {
+    "DYORC_TRANSPORT__ARENA_RELEASE_AFTER_S": "4",
+    "DYORC_TRANSPORT__ARENA_KEEP_BYTES": str(16 * 2**20),
+    "DYORC_GATEWAY__MAX_REQUEST_BYTES": str(256 * 2**20),
+}
 _LARGE_100_MB = served.NUM_LARGE * 4 / 1e8
 _TEXT_100_MB = served.NUM_TEXT * 4 / 1e8
 
@@ -44,11 +49,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     adopt_orphans()
-    targets = [f"{served.__file__}:{name}" for name in ("large", "text")]
+    targets = [f"{served.__file__}:{name}" for name in ("large", "text", "taken")]
     command = [sys.executable, "-m", "dyorc.cli", "serve", *targets, "--port", "0"]
     found: defaultdict[str, list[float]] = defaultdict(list)
     with serving(command, _ENVIRONMENT) as (address, _):
-        for kind in ("raw", "text"):
+        for kind in ("raw", "text", "sent"):
             _read(kind, address)  # replicas and arenas warm up
         for _ in range(options.rounds):
             _round(address, found)
@@ -72,7 +77,7 @@ def _round(address: Address, found: defaultdict[str, list[float]]) -> None:
 
 
 def _read(kind: str, address: Address) -> float:
-    command = [sys.executable, "-m", reader.__name__, kind, address.url]
+    command = [sys.executable, "-m", reader.__name__, kind, address.url, f"{address.host}:{address.grpc_port}"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise BenchmarkError(f"reader {kind!r} failed:\n{ended.stderr}")

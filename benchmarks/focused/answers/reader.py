@@ -1,6 +1,8 @@
-"""A client in a process of its own that reads one answer: by the product's client, or by a bare socket into one buffer.
+# pyright: reportAttributeAccessIssue=false
+# Generated messages have no types.
+"""A client in a process of its own with one request: by the product's client, by gRPC, or by a bare socket into one buffer.
 
-    python -m benchmarks.focused.answers.reader {client,async_client,raw,text} URL
+    python -m benchmarks.focused.answers.reader {client,async_client,raw,text,sent,grpc,grpc_sent} URL GRPC_ADDRESS
 
 The last line is the time from the request's first byte to the answer's last, in seconds.
 """
@@ -14,9 +16,13 @@ import sys
 import time
 from urllib.parse import urlsplit
 
+import grpc
 import numpy as np
 
+from benchmarks.focused.answers.served import NUM_LARGE
 from dyorc.client import AsyncClient, Client
+from dyorc.protocol import inference_pb2
+from dyorc.protocol.calls import path_of
 
 _SEED = np.array([3], np.float32)
 _TIMEOUT_S = 300.0
@@ -24,7 +30,7 @@ _TIMEOUT_S = 300.0
 
 def main() -> None:
     """Reads and prints."""
-    kind, url = sys.argv[1:]
+    kind, url, grpc_address = sys.argv[1:]
     match kind:
         case "client":
             duration_s = _by_client(url)
@@ -32,6 +38,12 @@ def main() -> None:
             duration_s = asyncio.run(_by_async_client(url))
         case "raw":
             duration_s = _by_socket(url, "large", is_raw=True)
+        case "sent":
+            duration_s = _sent(url)
+        case "grpc":
+            duration_s = _by_grpc(grpc_address, "large", "seed", _SEED)
+        case "grpc_sent":
+            duration_s = _by_grpc(grpc_address, "taken", "numbers", _numbers())
         case _:
             duration_s = _by_socket(url, "text", is_raw=False)
     print(duration_s)
@@ -54,6 +66,38 @@ async def _by_async_client(url: str) -> float:
         found = await client.infer("large", seed=_SEED)
         duration_s = time.perf_counter() - start_s
     assert found[0] == found[-1] == _SEED[0]
+    return duration_s
+
+
+def _numbers() -> np.ndarray:
+    return np.full(NUM_LARGE, _SEED[0])
+
+
+def _sent(url: str) -> float:
+    numbers = _numbers()
+    with Client(url, timeout_s=_TIMEOUT_S) as client:
+        client.metadata("taken")
+        start_s = time.perf_counter()
+        found = client.infer("taken", numbers=numbers)
+        duration_s = time.perf_counter() - start_s
+    assert found[0] == _SEED[0]
+    return duration_s
+
+
+def _by_grpc(address: str, model: str, name: str, array: np.ndarray) -> float:
+    request = inference_pb2.ModelInferRequest(model_name=model)
+    request.inputs.add(name=name, datatype="FP32", shape=array.shape)
+    request.raw_input_contents.append(array.tobytes())
+    message = request.SerializeToString()
+    limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(address, options=limits) as channel:
+        grpc.channel_ready_future(channel).result(_TIMEOUT_S)
+        infer = channel.unary_unary(path_of("ModelInfer"))
+        start_s = time.perf_counter()
+        answer = infer(message, timeout=_TIMEOUT_S)
+        duration_s = time.perf_counter() - start_s
+    response = inference_pb2.ModelInferResponse.FromString(answer)
+    assert np.frombuffer(response.raw_output_contents[0], np.float32)[-1] == _SEED[0]
     return duration_s
 
 

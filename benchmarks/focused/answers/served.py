@@ -1,4 +1,4 @@
-"""What the server of this benchmark serves: one answer of 200 MB, and one of 20 MB for those who want JSON."""
+"""What the server of this benchmark serves: an answer of 200 MB, one of 20 MB for those who want JSON, a request of 200 MB."""
 
 import numpy as np
 from jaxtyping import Float
@@ -33,3 +33,15 @@ async def large(seed: Float[np.ndarray, "1"]) -> Float[np.ndarray, "50000000"]:
 async def text(seed: Float[np.ndarray, "1"]) -> Float[np.ndarray, "5000000"]:
     """Asked for as JSON."""
     return text_numbers(seed)
+
+
+@dyorc.program(max_batch_size=1)
+def first_number(numbers: Float[np.ndarray, "batch 50000000"]) -> Float[np.ndarray, "batch 1"]:
+    """Reads next to nothing of 200 MB."""
+    return numbers[:, :1].copy()
+
+
+@dyorc.workflow
+async def taken(numbers: Float[np.ndarray, "50000000"]) -> Float[np.ndarray, "1"]:
+    """A large request with a small answer."""
+    return first_number(numbers)

@@ -3,12 +3,14 @@
 """Inputs as lists of numbers (`InferTensorContents`), for clients without raw bytes; and the protocol's parameters."""
 
 import math
+import time
 from typing import Any
 
 import numpy as np
 
 from dyorc.arrays import Array, numpy_dtype
 from dyorc.errors import InvalidInputError
+from dyorc.gateway.copies import PAUSE_S, PIECE_ITEMS
 from dyorc.gateway.inputs import NO_JSON_FORM, Head, reshape
 from dyorc.tensor import DType
 
@@ -25,6 +27,9 @@ _NARROW = {
     DType.UINT8: np.dtype(np.uint32), DType.UINT16: np.dtype(np.uint32),
 }  # fmt: skip
 """Types whose field is wider than they are."""
+
+_ITEM_WORK_BYTES = 64
+"""An item that is converted takes about as long as this many bytes that are copied."""
 
 _MAX_PARAMETERS = 1000
 
@@ -47,15 +52,31 @@ def from_contents(head: Head, contents: Any) -> Array:
             f"input {head.name!r} has {len(items)} elements in {field}, shape {list(head.shape)} has {num_expected}"
         )
     if head.dtype is DType.BYTES:
-        array = np.empty(len(items), dtype=object)
-        array[:] = list(items)
-        return reshape(head, array)
+        return reshape(head, _filled(items, np.dtype(object)))
     return reshape(head, _numbers(head, items))
+
+
+def num_bytes_of(head: Head, contents: Any) -> int:
+    """About how much work an input's contents are, in bytes of an array: each item is an object of Python's in between."""
+    field = _FIELDS.get(head.dtype)
+    if contents is None or field is None:
+        return 0
+    return contents.ByteSize() if head.dtype is DType.BYTES else _ITEM_WORK_BYTES * len(getattr(contents, field))
+
+
+def _filled(items: Any, dtype: np.dtype[Any]) -> Array:
+    """Returns items as an array. Each piece is taken at once, without other threads, so there is a pause after it."""
+    found = np.empty(len(items), dtype)
+    for at in range(0, len(items), PIECE_ITEMS):
+        if at:
+            time.sleep(PAUSE_S)
+        found[at : at + PIECE_ITEMS] = items[at : at + PIECE_ITEMS]
+    return found
 
 
 def _numbers(head: Head, items: Any) -> Array:
     target = numpy_dtype(head.dtype)
-    found = np.fromiter(items, _NARROW.get(head.dtype, target), len(items))
+    found = _filled(items, _NARROW.get(head.dtype, target))
     if found.dtype == target or not found.size:
         return found.astype(target, copy=False)
     limits = np.iinfo(target)

@@ -45,7 +45,7 @@ class ModelInfer:
         found, raws = parse(message)
         model = self._service.model(tenant, found.model_name, found.model_version or None)
         with self._service.memory() as memory:
-            request, _ = decode_request(found, raws, model, memory)
+            request, _ = await decode_request(found, raws, model, memory, self._service.off_loop)
             story: list[dict[str, Any]] | None = [] if request.is_explained else None
             return await self._service.infer(
                 ticket,

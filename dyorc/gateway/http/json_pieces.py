@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-_PIECE_ITEMS = 8192
-"""Elements in a piece, about half a millisecond's work. Shorter arrays are not split."""
-_PAUSE_S = 20e-6
-"""The pause after each piece, so that the event loop gets its turn: a thread that only lets go for an instant usually goes on
-first."""
+from dyorc.gateway.copies import PAUSE_S, PIECE_ITEMS
 
 
 def json_parts(value: Mapping[str, Any]) -> list[bytes]:
@@ -25,7 +21,7 @@ def json_parts(value: Mapping[str, Any]) -> list[bytes]:
     short: list[bytes] = []
     for part in _written(value):
         short.append(part)
-        if len(part) > _PIECE_ITEMS:
+        if len(part) > PIECE_ITEMS:
             parts.append(b"".join(short))
             short = []
     return [*parts, b"".join(short)]
@@ -35,9 +31,9 @@ def _has_long(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(_has_long(each) for each in value.values())
     if isinstance(value, np.ndarray):
-        return value.size > _PIECE_ITEMS
+        return value.size > PIECE_ITEMS
     return isinstance(value, list) and (
-        len(value) > _PIECE_ITEMS or any(isinstance(one, dict) and _has_long(one) for one in value)
+        len(value) > PIECE_ITEMS or any(isinstance(one, dict) and _has_long(one) for one in value)
     )
 
 
@@ -60,9 +56,9 @@ def _written(value: Any) -> Iterator[bytes]:
 
 def _pieces(items: Sequence[Any]) -> Iterator[bytes]:
     """Yields the pieces of a long array."""
-    for at in range(0, len(items), _PIECE_ITEMS):
-        yield (b"," if at else b"[") + _dumps(items[at : at + _PIECE_ITEMS])[1:-1]
-        time.sleep(_PAUSE_S)
+    for at in range(0, len(items), PIECE_ITEMS):
+        yield (b"," if at else b"[") + _dumps(items[at : at + PIECE_ITEMS])[1:-1]
+        time.sleep(PAUSE_S)
     yield b"]"
 
 

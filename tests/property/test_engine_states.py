@@ -152,7 +152,7 @@ class EngineStates(RuleBasedStateMachine):
         self.world.lose_inputs(self.pick_batch(data), None if is_known else [])
 
     def lose(self, replica_id: str) -> None:
-        self.excuses |= {ReplicaLostError, SuspectInputError, EffectLostError} if self.is_placing else {ReplicaLostError}
+        self.excuses |= {ReplicaLostError, SuspectInputError, EffectLostError}
         self.replicas.remove(replica_id)
         self.gone[replica_id] = next(program for program in PROGRAMS if replica_id.startswith(f"{program.name}#"))
 

@@ -102,7 +102,7 @@ class TransportConfig(_Section):
     arena_folder: str = "/dev/shm"
     """Folder in which processes of one machine share memory."""
     arena_wait_s: float = Field(default=5.0, ge=0)
-    """How long a batch's results may wait for room in the arena before its requests get 503."""
+    """How long a batch's results may wait for room in the arena, tries in smaller parts included, before its requests get 503."""
     inline_limit_bytes: int | None = Field(default=None, ge=0)
     """Tensors up to this size travel inside messages; None: up to the size from which shared memory was measured to be
     cheaper."""

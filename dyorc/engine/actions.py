@@ -25,7 +25,12 @@ class FormReason(Enum):
 
 
 class DispatchBatch(msgspec.Struct, frozen=True):
-    """Send a batch to a replica. `operands` holds the input tensors of each call."""
+    """Send a batch to a replica.
+
+    Attributes:
+        operands: The input tensors of each call.
+        room_share: For which part of `TransportConfig.arena_wait_s` its results may wait for room.
+    """
 
     replica_id: str
     batch_id: int
@@ -33,6 +38,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     operands: Sequence[tuple[TensorRef, ...]]
     statics: tuple[StaticValue, ...]
     reason: FormReason
+    room_share: float = 1.0
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):

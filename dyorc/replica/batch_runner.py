@@ -16,7 +16,7 @@ class BatchRunner:
 
     Args:
         wait_for_room: Waits briefly for room in the arena.
-        arena_wait_s: How long the results of a batch may wait for room.
+        arena_wait_s: How long the results of a batch may wait for room at most.
     """
 
     def __init__(
@@ -52,29 +52,32 @@ class BatchRunner:
             result = self._executor.run(columns, request.statics, self._outbox.reserve)
             self._inbox.check()
             if isinstance(result, BatchResult):
-                return self._hand_out(request.batch_id, result, fetch_s)
+                return self._hand_out(request, result, fetch_s)
         except InputsLostError as error:
             return [encode(InputsLost(self._replica_id, request.batch_id, error.blocks, str(error)))]
         except TransportError as error:
             result = BatchError.of(error)
         return [encode(BatchFailure(self._replica_id, request.batch_id, result.error_type, result.message, result.traceback))]
 
-    def _hand_out(self, batch_id: int, result: BatchResult, fetch_s: float) -> list[Frame]:
+    def _hand_out(self, request: BatchRequest, result: BatchResult, fetch_s: float) -> list[Frame]:
         """Returns the reply of a batch that ran, once there is room for its outputs."""
         ran_s = time.perf_counter()
-        give_up_s = time.monotonic() + self._arena_wait_s
+        wait_s = self._arena_wait_s * request.room_share
+        give_up_s = time.monotonic() + wait_s
         while True:
             try:
                 columns, parts = self._outbox.write(result.outputs)
                 self._check(columns)
                 gather_s, publish_s = fetch_s + result.stack_s, result.split_s + time.perf_counter() - ran_s
                 infer_s = result.execute_s - result.stack_s - result.split_s
-                reply = BatchReply(self._replica_id, batch_id, columns, result.execute_s, gather_s, infer_s, publish_s)
+                reply = BatchReply(self._replica_id, request.batch_id, columns, result.execute_s, gather_s, infer_s, publish_s)
                 return [encode(reply), *parts]
             except NoRoomError as error:
                 if time.monotonic() >= give_up_s:
-                    message = f"the arena of a replica had no room for {error.num_bytes} bytes within {self._arena_wait_s} s"
-                    return [encode(BatchFailure(self._replica_id, batch_id, "NoRoomError", message, "", is_capacity=True))]
+                    message = f"the arena of a replica had no room for {error.num_bytes} bytes within {wait_s:.3g} s"
+                    return [
+                        encode(BatchFailure(self._replica_id, request.batch_id, "NoRoomError", message, "", is_capacity=True))
+                    ]
                 self._wait_for_room()
 
     def _check(self, columns: Sequence[ColumnHeader]) -> None:

@@ -50,12 +50,17 @@ class Loading(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Orchestrator: run this batch. `holders` are the owners of the arenas that its columns point to."""
+    """Orchestrator: run this batch.
+
+    `holders` are the owners of the arenas that its columns point to. If there is no room for its results, they may wait for
+    `room_share` of the time that the replica waits at most.
+    """
 
     batch_id: int
     columns: tuple[ColumnHeader, ...]
     statics: tuple[StaticValue, ...] = ()
     holders: tuple[Holder, ...] = ()
+    room_share: float = 1.0
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -119,6 +119,7 @@ class Call:
         num_attempts: How many times it ran on a replica that died.
         is_suspect: Whether it may have been the cause.
         num_losses: How many times its result was lost, or its batch could not read inputs that seemed to be there.
+        room_share: Its part of the wait for room in an arena, of which its last batch has used some; 0: it has not waited.
         restores: The restoration it runs for, if it repeats a call whose result was lost; then it stands in no journal.
         submitted_ns: When all its inputs were there.
         expected_ns: When its result is expected, once it was submitted.
@@ -127,8 +128,8 @@ class Call:
 
     __slots__ = (
         "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "cell", "expected_ns", "is_guess",
-        "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "segment", "standing",
-        "state", "statics", "submitted_ns",
+        "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "room_share", "segment",
+        "standing", "state", "statics", "submitted_ns",
     )  # fmt: skip
 
     def __init__(
@@ -153,6 +154,7 @@ class Call:
         self.num_attempts = 0
         self.is_suspect = False
         self.num_losses = 0
+        self.room_share = 0.0
         self.restores: Restoration | None = None
         self.operands: tuple[TensorRef, ...] = ()
         self.blocks: Sequence[BlockId] = ()

@@ -5,6 +5,7 @@ Guesses do not run again before they are certain, and never together with certai
 
 from collections.abc import Iterator
 
+from dyorc.engine.actions import FormReason
 from dyorc.engine.events import ReplicaLeft
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.batches import Batch
@@ -100,14 +101,36 @@ class Retrying:
                 self._turn.ended.append(Unready(call))
 
     def no_memory(self, batch: Batch, error: CapacityError) -> None:
-        """There was no memory for the results of a batch. It is halved, since smaller ones need less, and tried again only a few
-        times: its replica waits for room each time and does nothing else."""
+        """There was no memory for the results of a batch. Smaller ones need less: it is halved and tried again, a few times.
+
+        Its replica does nothing else while it waits for room, so the parts share what the batch has left of its wait.
+        """
+        left = self._room_budget(batch) - self.room_share(batch)
         for call in batch.calls:
             call.num_losses += 1
+            call.room_share = left / len(batch.calls)
         if max(call.num_losses for call in batch.calls) < self._max_attempts:
             self._try_smaller(batch, error)
         else:
             self._fail_all(batch, error)
+
+    def room_share(self, batch: Batch) -> float:
+        """Returns for which part of one wait the results of a batch may wait: as long as all its halves, and all their halves."""
+        return self._room_budget(batch) / self._max_tries(batch)
+
+    @staticmethod
+    def _room_budget(batch: Batch) -> float:
+        """Returns which part of one wait a batch has, together with all that may become of it."""
+        if batch.reason is not FormReason.RETRY:
+            return 1.0
+        return sum([call.room_share for call in batch.calls]) or 1.0
+
+    def _max_tries(self, batch: Batch) -> int:
+        """Returns how many times the calls of a batch may look for room, the batch itself included."""
+        if not batch.replica.pool.program.options.is_repeatable:
+            return 1
+        num_losses = max([call.num_losses for call in batch.calls]) if batch.reason is FormReason.RETRY else 0
+        return max(1, min(self._max_attempts - num_losses, 1 + (len(batch.calls) - 1).bit_length()))
 
     def program_failed(self, batch: Batch, error: ProgramError) -> None:
         """A program raised: a batch of one fails; a larger one is halved and tried again, so that one bad input fails alone."""

@@ -367,7 +367,10 @@ class Scheduler:
         if blocks:
             batch.blocks = blocks
             self._leases.acquire(blocks)
-        dispatch = DispatchBatch(replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason)
+        share = self._retrying.room_share(batch)
+        dispatch = DispatchBatch(
+            replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share
+        )
         self._turn.actions.append(dispatch)
 
     def _expect(self, replica: Replica, duration_s: float | None) -> int | None:

@@ -277,6 +277,36 @@ def test_calls_whose_results_find_no_memory_again_and_again_fail_and_others_do_n
     world.check_nothing_is_left()
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_a_batch_and_its_parts_wait_for_room_no_longer_than_one_wait(size: int) -> None:
+    world = world_with(widen)
+    world.submit_all(widened, [[n, n] for n in range(size)])
+    waits: list[float] = []
+    while world.in_flight:
+        batch = world.oldest()
+        waits.append(batch.action.room_share)
+        find_no_room(world, batch)
+    assert len(waits) == {1: 1, 2: 3, 3: 5}.get(size, 7)
+    assert min(waits) >= 1 / (3 * size)
+    assert sum(waits) == pytest.approx(1)
+    for n in range(size):
+        check_no_room(world, n + 1)
+    world.check_nothing_is_left()
+
+
+def test_a_part_that_raises_does_not_make_the_wait_longer() -> None:
+    world = world_with(widen)
+    world.submit_all(widened, [[n, n] for n in range(8)])
+    waits = [world.oldest().action.room_share]
+    find_no_room(world, world.oldest())
+    world.fail()
+    while world.in_flight:
+        waits.append(world.oldest().action.room_share)
+        find_no_room(world, world.oldest())
+    assert len(waits) == 10
+    assert sum(waits) == pytest.approx(1)
+
+
 def test_a_single_call_whose_result_finds_no_memory_fails_at_once() -> None:
     world = world_with(add_one)
     world.submit(increment, [1, 1])

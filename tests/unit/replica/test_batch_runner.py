@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from jaxtyping import Float
@@ -88,8 +89,9 @@ class Replica:
 
         self.executor._function = acting
 
-    def answer(self, calls: list[Call]) -> tuple[Message, list[Frame]]:
+    def answer(self, calls: list[Call], room_share: float = 1.0) -> tuple[Message, list[Frame]]:
         request, frames = self.path.request(calls)
+        request = msgspec.structs.replace(request, room_share=room_share)
         sent: list[list[Frame]] = []
         self._runner.answer(request, frames, lambda frames: sent.append(over_the_wire(frames)))
         (reply,) = sent
@@ -151,9 +153,18 @@ def test_results_that_find_no_room_in_time_are_a_matter_of_capacity(path: Tensor
     failure, frames = replica.answer(path.publish([numbers(1)]))
     assert isinstance(failure, BatchFailure)
     assert failure.is_capacity
-    assert f"no room for {4 * SIZE} bytes within 0.0 s" in failure.message
+    assert f"no room for {4 * SIZE} bytes within 0 s" in failure.message
     assert frames == []
     assert path.consumer.arena.num_blocks == 1, "the first of the two outputs had room, and was taken back"
+
+
+def test_results_wait_for_room_no_longer_than_their_share(path: TensorPath) -> None:
+    fill(path, 0)
+    replica = Replica(path, same, arena_wait_s=1e9)
+    failure, _ = replica.answer(path.publish([numbers(1)]), room_share=0.0)
+    assert isinstance(failure, BatchFailure)
+    assert failure.is_capacity
+    assert replica.num_waits == 0
 
 
 def test_a_column_larger_than_the_arena_names_sizes_and_setting(path: TensorPath) -> None:

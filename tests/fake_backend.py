@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, TypeVar
+from contextlib import aclosing
+from typing import Any, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
@@ -17,6 +18,8 @@ from dyorc.terms import Terms
 from dyorc.transport.body import Body
 
 T = TypeVar("T")
+MakeParts: TypeAlias = Callable[[Workflow, Sequence[Array]], AsyncGenerator[list[list[Array]]]]
+"""Yields a request's parts; those of one list are ready at the same time."""
 
 
 class NoRoom:
@@ -38,16 +41,23 @@ class FakeBackend:
 
     Args:
         answer: Makes the outputs of a workflow of its inputs; one list of them for each part.
+        stream: Makes the parts of streaming workflows, in its own time; by default they are those of `answer`, one by one.
 
     Attributes:
         seen: The terms of all requests, in order.
     """
 
-    def __init__(self, programs: Sequence[Program], answer: Callable[[Workflow, Sequence[Array]], list[list[Array]]]) -> None:
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        answer: Callable[[Workflow, Sequence[Array]], list[list[Array]]],
+        stream: MakeParts | None = None,
+    ) -> None:
         self.tensors = NoRoom()
         self.status = StatusBoard(programs)
         self.seen: list[Terms] = []
         self._answer = answer
+        self._make_parts = stream or self._one_by_one
 
     def submit(
         self,
@@ -112,10 +122,16 @@ class FakeBackend:
         body: Body | None,
         take: Callable[[list[Array]], T],
     ) -> AsyncGenerator[list[T]]:
-        """Each part by itself."""
+        """Its parts."""
         self.seen.append(terms)
-        for outputs in self._answer(workflow, inputs):
-            yield [take(outputs)]
+        make_parts = self._make_parts if workflow.is_streaming else self._one_by_one
+        async with aclosing(make_parts(workflow, inputs)) as ready:
+            async for parts in ready:
+                yield [take(part) for part in parts]
+
+    async def _one_by_one(self, workflow: Workflow, inputs: Sequence[Array]) -> AsyncGenerator[list[list[Array]]]:
+        for part in self._answer(workflow, inputs):
+            yield [part]
 
     def statistics(self, name: str) -> ModelStatistics:
         """Counts what it has seen."""

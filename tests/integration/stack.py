@@ -154,7 +154,6 @@ async def running(
     transport: TransportConfig = FAST_TRANSPORT,
     num_replicas: int = 1,
     network: Network | None = None,
-    service_type: type[InferenceService] = InferenceService,
     store: JobStore | None = None,
     jobs: JobsConfig | None = None,
     grpc: bool = False,
@@ -171,7 +170,7 @@ async def running(
         engine = engine or EngineConfig()
         site = Site(address=address, link=link, transport=transport, node="here", network=network)
         orchestrator, address = await stack.enter_async_context(linked(catalog.programs, engine, site))
-        service = stack.enter_context(contextlib.closing(service_type(catalog, orchestrator, gateway)))
+        service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, gateway)))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
         server = await stack.enter_async_context(HttpServer(Gateway(service, kept), gateway, service.shedding))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False))

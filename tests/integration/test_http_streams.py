@@ -4,37 +4,68 @@ import asyncio
 import contextlib
 import json
 import struct
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import ml_dtypes
 import numpy as np
 import pytest
 
+import dyorc
+from dyorc.authoring.workflow import Workflow
+from dyorc.config import GatewayConfig
 from dyorc.errors import InvalidInputError, ProgramError
+from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.service import InferenceService
 from tests import oip
-from tests.deadlines import wait_until_async
-from tests.integration.scripted import Script, ScriptedService, part, scripts
-from tests.integration.stack import Stack, running
+from tests.deadlines import TIMEOUT_S, wait_until_async
+from tests.fake_backend import FakeBackend
+from tests.integration.scripted import Script, part
 from tests.workflows import arithmetic, scripted, tensors
 
 FRAMES = {"Accept": "application/vnd.dyorc.stream"}
 COUNT = {"inputs": [{"name": "num", "shape": [], "datatype": "INT64", "data": [3]}]}
 
 
+@dataclass
+class Stack:
+    """A gateway over a fake. The next request of a streaming model follows `script`; the other models really run."""
+
+    client: httpx.AsyncClient
+    backend: FakeBackend
+    script: Script
+
+
+def run_here(workflow: Workflow, inputs: Sequence[oip.Array]) -> list[list[oip.Array]]:
+    """The only part of a model that does not stream."""
+    return [workflow.signature.outputs.flatten(dyorc.run(workflow, *inputs), workflow.name)]
+
+
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
     """One server for this module."""
-    targets = [scripted.count, scripted.fill, arithmetic.sums, tensors.echo]
-    async with running(targets, service_type=ScriptedService) as found:
-        yield found
+    catalog = Catalog.of([scripted.count, scripted.fill, arithmetic.sums, tensors.echo])
+    backend = FakeBackend(catalog.programs, run_here, lambda workflow, inputs: found.script.play(workflow, inputs))
+    config = GatewayConfig(port=0, drain_timeout_s=1)
+    with contextlib.closing(InferenceService(catalog, backend, config)) as service:
+        async with (
+            HttpServer(Gateway(service), config, service.shedding) as server,
+            httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False) as client,
+        ):
+            found = Stack(client, backend, Script())
+            yield found
 
 
 @pytest.fixture
-def script() -> Script:
+def script(stack: Stack) -> Script:
     """What the next request of a streaming model gives."""
-    scripts.append(Script())
-    return scripts[-1]
+    stack.script = Script()
+    return stack.script
 
 
 def events_of(text: str) -> list[dict[str, Any]]:
@@ -165,7 +196,7 @@ async def test_after_the_first_part_an_error_is_the_last_part(stack: Stack, scri
     first, last = events_of(response.text)
     assert first["model_name"] == "count"
     assert last == expected
-    scripts.append(again := Script())
+    stack.script = again = Script()
     again.put(part("one", 1))
     again.fail(error)
     response = await stack.client.post("/v2/models/count/infer_stream", json=COUNT, headers=FRAMES)
@@ -221,8 +252,7 @@ async def test_generate_takes_fields_by_the_names_of_inputs(stack: Stack, script
     script.end()
     response = await stack.client.post("/v2/models/count/generate", json={"num": 3, "id": "a"})
     assert response.json() == {"text": "hello", "index": 7, "model_name": "count", "model_version": "1", "id": "a"}
-    assert script.request is not None
-    assert script.request.arrays[0].tolist() == 3
+    assert script.inputs[0].tolist() == 3
 
 
 @pytest.mark.parametrize("num_parts", [0, 2, 3])
@@ -252,7 +282,10 @@ async def test_infer_of_a_streaming_model_says_what_to_use(stack: Stack) -> None
     assert "infer_stream" in oip.error_text(response)
 
 
-async def test_the_request_timeout_reaches_the_service(stack: Stack, script: Script) -> None:
+async def test_the_request_timeout_reaches_the_backend(stack: Stack, script: Script) -> None:
     script.end()
+    sent_ns = time.monotonic_ns()
     await stack.client.post("/v2/models/count/infer_stream", json=COUNT, headers={"Request-Timeout": "2.5"})
-    assert script.options["timeout_s"] == 2.5
+    deadline_ns = stack.backend.seen[-1].deadline_ns
+    assert deadline_ns is not None
+    assert sent_ns < deadline_ns <= time.monotonic_ns() + 2_500_000_000

@@ -1,4 +1,4 @@
-"""Who gets the answer of a request."""
+"""The contract of whoever gets a request's answer."""
 
 from typing import Protocol, TypeVar
 
@@ -13,13 +13,13 @@ class Receiver(Protocol[T]):
     def take(self, arrays: list[Array], /) -> T:
         """Turns the outputs, in the order of the workflow's signature, into the answer.
 
-        They may be views of memory that is reused once this returns. Called on a thread if they are large, and again if whoever
-        held them has taken them away meanwhile. Whatever it raises is the request's error.
+        They may be views of memory that is reused once this returns. Called on a thread if they are large, and a second time if
+        their holder has been lost meanwhile. Whatever it raises becomes the request's error.
         """
         ...
 
     def done(self, taken: T) -> None:
-        """The answer is there. Nothing follows."""
+        """Takes the answer. Nothing follows it."""
 
     def failed(self, error: Exception) -> None:
-        """There will be no answer. Nothing follows."""
+        """Takes the error, if there is no answer. Nothing follows it."""

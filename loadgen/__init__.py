@@ -1,1 +1,1 @@
-"""The load generator: sends requests at planned times, checks every answer, and says what came of it."""
+"""The load generator: sends requests at planned times, checks every answer, and reports the results."""

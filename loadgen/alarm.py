@@ -1,8 +1,7 @@
-"""Wakes an event loop at a time of the monotonic clock, to within some ten microseconds.
+"""Wakes an event loop at a time of the monotonic clock, to within about ten microseconds.
 
-Timers of uvloop, as those of asyncio, are rounded to milliseconds, which is longer than many an answer takes. Linux tells the
-time through a file descriptor to the nanosecond (timerfd), which a loop can watch as it does a socket. Elsewhere the loop's own
-timers have to do.
+The timers of uvloop and asyncio are rounded to milliseconds, which is longer than many answers take. Linux has timers with a file
+descriptor (timerfd), exact to the nanosecond, which a loop can watch like a socket. Elsewhere the loop's own timers have to do.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ class Alarm:
     """Calls a function in the loop when the time that was last set has come.
 
     Args:
-        ring: Called; may set the next time.
+        ring: The function to call; it may set the next time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
@@ -35,13 +34,13 @@ class Alarm:
         if sys.platform == "linux":
             self._libc = ctypes.CDLL(None, use_errno=True)
             self._when = (ctypes.c_long * 4)()
-            """A struct itimerspec: the interval (none), then the time, each in seconds and nanoseconds."""
+            """Returns a struct itimerspec: the interval (none), then the time, each in seconds and nanoseconds."""
             self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK_CLOEXEC)
             if self._fd >= 0:
                 loop.add_reader(self._fd, self._expired)
 
     def set(self, when_ns: int) -> None:
-        """Rings at `when_ns`; soon, if that is over. Replaces what was set before."""
+        """Rings at `when_ns`, or soon if that has passed. Replaces an earlier setting."""
         if self._fd < 0:
             if self._handle is not None:
                 self._handle.cancel()
@@ -52,7 +51,7 @@ class Alarm:
         self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, self._when, None)
 
     def close(self) -> None:
-        """Does not ring any more."""
+        """Stops ringing."""
         if self._handle is not None:
             self._handle.cancel()
         if self._fd >= 0:
@@ -63,6 +62,6 @@ class Alarm:
     def _expired(self) -> None:
         self._is_set = False
         self._ring()
-        if not self._is_set:  # setting it anew takes back that it has expired, and saves a system call
+        if not self._is_set:  # setting it again clears its expiry, which saves a system call
             with contextlib.suppress(BlockingIOError):
                 os.read(self._fd, 8)

@@ -1,4 +1,4 @@
-"""Whether an answer is the one that was to come."""
+"""Checks whether an answer is the expected one."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ _MAX_SHOWN = 200
 
 
 class Checker:
-    """Says what is wrong with answers, in words.
+    """Says in words what is wrong with answers.
 
     Args:
-        pool: With answers.
-        target: Decodes.
+        pool: The requests with their expected answers.
+        target: Decodes answers.
     """
 
     def __init__(self, pool: Pool, target: Target) -> None:
@@ -23,19 +23,19 @@ class Checker:
         self._target = target
 
     def complaint(self, index: int, answer: RawAnswer) -> str:
-        """What is wrong with an answer to the pool's request `index`; empty if nothing is."""
+        """Returns what is wrong with an answer to the pool's request `index`; empty if nothing is."""
         try:
             found = self._target.decode(answer)
-        except Exception as error:  # a decoder of somebody else's, too
+        except Exception as error:  # the decoder may be a user's
             return f"request {index}: the answer is malformed: {error}"[: 2 * _MAX_SHOWN]
         text = difference(found, self._pool.answers[index], self._pool.tolerance)
         return f"request {index}: {text}" if text else ""
 
 
 def difference(found: Tensors, expected: Tensors, tolerance: float) -> str:
-    """How tensors differ from those expected; empty if they do not. NaN equals NaN."""
+    """Returns how tensors differ from the expected ones; empty if they do not. NaN equals NaN."""
     if found.keys() != expected.keys():
-        return f"outputs {sorted(found)} came, expected {sorted(expected)}"
+        return f"the answer has the outputs {sorted(found)}, expected {sorted(expected)}"
     for name, right in expected.items():
         array = np.asarray(found[name])
         if array.shape != right.shape:
@@ -48,7 +48,7 @@ def difference(found: Tensors, expected: Tensors, tolerance: float) -> str:
 def _is_equal(array: np.ndarray[Any, Any], right: np.ndarray[Any, Any], tolerance: float) -> bool:
     if right.dtype.kind in "OSU" or array.dtype.kind in "OSU":
         return _texts(array) == _texts(right)
-    # bfloat16 is of kind "V" to NumPy
+    # for NumPy, bfloat16 is of kind "V"
     is_exact = right.dtype.kind in "iub" and array.dtype.kind in "iub"
     if is_exact:
         return bool(np.array_equal(array, right))

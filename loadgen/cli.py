@@ -85,7 +85,7 @@ app.command("report")(report_command)
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     try:
         app()
     except KeyboardInterrupt:

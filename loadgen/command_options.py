@@ -1,7 +1,7 @@
-"""Options that several commands have in common, as groups that a command takes whole.
+"""Groups of options that several commands share.
 
-typer reads a command's options from its signature, so that each command would have to repeat them. Here a group is a frozen
-dataclass whose fields are annotated as typer wants it, and `grouped` shows typer the fields in place of the group.
+typer reads a command's options from its signature, so each command would have to repeat them. Here a group is a frozen dataclass
+whose fields have typer's annotations, and `grouped` shows typer the fields in place of the group.
 """
 
 import inspect
@@ -13,10 +13,10 @@ Command = Callable[..., None]
 
 
 def grouped(command: Command) -> Command:
-    """A command whose parameters that are dataclasses are replaced by their fields, in their place.
+    """Returns a command in which each parameter that is a dataclass is replaced by the dataclass's fields.
 
     Raises:
-        TypeError: If two options have one name.
+        TypeError: If two options have the same name.
     """
     hints = get_type_hints(command, include_extras=True)
     shown: dict[str, inspect.Parameter] = {}

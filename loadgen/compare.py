@@ -1,4 +1,4 @@
-"""Measures several targets in turns, so that what changes on the machine meets all of them, and sets them side by side."""
+"""Measures several targets in turns, so that changes on the machine affect all of them alike, and compares them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
@@ -9,7 +9,7 @@ from loadgen.results import RunResult
 from loadgen.tables import aligned, milliseconds, percent
 
 MeasureRound = Callable[[int], RunResult]
-"""Measures one target, in the round of this number; the load and its seed are the same in all."""
+"""Measures one target, in the round with this number. The load and its seed are the same for all targets."""
 
 _FIGURES: Mapping[str, Callable[[RunResult], float]] = {
     "p50_ms": lambda result: result.latency_ms.p50,
@@ -26,8 +26,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure of one target over all rounds.
 
     Attributes:
-        spread: Largest over smallest, minus 1; None if the smallest is 0 and the largest is not.
-        ratio: Of the median to that of the first target; None if that is 0.
+        spread: The largest value divided by the smallest, minus 1; None if the smallest is 0 and the largest is not.
+        ratio: The median divided by that of the first target; None if that is 0.
     """
 
     median: float
@@ -36,10 +36,10 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Several targets side by side.
+    """The comparison of several targets.
 
     Attributes:
-        figures: By target, then by figure.
+        figures: The figures by target, then by name.
         runs: All measurements, in their order.
     """
 
@@ -56,7 +56,7 @@ def compare(
     """Measures each target once in each round: A B A B A B.
 
     Args:
-        targets: By label; the first is what the others are compared with.
+        targets: The targets by label. The others are compared with the first.
 
     Raises:
         ValueError: If there are fewer than two targets, or no rounds.
@@ -76,7 +76,7 @@ def compare(
 
 
 def side_by_side(runs: Mapping[str, Sequence[RunResult]]) -> dict[str, dict[str, Figure]]:
-    """Medians, spreads, and ratios to the first."""
+    """Returns medians, spreads and ratios to the first target."""
     first = next(iter(runs))
     bases = {name: median(map(value, runs[first])) for name, value in _FIGURES.items()}
     return {
@@ -86,7 +86,7 @@ def side_by_side(runs: Mapping[str, Sequence[RunResult]]) -> dict[str, dict[str,
 
 
 def spread(values: Sequence[float]) -> float | None:
-    """Largest over smallest, minus 1; None if that has no bounds."""
+    """Returns the largest value divided by the smallest, minus 1; None if the smallest is 0."""
     low, high = min(values), max(values)
     if low == high:
         return 0.0
@@ -94,7 +94,7 @@ def spread(values: Sequence[float]) -> float | None:
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """A row for each target: medians, spreads over the rounds, ratios to the first; warnings below."""
+    """Returns a row for each target: medians, spreads over the rounds and ratios to the first; warnings below."""
     rows: list[Sequence[str]] = [_HEAD]
     for label, figures in comparison.figures.items():
         counts = [run.counts for run in comparison.runs if run.label == label]

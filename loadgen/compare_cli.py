@@ -16,7 +16,9 @@ from loadgen.targets.base import TargetSpec
 
 
 def compare_command(
-    target: Annotated[list[str], typer.Option("--target", help="LABEL=URL#MODEL; at least two. grpc:// or grpcs:// for gRPC.")],
+    target: Annotated[
+        list[str], typer.Option("--target", help="LABEL=URL#MODEL; give at least two. Use grpc:// or grpcs:// for gRPC.")
+    ],
     how: options.TargetOptions,
     sent: options.SentOptions,
     pace: options.PaceOptions,
@@ -37,10 +39,10 @@ def compare_command(
 
 
 def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
-    """Each ``label=url#model`` by its label: the URL, the model, and the protocol if ``grpc://`` or ``grpcs://`` names it.
+    """Returns each ``label=url#model`` by its label: URL, model, and the protocol if ``grpc://`` or ``grpcs://`` names it.
 
     Raises:
-        ValueError: If one is malformed, or a label comes twice.
+        ValueError: If one is malformed, or a label is given twice.
     """
     found: dict[str, tuple[str, str, str]] = {}
     for target in targets:
@@ -49,7 +51,7 @@ def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
         if not (equals and sharp and label and url and model):
             raise ValueError(f"--target is {target!r}, expected LABEL=URL#MODEL")
         if label in found:
-            raise ValueError(f"the label {label!r} comes twice, expected different ones")
+            raise ValueError(f"the label {label!r} was given twice, expected different labels")
         found[label] = (url, model, "grpc" if url.startswith(("grpc://", "grpcs://")) else "")
     if len(found) < 2:
         raise ValueError(f"{len(found)} targets given, expected at least two")
@@ -61,14 +63,15 @@ def _show(result: RunResult) -> None:
 
 
 def round_line(result: RunResult) -> str:
-    """One measurement in a line, when it is done."""
+    """Returns a line about a finished measurement."""
     latency = f"p50 {milliseconds(result.latency_ms.p50)} ms, p99 {milliseconds(result.latency_ms.p99)} ms"
     return f"{result.label}: {latency}, {result.throughput_rps:,.1f} requests/s"
 
 
 def said(found: Comparison) -> str:
-    """The table, and what it shows."""
-    return f"\n{comparison_table(found)}\nMedians of {found.num_rounds} rounds; spread: largest / smallest - 1; x: to the first."
+    """Returns the table and what it means."""
+    legend = "spread: largest / smallest - 1; x: relative to the first target."
+    return f"\n{comparison_table(found)}\nMedians of {found.num_rounds} rounds; {legend}"
 
 
 def _measure(label: str, spec: TargetSpec, pool: Pool, load: Load) -> Callable[[int], RunResult]:

@@ -1,4 +1,4 @@
-"""Shows how a measurement goes while it runs: in place on a terminal, as plain lines elsewhere."""
+"""Shows the progress of a measurement: in place on a terminal, as plain lines elsewhere."""
 
 import sys
 import time
@@ -16,12 +16,12 @@ _LINE_EVERY_S = 2.0
 
 
 class Display:
-    """To be entered; its `show` takes what `loadgen.run.run` tells.
+    """Shows progress while entered; pass its `show` to `loadgen.run.run`.
 
     Args:
-        label: What is measured.
-        load: How much, and for how long.
-        stream: Standard error by default: standard output is for results.
+        label: The name of what is measured.
+        load: How much load there is, and for how long.
+        stream: Where to write; by default standard error, since standard output is for results.
     """
 
     def __init__(self, label: str, load: Load, stream: TextIO | None = None) -> None:
@@ -44,13 +44,13 @@ class Display:
             self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        """Shows what is known now."""
+        """Shows the latest progress."""
         now_s = time.monotonic()
         if self._began_s is None:
-            self._began_s = now_s - 0.5  # workers tell for the first time half a second after they began
+            self._began_s = now_s - 0.5  # workers first report half a second after they begin
             self._before = (self._began_s, 0)
         before_s, before = self._before
-        if now_s - before_s >= 0.4 or not before:  # several workers tell one after the other
+        if now_s - before_s >= 0.4 or not before:  # several workers report one after another
             self._rate_rps = (progress.num_done - before) / max(1e-3, now_s - before_s)
             self._before = (now_s, progress.num_done)
         elapsed_s = now_s - self._began_s

@@ -1,4 +1,4 @@
-"""Requests from a file, or drawn: of the kind that the model's metadata asks for."""
+"""Requests read from a file, or drawn at random to fit the model's metadata."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _SHAPE = re.compile(r"\d+(,\d+)*")
 
 
 def shapes_of(lines: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes by the input's name, from texts such as ``image:1,8,8``.
+    """Returns shapes by the input's name, from strings such as ``image:1,8,8``.
 
     Raises:
         ValueError: If one has another form.
@@ -40,14 +40,14 @@ def shapes_of(lines: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def read_pool(path: Path) -> Pool:
-    """A pool from a file that `Pool.save` wrote; or one request from an .npz with an array for each input.
+    """Returns a pool from a file that `Pool.save` wrote, or with one request from an .npz that has an array for each input.
 
     Raises:
         ValueError: If it is neither.
     """
     with np.load(path, allow_pickle=False) as stored:
         if not hasattr(stored, "files"):
-            raise ValueError(f"{path} holds one array, expected an .npz with one for each input, or a pool")
+            raise ValueError(f"{path} holds a single array, expected an .npz with one for each input, or a pool")
         if "about" in stored.files:
             return Pool.load(path)
         inputs = {name: _as_texts(stored[name]) for name in stored.files}
@@ -66,13 +66,13 @@ def _as_texts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def draw_pool(spec: TargetSpec, shapes: Shapes, *, seed: int, num_requests: int) -> Pool:
-    """Requests of random numbers and texts, without answers.
+    """Returns requests of random numbers and strings, without expected answers.
 
     Args:
-        shapes: Of inputs, without a batch dimension; for those that the model leaves open.
+        shapes: The shapes of inputs that the model leaves open, without a batch dimension.
 
     Raises:
-        ValueError: If the server does not tell about the model, or leaves a shape open that is not given.
+        ValueError: If the server has no metadata of the model, or if a shape that the model leaves open is not given.
     """
     inputs = metadata_of(spec).inputs
     if unknown := sorted(shapes.keys() - {tensor.name for tensor in inputs}):
@@ -83,7 +83,7 @@ def draw_pool(spec: TargetSpec, shapes: Shapes, *, seed: int, num_requests: int)
 
 
 def draw(inputs: Sequence[TensorMetadata], shapes: Shapes, rng: np.random.Generator) -> Tensors:
-    """One request: floats are normal, integers small and not negative, texts short."""
+    """Returns one request: floats are normally distributed, integers small and not negative, strings short."""
     return {tensor.name: _draw_one(tensor.datatype, shapes[tensor.name], rng) for tensor in inputs}
 
 
@@ -102,7 +102,7 @@ def _shape(spec: TargetSpec, tensor: TensorMetadata, shapes: Shapes) -> tuple[in
     told = tuple(tensor.shape[1:] if spec.has_batch_dim else tensor.shape)
     shape = shapes.get(tensor.name, told)
     if len(shape) != len(told) or any(is_open not in (-1, size) for is_open, size in zip(told, shape, strict=False)):
-        raise ValueError(f"--shape gives input {tensor.name!r} the shape {list(shape)}, the model wants {list(told)}")
+        raise ValueError(f"--shape gives input {tensor.name!r} the shape {list(shape)}, the model expects {list(told)}")
     if -1 in shape:
         example = ",".join(str(4 if size == -1 else size) for size in shape)
         raise ValueError(
@@ -112,10 +112,10 @@ def _shape(spec: TargetSpec, tensor: TensorMetadata, shapes: Shapes) -> tuple[in
 
 
 def metadata_of(spec: TargetSpec) -> ModelMetadata:
-    """What the server says of the model.
+    """Returns the server's metadata of the model.
 
     Raises:
-        ValueError: If it says nothing.
+        ValueError: If there is none.
     """
     if spec.protocol == "http":
         return _over_http(spec)
@@ -132,7 +132,7 @@ def _over_http(spec: TargetSpec) -> ModelMetadata:
             raise ValueError(f"{url} answered {answer.status_code}, expected the model's metadata: {answer.text[:200]}")
         return msgspec.json.decode(answer.content, type=ModelMetadata)
     except (httpx.HTTPError, msgspec.DecodeError) as error:
-        raise ValueError(f"{url} gives no metadata: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{url} returned no metadata: {type(error).__name__}: {error}") from error
 
 
 def _over_grpc(spec: TargetSpec) -> ModelMetadata:
@@ -147,7 +147,7 @@ def _over_grpc(spec: TargetSpec) -> ModelMetadata:
         try:
             told = call(pb.ModelMetadataRequest(name=spec.model).SerializeToString(), timeout=_TIMEOUT_S, metadata=headers)
         except grpc.RpcError as error:
-            raise ValueError(f"{spec.url} gives no metadata of {spec.model!r}: {error}") from error
+            raise ValueError(f"{spec.url} returned no metadata of {spec.model!r}: {error}") from error
     answer: Any = pb.ModelMetadataResponse.FromString(told)
     inputs = tuple(TensorMetadata(one.name, DType(one.datatype), tuple(one.shape)) for one in answer.inputs)
     return ModelMetadata(spec.model, inputs, ())

@@ -1,4 +1,5 @@
-"""Servers that answer at once, always the same: what the generator can do by itself. ``python -m loadgen.echo http|grpc``.
+"""Servers that always give the same answer at once, to find out what the generator itself can do. ``python -m loadgen.echo
+http|grpc``.
 
 Prints ``Listening on ADDRESS`` and runs until SIGINT or SIGTERM.
 """

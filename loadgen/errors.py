@@ -1,5 +1,5 @@
-"""What goes wrong with the generator itself. What goes wrong with a server is counted instead."""
+"""Errors of the generator itself. Errors of a server are counted instead."""
 
 
 class WorkerFailedError(RuntimeError):
-    """A worker ended before its time; carries what it said last."""
+    """A worker ended too early. The message contains its last words."""

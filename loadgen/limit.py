@@ -1,4 +1,4 @@
-"""What one worker can send before it is the limit itself, to a server on the same machine that answers at once."""
+"""Finds out how much one worker can send, to a server on the same machine that answers at once, before it is the limit itself."""
 
 import contextlib
 import sys
@@ -17,18 +17,18 @@ from loadgen.targets.base import TargetSpec
 _GROWTH = 1.25
 _MAX_RPS = 200_000.0
 _TRIES = 2
-"""A step that fails is tried again: others use the machine, too."""
+"""How often a step is tried: one may fail because others use the machine too."""
 
 
 @contextlib.contextmanager
 def echoing(protocol: str) -> Generator[str]:
-    """A server of `loadgen.echo` in a process of its own; yields its address."""
+    """Runs a server of `loadgen.echo` in a process of its own, and yields its address."""
     with ServerProcess([sys.executable, "-m", "loadgen.echo", protocol]) as server:
         yield server.url
 
 
 def probe(protocol: str, address: str, rate_rps: float, duration_s: float) -> RunResult:
-    """One step: a constant rate on one worker."""
+    """Measures one step: a constant rate on one worker."""
     spec = TargetSpec(protocol=protocol, url=address, model="echo", max_connections=256)
     pool = Pool(
         inputs=[{"x": np.full((1, 8, 8), number, np.float32)} for number in range(16)],
@@ -39,12 +39,12 @@ def probe(protocol: str, address: str, rate_rps: float, duration_s: float) -> Ru
 
 
 def is_fine(result: RunResult) -> bool:
-    """Whether everything was answered, and nothing speaks for the generator as the limit (`measures.client_warning`)."""
+    """Whether everything was answered, with no sign that the generator was the limit (`measures.client_warning`)."""
     return not result.client_warning and result.counts.correct == result.counts.planned
 
 
 def highest(measure: Callable[[float], RunResult], start_rps: float, show: Callable[[str], None]) -> tuple[float, dict[str, Any]]:
-    """The highest rate of those tried, growing by a quarter each, that is fine; and what was seen there."""
+    """Returns the highest rate that is fine, of rates that each grow by a quarter, and the measurement at it."""
     best, seen, rate_rps = 0.0, {}, start_rps
     while rate_rps <= _MAX_RPS:
         for _ in range(_TRIES):
@@ -68,7 +68,7 @@ def highest(measure: Callable[[float], RunResult], start_rps: float, show: Calla
 
 
 def find_limits(duration_s: float, show: Callable[[str], None]) -> dict[str, Any]:
-    """The limits over HTTP and gRPC."""
+    """Prints the limits over HTTP and gRPC."""
     found: dict[str, Any] = {}
     for protocol, start_rps in (("http", 4000.0), ("grpc", 1000.0)):
         show(f"{protocol}, one worker:")

@@ -1,4 +1,4 @@
-"""What load is put on a target."""
+"""The load that a target gets."""
 
 import msgspec
 
@@ -8,19 +8,19 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         arrivals: "poisson", "gamma", "constant", "ramp" or "trace" (open loop: requests are sent when they are due, whatever
-            became of those before), or "closed" (each of `num_clients` sends its next request when it has its answer).
-        rate_rps: Open loop: requests a second, on average; for a ramp, at its end.
-        start_rps: For a ramp: at its start. The rate grows evenly.
+            happened to earlier ones), or "closed" (each of `num_clients` sends its next request when it has its answer).
+        rate_rps: Open loop: mean requests per second; for a ramp, at its end.
+        start_rps: For a ramp: requests per second at its start. The rate grows evenly.
         cv: For gamma: the gaps' coefficient of variation.
         trace: For trace: a file of timestamps in seconds, one per line; stretched to `rate_rps` unless that is 0.
-        num_clients: Closed loop.
-        warm_up_s: Sent under the same load before, but not measured.
+        num_clients: Closed loop: the number of clients.
+        warm_up_s: For how long the same load is sent before the measured time.
         duration_s: The measured time.
         drain_s: How long to wait for the last answers.
-        slo_s: An answer that takes longer is no goodput.
+        slo_s: Answers that take longer do not count as goodput.
         num_workers: Processes that share the load.
-        niceness: Of the workers, beside ours. Below 0 they go before a server on the same cores, which needs a privilege: ignored
-            where it is not given.
+        niceness: Added to the workers' niceness. Below 0, they take precedence over a server on the same cores. That needs a
+            privilege, without which it is ignored.
         seed: The same seed plans the same times.
     """
 

@@ -1,4 +1,4 @@
-"""On what a measurement was made."""
+"""Describes the machine and software of a measurement."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ _PACKAGES = ("dyorc", "grpcio", "httptools", "numpy", "uvloop")
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory, kernel."""
+    """Returns processor, cores, memory and kernel."""
     return {
         "processor": _processor(),
         "num_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -22,7 +22,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions(packages: Sequence[str] = _PACKAGES) -> dict[str, str]:
-    """Of Python and of packages, as far as they are installed."""
+    """Returns the versions of Python and of those packages that are installed."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
@@ -33,7 +33,7 @@ def versions(packages: Sequence[str] = _PACKAGES) -> dict[str, str]:
 
 
 def commit() -> str:
-    """Of the repository in whose folder we are; empty if there is none."""
+    """Returns the commit of the repository in the current folder; empty if there is none."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):

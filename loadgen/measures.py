@@ -1,4 +1,4 @@
-"""From the records of all workers to figures."""
+"""Turns the records of all workers into figures."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Requests whose planned time lies in the measured time, of all workers.
+    """The requests of all workers whose planned time lies in the measured time.
 
     Attributes:
-        index: In the pool.
+        index: Each request's index in the pool.
         latency_ns: From the planned time to the answer or error; without either, to the end of the wait.
         send_delay_ns: From the planned time to when the generator got to it.
-        errors: Failed requests by their text.
+        errors: How many requests failed with each error text.
         wrong: The first wrong answer, in words.
     """
 
@@ -39,7 +39,7 @@ class Measured:
 
 
 def measured(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> Measured:
-    """Puts the workers' records together; times from the start.
+    """Joins the workers' records; times count from the start.
 
     Raises:
         ValueError: If nothing was due in the measured time.
@@ -49,7 +49,7 @@ def measured(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> Measur
     for records in workers:
         planned_ns = records.planned_ns - records.start_ns
         chosen = (planned_ns >= warm_up_ns) & (planned_ns < end_ns)
-        # Not sent and not answered are 0. Who waited till the end waited that long, at least.
+        # The time is 0 if a request was not sent or not answered. A request without an answer waited at least until the end.
         done_ns = np.where(records.done_ns > 0, records.done_ns, records.ended_ns)
         sent_ns = np.where(records.sent_ns > 0, records.sent_ns, records.ended_ns)
         arrays = (records.index, done_ns - records.planned_ns, sent_ns - records.planned_ns, records.outcome)
@@ -76,7 +76,7 @@ def measured(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> Measur
 
 
 def counts(found: Measured, slo_s: float | None) -> Counts:
-    """How many came to which end."""
+    """Counts how requests ended."""
     is_correct = found.outcome == CORRECT
     in_time = is_correct if slo_s is None else is_correct & (found.latency_ns <= slo_s * 1e9)
     return Counts(
@@ -90,14 +90,14 @@ def counts(found: Measured, slo_s: float | None) -> Counts:
 
 
 def quantiles(times_ns: Numbers) -> Quantiles:
-    """Of durations, each one of those that were seen."""
+    """Returns quantiles of durations; each is one of the durations."""
     p50, p90, p99, p999 = (np.quantile(times_ns, [0.5, 0.9, 0.99, 0.999], method="inverted_cdf") / _NS_PER_MS).tolist()
     mean, most = float(times_ns.mean()) / _NS_PER_MS, float(times_ns.max()) / _NS_PER_MS
     return Quantiles(p50=p50, p90=p90, p99=p99, p999=p999, mean=mean, max=most)
 
 
 def histogram(times_ns: Numbers) -> str:
-    """An HDR histogram of microseconds, from 1 to an hour, three digits; in its compressed text form."""
+    """Returns an HDR histogram in its compressed text form: microseconds from 1 to an hour, with three digits."""
     found = HdrHistogram(1, _MAX_US, _DIGITS)
     values, numbers = np.unique(np.clip(np.rint(times_ns / 1e3).astype(np.int64), 1, _MAX_US), return_counts=True)
     for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
@@ -106,7 +106,7 @@ def histogram(times_ns: Numbers) -> str:
 
 
 def by_branch(found: Measured, branches: Sequence[str]) -> dict[str, BranchResult]:
-    """Latencies of each way through the workflow, by its name."""
+    """Returns the latencies of each way through the workflow, by its name."""
     if not branches:
         return {}
     names, numbers = np.unique(np.array(branches, dtype=object).astype(str), return_inverse=True)
@@ -127,10 +127,10 @@ _MAX_CPU_RATIO = 0.85
 
 
 def client_warning(send_delay_p90_ms: float, latency_p50_ms: float, cpu_ratio: float) -> str:
-    """Why the figures may be the generator's own, and what to do; empty if there is no reason.
+    """Returns why the figures may reflect the generator rather than the server, and what to do; empty if nothing suggests it.
 
-    It goes by the send delay of one request in ten, since a machine that others use, too, holds up one in a hundred of anything;
-    a generator that cannot keep up holds up nearly all.
+    What counts is the send delay of the slowest tenth: on a shared machine, one request in a hundred is always held up, while a
+        generator that cannot keep up delays nearly all.
     """
     limit_ms = max(_MAX_SEND_DELAY_MS, _MAX_DELAY_RATIO * latency_p50_ms)
     seen: list[str] = []
@@ -140,4 +140,4 @@ def client_warning(send_delay_p90_ms: float, latency_p50_ms: float, cpu_ratio: f
         seen.append(f"a worker used {cpu_ratio:.0%} of a core (up to {_MAX_CPU_RATIO:.0%} is fine)")
     if not seen:
         return ""
-    return f"The generator was the limit: {'; '.join(seen)}. Take more --workers, more cores, or a lower rate."
+    return f"The generator was the limit: {'; '.join(seen)}. Use more --workers, more cores or a lower rate."

@@ -1,6 +1,6 @@
-"""What `run`, `sweep` and `compare` have in common on the command line: the target, what is sent to it, and how much.
+"""Command-line options that `run`, `sweep` and `compare` share: the target, what is sent to it, and how much.
 
-Groups of options, which `loadgen.command_options.grouped` shows to typer; they make a `TargetSpec`, a `Pool` and a `Load`.
+They come in groups, which `loadgen.command_options.grouped` shows to typer, and make a `TargetSpec`, a `Pool` and a `Load`.
 """
 
 from collections.abc import Generator
@@ -40,40 +40,40 @@ def _option(panel: str, *names: str, text: str, min: float | None = None) -> typ
 Url: TypeAlias = Annotated[
     str, typer.Argument(help="http://host:port or https://host:port; for gRPC host:port or grpcs://host:port.")
 ]
-Model: TypeAlias = Annotated[str, typer.Argument(help="The model's name; for raw requests the path.")]
-Label: TypeAlias = Annotated[str, typer.Option("--label", help="Name of the target in results; by default its model.")]
+Model: TypeAlias = Annotated[str, typer.Argument(help="The model's name; for raw requests, the path.")]
+Label: TypeAlias = Annotated[str, typer.Option("--label", help="The target's name in results; by default its model.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetOptions:
-    """How a target is talked to."""
+    """How to talk to a target."""
 
     protocol: Annotated[
         str, _option(_TARGET, "--protocol", text="http or grpc (Open Inference Protocol), raw, or package.module:function.")
     ] = "http"
     codec: Annotated[str, _option(_TARGET, "--codec", text="For raw: a module with pack(tensors) and unpack(body).")] = ""
-    batch_dim: Annotated[bool, _option(_TARGET, "--batch-dim", text="Send tensors with a batch dimension of 1 in front.")] = False
+    batch_dim: Annotated[bool, _option(_TARGET, "--batch-dim", text="Send tensors with a leading batch dimension of 1.")] = False
     header: Annotated[
         list[str] | None, _option(_TARGET, "--header", text="'Name: value', sent with each request; may be repeated.")
     ] = None
     max_connections: Annotated[
-        int, _option(_TARGET, "--max-connections", text="Most HTTP connections of each worker.", min=1)
+        int, _option(_TARGET, "--max-connections", text="The most HTTP connections that each worker opens.", min=1)
     ] = 1024
     ca: Annotated[
         Path | None,
-        _option(_TARGET, "--ca", text="For TLS: a file of trusted authorities; by default those of the system."),
+        _option(_TARGET, "--ca", text="For TLS: a file of trusted authorities; by default the system's."),
     ] = None
     cert: Annotated[Path | None, _option(_TARGET, "--cert", text="For TLS: the client's certificate.")] = None
     key: Annotated[Path | None, _option(_TARGET, "--key", text="For TLS: the certificate's key, if in another file.")] = None
 
     def spec(self, url: str, model: str, protocol: str = "") -> TargetSpec:
-        """The target that they name.
+        """Returns the target that the options name.
 
         Args:
-            protocol: Instead of theirs, if it is not empty.
+            protocol: Takes precedence over the option, unless empty.
 
         Raises:
-            ValueError: If they contradict each other.
+            ValueError: If options contradict each other.
         """
         protocol = protocol or self.protocol
         if protocol not in ("http", "grpc", "raw") and ":" not in protocol:
@@ -102,21 +102,21 @@ class SentOptions:
 
     pool: Annotated[
         Path | None,
-        _option(
-            _SENT, "--pool", text="Requests: a file of loadgen.pool, or an .npz with one array for each input; by default random."
-        ),
+        _option(_SENT, "--pool", text="The requests: a pool file, or an .npz with one array for each input; by default random."),
     ] = None
     shape: Annotated[
         list[str] | None,
         _option(_SENT, "--shape", text="NAME:1,2,3: the shape of an input that the model leaves open; may be repeated."),
     ] = None
-    seed: Annotated[int, _option(_SENT, "--seed", text="The same seed sends the same requests at the same times.", min=0)] = 0
+    seed: Annotated[
+        int, _option(_SENT, "--seed", text="With the same seed, the same requests are sent at the same times.", min=0)
+    ] = 0
 
     def requests(self, spec: TargetSpec) -> "Pool":
-        """Read from a file; or drawn from the seed, of the kind that the model's metadata asks for.
+        """Returns the pool, read from a file or drawn from the seed to fit the model's metadata.
 
         Raises:
-            ValueError: If the file holds something else, or the model leaves open what to draw.
+            ValueError: If the file holds something else, or if the metadata does not say what to draw.
         """
         from loadgen.drawing import draw_pool, read_pool, shapes_of
 
@@ -129,10 +129,10 @@ class SentOptions:
 class PaceOptions:
     """How much load, where a command does not choose that itself."""
 
-    rate: Annotated[float | None, _option(_LOAD, "--rate", text="Requests a second, on average (open loop).", min=0.001)] = None
+    rate: Annotated[float | None, _option(_LOAD, "--rate", text="Mean requests per second (open loop).", min=0.001)] = None
     clients: Annotated[
         int | None,
-        _option(_LOAD, "--clients", text="Closed loop: this many clients, each with one request at a time.", min=1),
+        _option(_LOAD, "--clients", text="The number of clients, each with one request at a time (closed loop).", min=1),
     ] = None
     trace: Annotated[Path | None, _option(_LOAD, "--trace", text="For trace: a file of timestamps in seconds, one per line.")] = (
         None
@@ -140,7 +140,7 @@ class PaceOptions:
     start_rate: Annotated[float, _option(_LOAD, "--start-rate", text="For ramp: the rate at the start.", min=0)] = 0.0
     slo_ms: Annotated[
         float | None,
-        _option(_LOAD, "--slo-ms", text="Limit of latency in milliseconds; later answers do not count as goodput.", min=0.001),
+        _option(_LOAD, "--slo-ms", text="Latency limit in milliseconds; later answers do not count as goodput.", min=0.001),
     ] = None
 
 
@@ -149,23 +149,23 @@ class LoadOptions:
     """When requests are sent, and for how long."""
 
     arrivals: Annotated[ArrivalsKind, _option(_LOAD, "--arrivals", text="When requests are sent.")] = ArrivalsKind.POISSON
-    cv: Annotated[float, _option(_LOAD, "--cv", text="For gamma: coefficient of variation of the gaps.", min=0.01)] = 4.0
+    cv: Annotated[float, _option(_LOAD, "--cv", text="For gamma: the gaps' coefficient of variation.", min=0.01)] = 4.0
     duration: Annotated[float, _option(_LOAD, "--duration", text="Measured time in seconds.", min=0.01)] = 5.0
-    warm_up: Annotated[float, _option(_LOAD, "--warm-up", text="Seconds of the same load before the measurement.", min=0)] = 1.0
+    warm_up: Annotated[float, _option(_LOAD, "--warm-up", text="Seconds of the same load before the measured time.", min=0)] = 1.0
     drain: Annotated[float, _option(_LOAD, "--drain", text="Seconds to wait for the last answers.", min=0)] = 5.0
     workers: Annotated[int, _option(_LOAD, "--workers", text="Processes that share the load.", min=1)] = 1
 
     def load(self, pace: PaceOptions, seed: int) -> Load:
-        """The load that they name.
+        """Returns the load that the options name.
 
         Raises:
-            ValueError: If they contradict each other, or name none.
+            ValueError: If options contradict each other, or name no load.
         """
         is_closed, is_trace = pace.clients is not None, self.arrivals is ArrivalsKind.TRACE
         if is_closed and pace.rate is not None:
-            raise ValueError("--clients is a closed loop and --rate an open one: expected one of them")
+            raise ValueError("--clients sets a closed loop and --rate an open one, expected only one of them")
         if not is_closed and pace.rate is None and not is_trace:
-            raise ValueError("how much load? Expected --rate (requests a second) or --clients (a closed loop)")
+            raise ValueError("no load is given, expected --rate (requests per second) or --clients (a closed loop)")
         if is_trace and pace.trace is None:
             raise ValueError("--arrivals trace needs --trace FILE")
         return Load(
@@ -188,11 +188,11 @@ class LoadOptions:
 class OutputOptions:
     """Where the results go."""
 
-    out: Annotated[Path | None, typer.Option("--out", help="Write the results as JSON into this file.")] = None
+    out: Annotated[Path | None, typer.Option("--out", help="Write the results to this file, as JSON.")] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print only the results, as JSON.")] = False
 
     def write(self, written: bytes) -> None:
-        """Into the file, if there is to be one."""
+        """Writes the results to the file, if one is named."""
         if self.out is not None:
             self.out.write_bytes(written + b"\n")
 
@@ -206,7 +206,7 @@ def _header(line: str) -> tuple[str, str]:
 
 @contextmanager
 def told_plainly() -> Generator[None]:
-    """Turns what a user can put right into one line and exit status 2, rather than a stack of calls."""
+    """Turns errors that a user can correct into one line and exit status 2, without a traceback."""
     from dyorc.errors import DyOrcError
 
     try:

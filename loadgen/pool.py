@@ -1,4 +1,5 @@
-"""What is sent, and what has to come back. Used by the workers and by whoever draws requests; no I/O but `save` and `load`."""
+"""The requests to send and their expected answers. Used by workers and by code that draws requests; only `save` and `load` do
+I/O."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 Tensors: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
-"""Tensors of one request by name, without a batch dimension. Texts are arrays of dtype object that hold bytes."""
+"""The tensors of one request by name, without a batch dimension. Strings are arrays of dtype object that hold bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +18,11 @@ class Pool:
     """Requests that are sent in turn.
 
     Attributes:
-        inputs: Of each request.
-        answers: What has to come back for each, computed without a server; none are checked if it is empty.
-        branches: For each request, which way it takes through its workflow (e.g. "large"); latencies are told apart by it.
-            Empty if nobody knows.
-        tolerance: Largest difference between a number of an answer and of its reference; integers and texts have to be equal.
+        inputs: The inputs of each request.
+        answers: The expected answer to each, computed without a server. If empty, no answers are checked.
+        branches: For each request, which way it takes through its workflow (e.g. "large"); latencies are reported for each. Empty
+            if unknown.
+        tolerance: The largest accepted difference between a number and its reference; integers and strings have to be equal.
     """
 
     inputs: Sequence[Tensors]
@@ -39,7 +40,7 @@ class Pool:
                 )
 
     def save(self, path: Path) -> None:
-        """Writes an .npz file without pickled objects: texts become bytes and lengths."""
+        """Writes an .npz file without pickled objects: strings become bytes and lengths."""
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         for kind, rows in (("inputs", self.inputs), ("answers", self.answers)):
             for at, tensors in enumerate(rows):
@@ -60,11 +61,11 @@ class Pool:
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: If it is no such file.
+            ValueError: If it is not such a file.
         """
         with np.load(path, allow_pickle=False) as stored:
             if "about" not in stored:
-                raise ValueError(f"{path} is no pool: it holds {sorted(stored)[:5]}, expected 'about' and tensors")
+                raise ValueError(f"{path} is not a pool: it holds {sorted(stored)[:5]}, expected 'about' and tensors")
             about = json.loads(stored["about"].tobytes())
             rows: dict[str, list[dict[str, Any]]] = {
                 kind: [{} for _ in range(about["num_requests"])] for kind in ("inputs", "answers")
@@ -89,7 +90,7 @@ class Pool:
 
 
 def _stored(key: str, array: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    if array.dtype.name == "bfloat16":  # NumPy's files know the types of NumPy only
+    if array.dtype.name == "bfloat16":  # NumPy's files support only NumPy's own types
         return {f"{key}/bfloat16": np.ascontiguousarray(array).view(np.uint16)}
     if array.dtype != object:
         return {key: array}

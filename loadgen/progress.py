@@ -1,4 +1,4 @@
-"""What is known while it runs, for whoever watches."""
+"""The progress of a running measurement."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _MAX_RECENT = 200
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts since the start; quantiles of the last requests that ended, in milliseconds."""
+    """Counts since the start, and quantiles of recently ended requests in milliseconds."""
 
     num_sent: int = 0
     num_done: int = 0
@@ -24,7 +24,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def progress_of(recorder: Recorder, in_flight: int) -> Progress:
-    """Of one worker, now. Requests wait meanwhile, so it looks at the last ones only, and does so in some ten microseconds."""
+    """Returns the progress of one worker. Requests wait meanwhile, so it looks only at recent ones, which takes about ten
+    microseconds."""
     recent, recorder.recent = recorder.recent, []
     last = recent[-_MAX_RECENT:]
     latencies_ns = sorted([recorder.done_ns[number] - recorder.planned_ns[number] for number in last])
@@ -46,7 +47,8 @@ def _quantile(ascending_ns: Sequence[int], ratio: float) -> float:
 
 
 def together(parts: Sequence[Progress]) -> Progress:
-    """Of all workers. Their quantiles cannot be added up: the median is their mean, the others are those of the worst."""
+    """Returns the progress of all workers. Quantiles cannot be added up: the median is the workers' mean, the others are those of
+    the worst."""
     num_recent = sum(part.num_recent for part in parts)
     return Progress(
         num_sent=sum(part.num_sent for part in parts),

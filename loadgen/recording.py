@@ -1,4 +1,4 @@
-"""What became of each request, written down as it happens; and the answers, for when the clock has stopped."""
+"""Records what happens to each request, and keeps the answers until the measurement is over."""
 
 import json
 from array import array
@@ -12,10 +12,10 @@ import numpy as np
 from loadgen.targets.base import RawAnswer
 
 UNANSWERED, CORRECT, WRONG, FIRST_ERROR = 0, 1, 2, 16
-"""Outcomes; from `FIRST_ERROR` on the errors' texts, in the order in which they were first seen."""
+"""Outcomes. Numbers from `FIRST_ERROR` on stand for error texts, in the order in which they were first seen."""
 _MAX_ERRORS = 200
 MAX_KEPT_BYTES = 256 * 2**20
-"""Of answers that wait to be checked; beyond, they are checked at once."""
+"""The limit for answers that wait to be checked. Beyond it, answers are checked at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,15 @@ class Records:
     """All requests of one worker, as arrays of one length; times on the monotonic clock.
 
     Attributes:
-        index: In the pool.
-        sent_ns: 0 if it never was.
-        done_ns: 0 if there was no answer.
-        outcome: See above.
-        errors: Texts of the outcomes from `FIRST_ERROR` on.
-        ended_ns: Until when answers were waited for.
-        wrong: The first answer that was not right, in words.
+        index: Each request's index in the pool.
+        sent_ns: When it was sent; 0 if it never was.
+        done_ns: When it was answered; 0 if it was not.
+        outcome: How it ended; see above.
+        errors: The texts of outcomes from `FIRST_ERROR` on.
+        ended_ns: When the wait for answers ended.
+        wrong: The first wrong answer, in words.
         start_ns: When the load began.
-        cpu_ratio: Of one core, while the load was on.
+        cpu_ratio: CPU time of the worker during the load, in cores.
     """
 
     index: np.ndarray[Any, np.dtype[np.int64]]
@@ -62,14 +62,15 @@ class Records:
 
 
 class Recorder:
-    """Written to by the requests themselves, so it does as little as it can.
+    """Requests write to it directly, so it does as little as possible.
 
-    An answer is kept once for each pool index, whatever the number of requests that it answered, and judged at the end.
+    Equal answers to the same request of the pool are kept once, and judged at the end.
 
     Args:
-        complaint: What is wrong with an answer to a request of the pool; empty if nothing is. None if no answers are checked.
-        num_pool: Requests in the pool.
-        max_kept_bytes: Of answers.
+        complaint: Returns what is wrong with an answer to a request of the pool; empty if nothing is. None if answers are not
+            checked.
+        num_pool: How many requests the pool has.
+        max_kept_bytes: The limit for kept answers.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Recorder:
         self._room_bytes = max_kept_bytes
         self.index, self.planned_ns, self.sent_ns, self.done_ns = array("q"), array("q"), array("q"), array("q")
         self._outcome = array("B")
-        self._answer = array("q")  # number of its answer, -1 if there is none
+        self._answer = array("q")  # the number of each request's answer, -1 if there is none
         self._errors: dict[str, int] = {}
         self._bodies: list[tuple[int, RawAnswer] | None] = []  # by number; None once it is judged
         self._verdicts: list[bool] = []
@@ -88,7 +89,7 @@ class Recorder:
         self._wrong = ""
         self.num_sent = self.num_done = self.num_failed = 0
         self.recent: list[int] = []
-        """Requests that ended since whoever shows the progress last looked."""
+        """Requests that ended since the progress was last shown."""
 
     def plan(self, index: np.ndarray[Any, Any], planned_ns: np.ndarray[Any, Any]) -> None:
         """Makes room for requests that will be sent."""
@@ -101,7 +102,7 @@ class Recorder:
         self._outcome.frombytes(bytes(num))
 
     def add(self, index: int, planned_ns: int) -> int:
-        """Makes room for one request; gives its number."""
+        """Makes room for one request and returns its number."""
         number = len(self.index)
         self.index.append(index)
         self.planned_ns.append(planned_ns)
@@ -112,14 +113,14 @@ class Recorder:
         return number
 
     def sent(self, number: int, now_ns: int) -> None:
-        """A request goes out."""
+        """Notes that a request is sent."""
         self.sent_ns[number] = now_ns
         self.num_sent += 1
 
     def answered(self, number: int, now_ns: int, answer: RawAnswer) -> None:
-        """An answer is there."""
+        """Notes an answer."""
         self.done_ns[number] = now_ns
-        self._outcome[number] = CORRECT  # until it is judged
+        self._outcome[number] = CORRECT  # until it has been judged
         self.num_done += 1
         self.recent.append(number)
         if self._complaint is not None:
@@ -128,7 +129,7 @@ class Recorder:
             self._answer[number] = known if answer == body and known >= 0 else self._keep(index, answer)
 
     def failed(self, number: int, now_ns: int, text: str) -> None:
-        """An error is there."""
+        """Notes an error."""
         self.done_ns[number] = now_ns
         self.num_done += 1
         self.num_failed += 1
@@ -164,14 +165,14 @@ class Recorder:
         return not complaint
 
     def finish(self, ended_ns: int) -> Records:
-        """Judges what was kept. To be called when nothing is measured any more."""
+        """Judges the kept answers. Call it once nothing is measured any more."""
         for number, kept in enumerate(self._bodies):
             if kept is not None:
                 self._verdicts[number] = self._judge(*kept)
                 self._bodies[number] = None
         outcome = np.frombuffer(self._outcome, np.uint8).astype(np.int64)
         answers = np.frombuffer(self._answer, np.int64)
-        verdicts = np.array([*self._verdicts, True])  # the last is that of -1
+        verdicts = np.array([*self._verdicts, True])  # the last entry stands for -1
         outcome[~verdicts[answers]] = WRONG
         return Records(
             index=np.frombuffer(self.index, np.int64),

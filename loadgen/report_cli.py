@@ -1,4 +1,4 @@
-"""``python -m loadgen report``: a page of results, on the command line."""
+"""``python -m loadgen report``: makes a page of results, on the command line."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from loadgen import options
 
 
 def report_command(
-    results: Annotated[list[Path], typer.Argument(help="Files that run, sweep or compare wrote with --out.")],
+    results: Annotated[list[Path], typer.Argument(help="Files that run, sweep or compare wrote (--out).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     name: Annotated[str, typer.Option("--title", help="The page's heading.")] = "Load test",
 ) -> None:

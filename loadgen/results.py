@@ -1,4 +1,4 @@
-"""What a measurement gives: one record, written as JSON. Latencies are in milliseconds, all other durations in seconds."""
+"""The result of a measurement: one record, written as JSON. Latencies are in milliseconds, all other durations in seconds."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ SCHEMA = 1
 
 
 class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Of latencies, in milliseconds."""
+    """Quantiles of latencies, in milliseconds."""
 
     p50: float
     p90: float
@@ -19,14 +19,14 @@ class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the requests whose planned time lies between the warm-up and the end.
+    """Counts of the requests whose planned time lies between the warm-up and the end.
 
     Attributes:
-        planned: Requests that were due; each is in exactly one of the four that follow.
-        correct: Answered, with the reference's answer (or unchecked).
-        wrong: Answered otherwise.
-        failed: Answered by an error.
-        unanswered: Without an answer when the wait for the last ones was over, sent or not.
+        planned: Requests that were due; each is in exactly one of the next four.
+        correct: Answered like the reference (or unchecked).
+        wrong: Answered differently.
+        failed: Answered with an error.
+        unanswered: Without an answer when the wait for the last ones ended, sent or not.
         within_slo: Correct and in time.
     """
 
@@ -39,7 +39,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BranchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests that take one way through their workflow."""
+    """The requests that take one way through their workflow."""
 
     num_requests: int
     latency_ms: Quantiles
@@ -47,11 +47,11 @@ class BranchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server did meanwhile, as far as it can be known.
+    """What the server did meanwhile, as far as that is known.
 
     Attributes:
-        batch_sizes: For each program, batches by their size (a number, as text: JSON has no other keys).
-        device_ms_per_request: For each program, its time on the device for each measured request, in milliseconds.
+        batch_sizes: For each program, how many batches had which size (as a string, since JSON keys are strings).
+        device_ms_per_request: For each program, its device time per measured request, in milliseconds.
         speculation: Counts of guesses, by name, of a server that guesses.
     """
 
@@ -64,12 +64,13 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """The measured time in equal steps, the last of which may be shorter. Each list but the first has an entry for each step.
 
     Attributes:
-        edges_s: Where steps begin, in seconds from the end of the warm-up; and the end of the last.
-        num_due: Requests that were due in the step. The next three are of these.
-        num_bad: Without a right answer: wrong, failed or unanswered.
-        p50_ms, p99_ms: Latencies; None where nothing was due.
+        edges_s: When steps begin, in seconds from the end of the warm-up, and when the last ends.
+        num_due: Requests that were due in the step. The next three are about these.
+        num_bad: Those without a right answer: wrong, failed or unanswered.
+        p50_ms, p99_ms: Their latencies; None where nothing was due.
         num_answered: Answers and errors that came in the step, whenever their requests were due.
-        max_waiting: The most requests at once that were due and had no answer: sent or not, of the warm-up or not.
+        max_waiting: The most requests that were due without an answer at any one time, whether sent or not, including those of
+            the warm-up.
     """
 
     edges_s: list[float]
@@ -85,26 +86,26 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of one target under one load.
 
     Attributes:
-        label: Who was measured.
+        label: The name of what was measured.
         target: The `TargetSpec`, without its headers.
         load: The `Load`.
         duration_s: Measured time, without the warm-up.
-        latency_ms: From the planned time of sending to the answer, of all that were planned: what failed counts with the
-            time until its error, what had no answer with the time that it waited.
-        throughput_rps: Correct answers a second.
-        goodput_rps: Correct answers in time a second.
-        goodput_ratio: Correct answers in time, of all that were planned.
-        errors: Failed requests by their text.
+        latency_ms: From the planned time of sending to the answer, for all planned requests. Failed ones count with the time
+            until their error, unanswered ones with the time that they waited.
+        throughput_rps: Correct answers per second.
+        goodput_rps: Correct answers in time per second.
+        goodput_ratio: Correct answers in time, as a fraction of all planned requests.
+        errors: How many requests failed with each error text.
         first_wrong: The first wrong answer: which request, what came, what was expected; empty if there is none.
-        send_delay_ms: How late the generator itself sent, after the planned time: for want of CPU time, not of connections.
+        send_delay_ms: How late the generator itself sent requests, for lack of CPU time, not of connections.
         client_cpu_ratio: CPU time of the busiest worker, in cores.
-        client_warning: Why the figures may be the generator's own rather than the server's; empty if there is no reason.
+        client_warning: Why the figures may reflect the generator rather than the server; empty if nothing suggests it.
         histogram: All latencies in microseconds, an HDR histogram in its own compressed text form (V2).
-        send_delay_histogram: The same of the send delays.
-        timeline: How it went over the measured time; None in files of earlier versions.
+        send_delay_histogram: The same for send delays.
+        timeline: The course over the measured time; None in files of earlier versions.
         machine: Processor, cores, memory, kernel.
-        versions: Of Python and of what matters here.
-        commit: Of the repository that the generator was started from; empty if there is none.
+        versions: Versions of Python and relevant packages.
+        commit: The commit of the repository in which the generator was started; empty if there is none.
     """
 
     schema: int = SCHEMA
@@ -136,5 +137,5 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate_rps(self) -> float:
-        """Requests a second: the load's; of a trace as it was recorded, or of a closed loop, what came of it."""
+        """Requests per second: as the load says or, for a closed loop or a trace as recorded, as measured."""
         return float(self.load.get("rate_rps") or self.counts.planned / self.duration_s)

@@ -1,4 +1,4 @@
-"""One measurement, from a pool and a load to a result."""
+"""Makes one measurement: from a pool and a load to a result."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -23,14 +23,14 @@ from loadgen.workers import Moment, Workers
 
 
 class ServerWatch(Protocol):
-    """Asks the server, or whoever knows, what it did in the measured time."""
+    """Finds out what the server did in the measured time."""
 
     def start(self) -> None:
-        """Called at its beginning."""
+        """Called when the measured time begins."""
         ...
 
     def stop(self) -> ServerFigures:
-        """Called at its end."""
+        """Called when the measured time ends."""
         ...
 
 
@@ -43,16 +43,16 @@ def run(
     show: Callable[[Progress], None] | None = None,
     server: ServerWatch | None = None,
 ) -> RunResult:
-    """Measures a target under a load, with workers of its own that are gone when it returns.
+    """Measures a target under a load, with worker processes that are gone when it returns.
 
     Args:
-        label: Who is measured.
+        label: The name of what is measured.
         show: Called twice a second with what is known so far.
         server: Asked at the beginning and at the end of the measured time.
 
     Raises:
-        ValueError: If the load is none that can be had, or nothing is due in the measured time.
-        WorkerFailedError: If a worker fails, e.g. because the server cannot be reached; carries what it said.
+        ValueError: If the load is not possible, or nothing is due in the measured time.
+        WorkerFailedError: If a worker fails, e.g. because the server cannot be reached. The message contains what it said.
     """
     load = _checked(load)
     warm_up_ns, end_ns = _span(load)
@@ -85,7 +85,7 @@ def _checked(load: Load) -> Load:
 
 
 def _span(load: Load) -> tuple[int, int]:
-    """End of the warm-up and of the load, in nanoseconds from the start; a trace may end early."""
+    """Returns when the warm-up and the load end, in nanoseconds from the start; a trace may end early."""
     if load.arrivals == "closed":
         return span_of(load)
     schedule = plan(load)

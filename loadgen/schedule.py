@@ -1,4 +1,4 @@
-"""When requests are sent. Every worker plans the whole of it from the seed, and takes its share."""
+"""Plans when requests are sent. Every worker makes the whole plan from the seed, and takes its share."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dyorc.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Times, Trac
 from loadgen.load import Load
 
 MAX_REQUESTS = 50_000_000
-"""Of one measurement: their times alone are 400 MB."""
+"""The most requests in one measurement: their times alone take 400 MB."""
 _NS_PER_S = 1_000_000_000
 
 
@@ -19,9 +19,9 @@ class Schedule:
     """Planned times of an open loop, in nanoseconds from the start.
 
     Attributes:
-        times_ns: Ascending.
-        warm_up_ns: What is planned before is not measured.
-        end_ns: Nothing is planned from here on.
+        times_ns: The times, ascending.
+        warm_up_ns: Requests planned before this are not measured.
+        end_ns: No requests are planned from here on.
     """
 
     times_ns: Times
@@ -34,16 +34,16 @@ class Schedule:
         return (self.end_ns - self.warm_up_ns) / _NS_PER_S
 
     def share(self, worker: int, num_workers: int) -> tuple[Times, Times]:
-        """What one of the workers sends: the requests' numbers in the whole schedule, and their times."""
+        """Returns what one worker sends: the requests' numbers in the whole schedule, and their times."""
         numbers = np.arange(worker, len(self.times_ns), num_workers, dtype=np.int64)
         return numbers, self.times_ns[worker::num_workers]
 
 
 def span_of(load: Load) -> tuple[int, int]:
-    """End of the warm-up and of the load, in nanoseconds from the start.
+    """Returns when the warm-up and the load end, in nanoseconds from the start.
 
     Raises:
-        ValueError: If a duration is none.
+        ValueError: If a duration is not valid.
     """
     for name, value in (("warm_up_s", load.warm_up_s), ("duration_s", load.duration_s), ("drain_s", load.drain_s)):
         if not (0 <= value < math.inf) or (name == "duration_s" and value == 0):
@@ -53,17 +53,17 @@ def span_of(load: Load) -> tuple[int, int]:
 
 
 def plan(load: Load) -> Schedule:
-    """The schedule of an open loop; the same load gives the same one.
+    """Returns the schedule of an open loop. The same load always has the same schedule.
 
     Raises:
-        ValueError: If the load is none, or would be more than `MAX_REQUESTS` requests.
+        ValueError: If the load is not valid, or would have more than `MAX_REQUESTS` requests.
         InvalidInputError: If its trace cannot be read.
     """
     warm_up_ns, end_ns = span_of(load)
     if load.arrivals == "trace":
         return _plan_trace(load, warm_up_ns, end_ns)
     if not 0 < load.rate_rps < math.inf:
-        raise ValueError(f"rate_rps is {load.rate_rps}, expected requests a second")
+        raise ValueError(f"rate_rps is {load.rate_rps}, expected requests per second")
     _check_number(load.rate_rps * end_ns / _NS_PER_S, load)
     rng = np.random.default_rng(load.seed)
     if load.arrivals == "ramp":
@@ -88,7 +88,7 @@ def _process(load: Load) -> Arrivals:
 
 
 def _until(end_ns: int, arrivals: Arrivals, rate_rps: float, rng: np.random.Generator) -> Times:
-    """All arrivals before `end_ns`. How many that are is not known before they are drawn."""
+    """Returns all arrivals before `end_ns`. How many there are is known only once they are drawn."""
     expected = rate_rps * end_ns / _NS_PER_S
     times_ns = np.empty(0, np.int64)
     start_ns = 0
@@ -97,14 +97,14 @@ def _until(end_ns: int, arrivals: Arrivals, rate_rps: float, rng: np.random.Gene
         times_ns = np.concatenate([times_ns, more])
         start_ns = int(times_ns[-1])
         if len(times_ns) > 2 * MAX_REQUESTS:
-            raise ValueError(f"the load comes in such bursts that it is more than {MAX_REQUESTS:,} requests")
+            raise ValueError(f"the load comes in such bursts that it has more than {MAX_REQUESTS:,} requests")
     return times_ns[: np.searchsorted(times_ns, end_ns)]
 
 
 def _ramp(load: Load, warm_up_ns: int, end_ns: int, rng: np.random.Generator) -> Times:
-    """The rate of the start during the warm-up, then the ramp: an even process with its time stretched."""
+    """Returns the start's rate during the warm-up, then the ramp: an even process with its time stretched."""
     if not 0 <= load.start_rps <= load.rate_rps:
-        raise ValueError(f"a ramp from {load.start_rps} to {load.rate_rps} requests a second, expected one that grows")
+        raise ValueError(f"a ramp from {load.start_rps} to {load.rate_rps} requests per second, expected one that grows")
     warm_up = _until(warm_up_ns, Poisson(), load.start_rps, rng) if load.start_rps else np.empty(0, np.int64)
     mean_rps = (load.start_rps + load.rate_rps) / 2
     duration_ns = end_ns - warm_up_ns
@@ -114,7 +114,7 @@ def _ramp(load: Load, warm_up_ns: int, end_ns: int, rng: np.random.Generator) ->
 
 
 def _plan_trace(load: Load, warm_up_ns: int, end_ns: int) -> Schedule:
-    """A trace as far as it goes: if it ends early, so does the load."""
+    """Returns a trace as far as it goes: if it ends early, so does the load."""
     trace = Trace.read(Path(load.trace))
     _check_number(len(trace.times_s), load)
     rng = np.random.default_rng(load.seed)
@@ -129,6 +129,6 @@ def _plan_trace(load: Load, warm_up_ns: int, end_ns: int) -> Schedule:
 def _check_number(num_requests: float, load: Load) -> None:
     if num_requests > MAX_REQUESTS:
         raise ValueError(
-            f"{load.arrivals} arrivals at {load.rate_rps:g} requests a second for {load.warm_up_s + load.duration_s:g} s are "
-            f"{num_requests:,.0f} requests, expected {MAX_REQUESTS:,} at most"
+            f"{load.arrivals} arrivals at {load.rate_rps:g} requests per second for {load.warm_up_s + load.duration_s:g} s are "
+            f"{num_requests:,.0f} requests, expected at most {MAX_REQUESTS:,}"
         )

@@ -12,11 +12,11 @@ from loadgen.schedule import MAX_REQUESTS
 from loadgen.targets.base import RequestFailedError, Target
 
 _PAUSE_S = 0.01
-"""A client of a closed loop that got an error comes back after this; else a server that is gone is asked without a pause."""
+"""The pause of a closed loop's client after an error; otherwise a server that is gone would be asked without a break."""
 
 
 class Sender(Protocol):
-    """A way of sending."""
+    """A way of sending requests."""
 
     @property
     def num_in_flight(self) -> int:
@@ -29,14 +29,14 @@ class Sender(Protocol):
 
 
 async def _exchange(target: Target, recorder: Recorder, number: int) -> bool:
-    """One request; says whether an answer came."""
+    """Sends one request. Returns whether an answer came."""
     recorder.sent(number, time.monotonic_ns())
     try:
         answer = await target.infer(recorder.index[number])
     except RequestFailedError as error:
         recorder.failed(number, time.monotonic_ns(), str(error))
         return False
-    except Exception as error:  # a target of somebody else's: counted, so that the others go on
+    except Exception as error:  # the target may be a user's: the error is counted, so that other requests go on
         recorder.failed(number, time.monotonic_ns(), f"{type(error).__name__}: {error}"[:200])
         return False
     recorder.answered(number, time.monotonic_ns(), answer)
@@ -44,7 +44,7 @@ async def _exchange(target: Target, recorder: Recorder, number: int) -> bool:
 
 
 class OpenLoop:
-    """Sends what the recorder has planned when it is due, whatever became of those before."""
+    """Sends the recorder's planned requests when they are due, whatever happened to earlier ones."""
 
     def __init__(self, target: Target, recorder: Recorder) -> None:
         self._target = target
@@ -92,11 +92,12 @@ class OpenLoop:
 
 
 class ClosedLoop:
-    """Clients that send their next request when they have their answer. A request is planned for when its client became free.
+    """Simulates clients that send their next request when they have their answer. A request is planned for when its client became
+    free.
 
     Args:
-        turns: In which order the pool's requests are sent.
-        start_ns, end_ns: None is sent before and after.
+        turns: The order in which the pool's requests are sent.
+        start_ns, end_ns: No request is sent outside of these times.
     """
 
     def __init__(

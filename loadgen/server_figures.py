@@ -1,4 +1,4 @@
-"""What a server of the Open Inference Protocol did, by the statistics extension; and how guessing went, where it guesses."""
+"""Finds out what a server of the Open Inference Protocol did, from the statistics extension; and its guesses, if it guesses."""
 
 from collections import defaultdict
 from typing import Any
@@ -37,14 +37,14 @@ class _Statistics(msgspec.Struct):
 
 
 Counted = tuple[dict[tuple[str, int], tuple[int, int]], int, dict[str, float]]
-"""Batches and their nanoseconds by program and size; requests of the model; speculation."""
+"""Batches and their nanoseconds, by program and size; the model's requests; guesses."""
 
 
 class StatisticsWatch:
-    """Asks at the beginning and at the end of the measured time; stays silent where the server has no statistics.
+    """Asks at the beginning and at the end of the measured time. Reports nothing if the server has no statistics.
 
     Args:
-        spec: Over HTTP; the model whose requests are counted.
+        spec: The target, over HTTP, with the model whose requests are counted.
     """
 
     def __init__(self, spec: TargetSpec) -> None:
@@ -56,7 +56,7 @@ class StatisticsWatch:
         self._before = self._ask()
 
     def stop(self) -> ServerFigures:
-        """What has been counted since: batches, and time in programs for each request that the server answered meanwhile."""
+        """Returns what has been counted since: batches, and time in programs per request that the server answered meanwhile."""
         after = self._ask()
         if self._before is None or after is None:
             return ServerFigures()

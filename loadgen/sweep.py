@@ -1,4 +1,5 @@
-"""Searches the highest rate at which a target keeps its objective. Knows no server: it asks for measurements and decides."""
+"""Searches for the highest rate at which a target meets its objective. It knows no server; it only asks for measurements and
+decides."""
 
 from collections.abc import Callable
 from math import sqrt
@@ -8,20 +9,20 @@ import msgspec
 from loadgen.results import RunResult
 
 Measure = Callable[[float], RunResult]
-"""Measures the target under a rate, in requests a second; the load has an SLO."""
+"""Measures the target at a rate, in requests per second; the load has an SLO."""
 _MAX_HALVINGS = 10
-"""Most halvings of the rate if the first one is too high."""
+"""How often the rate is halved at most, if the first one is too high."""
 _FAR_RATIO = 0.8
-"""With less goodput than that, a second try would not help either."""
+"""With less goodput than this, a second try would not help."""
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of a sweep.
 
     Attributes:
-        is_met: Whether the objective was kept.
+        is_met: Whether the objective was met.
         is_client_limited: Whether the generator itself may have been too slow.
-        is_repeated: Whether it is the second try at this rate, which counts instead of the first.
+        is_repeated: Whether this is the second try at this rate, which replaces the first.
     """
 
     rate_rps: float
@@ -35,10 +36,10 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a sweep found.
 
     Attributes:
-        highest_rps: The highest rate at which the objective was kept; 0 if at none.
+        highest_rps: The highest rate at which the objective was met; 0 if there is none.
         reason: Why it is not higher, in words.
-        limited_by_client: Whether the rate above was out of the generator's own reach, so that the target may do more.
-        reached_max: Whether the objective was kept at the highest rate that was allowed.
+        limited_by_client: Whether the next rate was beyond the generator's own reach, so that the target may do more.
+        reached_max: Whether the objective was met at the highest allowed rate.
     """
 
     schema: int = 1
@@ -54,7 +55,7 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_met(result: RunResult, min_goodput_ratio: float) -> bool:
-    """Whether enough of all planned requests were answered rightly and in time, and none wrongly."""
+    """Whether enough of all planned requests got a right answer in time, and none a wrong one."""
     return result.counts.wrong == 0 and result.goodput_ratio >= min_goodput_ratio
 
 
@@ -70,19 +71,19 @@ def sweep(
     stop_at_client_limit: bool = True,
     show: Callable[[Probe], None] | None = None,
 ) -> SweepResult:
-    """Doubles the rate until the objective is missed, then bisects between the last rate that kept it and the first that did not.
+    """Doubles the rate until the objective is missed, then bisects between the last rate that met it and the first that did not.
 
-    A rate that misses it is tried a second time, since machines are noisy; not so if it misses by far, or by a wrong answer.
-    A rate that the generator itself could not reach cleanly, in the second try either, is never exceeded: nobody could tell
-    who was slow.
+    A rate that misses the objective is tried a second time, since machines are noisy; but not if it misses by far, or because of
+    a wrong answer. If the generator itself cannot reach a rate cleanly even in the second try, no higher rate is tried: nobody
+        could tell which side was slow.
 
     Args:
-        start_rps: Tried first; halved as long as the objective is missed.
-        max_rps: Never exceeded.
-        min_rps: No lower rate is tried: at it, a measurement has hardly any requests.
-        precision: The search ends when the two rates differ by no more than this part.
-        stop_at_client_limit: If not, a rate at which the generator may have been too slow, but which kept the objective all the
-            same, counts like any other: right where server and generator share cores. Its lateness counts as latency anyway.
+        start_rps: The first rate; halved as long as the objective is missed.
+        max_rps: The highest rate to try.
+        min_rps: The lowest rate to try; below it, a measurement has hardly any requests.
+        precision: The search ends when the two rates differ by no more than this fraction.
+        stop_at_client_limit: If False, a rate that met the objective counts even if the generator may have been too slow. That is
+            right where server and generator share cores, since the generator's lateness counts as latency anyway.
 
     Raises:
         ValueError: If an argument makes no sense.
@@ -113,7 +114,7 @@ def sweep(
 
 
 class _Prober:
-    """Measures rates, the doubtful ones twice, and keeps all."""
+    """Measures rates, doubtful ones twice, and keeps all measurements."""
 
     def __init__(
         self, measure: Measure, min_goodput_ratio: float, stop_at_client_limit: bool, show: Callable[[Probe], None] | None
@@ -131,7 +132,7 @@ class _Prober:
         return first if is_clear or is_hopeless else self._once(rate_rps, is_repeated=True)
 
     def is_doubtful(self, probe: Probe) -> bool:
-        """Whether the search must not go beyond this rate, even if it kept the objective."""
+        """Whether the search must not go beyond this rate, even if it met the objective."""
         return self._stop_at_client_limit and probe.is_client_limited
 
     def _once(self, rate_rps: float, *, is_repeated: bool) -> Probe:
@@ -150,7 +151,7 @@ class _Prober:
 
 
 def _bracket(prober: _Prober, start_rps: float, max_rps: float, min_rps: float) -> tuple[Probe | None, Probe | None]:
-    """The last rate that kept the objective, and the first that did not or that the generator could not reach."""
+    """Returns the last rate that met the objective, and the first that did not or that the generator could not reach."""
     low: Probe | None = None
     probe = prober.probe(start_rps)
     if not probe.is_met:
@@ -174,13 +175,13 @@ def _bracket_below(prober: _Prober, high: Probe, min_rps: float) -> tuple[Probe 
             return (probe, probe) if prober.is_doubtful(probe) else (probe, high)
         high = probe
         if probe.result.counts.wrong:
-            break  # less load does not make answers right
+            break  # less load does not turn wrong answers into right ones
     return None, high
 
 
 def _reason(low: Probe | None, high: Probe | None, min_goodput_ratio: float) -> str:
     if high is None:
-        return "the highest rate allowed; the target may do more"
+        return "the highest allowed rate; the target may do more"
     if high is low:
         return f"at {high.rate_rps:,.1f}/s the generator itself was the limit: {high.result.client_warning}"
     counts = high.result.counts

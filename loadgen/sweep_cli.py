@@ -1,4 +1,4 @@
-"""``python -m loadgen sweep``: the highest rate at which a target keeps its objective, on the command line."""
+"""``python -m loadgen sweep``: finds the highest rate at which a target meets its objective, on the command line."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from loadgen.sweep import Probe, SweepResult, sweep
 from loadgen.tables import milliseconds, percent
 
 _MIN_REQUESTS = 10
-"""Of a measurement: a share of fewer says nothing."""
+"""The fewest requests of a measurement: a share of fewer would say nothing."""
 
 
 def sweep_command(
@@ -21,19 +21,21 @@ def sweep_command(
     sent: options.SentOptions,
     load: options.LoadOptions,
     output: options.OutputOptions,
-    slo_ms: Annotated[float, typer.Option("--slo-ms", min=0.001, help="Limit of latency in milliseconds.")],
-    start: Annotated[float, typer.Option("--start", min=0.001, help="Requests a second to start with.")] = 50.0,
-    max_rate: Annotated[float, typer.Option("--max-rate", min=0.001, help="Most requests a second.")] = 100_000.0,
+    slo_ms: Annotated[float, typer.Option("--slo-ms", min=0.001, help="Latency limit in milliseconds.")],
+    start: Annotated[float, typer.Option("--start", min=0.001, help="Requests per second to start with.")] = 50.0,
+    max_rate: Annotated[float, typer.Option("--max-rate", min=0.001, help="The most requests per second.")] = 100_000.0,
     precision: Annotated[float, typer.Option("--precision", min=0.001, help="Relative precision of the result, e.g. 0.1.")] = 0.1,
     min_goodput: Annotated[
         float,
         typer.Option(
-            "--min-goodput", min=0.001, max=1.0, help="Share of all requests that must be answered correctly and in time."
+            "--min-goodput", min=0.001, max=1.0, help="The share of all requests that must be answered correctly and in time."
         ),
     ] = 0.99,
     past_client_limit: Annotated[
         bool,
-        typer.Option("--past-client-limit", help="Go on where the generator may be the limit, as long as the objective is kept."),
+        typer.Option(
+            "--past-client-limit", help="Continue even if the generator may be the limit, as long as the objective is met."
+        ),
     ] = False,
     label: options.Label = "",
 ) -> None:
@@ -71,7 +73,7 @@ def sweep_command(
 
 
 def probe_line(probe: Probe) -> str:
-    """One measurement in a line, when it is done."""
+    """Returns a line about a finished measurement."""
     result = probe.result
     said = "met" if probe.is_met else "missed"
     more = [" (second try)"] if probe.is_repeated else []
@@ -84,7 +86,7 @@ def probe_line(probe: Probe) -> str:
 
 
 def summary(found: SweepResult, slo_ms: float) -> str:
-    """What a sweep found, in words."""
+    """Returns what a sweep found, in words."""
     if not found.highest_rps:
-        return f"{found.label}: no rate keeps the objective of {slo_ms:g} ms ({found.reason})"
+        return f"{found.label}: no rate meets the objective of {slo_ms:g} ms ({found.reason})"
     return f"{found.label}: {found.highest_rps:,.1f} requests/s within {slo_ms:g} ms ({found.reason})"

@@ -8,7 +8,7 @@ _HEAD = ("", "rate", "p50 ms", "p90 ms", "p99 ms", "max ms", "goodput %", "req/s
 
 
 def run_table(results: Sequence[RunResult]) -> str:
-    """A row for each result, one for each of its branches below it, and below all whatever has to be said about them."""
+    """Returns a row for each result, with one for each of its branches below it, and all warnings and errors at the end."""
     rows: list[Sequence[str]] = [_HEAD]
     for result in results:
         rows.append(_row(result))
@@ -17,7 +17,8 @@ def run_table(results: Sequence[RunResult]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need, the first to the left, the others to the right. What is piped on shall not be cut."""
+    """Returns rows with columns as wide as they need to be, so that piped output is not cut. The first is aligned left, the
+    others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))])
@@ -27,20 +28,20 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """With three digits that count, or whole: 0.34, 12.5, 1,204."""
+    """Returns milliseconds with three significant digits, or as a whole number: 0.34, 12.5, 1,204."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def percent(ratio: float) -> str:
-    """A ratio in per cent, never rounded up to all: 99.97 is not 100."""
+    """Returns a ratio in per cent, never rounded up to 100: 99.97 is not 100."""
     rounded = f"{100 * ratio:.1f}"
     return "99.9" if rounded == "100.0" and ratio < 1 else rounded
 
 
 def rate_text(result: RunResult) -> str:
-    """What load was put on: "200/s", from and to for a ramp, "8 clients" in a closed loop, a trace's own."""
+    """Returns the load in words: "200/s", both ends of a ramp, "8 clients" for a closed loop, or the trace's own rate."""
     load = result.load
     match load.get("arrivals"):
         case "closed":

@@ -1,4 +1,4 @@
-"""How a measurement went over its time: from the records of all workers to a figure for each step."""
+"""The course of a measurement: turns the records of all workers into figures for each step of time."""
 
 import math
 from collections.abc import Sequence
@@ -12,14 +12,15 @@ from loadgen.results import Timeline
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 MAX_STEPS = 60
-"""More could not be told apart on a picture, and a step would have few requests."""
+"""More steps could not be told apart in a picture, and each would have few requests."""
 _STEPS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _NS_PER_S = 1e9
 _NS_PER_MS = 1e6
 
 
 def timeline(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> Timeline:
-    """The measured time in steps; times from the start. What is due or answered at a step's end belongs to the next step."""
+    """Returns the measured time in steps; times count from the start. What is due or answered at a step's end belongs to the next
+    step."""
     planned_ns = np.concatenate([one.planned_ns - one.start_ns - warm_up_ns for one in workers])
     done_ns = [np.where(one.done_ns > 0, one.done_ns, one.ended_ns) - one.start_ns - warm_up_ns for one in workers]
     ended_ns = np.concatenate(done_ns)
@@ -54,10 +55,12 @@ def _quantiles_ms(latency_ns: Numbers) -> tuple[float | None, float | None]:
 
 
 def _most_waiting(planned_ns: Numbers, ended_ns: Numbers, edges: Numbers) -> list[int]:
-    """The most requests at once, in each step, that are due and not answered; those of the warm-up count, too."""
+    """Returns for each step the most requests that were due and not answered at any one time, including those of the warm-up."""
     times = np.concatenate([planned_ns, ended_ns])
     changes = np.concatenate([np.ones(len(planned_ns), np.int64), -np.ones(len(ended_ns), np.int64)])
-    order = np.lexsort((changes, times))  # at one time, answers first: a client sends its next request when it has its answer
+    order = np.lexsort(
+        (changes, times)
+    )  # at equal times answers come first: a client sends its next request when it has its answer
     level = np.append(0, np.cumsum(changes[order]))
     at = np.searchsorted(times[order], edges, side="left")
     return [int(level[begin : end + 1].max()) for begin, end in zip(at[:-1].tolist(), at[1:].tolist(), strict=True)]

@@ -1,8 +1,8 @@
 """One process that sends: ``python -m loadgen.worker PLAN.json RESULT.npz``.
 
-It says ``ready`` on its standard output, waits for a line with the start (nanoseconds of the monotonic clock, which all processes
-of a machine share) on its standard input, sends, tells its progress as lines of JSON, and writes the result. It ends by itself
-when its time is over, and at once when its input is closed, or on SIGINT or SIGTERM.
+It writes ``ready`` to its standard output, then waits for a line on its standard input that says when to start (in nanoseconds of
+the monotonic clock, which all processes of a machine share). It sends requests, reports its progress as lines of JSON, and writes
+the result. It ends by itself when its time is over, and at once when its input is closed or on SIGINT or SIGTERM.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from loadgen.targets.opening import open_target
 _TICK_S = 0.5
 _NS_PER_S = 1_000_000_000
 _GC_THRESHOLD = 200_000
-"""Collecting rubbish makes requests late; what fails with an error leaves some all the same, so it is not turned off."""
+"""Garbage collection delays requests, so it is made rare. It is not turned off, because errors leave garbage behind."""
 STOPPED = 130
-"""Exit status of a worker that was told to stop."""
+"""The exit status of a worker that was told to stop."""
 
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Instructions for a worker.
 
     Attributes:
-        pool: The file.
-        number: Of this worker, from 0.
+        pool: The pool's file.
+        number: This worker's number, from 0.
     """
 
     spec: TargetSpec
@@ -52,7 +52,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Orders:
-    """What the parent says on the standard input, until it closes it or goes away; and signals."""
+    """Listens to the parent on standard input, until the parent closes it or goes away; and to signals."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.start: asyncio.Future[int] = loop.create_future()
@@ -74,7 +74,7 @@ class Orders:
 
 
 def tell(line: bytes) -> None:
-    """Writes a line to the parent, if it reads: nothing waits for it."""
+    """Writes a line to the parent if the parent is reading, without waiting."""
     with contextlib.suppress(OSError):
         os.write(sys.stdout.fileno(), line + b"\n")
 
@@ -97,7 +97,7 @@ class Worker:
         self._cpu_s = 0.0
 
     async def measure(self) -> Records | None:
-        """Sends when told to; None if told to stop before the end."""
+        """Sends when told to. Returns None if told to stop before the end."""
         orders = Orders(asyncio.get_running_loop())
         stopping = asyncio.create_task(orders.stop.wait())
         try:
@@ -126,7 +126,7 @@ class Worker:
         return ClosedLoop(target, self._recorder, num_clients, turns, start_ns, start_ns + self._end_ns)
 
     async def _send(self, sender: Sender, start_ns: int, stopping: "asyncio.Task[bool]") -> int:
-        """Sends; until everything is answered, the wait is over, or it is told to stop. Returns the time."""
+        """Sends until everything is answered, the wait is over, or the worker is told to stop. Returns the time."""
         loop = asyncio.get_running_loop()
         gc.collect()
         gc.freeze()
@@ -161,7 +161,7 @@ class Worker:
 
 
 def main() -> int:
-    """Runs one worker; gives the exit status."""
+    """Runs one worker and returns the exit status."""
     told = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=WorkerPlan)
     try:
         os.set_blocking(sys.stdout.fileno(), False)

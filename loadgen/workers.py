@@ -1,4 +1,4 @@
-"""The worker processes of one measurement: started, told when to begin, watched, ended."""
+"""Starts the worker processes of one measurement, tells them when to begin, watches them and ends them."""
 
 import contextlib
 import os
@@ -18,21 +18,21 @@ from loadgen.recording import Records
 from loadgen.worker import WorkerPlan
 
 Moment: TypeAlias = tuple[int, Callable[[], None]]
-"""A time of the monotonic clock, in nanoseconds, and what is to be done then."""
+"""A time of the monotonic clock, in nanoseconds, and what to do then."""
 
 _READY_S = 120.0
 _CHECKING_S = 120.0
-"""How long a worker may take to get ready, and to judge its answers when all is over."""
+"""How long a worker may take to get ready, and at the end to judge its answers."""
 _START_IN_NS = 200_000_000
 _STOP_S = 5.0
 _MAX_SHOWN = 2000
 
 
 class Workers:
-    """Started when entered; none is left when left.
+    """Starts the workers when entered; none of them is left afterwards.
 
     Args:
-        folder: For their files.
+        folder: The folder for their files.
     """
 
     def __init__(self, plans: Sequence[WorkerPlan], folder: Path) -> None:
@@ -63,7 +63,7 @@ class Workers:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,  # Ctrl-C is for us; they are told by us
+                start_new_session=True,  # Ctrl-C is meant for us, and we tell the workers
             )
         self._processes.append(process)
         assert process.stdout is not None
@@ -78,20 +78,20 @@ class Workers:
     def run(
         self, moments: Callable[[int], Sequence[Moment]], end_s: float, show: Callable[[Progress], None] | None
     ) -> list[Records]:
-        """Lets them begin together, and waits for their results.
+        """Lets the workers begin together, and waits for their results.
 
         Args:
-            moments: What is to be done meanwhile, from the time at which they begin.
-            end_s: How long they send and wait for answers, from when they begin.
+            moments: What to do meanwhile, given the time at which they begin.
+            end_s: For how long they send and wait for answers.
 
         Raises:
-            WorkerFailedError: If one fails, or does not end in time.
+            WorkerFailedError: If a worker fails, or does not end in time.
         """
         self._watch(lambda: self._num_ready == len(self._plans), _READY_S, (), None)
         start_ns = time.monotonic_ns() + _START_IN_NS
         for process in self._processes:
             assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it has failed; the watch tells why
+            with contextlib.suppress(BrokenPipeError):  # it has failed, and the watch says why
                 process.stdin.write(b"%d\n" % start_ns)
                 process.stdin.flush()
         self._watch(lambda: not self._selector.get_map(), end_s + _CHECKING_S, sorted(moments(start_ns), key=_time), show)
@@ -109,8 +109,8 @@ class Workers:
             while waiting and time.monotonic_ns() >= waiting[0][0]:
                 waiting.pop(0)[1]()
             if time.monotonic_ns() > limit_ns:
-                raise WorkerFailedError(f"{len(self._selector.get_map())} workers were not done within {limit_s:.0f} s")
-        for _, act in waiting:  # all was over before
+                raise WorkerFailedError(f"{len(self._selector.get_map())} workers did not finish within {limit_s:.0f} s")
+        for _, act in waiting:  # everything was over before
             act()
 
     def _read(self, number: int, show: Callable[[Progress], None] | None) -> None:

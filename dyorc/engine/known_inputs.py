@@ -1,4 +1,4 @@
-"""What is known of inputs that have come before. The shell keeps it: an engine that takes over still knows."""
+"""What is known of inputs that have come before. The shell keeps it, so an engine that takes over still knows it."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeAlias, TypeVar
@@ -6,14 +6,14 @@ from typing import Generic, TypeAlias, TypeVar
 V = TypeVar("V")
 
 Key: TypeAlias = tuple[str, Hashable]
-"""A program's name, and what equal requests have in common."""
+"""A program's name, and the identity that equal requests share."""
 
 
 class KnownInputs(Generic[V]):
-    """So many at most, each kept for the same time, so the oldest come first.
+    """A limited number of inputs, oldest first, each kept for the same time.
 
     Attributes:
-        num_of: How many, by program; programs without any are missing.
+        num_of: How many inputs are known, by program; programs without any are missing.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,8 @@ class KnownInputs(Generic[V]):
         self.num_of: dict[str, int] = {}
 
     def keep(self, key: Key, value: V, now_ns: int, until_ns: int, max_kept: int) -> None:
-        """Takes something down, or anew. Forgets what is too old, and the oldest if there are more than `max_kept`."""
+        """Remembers a value for a key, or renews it. Forgets values that are too old, and the oldest if there are more than
+        `max_kept`."""
         self.drop(key)
         while self._kept and (len(self._kept) >= max_kept or next(iter(self._kept.values()))[1] <= now_ns):
             self.drop(next(iter(self._kept)))
@@ -30,7 +31,7 @@ class KnownInputs(Generic[V]):
             self.num_of[key[0]] = self.num_of.get(key[0], 0) + 1
 
     def get(self, key: Key, now_ns: int) -> tuple[V, float] | None:
-        """What is known, and for how many seconds more."""
+        """Returns what is known, and for how many more seconds it is kept."""
         found = self._kept.get(key)
         if found is None:
             return None
@@ -41,7 +42,7 @@ class KnownInputs(Generic[V]):
         return value, (until_ns - now_ns) / 1e9
 
     def drop(self, key: Key) -> None:
-        """Forgets something, if it is known."""
+        """Forgets a key, if it is known."""
         if self._kept.pop(key, None) is None:
             return
         self.num_of[key[0]] -= 1

@@ -31,7 +31,7 @@ class BodyMemory(Protocol):
         """Returns room for a request's body, placed so that its byte number `align_at` is aligned.
 
         Raises:
-            CapacityError: If there is none now.
+            CapacityError: If there is no room now.
             PayloadTooLargeError: If there never will be.
         """
         ...
@@ -51,7 +51,7 @@ class Backend(Protocol):
 
     @property
     def status(self) -> StatusBoard:
-        """What each program is doing, and so who is ready."""
+        """What each program is doing, and so which ones are ready."""
         ...
 
     def submit(
@@ -68,8 +68,8 @@ class Backend(Protocol):
         """Runs a workflow on checked inputs. Its receiver may be called before this returns.
 
         Args:
-            story: Filled with what became of the request, if its terms ask for that.
-            body: Where inputs lie already, if anywhere. The caller drops it.
+            story: Filled with the steps of the request, if its terms ask for them.
+            body: Memory in which inputs lie already, if any do. The caller drops it.
 
         Returns:
             The request's number, for `cancel`.
@@ -80,7 +80,8 @@ class Backend(Protocol):
         ...
 
     def cancel(self, request_id: int) -> bool:
-        """Gives a request up. Returns whether its receiver is not called any more: an answer that is being made is completed."""
+        """Gives a request up. Returns True if its receiver will not be called any more; an answer that is being made is
+        completed."""
         ...
 
     async def infer(
@@ -95,7 +96,7 @@ class Backend(Protocol):
         body: Body | None,
         take: Callable[[list[Array]], T],
     ) -> T:
-        """Does the same for a coroutine that waits for the answer.
+        """Runs a workflow as `submit` does, and returns its answer.
 
         Cancelling it cancels the request; so does cancelling the future passed to `started`.
 

@@ -64,7 +64,7 @@ class LoopLag:
 
     @property
     def expected_once_read_s(self) -> float:
-        """The same for a request that is read and decoded already."""
+        """How long it would take over a request that has been read and decoded."""
         return _NUM_TURNS_ONCE_READ * max(self._usual_s, self._num_let_in * self._cost_s)
 
     def _turn(self) -> None:

@@ -1,7 +1,7 @@
 """Refuses what cannot be answered in time, before more is spent on it. HTTP and gRPC share one judge, as they share a loop.
 
-A request's time counts from when its first byte reached this machine. In a crowd most of that time may pass before the server
-reads it at all; then its client has gone, and working for it would make the next ones late, too.
+A request's time counts from when its first byte reached this machine. In a crowd, most of that time may pass before the server
+reads it at all. By then its client has gone, and working for it would only make others late as well.
 
 A request is judged when it arrives, by the limit that its transport names (`Request-Timeout`, gRPC's deadline), and again once
 it is read, if a parameter in its body names a limit.
@@ -27,7 +27,7 @@ class Shedding:
     """Decides for all connections of one process.
 
     Args:
-        lag: Of the event loop.
+        lag: How far the event loop is behind.
         clock_ns: Any monotonic clock.
     """
 
@@ -41,7 +41,7 @@ class Shedding:
         """Returns why a request whose first byte came at `arrived_ns` is refused; None if it is let in.
 
         Args:
-            limit_s: Returns how long after that its client waits, if known; called only while the loop is behind.
+            limit_s: Returns for how long after that its client waits, if known. Called only while the loop is behind.
         """
         lag = self._lag
         lag.saw_request()

@@ -165,8 +165,8 @@ class Orchestrator:
         """Runs a workflow on checked inputs. Its receiver may be called before this returns.
 
         Args:
-            story: Filled with the steps of the request (`dyorc.engine.story`), if its terms ask for that.
-            body: Where inputs lie already, if anywhere. The caller drops it.
+            story: Filled with the steps of the request (`dyorc.engine.story`), if its terms ask for them.
+            body: Memory in which inputs lie already, if any do. The caller drops it.
 
         Returns:
             The request's number, for `cancel`.
@@ -191,8 +191,8 @@ class Orchestrator:
         """Gives a request up, if it is still in flight.
 
         Returns:
-            Whether its receiver is not called any more. An answer that is being made on a thread is completed, and a request that
-            has ended already stays as it is.
+            True if its receiver will not be called any more. An answer that is being made on a thread is completed, and a request
+            that has already ended stays as it is.
         """
         pending = self._pending.get(request_id)
         if pending is None or pending.is_taking:
@@ -336,7 +336,8 @@ class Orchestrator:
         return Engine(self._config, self._programs, self._host)
 
     def _start_over(self) -> None:
-        """The engine has a bug: fails what is in flight, and starts a new one. Idle replicas announce themselves again."""
+        """Handles a bug of the engine: fails what is in flight, and starts a new engine. Idle replicas announce themselves
+        again."""
         self._engine.count_lost()
         self._engine = self._new_engine()
         self._fleet.start_over()
@@ -437,7 +438,7 @@ class Orchestrator:
             self._finish(request_id, pending, taken)
 
     def _finish(self, request_id: int, pending: Pending, taken: Any = None, *, error: Exception | None = None) -> None:
-        """The receiver has taken the outputs, or could not. Outputs that were lost meanwhile come again."""
+        """Handles that the receiver has taken the outputs, or failed to. Outputs that were lost meanwhile are computed again."""
         if pending.stored:
             lost = self.tensors.lost_of(pending.stored) if error is None else ()
             pending.stored = ()

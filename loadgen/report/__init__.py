@@ -1,1 +1,1 @@
-"""One page, complete in itself, of what was measured: `loadgen.report.page.page`."""
+"""One self-contained page of measurements: `loadgen.report.page.page`."""

@@ -1,4 +1,4 @@
-"""The charts of bars."""
+"""Bar charts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ _RIGHT = 20.0
 _PLOT_PX = 200.0
 _BELOW = 50.0
 _MAX_NUMBERS = 16
-"""More numbers above bars would run into each other."""
+"""With more groups than this, numbers above the bars would overlap."""
 _GAP = 0.24
-"""Of a group's width, left free between two groups."""
+"""The fraction of a group's width that is left free between two groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class BarSeries:
     """Bars of one colour.
 
     Attributes:
-        values: One for each group; None where there is none, which is said instead by `missing`.
+        values: One for each group; None where there is none, shown as `missing`.
     """
 
     name: str
@@ -45,15 +45,15 @@ def bar_chart(
     numbered: Collection[str] = (),
     css: str = "",
 ) -> str:
-    """Bars in groups.
+    """Returns a chart of bars in groups.
 
     Args:
-        groups: Their names, from left to right.
-        unit: Behind a number where one is shown, e.g. " %".
-        scale: Vertical; from 0 by default.
-        reference: A line across at this value.
-        numbered: The series whose numbers stand above their bars; where there is room.
-        css: For a picture that stands alone.
+        groups: The groups' names, from left to right.
+        unit: Follows each shown number, e.g. " %".
+        scale: The vertical scale; from 0 by default.
+        reference: The value at which to draw a horizontal line.
+        numbered: The series with numbers above their bars, where there is room.
+        css: Styles, for a picture that is a file of its own.
     """
     series = [entry for entry in series if any(value is not None for value in entry.values)]
     if not series or not groups:
@@ -118,11 +118,11 @@ def _said(value: float | None, entry: BarSeries, unit: str) -> str:
 
 
 _SIZES = tuple((2**power // 2 + 1, 2**power) for power in range(9))
-"""Sizes of batches that share a bar: 1, 2, 3-4, 5-8, ..."""
+"""Returns the ranges of batch sizes that share a bar: 1, 2, 3-4, 5-8, ..."""
 
 
 def size_shares(sizes: Mapping[str, int]) -> list[float | None]:
-    """Of all calls, the percentage that was in a batch of each range of sizes, up to the highest that occurs."""
+    """Returns which percentage of all calls ran in batches of each range of sizes, up to the highest that occurs."""
     calls = {int(size): int(size) * number for size, number in sizes.items() if int(size) > 0 and number > 0}
     total = sum(calls.values())
     if not total:
@@ -135,7 +135,7 @@ def size_shares(sizes: Mapping[str, int]) -> list[float | None]:
 
 
 def batch_chart(program: str, series: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
-    """In which batches a program's calls were run; for each name its style and its batches by size."""
+    """Returns a chart of the batches in which a program's calls ran. Each name has its style and its batches by size."""
     found = {name: (style, size_shares(sizes)) for name, (style, sizes) in series.items()}
     num_ranges = max((len(values) for _, values in found.values()), default=0)
     bars = [
@@ -149,16 +149,17 @@ def batch_chart(program: str, series: Mapping[str, tuple[int, Mapping[str, int]]
         bars,
         name=f"Batches of {program}",
         y_name="calls",
-        x_name=f"size of the batch of {program} that a call was run in",
+        x_name=f"size of the batch of {program} in which a call ran",
         unit=" %",
         scale=linear(100, label=lambda share: f"{share:g} %"),
     )
 
 
 def speculation_charts(series: Mapping[str, tuple[int, Mapping[str, float]]]) -> list[str]:
-    """How guessing went; for each name its style and its figures. Names that end in "_s" are seconds, all others counts.
+    """Returns charts of guesses. Each name has its style and its figures; figures whose names end in "_s" are seconds, all others
+    counts.
 
-    Who guessed nothing is left out, and so is a chart without a bar.
+    Systems that guessed nothing are left out, and so are charts without bars.
     """
     series = {name: (style, found) for name, (style, found) in series.items() if any(found.values())}
     figures = dict.fromkeys(figure for _, found in series.values() for figure in found)

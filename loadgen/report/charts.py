@@ -1,4 +1,4 @@
-"""The charts of lines: how long answers take, and how that grows with the load."""
+"""Line charts: how long answers take, and how that grows with the load."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class Curve:
     """All latencies of a measurement.
 
     Attributes:
-        style: Which colour, mark and dashes it has; the same on all pictures of a page.
-        histogram: In microseconds, an HDR histogram in its text form.
+        style: Selects its colour, mark and dashes; the same in all pictures of a page.
+        histogram: An HDR histogram of microseconds, in its text form.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadLine:
-    """Latencies at several rates: (requests a second, p50, p99 in milliseconds). A rate may occur several times."""
+    """Latencies at several rates: (requests per second, p50, p99 in milliseconds). A rate may occur several times."""
 
     name: str
     style: int
@@ -43,7 +43,7 @@ class LoadLine:
 
 
 def shares(histogram: str) -> tuple[list[tuple[float, float]], int]:
-    """A histogram as points (milliseconds, share of the requests that took no longer), and how many requests it holds."""
+    """Returns a histogram as points (milliseconds, share of the requests that took no longer), and its number of requests."""
     decoded = HdrHistogram.decode(histogram)
     counts = np.ctypeslib.as_array(decoded.counts)
     recorded = np.flatnonzero(counts).tolist()
@@ -55,7 +55,8 @@ def shares(histogram: str) -> tuple[list[tuple[float, float]], int]:
 
 
 def cdf_chart(curves: Sequence[Curve], *, name: str, slo_ms: float | None = None) -> str:
-    """How many requests took at most how long: a line for each measurement, marked at p50 and p99. Empty without any data."""
+    """Returns a chart of the share of requests that took no longer than each latency: a line per measurement, marked at p50 and
+    p99. Empty without data."""
     found = [(curve, *shares(curve.histogram)) for curve in curves if curve.histogram]
     found = [(curve, points, num) for curve, points, num in found if num]
     if not found:
@@ -82,7 +83,7 @@ def cdf_chart(curves: Sequence[Curve], *, name: str, slo_ms: float | None = None
 
 
 def load_chart(lines: Sequence[LoadLine], *, name: str, slo_ms: float | None = None) -> str:
-    """Latency against the rate of requests: p50 as a line, p99 dashed. Empty without any data."""
+    """Returns a chart of latency against the rate of requests: p50 as a line, p99 dashed. Empty without data."""
     lines = [entry for entry in lines if entry.points]
     if not lines:
         return ""
@@ -121,7 +122,7 @@ def _curve(curve: Curve, points: Sequence[tuple[float, float]], frame: Frame) ->
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Without the points that nobody could see: less than half a pixel from the one before."""
+    """Leaves out points that nobody could see: those less than half a pixel from the one before."""
     kept = list(points[:1])
     for x, y in points[1:]:
         if abs(x - kept[-1][0]) + abs(y - kept[-1][1]) >= 0.5:
@@ -136,7 +137,7 @@ def _at(points: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def _load_line(entry: LoadLine, frame: Frame) -> str:
-    """Every measurement is a mark; those of one rate are joined to the next rate's by their median."""
+    """Draws every measurement as a mark, and a line through the medians at each rate."""
     drawn = ""
     rates = sorted({point[0] for point in entry.points})
     for at, dashes in ((1, ""), (2, "7 3")):

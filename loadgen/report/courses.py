@@ -1,4 +1,4 @@
-"""The charts over time: latency, rates, what waits, and what went wrong."""
+"""Charts over time: latency, rates, waiting requests and errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ _BELOW = 50.0
 _DASHES = "7 3"
 
 Values = Sequence[float | None]
-"""One for each step; None where there is none, which leaves a gap."""
+"""A value for each step; None leaves a gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """How a measurement went."""
+    """A measurement over time."""
 
     name: str
     style: int
@@ -30,7 +30,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """One figure of a course."""
+    """One figure over time."""
 
     course: Course
     figure: str
@@ -39,7 +39,7 @@ class _Line:
 
 
 def course_charts(courses: Sequence[Course], *, slo_ms: float | None = None) -> dict[str, str]:
-    """Four charts by their names; without that of errors if there were none. The same step lies at the same place in all."""
+    """Returns up to four charts by name; the one of errors only if there were any. A step has the same place in all of them."""
     latency = [_Line(course=one, figure="p50", values=one.timeline.p50_ms) for one in courses]
     latency += [_Line(course=one, figure="p99", values=one.timeline.p99_ms, dashes=_DASHES) for one in courses]
     rates = [_Line(course=one, figure="answered", values=_per_s(one, one.timeline.num_answered)) for one in courses]
@@ -96,7 +96,7 @@ def _known(values: Values) -> list[float]:
 
 
 def _drawn(entry: _Line, frame: Frame) -> str:
-    """A line through the middles of the steps, broken where there is no value; a value between two gaps is a mark."""
+    """Draws a line through the middles of the steps, broken where there is no value. A value between two gaps becomes a mark."""
     edges, label = entry.course.timeline.edges_s, f"{entry.course.name}: {entry.figure}"
     drawn = ""
     piece: list[tuple[float, float]] = []

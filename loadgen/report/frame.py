@@ -1,4 +1,4 @@
-"""The frame of a chart: its axes, their ticks and names, lines across."""
+"""The frame of a chart: its axes, their ticks and names, and reference lines."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from loadgen.report.svg import element, text, text_px
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A rectangle that values are drawn into, in pixels from the picture's upper left corner.
+    """The rectangle for the data, in pixels from the picture's upper left corner.
 
     Attributes:
-        x, y: What its horizontal and vertical sides mean; `x` is None for bars, which stand in groups.
-        left, top, width, height: Where it lies.
-        x_name, y_name: Of the axes, with units.
+        x, y: The horizontal and vertical scales; `x` is None for bars, which stand in groups.
+        left, top, width, height: Its place.
+        x_name, y_name: The axes' names, with units.
     """
 
     x: Scale | None
@@ -26,16 +26,16 @@ class Frame:
     y_name: str
 
     def point(self, x: float, y: float) -> tuple[float, float]:
-        """Where two values meet."""
+        """Returns the position of a pair of values."""
         assert self.x is not None, "bars have no horizontal scale"
         return self.left + self.x.at(x) * self.width, self.height_of(y)
 
     def height_of(self, y: float) -> float:
-        """The vertical position of a value."""
+        """Returns the vertical position of a value."""
         return self.top + (1 - self.y.at(y)) * self.height
 
     def axes(self) -> str:
-        """Everything that is there before the data."""
+        """Returns everything except the data."""
         bottom, right = self.top + self.height, self.left + self.width
         drawn = [self._horizontal(self.height_of(tick), self.y.label(tick)) for tick in self.y.ticks]
         if self.x is not None:
@@ -48,7 +48,7 @@ class Frame:
         return element("g", *drawn)
 
     def across(self, y: float, label: str) -> str:
-        """A line at a value that matters, with its name at the left; nothing if it is not on the picture."""
+        """Returns a horizontal line at a value, with its name at the left; nothing if it lies outside of the picture."""
         if not self.y.low <= y <= self.y.high:
             return ""
         at = self.height_of(y)
@@ -59,7 +59,7 @@ class Frame:
         )
 
     def upright(self, x: float, label: str) -> str:
-        """The same, upright."""
+        """Returns a vertical line of the same kind."""
         if self.x is None or not self.x.low <= x <= self.x.high:
             return ""
         at, _ = self.point(x, self.y.low)

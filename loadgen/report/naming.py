@@ -1,4 +1,4 @@
-"""What a measurement is called on a page, and how it is drawn."""
+"""How a measurement is named and drawn on a page."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from loadgen.tables import rate_text
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A measurement with its name, which is no other's, and the number of its colour."""
+    """A measurement with its unique name and the number of its colour."""
 
     name: str
     style: int
@@ -19,7 +19,8 @@ class Named:
 
 
 def named(results: Sequence[RunResult]) -> list[Named]:
-    """The label is the name; if several have it, with the rate; if that is the same too, with a number."""
+    """Names each measurement by its label; by label and rate if several share the label; and by a number too if they share
+    both."""
     names = [result.label for result in results]
     names = _told_apart(names, [rate_text(result) for result in results])
     while len(set(names)) < len(names):
@@ -33,7 +34,7 @@ def named(results: Sequence[RunResult]) -> list[Named]:
 
 
 def _styles(results: Sequence[RunResult]) -> list[int]:
-    """A colour for each label, and shapes and dashes for each of its results; with one label only, a colour for each result."""
+    """Gives each label a colour, and each of its results a shape and dashes. With a single label, gives each result a colour."""
     labels = list(dict.fromkeys(result.label for result in results))
     if len(labels) == 1:
         return list(range(len(results)))

@@ -1,4 +1,4 @@
-"""The page of some measurements: what came of them, drawn and in figures."""
+"""The page of some measurements, with charts and figures."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,15 @@ from loadgen.results import BranchResult, RunResult
 from loadgen.tables import milliseconds, percent, rate_text
 
 _MAX_BARS = 8
-"""More series of bars than this cannot be told apart."""
-_CHOSEN = "Of each label, the measurement with the highest rate."
+"""More series of bars than this could not be told apart."""
+_CHOSEN = "For each label, the measurement with the highest rate."
 
 
 def page(results: Sequence[RunResult], *, heading: str = "Load test") -> str:
-    """One HTML document, complete in itself: no script, nothing from elsewhere.
+    """Returns one self-contained HTML document, without scripts.
 
     Raises:
-        ValueError: If there is no result.
+        ValueError: If there are no results.
     """
     if not results:
         raise ValueError("a report needs at least one result")
@@ -65,7 +65,7 @@ def _head_figures(results: Sequence[RunResult]) -> str:
 
 def _warnings(entries: Sequence[Named]) -> str:
     lines = [f"{entry.name}: {entry.result.client_warning}" for entry in entries if entry.result.client_warning]
-    return warning("The load generator may have been the limit, not the server", lines)
+    return warning("The load generator, not the server, may have been the limit", lines)
 
 
 _COLUMNS = (
@@ -85,7 +85,7 @@ def _results(entries: Sequence[Named]) -> str:
             [entry.result.label, rate_text(entry.result), *map(milliseconds, values), *goodput, *map("{:,}".format, outcomes)]
         )
     head = [*_COLUMNS[0], *_COLUMNS[1]]
-    told = "Latency counts from the time at which a request was due, whether or not it could be sent then."
+    told = "Latency counts from the moment at which a request was due, whether or not it could be sent then."
     return section("Results", table(head, rows, bad=("errors", "wrong", "no answer")), paragraph(told, is_soft=True))
 
 
@@ -107,7 +107,7 @@ def _over_time(entries: Sequence[Named]) -> str:
 
 
 def _slo_ms(results: Sequence[RunResult]) -> float | None:
-    """The objective, if all have the same."""
+    """Returns the objective, if all results share it."""
     found = {result.slo_s for result in results}
     slo_s = found.pop()
     return None if found or slo_s is None else 1e3 * slo_s
@@ -165,11 +165,11 @@ def _device(value: float | None) -> str:
 
 
 def _device_times(rows: Sequence[Sequence[str]], programs: Sequence[str]) -> str:
-    return section("Time on the device for each request, ms", table(["", *programs], rows), level=3) if rows else ""
+    return section("Device time per request, ms", table(["", *programs], rows), level=3) if rows else ""
 
 
 def _one_of_each(entries: Sequence[Named]) -> Sequence[Named]:
-    """As many as bars can tell apart: of each label the measurement with the highest rate."""
+    """Returns as many measurements as bars can tell apart: for each label, the one with the highest rate."""
     highest: dict[str, Named] = {}
     for entry in sorted(entries, key=lambda entry: entry.result.rate_rps):
         highest[entry.result.label] = entry

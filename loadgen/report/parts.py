@@ -1,4 +1,4 @@
-"""Pieces of a page. Whatever is given as text is escaped here; only what is called `html` or `svg` is taken as it is."""
+"""Pieces of a page. All text is escaped here; only arguments called `html` or `svg` are used as they are."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -7,18 +7,18 @@ from loadgen.report.style import PAGE
 from loadgen.report.svg import element, printable
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""The page may load nothing and run nothing, even if something had slipped through unescaped."""
+"""Forbids the page to load or run anything, in case something slips through unescaped."""
 
 _MAX_WARNINGS = 8
 
 
 def written(text: object) -> str:
-    """Text as HTML."""
+    """Returns text as HTML."""
     return escape(printable(str(text)), quote=True)
 
 
 def document(heading: str, body: Iterable[str]) -> str:
-    """A whole page, complete in itself."""
+    """Returns a whole, self-contained page."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -29,22 +29,22 @@ def document(heading: str, body: Iterable[str]) -> str:
 
 
 def paragraph(text: str, *, is_soft: bool = False) -> str:
-    """A paragraph."""
+    """Returns a paragraph."""
     return element("p", written(text), class_="soft" if is_soft else None)
 
 
 def section(heading: str, *html: str, level: int = 2) -> str:
-    """A heading and what stands below it; nothing if nothing does."""
+    """Returns a heading and what belongs below it; nothing if nothing does."""
     body = "\n".join(part for part in html if part)
     return f"<section><h{level}>{written(heading)}</h{level}>\n{body}</section>" if body else ""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, is_text: bool = False, bad: Iterable[str] = ()) -> str:
-    """A table that scrolls sideways where it is too wide; nothing without rows.
+    """Returns a table that scrolls sideways if it is too wide; nothing without rows.
 
     Args:
         is_text: Whether it holds words rather than numbers.
-        bad: Columns in which anything but 0 is bad.
+        bad: The columns in which any value except 0 is bad.
     """
     marked = {head.index(name) for name in bad}
     lines = ["".join(_cell(text, at in marked and text not in ("", "0")) for at, text in enumerate(row)) for row in rows]
@@ -57,7 +57,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, is_text: bool =
 
 
 def tiles(figures: Iterable[tuple[str, str]]) -> str:
-    """Figures that are seen first: each a name and a value."""
+    """Returns the headline figures: each has a name and a value."""
     return (
         '<div class="tiles">'
         + "".join(f'<div class="tile">{written(name)}<b>{written(value)}</b></div>' for name, value in figures)
@@ -66,7 +66,7 @@ def tiles(figures: Iterable[tuple[str, str]]) -> str:
 
 
 def warning(heading: str, lines: Sequence[str]) -> str:
-    """A box that nobody overlooks; nothing without lines."""
+    """Returns a conspicuous box; nothing without lines."""
     if not lines:
         return ""
     shown = list(lines[:_MAX_WARNINGS])
@@ -77,7 +77,7 @@ def warning(heading: str, lines: Sequence[str]) -> str:
 
 
 def details(summary: str, *html: str) -> str:
-    """What opens when one asks for it."""
+    """Returns a part that opens on a click."""
     return f"<details><summary>{written(summary)}</summary>{''.join(html)}</details>"
 
 

@@ -1,4 +1,4 @@
-"""Results from the files that the command line writes."""
+"""Reads results from the files that the command line writes."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ class _Head(msgspec.Struct):
 
 
 def read_results(path: Path) -> list[RunResult]:
-    """The measurements in a file of one result, of several, of a sweep, or of a comparison.
+    """Returns the measurements in a file of one result, of several, of a sweep or of a comparison.
 
     Raises:
         ValueError: If it is none of these.
@@ -26,7 +26,7 @@ def read_results(path: Path) -> list[RunResult]:
     except msgspec.DecodeError as error:
         raise ValueError(f"{path} holds no result of the load generator: {error}") from error
     if not results:
-        raise ValueError(f"{path} holds no measurement")
+        raise ValueError(f"{path} holds no measurements")
     for result in results:
         if result.schema != SCHEMA:
             raise ValueError(f"{path} has schema {result.schema}, expected {SCHEMA}")

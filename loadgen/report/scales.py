@@ -1,4 +1,4 @@
-"""Where a value lies on a picture: linear, logarithmic, and by nines."""
+"""Scales, which place values in a picture: linear, logarithmic, and by nines."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ _MAX_NUM_TICKS = 10
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Takes values to positions.
+    """Maps values to positions.
 
     Attributes:
-        low, high: Values at the two ends; what lies beyond is put on the end.
-        ticks: Values to be labelled.
-        form: What makes values evenly spread, e.g. a logarithm.
-        label: A tick's text.
+        low, high: The values at the two ends; values beyond are put at the end.
+        ticks: The values to label.
+        form: The function that spreads values evenly, e.g. a logarithm.
+        label: Returns a tick's text.
     """
 
     low: float
@@ -26,13 +26,13 @@ class Scale:
     label: Callable[[float], str]
 
     def at(self, value: float) -> float:
-        """From 0 (at `low`) to 1 (at `high`)."""
+        """Returns a value's position, from 0 (at `low`) to 1 (at `high`)."""
         inside = min(max(value, self.low), self.high)
         return (self.form(inside) - self.form(self.low)) / (self.form(self.high) - self.form(self.low))
 
 
 def linear(high: float, *, label: Callable[[float], str] | None = None) -> Scale:
-    """From 0 to a round number that is not below `high`."""
+    """Returns a scale from 0 to a round number that is not below `high`."""
     high = high if high > 0 and math.isfinite(high) else 1.0
     power = 10.0 ** math.floor(math.log10(high))
     step = next(factor * power for factor in (0.1, 0.2, 0.5, 1, 2, 5) if high / (factor * power) <= _MAX_NUM_STEPS)
@@ -41,7 +41,8 @@ def linear(high: float, *, label: Callable[[float], str] | None = None) -> Scale
 
 
 def logarithmic(low: float, high: float, *, label: Callable[[float], str] | None = None) -> Scale:
-    """Between two numbers above 0, whose ends are made round. Ticks at 1, 2 and 5 times the powers of ten, or at these alone."""
+    """Returns a logarithmic scale between two numbers above 0, with round ends. Ticks are at 1, 2 and 5 times the powers of ten,
+    or only at these powers."""
     low = max(low, 1e-9)
     high = max(high, low * 1.01)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -57,7 +58,7 @@ def logarithmic(low: float, high: float, *, label: Callable[[float], str] | None
 
 
 def nines(num_samples: int) -> Scale:
-    """Shares from 0 to 1, the nearer to 1 the more room: each nine as much. As far as `num_samples` can tell."""
+    """Returns a scale of shares from 0 to 1 on which each nine takes as much room, as far as `num_samples` can tell."""
     num_nines = min(max(math.ceil(math.log10(max(num_samples, 10)) - 1e-9), 2), 6)
     ticks = [0.0, 0.5, *(1 - 10.0**-nine for nine in range(1, num_nines + 1))]
     high = ticks[-1]
@@ -65,7 +66,7 @@ def nines(num_samples: int) -> Scale:
 
 
 def short(value: float) -> str:
-    """A number as people write it, with up to three digits that count: 0.25, 12.5, 1,200."""
+    """Returns a number as people write it, with up to three significant digits: 0.25, 12.5, 1,200."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "-"
     if abs(value) >= 1000:

@@ -1,4 +1,4 @@
-"""The page's colours and layout. The colours of the series are Okabe and Ito's, which people tell apart who see few colours."""
+"""The page's colours and layout. The colours of the series are Okabe and Ito's, which colour-blind people can tell apart."""
 
 _LIGHT = (
     "--paper:#fff;--ink:#1c1e21;--soft:#5b6168;--faint:#e3e5e8;--box:#f6f7f8;--warn:#8a4b00;--warn-box:#fff4e0;"
@@ -16,10 +16,10 @@ PICTURE = (
     ".axis{stroke:var(--soft);fill:none}.grid{stroke:var(--faint)}"
     ".mark{stroke:var(--warn);stroke-dasharray:5 4;fill:none}.bar{stroke:var(--paper);stroke-width:.5}"
 )
-"""What the parts of pictures look like; they also need the colours."""
+"""The style of pictures, without the colours, which they also need."""
 
 ALONE = f"svg{{{_LIGHT}background:var(--paper)}}{PICTURE}@media (prefers-color-scheme:dark){{svg{{{_DARK}}}}}"
-"""For a picture that is a file of its own."""
+"""The style of a picture that is a file of its own."""
 
 PAGE = f"""
 :root{{color-scheme:light dark;{_LIGHT}}}

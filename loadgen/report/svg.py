@@ -1,4 +1,4 @@
-"""Small pieces of SVG. Colours are the page's CSS variables, so that one picture suits light and dark; all text is escaped."""
+"""Small pieces of SVG. Colours are the page's CSS variables, so that a picture works in light and dark; all text is escaped."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,12 @@ _UNPRINTABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ff
 _RADIUS = 3.6
 _FONT_PX = 12
 _CHAR_PX = 6.9
-"""What a letter of the labels takes on average, generously: nobody measures text here."""
+"""A generous mean width of a label's letter, since text is not measured here."""
 
 
 def element(tag: str, *content: str, **attributes: object) -> str:
-    """An element; `content` is SVG already, attributes are escaped, their underscores become dashes, and None leaves one out."""
+    """Returns an element. `content` is SVG already; attributes are escaped, underscores in their names become dashes, and None
+    leaves one out."""
     written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escape(_attribute(value), quote=True)}"'
         for name, value in attributes.items()
@@ -24,28 +25,28 @@ def element(tag: str, *content: str, **attributes: object) -> str:
 
 
 def text(label: str, x: float, y: float, *, anchor: str = "start", class_: str = "label", turned: bool = False) -> str:
-    """A label, escaped."""
+    """Returns a label, escaped."""
     turn = f"rotate(-90 {_attribute(x)} {_attribute(y)})" if turned else None
     return element("text", escape(printable(label)), x=x, y=y, text_anchor=anchor, class_=class_, transform=turn)
 
 
 def title(label: str) -> str:
-    """What a pointer that rests on an element shows, and a screen reader reads."""
+    """Returns an element's title, which a resting pointer shows and a screen reader reads."""
     return element("title", escape(printable(label)))
 
 
 def printable(label: str) -> str:
-    """Without the control characters that XML has no way to write."""
+    """Removes control characters that XML cannot express."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", label)
 
 
 def colour(style: int) -> str:
-    """The colour of a series, by its number: eight colours, and then again, with other shapes and dashes."""
+    """Returns the colour of a series by its number. After eight, the colours repeat with other shapes and dashes."""
     return f"var(--s{style % NUM_COLOURS})"
 
 
 def dash(style: int) -> str:
-    """The dashes of a series."""
+    """Returns the dashes of a series."""
     return _DASHES[_shape(style)]
 
 
@@ -54,7 +55,7 @@ def _shape(style: int) -> int:
 
 
 def line(points: Sequence[tuple[float, float]], style: int, *, dashes: str = "", label: str = "") -> str:
-    """A line through points."""
+    """Returns a line through points."""
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return element(
         "path",
@@ -69,7 +70,7 @@ def line(points: Sequence[tuple[float, float]], style: int, *, dashes: str = "",
 
 
 def marker(x: float, y: float, style: int, label: str = "") -> str:
-    """A point of a series: its shape tells series apart where colours do not."""
+    """Returns a point of a series, whose shape tells series apart where colours do not."""
     r = _RADIUS
     about = title(label) if label else ""
     drawn = {"fill": colour(style), "stroke": "var(--paper)", "stroke_width": 1}
@@ -90,12 +91,13 @@ def marker(x: float, y: float, style: int, label: str = "") -> str:
 
 
 def bar(x: float, y: float, width: float, height: float, style: int, label: str) -> str:
-    """A bar, from its upper left corner."""
+    """Returns a bar, given its upper left corner."""
     return element("rect", title(label), x=x, y=y, width=width, height=height, fill=colour(style), class_="bar")
 
 
 def legend(entries: Sequence[tuple[str, int]], width: float, *, dashes: bool = False, marks: bool = True) -> tuple[str, float]:
-    """Names and their signs in as many rows as they need; and how high that is. Long names are cut, their titles are not."""
+    """Returns names and their signs in as many rows as they need, and the height of that. Long names are cut; their titles are
+    not."""
     drawn: list[str] = []
     x, y = 0.0, 10.0
     for name, style in entries:
@@ -116,7 +118,7 @@ def legend(entries: Sequence[tuple[str, int]], width: float, *, dashes: bool = F
 
 
 def shortened(label: str, max_chars: int) -> str:
-    """A label of at most `max_chars` letters: its beginning and its end, where rates stand."""
+    """Returns a label of at most `max_chars` letters: its beginning, and its end, which often holds a rate."""
     if len(label) <= max_chars:
         return label
     end = min(10, max_chars // 3)
@@ -124,12 +126,13 @@ def shortened(label: str, max_chars: int) -> str:
 
 
 def text_px(label: str) -> float:
-    """About how wide a label is."""
+    """Returns about how wide a label is."""
     return _CHAR_PX * len(label)
 
 
 def picture(name: str, description: str, content: Iterable[str], width: float, height: float, *, style: str = "") -> str:
-    """A whole SVG image with its name for those who cannot see it; `style` is CSS, for one that stands alone."""
+    """Returns a whole SVG image, with a name for those who cannot see it. `style` is CSS, for an image that is a file of its
+    own."""
     return element(
         "svg",
         title(name),

@@ -1,1 +1,1 @@
-"""How requests are written and answers are read: one file for each protocol."""
+"""How to write requests and read answers: one file per protocol."""

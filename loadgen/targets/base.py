@@ -1,4 +1,4 @@
-"""What is measured, as a worker sees it."""
+"""The measured target, as a worker sees it."""
 
 from typing import Any, Protocol, Self, TypeAlias
 
@@ -7,28 +7,30 @@ import msgspec
 from loadgen.pool import Pool, Tensors
 
 RawAnswer: TypeAlias = "bytes | Tensors"
-"""An answer as it came; bytes are decoded only when they are checked, and only once for each that is new."""
+"""An answer as it came. It is decoded only when it is checked, and equal answers only once."""
 
 
 class RequestFailedError(Exception):
-    """The server answered with an error. The text is short, and equal for errors of one kind, since they are counted by it."""
+    """The server answered with an error. The text is short, and the same for errors of one kind, since errors are counted by
+    their text."""
 
 
 class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Where requests go, and how. Travels to the workers as JSON.
+    """Where requests go, and how to send them. Travels to the workers as JSON.
 
     Attributes:
         protocol: "http" or "grpc" (Open Inference Protocol), "raw" (POST of a body that `codec` writes), or the import path
-            ("package.module:name") of a function ``(spec, pool) -> Target`` for what takes more than one request.
+            ("package.module:name") of a function ``(spec, pool) -> Target``, for targets that need more than one request.
         url: ``http://host:port`` or ``https://...``; for gRPC ``host:port`` or ``grpcs://host:port``.
         model: The model's name; or the path of a raw request.
-        has_batch_dim: Whether tensors are sent with a batch dimension of 1, as models with batching of Triton's want them.
+        has_batch_dim: Whether tensors are sent with a batch dimension of 1, as Triton's models with batching expect them.
         codec: For "raw": the import path of a module with ``pack(Tensors) -> bytes`` and ``unpack(bytes) -> Tensors``.
         headers: Added to each request, e.g. an API key.
-        max_connections: HTTP requests in flight at the same time at most, in each worker; others wait, and their latency counts.
-        ca: For TLS: file of the authorities that are trusted; the system's if empty.
-        cert, key: For TLS: files of our own certificate and its key, which may be one.
-        options: For a function of one's own.
+        max_connections: The most HTTP requests in flight at a time, in each worker. Others wait, and their wait counts as
+            latency.
+        ca: For TLS: a file of trusted authorities; the system's if empty.
+        cert, key: For TLS: files of the client's certificate and its key, which may be the same file.
+        options: For a function of the user's own.
     """
 
     protocol: str
@@ -45,7 +47,7 @@ class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Target(Protocol):
-    """A client of one server inside one event loop. Entered before the first request, left after the last."""
+    """A client of one server in one event loop. Enter it before the first request, leave it after the last."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -60,7 +62,7 @@ class Target(Protocol):
         ...
 
     def decode(self, answer: RawAnswer) -> Tensors:
-        """The tensors of an answer.
+        """Returns the tensors of an answer.
 
         Raises:
             ValueError: If it is malformed.

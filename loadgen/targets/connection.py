@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: sends bytes that are laid out already, and hands over the answer's."""
+"""One HTTP/1.1 connection: sends prepared bytes and hands over the answer's bytes."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _BODILESS = (204, 304)
 
 
 class Parser(Protocol):
-    """What is used of httptools' parser."""
+    """The part of httptools' parser that we use."""
 
     def feed_data(self, data: bytes) -> None: ...
 
@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, on_lost: Callable[["Connection"], None]) -> None:
         self._on_lost = on_lost
         self._answer: asyncio.Future[Reply] | None = None
-        self.idle_since_ns = 0  # kept by whoever keeps the connection
+        self.idle_since_ns = 0  # kept by the connection's owner
         self._reset()
 
     def _reset(self) -> None:
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._parser: Parser = httptools.HttpResponseParser(self)
 
     def send(self, request: bytes, answer: "asyncio.Future[Reply]") -> None:
-        """Sends a request; its answer is set to the future, as is what goes wrong.
+        """Sends a request. The future gets its answer or its error.
 
         The connection is free when the future is done, if it is still open.
         """
@@ -81,13 +81,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:
-            self._transport.abort()  # nobody has asked
+            self._transport.abort()  # bytes that no request has asked for
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             if self._answer is not None:
-                self._fail(f"the answer is no HTTP/1.1: {type(error).__name__}")
+                self._fail(f"the answer is not HTTP/1.1: {type(error).__name__}")
             self._transport.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:

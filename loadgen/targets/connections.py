@@ -1,4 +1,4 @@
-"""Connections to one server: as many as requests are in flight, up to a limit; those used last are used first."""
+"""Connections to one server: one per request in flight, up to a limit; the most recently used goes first."""
 
 import asyncio
 import ssl
@@ -12,17 +12,17 @@ from loadgen.targets.connection import Connection, Reply
 from loadgen.targets.tls import ssl_context
 
 _MAX_IDLE_NS = 1_500_000_000
-"""Servers close connections that have been idle for some seconds; a request that crosses that would fail without a fault."""
+"""Servers close connections that have been idle for some seconds, and a request that is on its way then would fail."""
 
 
 class Connections:
     """Keeps connections alive, and opens more when all are busy.
 
     Args:
-        spec: Where to, how many at most (requests beyond wait for one), and by which certificates.
+        spec: The server, the most connections (requests beyond that wait for one), and the certificates.
 
     Raises:
-        ValueError: If that makes no sense.
+        ValueError: If the URL or a certificate is not valid.
     """
 
     def __init__(self, spec: TargetSpec) -> None:
@@ -53,7 +53,7 @@ class Connections:
         """Sends a request and waits for its answer, after waiting for a connection if all are busy.
 
         Raises:
-            RequestFailedError: If there is none to be had, or it closes, or the answer is no HTTP.
+            RequestFailedError: If no connection can be made, if it closes, or if the answer is not HTTP.
         """
         connection = await self._acquire()
         answer: asyncio.Future[Reply] = self._loop.create_future()
@@ -92,13 +92,13 @@ class Connections:
             self._idle.append(connection)
 
     async def _wait(self) -> Connection | None:
-        """A connection that became free; None if there is room for a new one."""
+        """Returns a free connection, after waiting for one if need be; None if there is room for a new one."""
         waiter: asyncio.Future[Connection | None] = self._loop.create_future()
         self._waiting.append(waiter)
         try:
             return await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():  # what we were given is the next one's
+            if waiter.done() and not waiter.cancelled():  # what this waiter was given goes to the next
                 given = waiter.result()
                 self._hand_over(None) if given is None else self._give_back(given)
             raise

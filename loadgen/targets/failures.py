@@ -1,4 +1,4 @@
-"""Errors as short texts that are equal for errors of one kind, since they are counted by them."""
+"""Errors as short texts that are the same for errors of one kind, since errors are counted by their text."""
 
 import json
 import re
@@ -10,13 +10,13 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def plain(text: str) -> str:
-    """A text without what differs from request to request: numbers, line breaks, length."""
+    """Returns a text without what differs from request to request: numbers, line breaks, length."""
     short = " ".join(text[: 4 * _MAX_CHARS].split())
     return _NUMBERS.sub("#", short)[:_MAX_CHARS]
 
 
 def http_failure(status: int, body: bytes) -> RequestFailedError:
-    """The error of an answer whose status is not 200: its code if it has one, else its text."""
+    """Returns the error of an answer whose status is not 200: its code if it has one, else its text."""
     try:
         content = json.loads(body)
     except ValueError:

@@ -1,6 +1,6 @@
 """The Open Inference Protocol (version 2) over gRPC, tensors as raw bytes.
 
-Messages are laid out before the clock runs, and answers are read after it has stopped; gRPC itself sees bytes only.
+Messages are prepared before the measurement, and answers are read after it; gRPC itself sees only bytes.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from grpc.aio import Channel
 
 pb: Any = inference_pb2
-"""Its messages are made when it is imported, so nothing knows their types."""
+"""Its message classes are created at import, so type checkers do not know them."""
 METHOD = path_of("ModelInfer")
 _NUM_CHANNELS = 4
-"""One connection of HTTP/2 is slower than several, and servers allow but some hundred streams on each."""
+"""A single HTTP/2 connection is slower than several, and servers allow only some hundred streams on each."""
 _CONNECT_S = 10
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),
@@ -89,10 +89,10 @@ class GrpcTarget:
 
 
 def laid_out(model: str, tensors: Tensors) -> bytes:
-    """A `ModelInferRequest`.
+    """Returns a `ModelInferRequest`.
 
     Raises:
-        ValueError: If a tensor has a type that the protocol has not.
+        ValueError: If a tensor has a type that the protocol does not have.
     """
     request = pb.ModelInferRequest(model_name=model)
     for name, array in tensors.items():
@@ -107,15 +107,15 @@ def laid_out(model: str, tensors: Tensors) -> bytes:
 
 
 def read(answer: bytes) -> Tensors:
-    """The tensors of a `ModelInferResponse`.
+    """Returns the tensors of a `ModelInferResponse`.
 
     Raises:
-        ValueError: If it is malformed, or carries its tensors otherwise than as raw bytes.
+        ValueError: If it is malformed, or if its tensors are not raw bytes.
     """
     try:
         response = pb.ModelInferResponse.FromString(answer)
-    except Exception as error:  # protobuf's class for it differs from one implementation to the next
-        raise ValueError(f"the answer is no ModelInferResponse: {error}") from error
+    except Exception as error:  # the exception's class differs between implementations of protobuf
+        raise ValueError(f"the answer is not a ModelInferResponse: {error}") from error
     if len(response.outputs) != len(response.raw_output_contents):
         raise ValueError(f"the answer has {len(response.outputs)} outputs and {len(response.raw_output_contents)} raw contents")
     tensors: dict[str, np.ndarray[Any, Any]] = {}

@@ -10,7 +10,7 @@ from loadgen.targets.layout import JSON_BYTES, http_post, oip_answer, oip_reques
 
 
 class HttpTarget:
-    """A client of a server of the protocol. Nothing is encoded once it is made.
+    """A client of a server of the protocol. All requests are encoded when it is made.
 
     Raises:
         ValueError: If a request of the pool cannot be written.

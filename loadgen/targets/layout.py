@@ -1,4 +1,4 @@
-"""Requests and answers of the Open Inference Protocol as bytes. Requests are laid out before the clock runs."""
+"""Requests and answers of the Open Inference Protocol as bytes. Requests are prepared before the measurement."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,31 +16,31 @@ from dyorc.protocol.routes import model_path
 from loadgen.pool import Tensors
 
 JSON_BYTES = 8
-"""An HTTP answer is kept with the length of its JSON in front, which came in a header; little-endian."""
+"""An HTTP answer is kept after the length of its JSON, which came in a header; little-endian."""
 
 
 def with_batch_dim(tensors: Tensors) -> Tensors:
-    """Tensors with a batch dimension of 1 in front."""
+    """Returns tensors with a leading batch dimension of 1."""
     return {name: array[np.newaxis] for name, array in tensors.items()}
 
 
 def without_batch_dim(tensors: Tensors) -> Tensors:
-    """The opposite.
+    """Removes the leading batch dimension.
 
     Raises:
         ValueError: If there is none.
     """
     for name, array in tensors.items():
         if array.shape[:1] != (1,):
-            raise ValueError(f"output {name!r} has the shape {list(array.shape)}, expected a batch dimension of 1 in front")
+            raise ValueError(f"output {name!r} has the shape {list(array.shape)}, expected a leading batch dimension of 1")
     return {name: array[0] for name, array in tensors.items()}
 
 
 def oip_request(model: str, tensors: Tensors) -> tuple[str, tuple[tuple[str, str], ...], bytes]:
-    """Path, headers and body of a request over HTTP, its tensors as raw bytes.
+    """Returns path, headers and body of an HTTP request with its tensors as raw bytes.
 
     Raises:
-        ValueError: If a tensor has a type that the protocol has not.
+        ValueError: If a tensor has a type that the protocol does not have.
     """
     try:
         inputs = tuple(TensorMetadata(name, dtype_of(array), array.shape) for name, array in tensors.items())
@@ -51,7 +51,7 @@ def oip_request(model: str, tensors: Tensors) -> tuple[str, tuple[tuple[str, str
 
 
 def oip_answer(answer: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """Tensors of an answer over HTTP, with the length of its JSON in front.
+    """Returns the tensors of an HTTP answer that follows the length of its JSON.
 
     Raises:
         ValueError: If it is malformed.
@@ -64,10 +64,10 @@ def oip_answer(answer: bytes) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def http_post(url: str, path: str, headers: Sequence[tuple[str, str]], more: Mapping[str, str], body: bytes) -> bytes:
-    """A whole HTTP/1.1 request; `more` headers replace those of the same name.
+    """Returns a whole HTTP/1.1 request. `more` headers replace those of the same name.
 
     Args:
-        url: Where the server is; a path in it goes before `path`.
+        url: The server's URL; its path, if any, goes before `path`.
     """
     parts = urlsplit(url)
     lines = {"host": parts.netloc.rpartition("@")[2], "content-type": media_types.TENSORS}

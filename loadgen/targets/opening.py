@@ -1,4 +1,4 @@
-"""From a `TargetSpec` to a `Target`."""
+"""Makes a `Target` from a `TargetSpec`."""
 
 import importlib
 from typing import cast
@@ -8,10 +8,10 @@ from loadgen.targets.base import MakeTarget, Target, TargetSpec
 
 
 def open_target(spec: TargetSpec, pool: Pool) -> Target:
-    """The target that a spec names, to be entered in a running event loop.
+    """Returns the target that a spec names. Enter it in a running event loop.
 
     Raises:
-        ValueError: If there is no such protocol, or the pool cannot be sent by it.
+        ValueError: If there is no such protocol, or if it cannot send the pool.
     """
     match spec.protocol:
         case "http":

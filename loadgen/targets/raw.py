@@ -1,4 +1,4 @@
-"""POST of a body whose form a codec knows, for servers without a tensor protocol."""
+"""Posts bodies that a codec encodes, for servers without a tensor protocol."""
 
 import importlib
 from typing import Protocol, Self, cast
@@ -11,7 +11,7 @@ from loadgen.targets.layout import http_post, with_batch_dim, without_batch_dim
 
 
 class Codec(Protocol):
-    """What the module that `TargetSpec.codec` names has."""
+    """The contract of the module that `TargetSpec.codec` names."""
 
     def pack(self, tensors: Tensors) -> bytes: ...
 

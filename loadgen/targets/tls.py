@@ -1,4 +1,4 @@
-"""TLS towards the server: whom we trust, and what we show."""
+"""TLS settings of the client: whom it trusts, and which certificate it shows."""
 
 import ssl
 from pathlib import Path
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def ssl_context(spec: TargetSpec) -> ssl.SSLContext | None:
-    """For HTTP; None if the URL is not https.
+    """Returns the context for HTTP; None if the URL is not https.
 
     Raises:
         ValueError: If a file cannot be used.
@@ -31,7 +31,8 @@ def ssl_context(spec: TargetSpec) -> ssl.SSLContext | None:
 
 
 def httpx_verify(spec: TargetSpec) -> ssl.SSLContext | bool:
-    """What httpx is to verify with. False only where there is no TLS: to make a context takes longer than to ask.
+    """Returns the value for httpx's `verify`. It is False only without TLS, where making a context would take longer than the
+    request.
 
     Raises:
         ValueError: If a file cannot be used.
@@ -40,12 +41,12 @@ def httpx_verify(spec: TargetSpec) -> ssl.SSLContext | bool:
 
 
 def grpc_address(url: str) -> str:
-    """``host:port`` of a gRPC server's URL."""
+    """Returns ``host:port`` from a gRPC server's URL."""
     return url.rpartition("://")[2].rstrip("/")
 
 
 def grpc_credentials(spec: TargetSpec) -> "grpc.ChannelCredentials | None":
-    """For gRPC; None if the URL is neither grpcs nor https.
+    """Returns the credentials for gRPC; None if the URL is neither grpcs nor https.
 
     Raises:
         ValueError: If a file cannot be read. Its content is checked only when a connection is made.

@@ -112,9 +112,9 @@ TABLE: dict[str, Bad] = {
     "objects in FP32": Bad(_input(0, data=[{}, {}, {}, {}]), ["'x'", "numbers (FP32)"]),
     "data is a number": Bad(_input(0, data=3), ["'x'", "list"]),
     "data is a text": Bad(_input(0, data="AAAA"), ["'x'", "list"]),
-    "int overflow": Bad(_input(1, data=[2**70, 0]), ["'index'", f"outside of INT64: 0 to {2**70}"]),
-    "just past INT64": Bad(_input(1, data=[2**63, -1]), ["'index'", f"outside of INT64: -1 to {2**63}"]),
-    "float overflow": Bad(_input(0, data=[1e39, 0, 0, 0]), ["'x'", "outside of FP32: 0.0 to 1e+39"]),
+    "int overflow": Bad(_input(1, data=[2**70, 0]), ["'index'", f"outside the range of INT64: 0 to {2**70}"]),
+    "just past INT64": Bad(_input(1, data=[2**63, -1]), ["'index'", f"outside the range of INT64: -1 to {2**63}"]),
+    "float overflow": Bad(_input(0, data=[1e39, 0, 0, 0]), ["'x'", "outside the range of FP32: 0.0 to 1e+39"]),
     "static of wrong type": Bad(_parameters(factor="2"), ["parameter 'factor' is str '2', expected float"]),
     "timeout of wrong type": Bad(_parameters(timeout="soon"), ["'timeout'", "microseconds"]),
     "timeout of 400 digits": Bad(_parameters(timeout=10**400), ["'timeout' is a number of 1329 bits"]),
@@ -194,7 +194,9 @@ TABLE: dict[str, Bad] = {
     "10,000 deep in parameters": Bad(_text(b'{"parameters": {"a": ' + _DEEP + b'}, "inputs": []}'), ["nested too deeply"]),
     "compressed": Bad(oip.Body(b"\x1f\x8b", {"Content-Encoding": "gzip"}), ["ends in the middle of its gzip stream"]),
     "compressed in an unknown way": Bad(oip.Body(b"", {"Content-Encoding": "br"}), ["Content-Encoding is 'br', expected gzip"]),
-    "timeout that is no number": Bad(oip.Body(b"{}", {"Request-Timeout": "1e3"}), ["Request-Timeout is '1e3', expected seconds"]),
+    "timeout that is not a number": Bad(
+        oip.Body(b"{}", {"Request-Timeout": "1e3"}), ["Request-Timeout is '1e3', expected seconds"]
+    ),
     # models
     "unknown model": Bad(oip.json_body(_GOOD), ["unknown model 'afine'", "affine"], 404, "/v2/models/afine/infer"),
     "unknown version": Bad(oip.json_body(_GOOD), ["'affine' has no version '2'"], 404, "/v2/models/affine/versions/2/infer"),

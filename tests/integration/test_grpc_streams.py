@@ -129,7 +129,7 @@ async def test_a_request_that_fails_leaves_the_stream_as_it_is(stream: Any, stac
     async with oip_grpc.connected(stack.grpc_address) as stub:
         raw = stub.channel.stream_stream(f"{oip_grpc.METHOD}ModelStreamInfer")()
         await raw.write(b"\xff\xff")
-        assert b"no ModelInferRequest" in await raw.read()
+        assert b"not a ModelInferRequest" in await raw.read()
         await raw.write(affine("good").SerializeToString())
         assert b"good" in await raw.read()
         raw.cancel()

@@ -86,7 +86,7 @@ async def test_requests_are_drawn_from_metadata(protocol: str) -> None:
         assert (await asyncio.to_thread(drawn, "sums", {"x": (7,)})).inputs[0]["x"].shape == (7,)
         with pytest.raises(ValueError, match=r"expected e\.g\. --shape x:4"):
             await asyncio.to_thread(drawn, "sums", {})
-        with pytest.raises(ValueError, match=r"gives input 'x' the shape \[3\], the model wants \[4\]"):
+        with pytest.raises(ValueError, match=r"gives input 'x' the shape \[3\], the model expects \[4\]"):
             await asyncio.to_thread(drawn, "quadruple", {"x": (3,)})
         with pytest.raises(ValueError, match="has no input 'z'"):
             await asyncio.to_thread(drawn, "quadruple", {"z": (3,)})
@@ -124,8 +124,8 @@ async def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("http://127.0.0.1:1", "m", "--rate", "1"), "gives no metadata"),
-        (("http://127.0.0.1:1", "m"), "how much load? Expected --rate"),
+        (("http://127.0.0.1:1", "m", "--rate", "1"), "returned no metadata"),
+        (("http://127.0.0.1:1", "m"), "no load is given, expected --rate"),
         (("127.0.0.1:1", "m", "--rate", "1"), "the URL is '127.0.0.1:1', expected http://"),
         (("http://127.0.0.1:1", "m", "--rate", "1", "--pool", "/nowhere.npz"), "/nowhere.npz"),
         (("http://127.0.0.1:1", "m", "--rate", "1", "--protocol", "raw"), "--protocol raw needs --codec"),

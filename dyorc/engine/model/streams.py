@@ -10,7 +10,7 @@ class Stream:
     """How far the parts of a request have come.
 
     Attributes:
-        front: Where the next part to be sent stands, or will; None if there will be none because one could not be had.
+        front: Where the next part to be sent stands, or will; None if there will be none, because one part could not be computed.
         untaken: Parts that were sent and not taken, by their index.
         num_taken: Parts that were.
         is_ended: Whether the workflow has ended.

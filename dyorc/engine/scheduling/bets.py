@@ -1,10 +1,10 @@
 """Which guesses run: for each batch, weighs the time a call saves by running ahead of its decision against its expected cost
 for others.
 
-A batch of n calls takes T(n) = b + a*n. A guess that joins a batch which runs anyway delays by `a` everybody in the batch and
-everybody who comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile
-and find no other idle replica, or no core (`scheduling/processors.py`), and has to be sent and received. All this counts only
-if the guess is wrong: a right one would have taken the time later.
+A batch of n calls takes T(n) = b + a*n. A guess that joins a batch which runs anyway delays every call in the batch by `a`, and
+every call that comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile and
+find no other idle replica, or no core (`scheduling/processors.py`), and has to be sent and received. All this counts only if the
+guess is wrong: a right one would have taken the time later.
 
 Source: the expected-value rule with failure-weighted cost; the delay by a busy replica is the mean residual time of arrivals at
 rate r, r*T*T/2 for one replica, divided by the square of the number of replicas that take turns.
@@ -38,7 +38,7 @@ class Bets:
         """Adds guesses to a batch of certain calls that starts at `start_ns`, as long as that pays.
 
         Args:
-            replica: That takes the batch, if it is not idle.
+            replica: The replica that takes the batch, if it is not idle.
         """
         line, rate = pool.latency.line, pool.demand.per_s(now_ns)
         key = calls[0].batch_key
@@ -90,7 +90,7 @@ class Bets:
         return candidates[:size]
 
     def _size_that_pays(self, bets: Sequence[Bet], charge: "_Charge") -> int:
-        """Returns how many of the guesses make a batch that pays for each of them: the fewer, the more each costs."""
+        """Returns how many of the guesses make a batch that pays for each of them. The fewer there are, the more each costs."""
         size = len(bets)
         while size:
             for bet in bets[:size]:

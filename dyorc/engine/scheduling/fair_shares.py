@@ -29,7 +29,7 @@ class Share:
 
     Attributes:
         tag: When its next call is due, in virtual time; it never falls.
-        number: Of two that are due at once, the larger goes first: the later arrival has had less.
+        number: If two are due at once, the larger number goes first: the later arrival has had less.
         is_debtor: Whether it has left, with a tag that may be ahead of the virtual time.
     """
 
@@ -48,9 +48,9 @@ class Share:
 
 
 class Turns:
-    """Shares by their tags, those with calls; in all lanes, or in one of them.
+    """The shares that have waiting calls, by their tags; in all lanes, or in one of them.
 
-    Tags only grow, so an entry with an outdated tag stands too far in front, and is corrected when it gets there.
+    Tags only grow, so an entry with an outdated tag is too far in front, and is corrected when it reaches the front.
 
     Cost: logarithmic in the number of shares per change of a tag.
     """
@@ -99,7 +99,7 @@ class SharedLanes:
 
     Args:
         tenant: The tenant that was alone before, with its lanes; both are taken over.
-        price: Of a slot in a batch of this many calls, in any unit.
+        price: The price of a slot in a batch of this many calls, in any unit.
 
     Attributes:
         size: How many calls wait.
@@ -149,13 +149,13 @@ class SharedLanes:
         self._turns.add(share)
 
     def withdraw(self, call: Call) -> None:
-        """Takes a call out that waits here. The caller gives it another state."""
+        """Removes a waiting call. The caller sets its new state."""
         share = self._shares[call.standing.tenant]
         share.lanes.withdraw(call)
         self._went(share, call.batch_key, 1)
 
     def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
-        """Takes some calls out for good, as `Lanes.take_out` does."""
+        """Removes and returns all wanted calls, as `Lanes.take_out` does."""
         calls: list[Call] = []
         for share in list(self._shares.values()):
             taken = share.lanes.take_out(is_wanted)

@@ -1,8 +1,8 @@
 """Calls that are about to be ready, and whether a batch waits for them.
 
 When a batch is sent, calls that need nothing but its results are *foreseen*: they will be ready when it ends, which its
-program's T(n) = b + a*n predicts. If one replica is idle, n calls are there and m more are foreseen in a time t, then starting
-at once makes the m wait for the whole batch; together, both save one b. So holding gains m*(b - t) and costs n*(t + a*m). A
+program's T(n) = b + a*n predicts. Suppose one replica is idle, n calls are ready, and m more are foreseen in a time t. Starting
+at once makes the m wait for the whole batch; running together saves one b. So holding gains m*(b - t) and costs n*(t + a*m). A
 foreseen guess counts by its probability. On busy cores T(n) is only an average, and waiting in vain is worse than either choice;
 so t assumes a batch that is as late as twice its program's average.
 
@@ -54,13 +54,13 @@ def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch
 def held_until_ns(
     pool: Pool, replica: Replica | None, num_ready: int, deadline_ns: int, batches: Mapping[int, Batch], now_ns: int
 ) -> int:
-    """Returns until when the only free replica waits before it takes the calls that are there; `now_ns` if it does not.
+    """Returns until when the only free replica waits before it takes the ready calls; `now_ns` if it does not wait.
 
     Args:
-        replica: The one that is about to be idle; None if it is idle.
-        num_ready: Calls that are there.
-        deadline_ns: Of the most urgent of them.
-        batches: In flight.
+        replica: The replica, if it is about to be idle; None if it is idle already.
+        num_ready: How many calls are ready.
+        deadline_ns: The deadline of the most urgent of them.
+        batches: The batches in flight.
     """
     line = pool.latency.line
     max_size = pool.program.options.max_batch_size

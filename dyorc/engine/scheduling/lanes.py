@@ -22,7 +22,7 @@ class Lanes:
     Cost: logarithmic in the number of calls, per call; only `take_out` visits all of them.
 
     Args:
-        state: Of the calls that wait here; a call in another state has left.
+        state: The state of waiting calls; a call in another state has left.
         enter: Moves a call into that state.
 
     Attributes:
@@ -46,7 +46,7 @@ class Lanes:
             yield from (call for _, _, call in lane if call.state is self._state)
 
     def keys(self) -> Set[BatchKey]:
-        """Of the lanes in which calls wait."""
+        """The keys of the lanes in which calls wait."""
         return self._lanes.keys()
 
     def num_in(self, key: BatchKey) -> int:
@@ -67,7 +67,7 @@ class Lanes:
         self.size += 1
 
     def withdraw(self, call: Call) -> None:
-        """Takes a call out that waits here. The caller gives it another state."""
+        """Removes a waiting call. The caller sets its new state."""
         self.size -= 1
         if not self.size:
             self.clear()
@@ -85,7 +85,7 @@ class Lanes:
             self._lane_changed(key)
 
     def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
-        """Takes some calls out for good, in no particular order: they may be added again. The caller gives them another state.
+        """Removes and returns all wanted calls, in no particular order. The caller sets their new state, and may add them again.
 
         Cost: looks at all calls.
         """
@@ -115,7 +115,7 @@ class Lanes:
         return None
 
     def pop(self, key: BatchKey) -> None:
-        """Takes the call out that `peek` gave."""
+        """Removes the call that `peek` returned."""
         heapq.heappop(self._lanes[key])
         self.size -= 1
         if self.size:
@@ -176,6 +176,6 @@ class Lanes:
             del self._lanes[key]
             self._num_withdrawn.pop(key, None)
         if len(self._fronts) > 2 * len(self._lanes) + 64:
-            # Outdated entries leave when they come to the top, which nobody looks at while one lane is drained by `pop`.
+            # Outdated entries are removed when they reach the top, but while `pop` drains one lane, nothing looks at the top.
             self._fronts = [(*lane[0][:2], key) for key, lane in self._lanes.items()]
             heapq.heapify(self._fronts)

@@ -14,8 +14,8 @@ class LatencyModel:
     window); decay instead of a window needs no history.
 
     Args:
-        prior: Used while there are no observations of its own.
-        decay: Weight of an observation after the next one.
+        prior: Used until it has observations of its own.
+        decay: The factor by which each new observation reduces the weight of older ones.
     """
 
     __slots__ = ("_decay", "_line", "_n", "_nn", "_nt", "_prior", "_t", "_w")
@@ -28,7 +28,7 @@ class LatencyModel:
         """Computed once per observation, since it is asked for several times; None if not yet, or if it includes the prior."""
 
     def observe(self, size: int, seconds: float) -> None:
-        """Takes in a batch of `size` that took `seconds`."""
+        """Learns that a batch of `size` took `seconds`."""
         keep = self._decay
         self._w = self._w * keep + 1.0
         self._n = self._n * keep + size
@@ -88,7 +88,7 @@ class LeastLatency:
         self.pace = 1.0
 
     def observe(self, size: int, seconds: float) -> None:
-        """Takes in a batch of `size` that took `seconds`. Call it before the model's own `observe`."""
+        """Learns that a batch of `size` took `seconds`. Call it before the model's own `observe`."""
         self._num_seen += 1
         self._largest = max(self._largest, size)
         expected_s = self._model.predict(size)
@@ -115,7 +115,7 @@ class Average:
         self.value = 0.0
 
     def add(self, value: float) -> None:
-        """Takes in a value."""
+        """Adds a value."""
         self._num_seen += 1
         self.value += max(self._rate, 1 / self._num_seen) * (value - self.value)
 
@@ -136,7 +136,7 @@ class Rate:
         self._from_ns: int | None = None
 
     def add(self, count: float, now_ns: int) -> None:
-        """Takes in this many events."""
+        """Adds this many events."""
         if self._from_ns is None:
             self._from_ns = self._last_ns = now_ns
         self._count = self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9)) + count

@@ -18,7 +18,7 @@ from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
 
 _STALE_NS = 1_000_000_000
-"""After this long without a batch, work is not refused on what is known of a program's speed."""
+"""After this long without a batch, what is known of a program's speed is no reason to refuse work."""
 
 
 class Pool:
@@ -39,7 +39,7 @@ class Pool:
         foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
         last_free_ns: When the last of the busy replicas is expected to be free.
         held_until_ns: Until when an idle replica waits for them.
-        load_error: Why no replica can be had, while that is so.
+        load_error: Why no replica can load the program, while that is so.
     """
 
     def __init__(self, program: Program, record: Record, config: EngineConfig) -> None:
@@ -88,13 +88,13 @@ class Pool:
         replica.prefetch_ns = NEVER_NS
 
     def set_idle(self, replica: Replica) -> None:
-        """The replica holds nothing now."""
+        """Notes that the replica holds nothing now."""
         self.idle.setdefault(replica.node, {})[replica.replica_id] = replica
         self.num_idle += 1
         replica.prefetch_ns = NEVER_NS
 
     def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
-        """The replica holds at least one batch; it may be sent another at `prefetch_ns`."""
+        """Notes that the replica holds at least one batch; it may be sent another at `prefetch_ns`."""
         self._leave_idle(replica)
         if len(replica.batches) < self._max_in_flight:
             replica.prefetch_ns = prefetch_ns
@@ -122,7 +122,7 @@ class Pool:
             self.suspects.release(len(self.replicas), self.num_idle, now_ns)
 
     def soonest_prefetch(self) -> Replica | None:
-        """The busy replica that may be sent another batch first; its `prefetch_ns` says when."""
+        """The busy replica that may be sent another batch soonest; its `prefetch_ns` says when."""
         while self._prefetchable:
             prefetch_ns, replica_id = self._prefetchable[0]
             replica = self.replicas.get(replica_id)
@@ -167,8 +167,8 @@ class Pool:
     def price_of_guesses_s(self, replica: Replica, batch_s: float, rate: float, now_ns: int) -> float:
         """How much longer others are expected to wait, in all, if an idle replica runs a batch of guesses this long, in seconds.
 
-        Either other calls of the program are late, or calls of others that share the cores. In any case somebody has to send and
-        receive the batch instead of something needed; that takes about as long as a batch's way.
+        The batch delays either other calls of the program or other programs that share its cores. In any case it has to be sent
+        and received instead of something that is needed, which takes about as long as a batch is on its way.
 
         Args:
             rate: Calls per second.

@@ -78,7 +78,7 @@ class CallQueue:
         return any(call.is_suspect for call in self._retrying)
 
     def withdraw(self, call: Call) -> None:
-        """Takes a queued call out. The caller gives it another state."""
+        """Removes a queued call. The caller sets its new state."""
         if call in self._retrying:
             self._retrying.remove(call)
             if not self._retrying:
@@ -87,7 +87,7 @@ class CallQueue:
             self._lanes.withdraw(call)
 
     def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
-        """Takes some calls out for good, the most urgent first: they may be added again. The caller gives them another state.
+        """Removes and returns all wanted calls, the most urgent first. The caller sets their new state, and may add them again.
 
         Cost: looks at all calls.
         """
@@ -107,7 +107,7 @@ class CallQueue:
         return 0 if key is None else min(limit, self._lanes.num_in(key))
 
     def peek(self) -> Call | None:
-        """The next call, without groups to be retried; None if there is none."""
+        """The next call, not counting groups to be retried; None if there is none."""
         return self._lanes.peek()
 
     def take(self, max_size: int, end_ns: int = 0) -> tuple[list[Call], bool, list[Call]]:

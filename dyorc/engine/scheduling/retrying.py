@@ -1,4 +1,4 @@
-"""What happens to calls whose batch did not end well: they are queued again, wait for lost inputs, or fail.
+"""Handles calls whose batch failed: they are queued again, wait for lost inputs, or fail.
 
 Guesses do not run again before they are certain, and never together with certain calls: those must not fail with them.
 """
@@ -48,7 +48,7 @@ class Retrying:
         self._timers.set(until_ns, TimerKind.POOL, pool.program.name)
 
     def replica_lost(self, batch: Batch, event: ReplicaLeft, *, was_running: bool) -> None:
-        """The replica of a batch is gone.
+        """Handles a batch whose replica is gone.
 
         Only a batch that was running can have been the cause. If one of its calls may have been, it is tried alone next, and
         refused if that ends another replica.
@@ -78,7 +78,7 @@ class Retrying:
                 pool.queue.add(call)
 
     def _refuse_equal(self, pool: Pool) -> None:
-        """Some inputs are not to be run any more: fails the calls with such that wait already. Cost: looks at all that wait."""
+        """Fails the waiting calls whose inputs are refused now. Cost: looks at all waiting calls."""
         for queue in (pool.queue, pool.suspects):
             for call in queue.take_out(lambda call: self._refusals.check(call) is not None):
                 call.wait()
@@ -86,8 +86,8 @@ class Retrying:
                     fail(self._turn, pool, call, error)
 
     def inputs_lost(self, batch: Batch) -> None:
-        """A batch did not run because its inputs could not be read. Calls whose inputs are lost wait until they are restored. If
-        nothing is known to be lost, the calls are tried again, a few times."""
+        """Handles a batch that did not run because its inputs could not be read. Calls whose inputs are lost wait until they are
+        restored. If nothing is known to be lost, the calls are tried again, a few times."""
         pool = batch.replica.pool
         is_unknown = not any(self.lacks_inputs(call) for call in batch.calls)
         for call in batch.calls:
@@ -95,7 +95,7 @@ class Retrying:
                 continue
             call.num_losses += is_unknown
             if call.num_losses >= self._max_attempts and not call.is_guess:
-                text = f"the inputs of a call of program {pool.program.name!r} could not be had in {call.num_losses} attempts"
+                text = f"the inputs of a call of program {pool.program.name!r} could not be read in {call.num_losses} attempts"
                 fail(self._turn, pool, call, ReplicaLostError(text))
             else:
                 self._turn.ended.append(Unready(call))
@@ -133,7 +133,8 @@ class Retrying:
         return max(1, min(self._max_attempts - num_losses, 1 + (len(batch.calls) - 1).bit_length()))
 
     def program_failed(self, batch: Batch, error: ProgramError) -> None:
-        """A program raised: a batch of one fails; a larger one is halved and tried again, so that one bad input fails alone."""
+        """Handles a batch whose program raised. A batch of one fails; a larger one is halved and retried, so that one bad input
+        fails alone."""
         self._try_smaller(batch, error)
 
     def _try_smaller(self, batch: Batch, error: DyOrcError) -> None:
@@ -141,7 +142,7 @@ class Retrying:
         if len(batch.calls) == 1 or not pool.program.options.is_repeatable:
             self._fail_all(batch, error)
             return
-        calls = list(self._certain(batch))  # also if one is left: the failing call may be one that nobody needs any more
+        calls = list(self._certain(batch))  # even if only one is left: the call that failed may be one that nobody needs any more
         middle = len(calls) // 2
         for part in (calls[:middle], calls[middle:]):
             self._retry(part, pool)

@@ -61,7 +61,7 @@ class Scheduler:
         self._former = BatchFormer(shared, Bets(shared.speculator, self._foresight, config.speculation.margin), self.batches)
 
     def take(self, event: ReplicaEvent) -> None:
-        """Takes in what happened to a replica or a batch."""
+        """Handles what happened to a replica or a batch."""
         match event:
             case BatchDone():
                 self._batch_done(event)
@@ -77,7 +77,7 @@ class Scheduler:
                 self._load_failed(event)
 
     def fire(self, timer: Timer) -> None:
-        """A timer is due: a batch has run for too long, or a program may form its next batch."""
+        """Handles a timer that is due: a batch has run for too long, or a program may form its next batch."""
         match timer.kind, timer.key:
             case TimerKind.EXECUTION, int(batch_id):
                 self._execution_timed_out(batch_id)
@@ -151,14 +151,14 @@ class Scheduler:
         self._turn.touched[call.callee.name] = None
 
     def commit(self, call: Call) -> None:
-        """Makes a guess certain that has not run yet."""
+        """Makes certain a guess that has not run yet."""
         pool = self.pools[call.callee.name]
         pool.guesses.withdraw(call)
         call.order = call.standing.order
         self._enqueue(call, pool)
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
-        """Learns how long a task took: decisions may wait for its like."""
+        """Learns how long a task took, since decisions may wait for similar ones."""
         self._foresight.task_ended(workflow, duration_ns)
 
     def withdraw(self, call: Call) -> None:
@@ -172,7 +172,7 @@ class Scheduler:
             pool.guesses.withdraw(call)
 
     def report(self, program: str) -> dict[str, Any]:
-        """A program's queue and what it costs, as plain values; the costs None before the first batch."""
+        """Returns a program's queue and costs, as plain values; costs are None before the first batch."""
         pool = self.pools[program]
         line = pool.latency.line
         return {
@@ -187,7 +187,7 @@ class Scheduler:
     # Replicas
 
     def _replica_joined(self, event: ReplicaJoined) -> None:
-        """A replica is ready. If it is known already, it is taken as it was."""
+        """Adds a replica that is ready. If it is known already, it stays as it was."""
         pool = self.pools.get(event.program)
         if pool is None or event.replica_id in self.replicas:
             return
@@ -209,7 +209,7 @@ class Scheduler:
         return processor
 
     def _replica_left(self, event: ReplicaLeft) -> None:
-        """A replica is gone: its calls go back to the queue, or fail if they may not be repeated."""
+        """Removes a replica that is gone. Its calls go back to the queue, or fail if they may not be repeated."""
         replica_id = event.replica_id
         replica = self.replicas.pop(replica_id, None)
         if replica is None:
@@ -235,7 +235,7 @@ class Scheduler:
             self._pull_back()
 
     def _pull_back(self) -> None:
-        """Tensors were lost: takes the calls that need them out of their queues. Cost: visits all waiting calls."""
+        """Takes calls that need lost tensors out of their queues. Cost: visits all waiting calls."""
         for pool in self.pools.values():
             for queue in (pool.queue, pool.suspects, pool.guesses):
                 for call in queue.take_out(self._retrying.lacks_inputs):
@@ -247,7 +247,7 @@ class Scheduler:
         self.staging.forget(blocks)
 
     def _tensors_lost(self, event: TensorsLost) -> None:
-        """A batch did not run because its inputs could not be read."""
+        """Handles a batch that did not run because its inputs could not be read."""
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
@@ -255,7 +255,8 @@ class Scheduler:
         self._retrying.inputs_lost(batch)
 
     def _load_failed(self, event: LoadFailed) -> None:
-        """A replica could not load its program. After a few such failures in a row, waiting calls fail with the reason."""
+        """Handles a replica that could not load its program. After a few such failures in a row, waiting calls fail with the
+        reason."""
         pool = self.pools.get(event.program)
         if pool is None:
             return
@@ -270,7 +271,7 @@ class Scheduler:
     # Batches
 
     def _batch_done(self, event: BatchDone) -> None:
-        """A batch ran."""
+        """Handles a batch that ran."""
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             self._refuse(event)
@@ -326,7 +327,7 @@ class Scheduler:
         self._leases.discard(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
 
     def _batch_failed(self, event: BatchFailed) -> None:
-        """A program raised, or there was no memory for what it returned."""
+        """Handles a batch whose program raised, or for whose results there was no memory."""
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
@@ -339,7 +340,7 @@ class Scheduler:
             self._retrying.program_failed(batch, error)
 
     def _execution_timed_out(self, batch_id: int) -> None:
-        """A batch has run for longer than its program may."""
+        """Gives up a batch that has run for longer than its program may."""
         batch = self.batches.get(batch_id)
         if batch is None:
             return
@@ -374,7 +375,7 @@ class Scheduler:
         self._turn.actions.append(dispatch)
 
     def _expect(self, replica: Replica, duration_s: float | None) -> int | None:
-        """When a batch sent now will be back."""
+        """Returns when a batch sent now will be back."""
         if duration_s is None:
             return None
         now_ns = self._turn.now_ns
@@ -428,7 +429,8 @@ class Scheduler:
         batch.timeout = self._timers.set(now_ns + int(timeout_s * NS_PER_S), TimerKind.EXECUTION, batch.batch_id)
 
     def _prefetch_ns(self, replica: Replica) -> int:
-        """When to send the next batch so that it arrives as the running one ends: one link before its result comes."""
+        """Returns when to send the next batch so that it arrives as the running one ends: one link time before its result
+        comes."""
         running = replica.running
         if running is None or running.started_ns is None:
             return NEVER_NS
@@ -438,7 +440,7 @@ class Scheduler:
         return running.expected_ns - int(replica.pool.link_ns.value + ahead_s * NS_PER_S)
 
     def _take_back(self, replica_id: str, batch_id: int) -> Batch | None:
-        """A batch has ended on its replica; None if the engine had given it up."""
+        """Notes that a batch has ended on its replica, and returns it; None if the engine had given it up."""
         replica = self.replicas.get(replica_id)
         batch = self.batches.get(batch_id)
         if replica is None or batch is None or batch.replica is not replica:
@@ -454,14 +456,14 @@ class Scheduler:
             if running.started_ns is None:
                 self._start(running)
                 duration_s = replica.latency.predict(len(running.calls))
-                # It began when its predecessor ended, half a link ago, and its result needs the same way back.
+                # It began when its predecessor ended, half a link time ago, and its result takes as long on its way back.
                 running.expected_ns = None if duration_s is None else self._turn.now_ns + int(duration_s * NS_PER_S)
             pool.set_busy(replica, self._prefetch_ns(replica))
         self._touch(pool.program.name)
         return batch
 
     def _leave_core(self, replica: Replica) -> None:
-        """A replica stopped running something: guesses that found no free core are considered again."""
+        """Considers guesses again that found no free core, because a replica has stopped running something."""
         processor = replica.processor
         if processor is None:
             return

@@ -1,7 +1,7 @@
 """Sends tensors ahead to the node where they will be needed, before the batch that needs them is formed.
 
-Only where the need is certain: all replicas of a program are on one node, and a certain call of it has inputs on another. Then
-one of the replicas may fetch them while the call waits in its queue. A node without a name may be any.
+This happens only where the need is certain: all replicas of a program are on one node, and a certain call of it has inputs on
+another. Then one of the replicas may fetch them while the call waits in its queue. A node without a name might be any node.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class Staging:
         return len(self._staged)
 
     def stage(self, call: Call, pool: Pool) -> None:
-        """A call with stored inputs is certain and waits in its queue."""
+        """Stages the inputs of a certain call that waits in its queue."""
         if len(pool.num_replicas_on) != 1:
             return
         (node,) = pool.num_replicas_on
@@ -46,7 +46,7 @@ class Staging:
         return True
 
     def forget(self, blocks: Iterable[BlockId]) -> None:
-        """These blocks are gone."""
+        """Forgets blocks that are gone."""
         if self._staged:
             for block in blocks:
                 self._staged.pop(block, None)

@@ -13,13 +13,14 @@ from dyorc.gateway.shedding import Shedding
 
 
 def limit_s_of(context: Any, arrived_ns: int) -> float | None:
-    """Returns how long a request may take, counted from `arrived_ns`; None: its call has no deadline; 0: that has passed."""
+    """Returns how long a request may take, counted from `arrived_ns`; None if its call has no deadline, 0 if the deadline has
+    passed."""
     left_s = context.time_remaining()
     return left_s + (time.monotonic_ns() - arrived_ns) / 1e9 if left_s else left_s
 
 
 def let_in(shedding: Shedding | None, context: Any, arrived_ns: int) -> None:
-    """Lets a request in.
+    """Admits a request, if it can be answered in time.
 
     Raises:
         DeadlineError: If its time is up.

@@ -13,7 +13,7 @@ def tenant_of(access: Access, context: Any) -> Tenant:
     """Returns the tenant of a call.
 
     Raises:
-        AuthenticationError: If there is none.
+        AuthenticationError: If the call needs a key, and has none or a wrong one.
     """
     if access.is_open:  # reading metadata costs more than the rest of this
         return access.tenant_of(None)

@@ -1,6 +1,6 @@
 # pyright: basic, reportAttributeAccessIssue=false
 # Generated messages have no types.
-"""The calls of the shared memory extensions: system shared memory, and CUDA shared memory, which has none to offer.
+"""The calls of the shared memory extensions, for system memory and for CUDA memory, of which no region can ever be registered.
 
 Clients such as perf_analyzer unregister all regions of both kinds before they begin, so both must answer.
 """

@@ -26,7 +26,7 @@ _NARROW = {
     DType.INT8: np.dtype(np.int32), DType.INT16: np.dtype(np.int32),
     DType.UINT8: np.dtype(np.uint32), DType.UINT16: np.dtype(np.uint32),
 }  # fmt: skip
-"""Types whose field is wider than they are."""
+"""Types whose field in the message has a wider type."""
 
 _ITEM_WORK_BYTES = 64
 """An item that is converted takes about as long as this many bytes that are copied."""
@@ -44,7 +44,7 @@ def from_contents(head: Head, contents: Any) -> Array:
         raise InvalidInputError(f"input {head.name!r} is {head.dtype}, which 'contents' cannot carry; send raw_input_contents")
     field = _FIELDS[head.dtype]
     if others := [descriptor.name for descriptor, _ in contents.ListFields() if descriptor.name != field]:
-        raise InvalidInputError(f"input {head.name!r} has {others[0]}, {head.dtype} belongs in {field}")
+        raise InvalidInputError(f"input {head.name!r} has {others[0]}, expected {field} for {head.dtype}")
     items = getattr(contents, field)
     num_expected = math.prod(head.shape)
     if len(items) != num_expected:

@@ -71,13 +71,14 @@ class Control:
         return ParseDict({"models": found}, pb.RepositoryIndexResponse())
 
     def repository_model_load(self, request: Any, tenant: Tenant) -> Any:
-        raise UnsupportedError(f"cannot load {request.model_name!r}: what is served is said when the server starts")
+        raise UnsupportedError(f"cannot load {request.model_name!r}: models are fixed when the server starts")
 
     def repository_model_unload(self, request: Any, tenant: Tenant) -> Any:
-        raise UnsupportedError(f"cannot unload {request.model_name!r}: what is served is said when the server starts")
+        raise UnsupportedError(f"cannot unload {request.model_name!r}: models are fixed when the server starts")
 
     def trace_setting(self, request: Any, tenant: Tenant) -> Any:
-        """The settings of a model or of all. Setting one to its value, or to nothing (which resets it), changes nothing."""
+        """The settings of one model or of all. Setting one to its current value, or to nothing (which resets it), changes
+        nothing."""
         if request.model_name:
             self._service.model(tenant, request.model_name)
         asked = {name: list(setting.value) for name, setting in request.settings.items() if setting.value}
@@ -86,7 +87,7 @@ class Control:
         return ParseDict({"settings": {name: {"value": value} for name, value in settings.items()}}, pb.TraceSettingResponse())
 
     def log_settings(self, request: Any, tenant: Tenant) -> Any:
-        """The settings. Setting one to its value changes nothing."""
+        """The settings. Setting one to its current value changes nothing."""
         asked = {name: _value_of(setting) for name, setting in request.settings.items()}
         refuse_changes(asked, LOG_SETTINGS)
         kinds = {bool: "bool_param", int: "uint32_param", str: "string_param"}

@@ -16,7 +16,7 @@ _log = structlog.get_logger("dyorc.gateway")
 
 
 def credentials_of(config: GatewayConfig) -> Any:
-    """Returns the credentials of a secure port; None: without TLS. A changed certificate is read again when a client connects.
+    """Returns the credentials of a secure port; None without TLS. A changed certificate is read again when a client connects.
 
     Raises:
         OSError: If a file cannot be read.

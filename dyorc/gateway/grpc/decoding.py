@@ -33,7 +33,7 @@ def parse(message: bytes) -> tuple[Any, list[memoryview]]:
     try:
         return ModelInferRequest.FromString(rest), raws
     except DecodeError as error:
-        raise InvalidInputError(f"the request is no ModelInferRequest: {error}") from None
+        raise InvalidInputError(f"the request is not a ModelInferRequest: {error}") from None
 
 
 async def decode_request(
@@ -50,7 +50,8 @@ async def decode_request(
         The request, and whether a streamed answer ends with an empty last response.
 
     Raises:
-        InvalidInputError: If it is malformed or does not fit the model; names what, what was expected, and what came.
+        InvalidInputError: If it is malformed or does not fit the model. The message says what is wrong, what was expected and
+            what came.
         UnsupportedError: If it belongs to a sequence.
         DyOrcError: See `RequestMemory.room`, `span` and `fetch`.
     """

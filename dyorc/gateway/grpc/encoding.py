@@ -40,7 +40,7 @@ def encode_response(
 
     Raises:
         InvalidInputError: If a client truncated its memory.
-        ClientMemoryError: If an output does not fit into its place.
+        ClientMemoryError: If an output does not fit into its region.
     """
     response = ModelInferResponse(model_name=model.name, model_version="1", id=request.request_id)
     names = model.signature.outputs.names
@@ -82,7 +82,7 @@ def _set_all(parameters: Any, values: dict[str, Any]) -> None:
 def encode_part(
     model: Model, request: InferRequest, arrays: Sequence[Array], story: Sequence[Any] | None, is_final: bool
 ) -> bytes:
-    """A response on a stream. Its errors are those of `encode_response`."""
+    """Returns a response on a stream. Raises what `encode_response` raises."""
     return joined(streamed(encode_response(model, request, arrays, story, is_final)))
 
 
@@ -98,7 +98,7 @@ def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> b
 
 
 def streamed_error(text: str, model_name: str, model_version: str, request_id: str) -> bytes:
-    """Returns the message that a request failed, on a stream."""
+    """Returns the message that reports a failed request on a stream."""
     answer = ModelStreamInferResponse(error_message=text)
     response = answer.infer_response
     response.model_name, response.model_version, response.id = model_name, model_version, request_id

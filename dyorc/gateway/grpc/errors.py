@@ -33,9 +33,9 @@ from dyorc.protocol.headers import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE
 _log = structlog.get_logger("dyorc.gateway")
 
 _MAX_TEXT_BYTES = 2000
-"""Limit of an error's text: it travels in a header, where a byte may take three, and clients refuse headers over 8 KiB."""
+"""The longest error text: it travels in a header, where one byte may take three, and clients refuse headers over 8 KiB."""
 
-# The first class that matches counts, so subclasses stand before their parents.
+# The first class that matches counts, so subclasses come before their parents.
 _STATUS: tuple[tuple[type[DyOrcError], grpc.StatusCode], ...] = (
     (UnknownModelError, grpc.StatusCode.NOT_FOUND),
     (UnknownRegionError, grpc.StatusCode.NOT_FOUND),

@@ -84,12 +84,12 @@ def _unary(
     async def handle(message: bytes, context: Any) -> bytes:
         try:
             tenant = ANONYMOUS if name in _OPEN_CALLS else tenant_of(service.access, context)
-            if "SharedMemory" in name:  # it has one name space for all tenants
+            if "SharedMemory" in name:  # all tenants share its names
                 tenant.check_common(name)
             try:
                 request = parse(message)
             except DecodeError as error:
-                raise InvalidInputError(f"the request is no {name}Request: {error}") from None
+                raise InvalidInputError(f"the request is not a {name}Request: {error}") from None
             return answer(request, tenant).SerializeToString()
         except Exception as error:
             await refuse(context, error, name)

@@ -77,7 +77,7 @@ async def _service_in(message: Any, context: Any) -> str:
     try:
         return health_pb2.HealthCheckRequest.FromString(b"" if message is EOF else message).service
     except DecodeError:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is no HealthCheckRequest")
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a HealthCheckRequest")
         raise
 
 
@@ -106,7 +106,7 @@ class Reflection:
             async for answer in self._servicer.ServerReflectionInfo(self._questions(context), context):
                 await context.write(answer.SerializeToString())
         except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is no ServerReflectionRequest")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a ServerReflectionRequest")
 
     async def _questions(self, context: Any) -> AsyncIterator[Any]:
         while True:

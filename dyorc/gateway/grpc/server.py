@@ -2,9 +2,8 @@
 # grpcio ships no types.
 """The gRPC server: grpc.aio on the event loop of whoever enters it.
 
-A server of grpc.aio accepts calls one by one, each with a round trip through a thread of gRPC. So several servers share the
-port, with connections spread over them: then calls of many clients arrive together, and can share batches. See
-docs/decisions/0015-grpc-servers.md.
+A grpc.aio server accepts calls one by one, each with a round trip through a thread of gRPC's. So several servers share the port
+and the connections: then calls of many clients arrive together and can share batches. See docs/decisions/0015-grpc-servers.md.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ class GrpcServer:
 
     Args:
         service: Runs requests.
-        config: Host and port; without a port of its own it takes the one after HTTP's, or a free one if that is 0.
+        config: Host and port. By default the port is the one after HTTP's, or any free port if that is 0.
 
     Attributes:
         address: Where it listens, e.g. ``127.0.0.1:8001``; set once entered.
@@ -50,7 +49,7 @@ class GrpcServer:
 
         Raises:
             ConfigurationError: If it may not listen there.
-            OSError: If the address is not available, or the certificate is invalid; names it.
+            OSError: If the address is not available or the certificate is invalid. The message names it.
         """
         refuse_open_address(self._config)
         try:
@@ -102,7 +101,7 @@ class _Handlers(grpc.GenericRpcHandler):
         }
 
     def service(self, details: Any) -> Any:
-        """Returns the handler of a call; None: there is no such call."""
+        """Returns the handler of a call; None if there is no such call."""
         handle = self._timed.get(details.method)
         if handle is None:
             return self._others.get(details.method)
@@ -115,7 +114,7 @@ class _Handlers(grpc.GenericRpcHandler):
 
 
 def grpc_port_of(config: GatewayConfig) -> int:
-    """The port to listen on; 0 takes a free one."""
+    """Returns the port to listen on; 0 stands for any free port."""
     if config.grpc_port is not None:
         return config.grpc_port
     return config.port + 1 if config.port else 0
@@ -127,10 +126,11 @@ def _wanted(config: GatewayConfig, port: int | None = None) -> str:
 
 
 def _free_address(config: GatewayConfig) -> str:
-    """Returns an address that nobody listens on: sockets that share a port would share it with another process, too.
+    """Returns an address on which nobody listens yet. Without this check, our sockets would silently share the port with another
+    process.
 
     Raises:
-        OSError: If it is taken.
+        OSError: If the address is taken.
     """
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     with socket.socket(family) as probe:

@@ -50,7 +50,7 @@ class OpenStreams:
         self.is_stopping = False
 
     def stop(self) -> None:
-        """Ends all waiting, now and from now on."""
+        """Ends all waiting, from now on."""
         self.is_stopping = True
         for task in self._waiting:
             task.cancel()
@@ -104,7 +104,7 @@ class ModelStreamInfer:
 
 
 class _StreamLostError(Exception):
-    """The client went away while an answer was written. gRPC cancels the call once it knows; this may come earlier."""
+    """The client went away while an answer was being written. gRPC cancels the call once it knows; this may come earlier."""
 
 
 class _Stream:
@@ -205,7 +205,7 @@ class _Stream:
 
 
 class _Turn:
-    """When a request may be answered: after the one `before` is over."""
+    """When a request may be answered: once the request `before` it is done."""
 
     def __init__(self, before: asyncio.Event | None) -> None:
         self.before = before
@@ -213,7 +213,7 @@ class _Turn:
 
 
 _NO_TURN = _Turn(None)
-"""For requests that need not wait, and that none waits for."""
+"""For requests that need not wait, and for which no other waits."""
 
 _NAMELESS = ModelInferRequest()
 """Stands for a request that cannot be read."""

@@ -1,8 +1,9 @@
 """Messages as bytes: large values are cut out of requests and joined to responses without protobuf copying them.
 
-A protobuf message is a row of fields, each a number with a kind and then its value. The tensors of a request are values of the
-field `raw_input_contents`; protobuf would copy each twice before NumPy could read it. So they are cut out first, as views of
-the message, and protobuf reads the rest. Responses are joined the same way: protobuf writes the head, and they follow it.
+A protobuf message is a sequence of fields; each has a number, a kind and a value. The tensors of a request are values of the
+field `raw_input_contents`, and protobuf would copy each twice before NumPy could read it. So they are cut out first, as views of
+the message, and protobuf reads the rest. Responses are joined in the same way: protobuf writes the head, and the tensors follow
+it.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from dyorc.errors import InvalidInputError
 Buffer: TypeAlias = bytes | memoryview
 
 _MAX_FIELDS = 10_000
-"""Far more than any sensible request has: each costs a turn of a loop in Python, and a message has room for millions."""
+"""Far more than any sensible request has. Each field costs a turn of a loop in Python, and a message has room for millions."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Kinds of fields: the lowest three bits of their tag."""
@@ -28,7 +29,7 @@ def split(message: bytes) -> tuple[bytes, list[memoryview]]:
     """Splits a `ModelInferRequest` into its `raw_input_contents`, as views, and everything else.
 
     Raises:
-        InvalidInputError: If it is not a row of fields.
+        InvalidInputError: If the message is not a sequence of fields.
     """
     view = memoryview(message)
     raws: list[memoryview] = []
@@ -70,12 +71,12 @@ def _field(view: memoryview, at: int) -> tuple[int, int, int]:
         elif kind in (_FIXED32, _FIXED64):
             end = value_at + (4 if kind == _FIXED32 else 8)
         else:
-            raise InvalidInputError(f"the request is no ModelInferRequest: byte {at} begins a field of unknown kind {kind}")
+            raise InvalidInputError(f"the request is not a ModelInferRequest: byte {at} begins a field of unknown kind {kind}")
     except IndexError:
         end = len(view) + 1
         value_at = tag = 0
     if end > len(view):
-        raise InvalidInputError(f"the request is no ModelInferRequest: the field at byte {at} of {len(view)} is cut off")
+        raise InvalidInputError(f"the request is not a ModelInferRequest: the field at byte {at} of {len(view)} is cut off")
     return value_at, end, tag
 
 
@@ -92,7 +93,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at + position + 1
     raise InvalidInputError(
-        f"the request is no ModelInferRequest: the number at byte {at} has more than {_MAX_VARINT_BYTES} bytes"
+        f"the request is not a ModelInferRequest: the number at byte {at} has more than {_MAX_VARINT_BYTES} bytes"
     )
 
 

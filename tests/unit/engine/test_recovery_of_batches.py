@@ -75,7 +75,7 @@ def test_a_batch_that_cannot_read_inputs_that_exist_is_tried_only_a_few_times() 
     world.finish()
     for _ in range(3):
         world.lose_inputs(blocks=[("nobody", 7)])
-    with pytest.raises(ReplicaLostError, match="the inputs of a call of program 'double' could not be had in 3 attempts"):
+    with pytest.raises(ReplicaLostError, match="the inputs of a call of program 'double' could not be read in 3 attempts"):
         world.result(1)
     assert world.sizes(double) == [1, 1, 1]
     assert world.sizes(add_one) == [1]

@@ -39,7 +39,7 @@ def test_equal_or_not(found: np.ndarray[Any, Any], right: np.ndarray[Any, Any], 
 
 
 def test_names_have_to_be_the_same() -> None:
-    assert difference({"z": FLOATS}, {"y": FLOATS}, 1e-4) == "outputs ['z'] came, expected ['y']"
+    assert difference({"z": FLOATS}, {"y": FLOATS}, 1e-4) == "the answer has the outputs ['z'], expected ['y']"
 
 
 def test_what_is_shown_is_short() -> None:

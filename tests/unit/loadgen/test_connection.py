@@ -103,7 +103,7 @@ def test_what_is_no_http_fails(data: bytes) -> None:
     found, connection = exchange(lambda connection: connection.data_received(data))
 
     assert isinstance(found, RequestFailedError)
-    assert "no HTTP/1.1" in str(found)
+    assert "not HTTP/1.1" in str(found)
     assert not connection.is_open
 
 

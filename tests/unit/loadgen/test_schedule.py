@@ -69,14 +69,14 @@ def test_a_trace_ends_where_it_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("load", "text"),
     [
-        (Load(rate_rps=1e7, duration_s=10), "110,000,000 requests, expected 50,000,000 at most"),
-        (Load(rate_rps=0), "rate_rps is 0, expected requests a second"),
+        (Load(rate_rps=1e7, duration_s=10), "110,000,000 requests, expected at most 50,000,000"),
+        (Load(rate_rps=0), "rate_rps is 0, expected requests per second"),
         (Load(rate_rps=float("nan")), "rate_rps is nan"),
         (Load(rate_rps=1, duration_s=0), "duration_s is 0"),
         (Load(rate_rps=1, duration_s=float("inf")), "duration_s is inf"),
         (Load(rate_rps=1, arrivals="now"), "arrivals is 'now', expected poisson, gamma"),
         (Load(rate_rps=1, arrivals="gamma", cv=0), "cv is 0"),
-        (Load(rate_rps=1, arrivals="ramp", start_rps=2), "a ramp from 2 to 1 requests a second"),
+        (Load(rate_rps=1, arrivals="ramp", start_rps=2), "a ramp from 2 to 1 requests per second"),
     ],
 )
 def test_what_cannot_be_planned_is_named(load: Load, text: str) -> None:

@@ -60,27 +60,31 @@ def serve(
     allow_open: Annotated[
         bool, typer.Option("--allow-open", help="Listen beyond loopback without asking for keys or certificates.")
     ] = False,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Run the programs in the server's own process, without Ray.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log replicas that join and leave.")] = False,
 ) -> None:
-    """Serves workflows over HTTP and gRPC; their programs run on a local Ray or a cluster. Ctrl-C stops."""
+    """Serves workflows over HTTP and gRPC; their programs run on a local Ray, a cluster, or in this process. Ctrl-C stops."""
     _set_up_logging(logging.INFO if verbose else logging.WARNING)
     settings = read_settings()
     given = {"host": host, "port": port, "grpc_port": grpc_port, "keys_file": None if keys_file is None else str(keys_file)}
     switches = {"allow_client_shm": allow_client_shm or None, "allow_open": allow_open or None}
     changes = {name: value for name, value in (given | switches).items() if value is not None}
     settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
-    uvloop.run(_serve(targets, settings))
+    uvloop.run(_serve(targets, settings, in_process))
 
 
-async def _serve(targets: list[str], settings: Settings) -> None:
-    from dyorc.embedded import serve_embedded  # here, so that `dyorc --help` does not import Ray
+async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
+    from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
     from dyorc.progress import show_progress
 
     stop = asyncio.Event()
     started_s = time.monotonic()
     _set_on_signals(stop)
-    _console.print("Starting a local Ray ...")
-    async with serve_embedded(targets, settings) as server:
+    if not in_process:
+        _console.print("Starting a local Ray ...")
+    async with serve_embedded(targets, settings, without_ray=in_process) as server:
         _set_on_signals(stop)  # again, because Ray installs handlers of its own
         _console.print(f"Listening on {server.url}", highlight=False)
         if server.grpc_address:

@@ -125,6 +125,19 @@ class TransportConfig(_Section):
     """Bytes of tensors from other nodes that a replica may hold ahead of the batches that need them."""
 
 
+class CellsConfig(_Section):
+    """Programs in the server's own process."""
+
+    inline_limit_s: float = Field(default=0.001, ge=0)
+    """A program whose batches are measured to take less runs on the event loop, others on threads of their own."""
+    switch_interval_s: float = Field(default=0.0005, gt=0)
+    """How long a thread may keep the interpreter while another waits for it."""
+    load_retry_s: float = Field(default=1.0, gt=0)
+    """How long after a failed load a program is loaded again; each further failure doubles it, up to 30 s."""
+    max_hung: int = Field(default=3, ge=1)
+    """A program of which this many batches hang is not loaded again until one has ended: threads cannot be killed."""
+
+
 class DeploymentConfig(_Section):
     """How Ray Serve runs the replicas."""
 
@@ -226,6 +239,7 @@ class Settings(BaseSettings):
     link: LinkConfig = LinkConfig()
     transport: TransportConfig = TransportConfig()
     deployment: DeploymentConfig = DeploymentConfig()
+    cells: CellsConfig = CellsConfig()
     gateway: GatewayConfig = GatewayConfig()
     jobs: JobsConfig = JobsConfig()
     store: str = ""

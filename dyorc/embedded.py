@@ -1,8 +1,11 @@
-"""Everything in one place: gateway and orchestrator in this process, replicas on a local Ray. `dyorc serve` starts this."""
+"""A server in one process but for the programs: gateway and orchestrator here, the programs on Ray or here, too.
+
+`dyorc serve` starts this.
+"""
 
 import contextlib
 import gc
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dyorc.authoring.loading import absolute, load
@@ -10,17 +13,11 @@ from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.exposure import refuse_open_address
-from dyorc.gateway.grpc.server import GrpcServer
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
-from dyorc.launcher.local_ray import LocalRay
-from dyorc.launcher.ray_cluster import RayCluster
-from dyorc.launcher.ray_home import RayHome
-from dyorc.launcher.serve_replicas import ServeReplicas
-from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.running import in_process, on_ray
 from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
 
@@ -34,26 +31,29 @@ class Embedded:
     """Empty without gRPC."""
     catalog: Catalog
     status: StatusBoard
-    replicas: ServeReplicas
+    complaints: Callable[[], Awaitable[Mapping[str, str]]]
+    """Returns what keeps programs from starting."""
 
     async def wait_until_ready(self, changed_s: float = 0.25) -> AsyncIterator[Mapping[str, str]]:
-        """Yields Serve's complaints at every change, and every `changed_s` seconds, until all programs are ready."""
+        """Yields complaints at every change, and every `changed_s` seconds, until all programs are ready."""
         complaints: Mapping[str, str] = {}
         num_rounds = 0
         while not self.status.is_ready:
             await self.status.wait_for_change(changed_s)
             num_rounds += 1
             if num_rounds % 20 == 0:
-                complaints = await self.replicas.complaints()
+                complaints = await self.complaints()
             yield complaints
+        _settle_garbage_collector()
 
 
 @contextlib.asynccontextmanager
-async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGenerator[Embedded]:
+async def serve_embedded(targets: Sequence[str], settings: Settings, *, without_ray: bool = False) -> AsyncGenerator[Embedded]:
     """Starts everything; programs are still loading when this yields. At the end, stops everything in reverse order.
 
     Args:
         targets: What to serve, e.g. ``app.py:classify``.
+        without_ray: Whether all programs run in this process.
 
     Raises:
         DefinitionError: If a target cannot be served, or the store's setting is invalid.
@@ -63,25 +63,27 @@ async def serve_embedded(targets: Sequence[str], settings: Settings) -> AsyncGen
     """
     refuse_open_address(settings.gateway)  # before anything starts
     async with contextlib.AsyncExitStack() as stack:
-        # A module that imports Ray makes it read its environment: a Ray of our own needs it to be there before.
-        home = None if settings.deployment.ray_address else stack.enter_context(RayHome())
+        home = None
+        if not without_ray and not settings.deployment.ray_address:
+            from dyorc.launcher.ray_home import RayHome
+
+            # A module that imports Ray makes it read its environment: a Ray of our own needs it to be there before.
+            home = stack.enter_context(RayHome())
         catalog, places = _load(targets)
         store = store_of(settings.store)
-        configs = settings.deployment, settings.link, settings.transport
-        launcher = RayCluster(places, *configs) if home is None else LocalRay(home, places, *configs)
-        ray = await stack.enter_async_context(launcher)
-        site = Site(
-            address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
-            end=ray.end_replica,
-        )  # fmt: skip
-        orchestrator, address = await stack.enter_async_context(linked(catalog.programs, settings.engine, site))
-        service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, settings.gateway)))
+        backend = in_process(places, settings) if without_ray else on_ray(places, settings, home)
+        running = await stack.enter_async_context(backend)
+        service = stack.enter_context(contextlib.closing(InferenceService(catalog, running.orchestrator, settings.gateway)))
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
         server = await stack.enter_async_context(HttpServer(Gateway(service, jobs), settings.gateway, service.shedding))
-        grpc = await stack.enter_async_context(GrpcServer(service, settings.gateway)) if settings.gateway.grpc else None
-        await ray.replicas.deploy(address)
+        grpc_address = ""
+        if settings.gateway.grpc:
+            from dyorc.gateway.grpc.server import GrpcServer
+
+            grpc_address = (await stack.enter_async_context(GrpcServer(service, settings.gateway))).address
+        await running.deploy()
         _settle_garbage_collector()
-        yield Embedded(server.url, grpc.address if grpc else "", catalog, orchestrator.status, ray.replicas)
+        yield Embedded(server.url, grpc_address, catalog, running.orchestrator.status, running.complaints)
 
 
 def _load(targets: Sequence[str]) -> tuple[Catalog, dict[Program, str]]:

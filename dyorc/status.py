@@ -62,6 +62,10 @@ class StatusBoard:
         except TimeoutError:
             return
 
+    def want(self, program: str, num_replicas: int) -> None:
+        """A program has so many replicas at most, whatever it declares."""
+        self.programs[program].num_wanted = num_replicas
+
     def loading(self, program: str) -> None:
         """A replica's process is up."""
         if self.programs[program].state is not ProgramState.READY:

@@ -30,6 +30,10 @@ class Fleet(Protocol):
         """Runs a batch."""
         ...
 
+    def end_turn(self) -> None:
+        """All that the engine has decided in a turn has been passed on. A fleet with programs in this process runs them now."""
+        ...
+
     def release(self, blocks: Sequence[BlockId]) -> None:
         """Frees blocks that nobody reads any more. The orchestrator has freed its own; others may have copies of them."""
         ...

@@ -145,6 +145,9 @@ class LinkFleet:
                 if tensor.block and tensor.views and tensor.node != node:
                     self._staged.setdefault((tensor.holder, tensor.block), set()).add(action.replica_id)
 
+    def end_turn(self) -> None:
+        """Everything has been sent."""
+
     def release(self, blocks: Sequence[BlockId]) -> None:
         """Tells those who hold blocks, or fetched them ahead, that they are no longer needed."""
         held: dict[str, list[int]] = {}

@@ -1,16 +1,20 @@
 """An orchestrator whose replicas dial in: wiring only."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
+from dyorc.orchestrator.fleet import Fleet
+from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
 from dyorc.transport.exchange import Exchange
+
+MakeFleet: TypeAlias = Callable[[Tensors, StatusBoard], Fleet]
 
 
 class Linked(NamedTuple):
@@ -21,14 +25,20 @@ class Linked(NamedTuple):
 
 
 @asynccontextmanager
-async def linked(programs: Sequence[Program], config: EngineConfig, site: Site) -> AsyncGenerator[Linked]:
+async def linked(
+    programs: Sequence[Program], config: EngineConfig, site: Site, beside: MakeFleet | None = None
+) -> AsyncGenerator[Linked]:
     """Runs an orchestrator while entered.
+
+    Args:
+        beside: Makes a fleet for those programs that have no replicas that dial in.
 
     Raises:
         TransportError: If no arena can be made, or the address cannot be listened on.
     """
     tensors = Tensors(Exchange(OWN, site.node, site.transport, site.network))
     status = StatusBoard(programs)
-    fleet = LinkFleet(site, tensors, status)
+    link = LinkFleet(site, tensors, status)
+    fleet = link if beside is None else Fleets([link, beside(tensors, status)])
     async with Orchestrator(programs, config, tensors, status, fleet) as orchestrator:
-        yield Linked(orchestrator, fleet.address)
+        yield Linked(orchestrator, link.address)

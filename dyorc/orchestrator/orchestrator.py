@@ -67,6 +67,8 @@ T = TypeVar("T")
 
 _PLAIN = Terms()
 _SCHEDULER_FAILED = "the scheduler failed while the request was in flight"
+_MAX_TURN_NS = 2_000_000
+"""After this long, what has come of a turn waits for the next, so that connections are served in between."""
 
 
 def own_arrays(arrays: list[Array]) -> list[Array]:
@@ -103,6 +105,7 @@ class Orchestrator:
         self._off_loop = OffLoop("dyorc-answers")
         self._events: list[Event] = []
         self._is_flush_due = False
+        self._is_flushing = False
         self._pending: dict[int, Pending] = {}
         self._streams: dict[int, PartStream] = {}
         self._stories: dict[int, list[Step]] = {}
@@ -314,9 +317,23 @@ class Orchestrator:
         self._flush_now()
 
     def _flush_now(self) -> None:
-        """Hands the engine all events, and does what it says."""
-        if not self._events:
+        """Hands the engine all events, and does what it says; also those that come of that, unless it takes too long."""
+        if not self._events or self._is_flushing:
             return
+        self._is_flushing, was_due, self._is_flush_due = True, self._is_flush_due, True  # what is posted meanwhile is seen here
+        give_up_ns = time.monotonic_ns() + _MAX_TURN_NS
+        try:
+            self._take_turn()
+            while self._events and time.monotonic_ns() < give_up_ns:
+                self._take_turn()
+        finally:
+            self._is_flushing, self._is_flush_due = False, was_due
+        if self._events and not was_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _take_turn(self) -> None:
+        """Hands the engine the events that there are, and does what it says."""
         events, self._events = self._events, []
         try:
             actions = self._engine.handle(events, time.monotonic_ns())
@@ -331,6 +348,7 @@ class Orchestrator:
                 _log.exception("action_failed", action=type(action).__name__)
                 if isinstance(action, AnswerRequest | AnswerPart):
                     self._carry_out(FailRequest(action.request_id, InternalError("the answer could not be put together")))
+        self._fleet.end_turn()
 
     def _new_engine(self) -> Engine:
         return Engine(self._config, self._programs, self._host)

@@ -248,7 +248,7 @@ class Tensors:
             if isinstance(header, Column):
                 columns.append(self._carried(header, frames[at:end], node))
             else:
-                columns.append(_stored_refs(header, holder_id, node))
+                columns.append(stored_refs(header, holder_id, node))
             at = end
         if len({len(column) for column in columns}) > 1:
             raise TransportError(f"outputs of {[len(column) for column in columns]} calls in one batch")
@@ -370,7 +370,12 @@ def _stored_rows(tensor: TensorRef, holder: int) -> StoredRows:
     )
 
 
-def _stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[TensorRef]:
+def stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[TensorRef]:
+    """Returns references to the calls of a column that its holder has stored.
+
+    Raises:
+        TransportError: If the header contradicts itself.
+    """
     refs: list[TensorRef] = []
     for part in header.parts:
         if not isinstance(part, StoredRows) or part.strides is not None or part.block <= 0:

@@ -1,6 +1,6 @@
 """Runs batches on a loaded program: gathers the inputs, calls the program, checks and splits its outputs.
 
-Called by the replica's worker, and by `dyorc.run` inside the caller's process. One thread at a time.
+Called by the replica's worker, by a cell's fleet, and by `dyorc.run` inside the caller's process. One thread at a time.
 """
 
 import importlib
@@ -86,12 +86,16 @@ class Executor:
         """
         executor = cls(program, None)
         try:
-            if executor._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # under `dyorc.run`, threads are the user's business
-                importlib.import_module("torch").set_num_threads(num_threads())
+            executor.settle_thread()
             executor._function = program.factory()
         except BaseException as error:
             raise load_error(program.name, error) from error
         return executor
+
+    def settle_thread(self) -> None:
+        """Call it on each thread that runs batches: how many others torch may use is a setting of the calling thread."""
+        if self._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # under `dyorc.run`, threads are the user's business
+            importlib.import_module("torch").set_num_threads(num_threads())
 
     def reuse_memory(self) -> None:
         """Makes all following batches share memory: what `run` returns may be part of it, and is valid until the next `run`."""

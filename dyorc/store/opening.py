@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 
 from dyorc.errors import DefinitionError
 from dyorc.store.base import JobStore
-from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore, default_path
 
 
@@ -26,6 +25,8 @@ def store_of(setting: str) -> JobStore:
         case "sqlite" if not parts.netloc and parts.path:
             return SqliteStore(Path(parts.path))
         case "redis" | "rediss" | "unix":
+            from dyorc.store.redis import RedisStore  # slow to import
+
             return RedisStore(setting)
         case scheme:
             raise DefinitionError(f"the setting STORE begins with {scheme + '://'!r}, expected sqlite:///path or redis://host/0")

@@ -66,7 +66,7 @@ class Outbox:
             TooLargeError: If a column is larger than the arena can ever hold.
             TransportError: If one mixes types.
         """
-        are_small = [self._is_small(rows) for rows in columns]
+        are_small = [self.is_small(rows) for rows in columns]
         if all(are_small):
             return self._write(columns, are_small, [])
         with self._all_or_none() as blocks:
@@ -137,7 +137,8 @@ class Outbox:
                 self._arena.free(block.block_id)
             raise
 
-    def _is_small(self, rows: Rows) -> bool:
+    def is_small(self, rows: Rows) -> bool:
+        """Whether the tensors of a column travel inline."""
         limit = self.inline_limit_bytes
         if isinstance(rows, np.ndarray) and rows.dtype != object:
             return rows.nbytes <= limit * max(1, len(rows))

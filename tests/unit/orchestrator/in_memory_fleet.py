@@ -51,6 +51,9 @@ class InMemoryFleet:
         else:
             self._loop.call_soon(self._run, action)
 
+    def end_turn(self) -> None:
+        """Batches run in turns of their own."""
+
     def replace(self, name: str) -> None:
         """A program's replica dies, and another comes."""
         self._post(ReplicaLeft(self._replica(name)))

@@ -1,0 +1,105 @@
+"""One batch in this process: its inputs as arrays, what became of it, and how long that took. Any thread."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dyorc.authoring.signature import StaticValue
+from dyorc.cells.results import Results
+from dyorc.engine.events import BatchDone, BatchFailed
+from dyorc.errors import DyOrcError
+from dyorc.replica.executor import BatchError, BatchResult, Executor
+from dyorc.tensor import TensorRef
+from dyorc.transport.codec import Rows
+from dyorc.transport.outbox import NoRoomError
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBatch:
+    """A batch whose inputs can be read.
+
+    Attributes:
+        columns: For each input, the arrays of the calls, where they lie. The program gets a copy.
+        stored: Inputs that lie in an arena, and can be lost while they are read.
+        gather_s: Time that it took to find them.
+        room_share: See `DispatchBatch`.
+    """
+
+    replica_id: str
+    batch_id: int
+    num_calls: int
+    columns: Sequence[Rows]
+    statics: tuple[StaticValue, ...]
+    stored: Sequence[TensorRef]
+    gather_s: float
+    room_share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A batch that ran.
+
+    Attributes:
+        event: What to tell the engine; None if there was no room for the results.
+        result: The results, in that case.
+    """
+
+    event: BatchDone | BatchFailed | None
+    result: BatchResult | None
+    wall_s: float
+    cpu_s: float
+
+
+def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
+    """Runs a batch and copies its results."""
+    wall_s, cpu_s = time.perf_counter(), time.thread_time()
+    result = executor.run(batch.columns, batch.statics, results.reserve)
+    event: BatchDone | BatchFailed | None
+    if isinstance(result, BatchError):
+        event = BatchFailed(batch.replica_id, batch.batch_id, result.error_type, result.message, result.traceback)
+        result = None
+    else:
+        event = _kept(batch, result, results)
+    if event is not None:
+        result = None
+        results.done()
+    return Ran(event, result, time.perf_counter() - wall_s, time.thread_time() - cpu_s)
+
+
+def keep_when_there_is_room(
+    batch: LocalBatch, result: BatchResult, results: Results, wait: Callable[[float], object], max_wait_s: float
+) -> BatchDone | BatchFailed:
+    """Copies the results of a batch for which there was no room, as soon as there is.
+
+    Args:
+        wait: Waits until something was freed, at most so long.
+        max_wait_s: How long to try, unless the engine wants less.
+    """
+    wait_s = max_wait_s * batch.room_share
+    give_up_s = time.monotonic() + wait_s
+    try:
+        while True:
+            event = _kept(batch, result, results)
+            if event is not None:
+                return event
+            left_s = give_up_s - time.monotonic()
+            if left_s <= 0:
+                message = f"the server's arena had no room for them within {wait_s:.3g} s"
+                return BatchFailed(batch.replica_id, batch.batch_id, "NoRoomError", message, "", is_capacity=True)
+            wait(left_s)
+    finally:
+        results.done()
+
+
+def _kept(batch: LocalBatch, result: BatchResult, results: Results) -> BatchDone | BatchFailed | None:
+    """Returns the event of a batch that ran; None if there is no room for its results."""
+    started_s = time.perf_counter()
+    try:
+        outputs = results.keep(result.outputs)
+    except NoRoomError:
+        return None
+    except DyOrcError as error:
+        return BatchFailed(batch.replica_id, batch.batch_id, type(error).__name__, str(error))
+    gather_s, publish_s = batch.gather_s + result.stack_s, result.split_s + time.perf_counter() - started_s
+    infer_s = result.execute_s - result.stack_s - result.split_s
+    return BatchDone(batch.replica_id, batch.batch_id, outputs, result.execute_s, gather_s, infer_s, publish_s)

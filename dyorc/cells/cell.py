@@ -1,0 +1,33 @@
+"""A cell: an orchestrator whose programs run in its own process. Wiring only."""
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+from dyorc.authoring.program import Program
+from dyorc.cells.local_fleet import CellSite, LocalFleet
+from dyorc.config import CellsConfig, EngineConfig, TransportConfig
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.status import StatusBoard
+from dyorc.transport.exchange import Exchange
+
+_NODE = "cell"
+_UNLIMITED = 2**62
+
+
+@asynccontextmanager
+async def cell(
+    programs: Sequence[Program], engine: EngineConfig, transport: TransportConfig, config: CellsConfig
+) -> AsyncGenerator[Orchestrator]:
+    """Runs an orchestrator while entered. No process but this one reads tensors, so all are arrays, of any size.
+
+    Raises:
+        TransportError: If no arena can be made.
+    """
+    transport = transport.model_copy(update={"inline_limit_bytes": _UNLIMITED})
+    tensors = Tensors(Exchange(OWN, _NODE, transport))
+    status = StatusBoard(programs)
+    fleet = LocalFleet(programs, CellSite(config=config, node=_NODE, num_cores=len(os.sched_getaffinity(0))), tensors, status)
+    async with Orchestrator(programs, engine, tensors, status, fleet) as orchestrator:
+        yield orchestrator

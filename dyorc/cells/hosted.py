@@ -1,0 +1,191 @@
+"""A loaded program in this process: runs its batches, and knows where."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+import structlog
+
+from dyorc.cells.batches import LocalBatch, Ran, keep_when_there_is_room, run
+from dyorc.cells.inline_rule import InlineRule
+from dyorc.cells.program_thread import ProgramThread
+from dyorc.cells.results import Results
+from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft, TensorsLost
+from dyorc.orchestrator.tensors import Tensors
+from dyorc.replica.executor import Executor
+from dyorc.status import StatusBoard
+from dyorc.tensor import blocks_of
+
+_log = structlog.get_logger("dyorc.cells")
+
+LOOP = "/loop"
+"""Added to the node's name, this names the event loop as a processor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the programs of a fleet share.
+
+    Attributes:
+        node: This machine.
+        num_cores: How many cores it has for programs.
+        inline_limit_s: See `InlineRule`.
+        room_wait_s: How long results wait for room in the arena.
+        wait_for_room: Waits until something in the arena was freed, at most so long.
+        post, flush: See `Fleet.running`.
+    """
+
+    node: str
+    num_cores: int
+    inline_limit_s: float
+    room_wait_s: float
+    wait_for_room: Callable[[float], object]
+    tensors: Tensors
+    status: StatusBoard
+    post: Callable[[Event], None]
+    flush: Callable[[], None]
+
+
+class Hosted:
+    """Runs the batches of one program, on the event loop or on the program's thread, as `InlineRule` says.
+
+    The engine knows a program on a thread as a replica that shares the machine's cores, and one on the loop as a replica on a
+    processor with a single core, which all such programs share: so no guess runs there while something certain does. A program
+    that moves leaves as one replica and joins as another. It does so at a moment at which the engine has no batch there, for
+    calls of a replica that leaves are run again. To get such a moment, results are withheld until all batches have ended; the
+    engine sends no more than two before the first has come back.
+
+    Args:
+        thread: It has loaded the program.
+
+    Attributes:
+        replica_id: As the engine knows it now.
+        is_inline: Where the next batch runs.
+        num_inline: Batches that ran on the loop.
+        num_on_thread: Batches that ran on the thread.
+    """
+
+    _numbers = count(1)
+
+    def __init__(
+        self, program: str, executor: Executor, thread: ProgramThread, results: Results, surroundings: Surroundings
+    ) -> None:
+        executor.reuse_memory()  # its outputs are copied before the next batch
+        self._program = program
+        self._executor = executor
+        self.thread = thread
+        self._results = results
+        self._around = surroundings
+        self._rule = InlineRule(surroundings.inline_limit_s)
+        self.replica_id = ""
+        self.is_inline = False
+        self._is_known_inline = False
+        self._num_held = 0
+        self._num_at_thread = 0
+        self._withheld: list[Event] = []
+        self.num_inline = 0
+        self.num_on_thread = 0
+
+    # To the engine
+
+    def join(self) -> None:
+        """Announces the program, under a new name."""
+        old, status = self.replica_id, self._around.status
+        self.replica_id = f"{self._program}-in-process-{next(self._numbers)}"
+        status.joined(self._program, self.replica_id, os.getpid())
+        if old:
+            _log.info("program_moved", program=self._program, is_inline=self._is_known_inline)
+            status.left(old)
+            self._around.post(ReplicaLeft(old, "it moves between the event loop and its thread"))
+        else:
+            _log.info("replica_joined", program=self._program, replica=self.replica_id, pid=os.getpid(), node=self._around.node)
+        self.join_again()
+
+    def join_again(self) -> None:
+        """Announces the program under the name it has."""
+        node, num_cores = self._around.node, self._around.num_cores
+        if self._is_known_inline:
+            node, num_cores = node + LOOP, 1
+        self._around.post(ReplicaJoined(self.replica_id, self._program, node, num_cores))
+
+    def give_up(self) -> None:
+        """A batch hangs: tells nothing any more, and lets the thread end if it can."""
+        self.thread.give_up()
+        self._around.status.left(self.replica_id)
+
+    # Batches
+
+    def hold(self) -> None:
+        """The engine has sent a batch. `run` or `report` follows."""
+        self._num_held += 1
+
+    def run(self, batch: LocalBatch) -> None:
+        """Runs a batch: now, or behind those that the thread has."""
+        if self.is_inline:
+            self._ran_inline(batch, run(batch, self._executor, self._results))
+        else:
+            self._at_thread(batch, lambda: self._run_to_the_end(batch))
+
+    def report(self, event: Event) -> None:
+        """A batch has ended."""
+        self._num_held -= 1
+        self._withheld.append(event)
+        self._settle()
+
+    def _ran_inline(self, batch: LocalBatch, ran: Ran) -> None:
+        self.num_inline += 1
+        self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s)
+        if ran.event is None:  # waiting is not for the loop
+            self.is_inline = False
+            self._at_thread(batch, lambda: self._keep(batch, ran))
+        else:
+            self._end(batch, ran.event)
+
+    def _at_thread(self, batch: LocalBatch, job: Callable[[], tuple[Ran, BatchDone | BatchFailed]]) -> None:
+        self._num_at_thread += 1
+        self.thread.submit(job, partial(self._came_back, batch))
+
+    def _run_to_the_end(self, batch: LocalBatch) -> tuple[Ran, BatchDone | BatchFailed]:
+        ran = run(batch, self._executor, self._results)
+        return self._keep(batch, ran) if ran.event is None else (ran, ran.event)
+
+    def _keep(self, batch: LocalBatch, ran: Ran) -> tuple[Ran, BatchDone | BatchFailed]:
+        assert ran.result is not None
+        wait, wait_s = self._around.wait_for_room, self._around.room_wait_s
+        return ran, keep_when_there_is_room(batch, ran.result, self._results, wait, wait_s)
+
+    def _came_back(self, batch: LocalBatch, ended: tuple[Ran, BatchDone | BatchFailed]) -> None:
+        ran, event = ended
+        self._num_at_thread -= 1
+        self.num_on_thread += 1
+        if not self._rule.is_inline:
+            self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s)
+        self._end(batch, event)
+        self._around.flush()
+
+    def _end(self, batch: LocalBatch, event: BatchDone | BatchFailed) -> None:
+        """Reports a batch, unless an input was taken away while it was read: then its results are worthless."""
+        lost = self._around.tensors.lost_of(batch.stored) if batch.stored else ()
+        if not lost:
+            self.report(event)
+            return
+        if isinstance(event, BatchDone):
+            self._around.tensors.free(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
+        self.report(TensorsLost(batch.replica_id, batch.batch_id, lost))
+
+    def _settle(self) -> None:
+        """Tells the engine what it may know now, and moves if it is time."""
+        if not self.is_inline and self._rule.is_inline and not self._num_at_thread:
+            self._executor.settle_thread()
+        self.is_inline = self._rule.is_inline and not self._num_at_thread
+        is_moving = self._rule.is_inline is not self._is_known_inline
+        if is_moving and self._num_held:
+            return
+        for event in self._withheld:
+            self._around.post(event)
+        self._withheld.clear()
+        if is_moving:
+            self._is_known_inline = self._rule.is_inline
+            self.join()

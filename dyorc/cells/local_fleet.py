@@ -1,0 +1,263 @@
+"""The fleet of programs in this process: loads them, finds their inputs, and has their batches run."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from dyorc.arrays import Array
+from dyorc.authoring.program import Program
+from dyorc.cells.batches import LocalBatch
+from dyorc.cells.hosted import Hosted, Surroundings
+from dyorc.cells.interpreter import shared_with_programs
+from dyorc.cells.program_thread import ProgramThread
+from dyorc.cells.results import Results
+from dyorc.config import CellsConfig
+from dyorc.engine.actions import DispatchBatch
+from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
+from dyorc.errors import ProgramLoadError
+from dyorc.orchestrator.tensors import Tensors, carried
+from dyorc.replica.executor import Executor
+from dyorc.status import StatusBoard
+from dyorc.tensor import BlockId, TensorRef
+from dyorc.transport.codec import Rows
+from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.outbox import Outbox
+
+_log = structlog.get_logger("dyorc.cells")
+
+_MAX_RETRY_S = 30.0
+_STOP_TIMEOUT_S = 5.0
+_POLL_ROOM_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSite:
+    """Where programs run, and its settings.
+
+    Attributes:
+        node: This machine, as replicas in other processes name it.
+        num_cores: Cores that programs on threads share.
+        is_shared: Whether replicas in other processes read what programs return. Large results then lie in shared memory.
+        room_wait_s: How long they wait for room there.
+    """
+
+    config: CellsConfig
+    node: str
+    num_cores: int
+    is_shared: bool = False
+    room_wait_s: float = 0.0
+
+
+class LocalFleet:
+    """One replica of each program, in this process.
+
+    Args:
+        tensors: References to tensors.
+        status: Told what the programs do.
+    """
+
+    _around: Surroundings
+
+    def __init__(self, programs: Sequence[Program], site: CellSite, tensors: Tensors, status: StatusBoard) -> None:
+        self._programs = programs
+        self._site = site
+        self._tensors = tensors
+        self._status = status
+        self._hosted: dict[str, Hosted] = {}
+        self._due: list[tuple[Hosted, LocalBatch]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads: list[ProgramThread] = []
+        self._loading = asyncio.Lock()
+        self._freed = threading.Condition()
+
+    @asynccontextmanager
+    async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
+        """Loads the programs; some may be loading still while this is entered."""
+        self._around = Surroundings(
+            node=self._site.node, num_cores=self._site.num_cores, inline_limit_s=self._site.config.inline_limit_s,
+            room_wait_s=self._site.room_wait_s, wait_for_room=self._wait_for_room, tensors=self._tensors, status=self._status,
+            post=post, flush=flush,
+        )  # fmt: skip
+        with shared_with_programs(self._site.config.switch_interval_s):
+            for program in self._programs:
+                self._status.want(program.name, 1)
+                self._start_loading(program)
+            try:
+                yield
+            finally:
+                await self._stop()
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for thread in self._threads:
+            thread.stop()
+        await asyncio.to_thread(self._join)
+        self._hosted.clear()
+
+    def _join(self) -> None:
+        for thread in self._threads:
+            thread.join(_STOP_TIMEOUT_S)
+
+    # Loading
+
+    def _start_loading(self, program: Program) -> None:
+        task = asyncio.get_running_loop().create_task(self._load_until_it_works(program))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _load_until_it_works(self, program: Program) -> None:
+        delay_s = self._site.config.load_retry_s
+        while not await self._load(program):
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _MAX_RETRY_S)
+
+    async def _load(self, program: Program) -> bool:
+        """Loads a program on its thread. One at a time: what user code does while it loads may concern the whole process."""
+        name = program.name
+        async with self._loading:
+            self._threads = [thread for thread in self._threads if thread.is_alive]
+            if sum(thread.program == name for thread in self._threads) >= self._site.config.max_hung:
+                reason = f"{self._site.config.max_hung} of its batches hang, and threads cannot be killed; restart the server"
+                self._failed(ProgramLoadError(name, "TimeoutError", reason))
+                return False
+            self._status.loading(name)
+            thread = ProgramThread(name, asyncio.get_running_loop())
+            self._threads.append(thread)
+            loaded = await thread.run(partial(_load, program))
+        if isinstance(loaded, ProgramLoadError):
+            thread.stop()
+            self._failed(loaded)
+            return False
+        hosted = self._hosted[name] = Hosted(name, loaded, thread, self._results(), self._around)
+        hosted.join()
+        self._around.flush()
+        return True
+
+    def _failed(self, error: ProgramLoadError) -> None:
+        reason = f"{error.error_type}: {error.message}"
+        _log.warning("program_load_failed", program=error.program, error=reason)
+        self._status.load_failed(error.program, reason)
+        self._around.post(LoadFailed(error.program, error.error_type, error.message, error.remote_traceback))
+        self._around.flush()
+
+    def _results(self) -> Results:
+        outbox = Outbox(self._tensors.exchange.arena, self._tensors.inline_limit_bytes) if self._site.is_shared else None
+        return Results(self._site.node, outbox)
+
+    # What the engine wants
+
+    def dispatch(self, action: DispatchBatch) -> None:
+        """Finds a batch's inputs, and runs it on its thread, or at the end of the turn."""
+        hosted = self._hosted.get(action.program.name)
+        if hosted is None or hosted.replica_id != action.replica_id:
+            return  # it was given up meanwhile, and the engine told
+        hosted.hold()
+        stored = [tensor for operands in action.operands for tensor in operands if tensor.block]
+        if stored and not self._tensors.is_near(stored):
+            task = asyncio.get_running_loop().create_task(self._fetch(hosted, action, stored))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._run(hosted, action, stored, lambda: _columns(action, self._tensors, bool(stored)))
+
+    async def _fetch(self, hosted: Hosted, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
+        """Brings inputs in from other nodes."""
+        flat = [tensor for operands in action.operands for tensor in operands]
+        fetching = self._tensors.fetch(flat)
+        await asyncio.wait([fetching])
+        num_inputs = len(action.operands[0])
+        self._run(hosted, action, stored, lambda: [fetching.result()[at::num_inputs] for at in range(num_inputs)])
+        self.end_turn()
+        self._around.flush()
+
+    def _run(
+        self, hosted: Hosted, action: DispatchBatch, stored: Sequence[TensorRef], gather: Callable[[], Sequence[Rows]]
+    ) -> None:
+        started_s = time.perf_counter()
+        try:
+            columns = gather()
+        except InputsLostError as error:
+            hosted.report(TensorsLost(action.replica_id, action.batch_id, error.blocks))
+        except Exception as error:
+            hosted.report(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
+        else:
+            gather_s = time.perf_counter() - started_s
+            batch = LocalBatch(
+                action.replica_id, action.batch_id, len(action.operands), columns, action.statics, stored, gather_s, action.room_share
+            )
+            if hosted.is_inline:
+                self._due.append((hosted, batch))
+            else:
+                hosted.run(batch)
+
+    def end_turn(self) -> None:
+        """Runs the batches that are due on the loop; those for threads are with them by now."""
+        while self._due:
+            due, self._due = self._due, []
+            for hosted, batch in due:
+                hosted.run(batch)
+
+    def release(self, blocks: Sequence[BlockId]) -> None:
+        """There may be room in the arena."""
+        if self._site.is_shared:
+            with self._freed:
+                self._freed.notify_all()
+
+    def _wait_for_room(self, timeout_s: float) -> None:
+        """On a program's thread: waits for a release. One that came a moment before is noticed soon."""
+        with self._freed:
+            self._freed.wait(min(timeout_s, _POLL_ROOM_S))
+
+    def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
+        """Inputs are read when they are needed."""
+
+    def give_up(self, replica_id: str, reason: str) -> None:
+        """A batch hangs. Its thread is left to itself, and the program loaded again on another."""
+        for program in self._programs:
+            hosted = self._hosted.get(program.name)
+            if hosted is not None and hosted.replica_id == replica_id:
+                _log.warning("batch_hangs", program=program.name, reason=reason)
+                del self._hosted[program.name]
+                hosted.give_up()
+                self._start_loading(program)
+
+    def start_over(self) -> None:
+        """For a new engine: announces all programs."""
+        for hosted in self._hosted.values():
+            hosted.join_again()
+
+    def report(self) -> Mapping[str, int]:
+        """Returns how many programs run on the loop now, and how many batches ran where."""
+        hosted = self._hosted.values()
+        return {
+            "num_programs_inline": sum(each.is_inline for each in hosted),
+            "num_batches_inline": sum(each.num_inline for each in hosted),
+            "num_batches_on_threads": sum(each.num_on_thread for each in hosted),
+        }
+
+
+def _load(program: Program) -> Executor | ProgramLoadError:
+    try:
+        return Executor.load(program)
+    except ProgramLoadError as error:
+        return error
+
+
+def _columns(action: DispatchBatch, tensors: Tensors, has_stored: bool) -> Sequence[Rows]:
+    """Returns the inputs of a batch where they lie."""
+    columns = zip(*action.operands, strict=True)
+    if has_stored:
+        return [tensors.read(column) for column in columns]
+    return [_inline(column) for column in columns]
+
+
+def _inline(column: Sequence[TensorRef]) -> list[Array]:
+    return [carried(tensor) for tensor in column]

@@ -1,0 +1,73 @@
+"""Turns what a program returned into references.
+
+Everything is copied once, for a program may return a buffer of its own that it overwrites in the next batch, or its input.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dyorc.arrays import Array, dtype_of
+from dyorc.authoring.memory import Reserve
+from dyorc.orchestrator.tensors import OWN, stored_refs
+from dyorc.tensor import TensorRef
+from dyorc.transport.codec import Rows, StoredColumn
+from dyorc.transport.outbox import Outbox
+
+_SHARED_BYTES = 4096
+"""Up to this size, the tensors of a batch share one copy; then one that is kept keeps them all."""
+
+
+class Results:
+    """Makes references to the results of one program. Any thread, one at a time.
+
+    Args:
+        node: This machine.
+        outbox: Where large tensors go, if replicas in other processes may need them. Without it, tensors of any size stay arrays,
+        and are freed when nobody refers to them any more.
+    """
+
+    def __init__(self, node: str, outbox: Outbox | None = None) -> None:
+        self._node = node
+        self._outbox = outbox
+
+    @property
+    def reserve(self) -> Reserve | None:
+        """Where the program may write its results (`dyorc.empty`)."""
+        return None if self._outbox is None else self._outbox.reserve
+
+    def keep(self, outputs: Sequence[Rows]) -> list[tuple[TensorRef, ...]]:
+        """Returns references to the outputs of a batch, call by call.
+
+        Raises:
+            NoRoomError: If the arena has no room now. Nothing was kept.
+            TransportError: If it never will.
+        """
+        stored = self._store(outputs)
+        columns = [
+            stored_refs(stored[at], OWN, self._node) if at in stored else self._inline(rows) for at, rows in enumerate(outputs)
+        ]
+        return list(zip(*columns, strict=True))
+
+    def done(self) -> None:
+        """The batch has ended: forgets memory that was reserved for results and did not become one."""
+        if self._outbox is not None:
+            self._outbox.drop_reserved()
+
+    def _store(self, outputs: Sequence[Rows]) -> dict[int, StoredColumn]:
+        """Puts large outputs into the arena, all or none; returns where they are."""
+        if self._outbox is None:
+            return {}
+        large = [at for at, rows in enumerate(outputs) if not self._outbox.is_small(rows)]
+        headers, _ = self._outbox.write([outputs[at] for at in large])
+        return {at: header for at, header in zip(large, headers, strict=True) if isinstance(header, StoredColumn)}
+
+    def _inline(self, rows: Rows) -> list[TensorRef]:
+        if isinstance(rows, np.ndarray) and rows.nbytes <= _SHARED_BYTES * len(rows):
+            whole = np.array(rows, order="C")
+            return self._refs([whole[at, ...] for at in range(len(whole))])
+        return self._refs([np.array(row, order="C") for row in rows])
+
+    def _refs(self, rows: Sequence[Array]) -> list[TensorRef]:
+        dtype, node = dtype_of(rows[0]), self._node
+        return [TensorRef(dtype=dtype, shape=row.shape, num_bytes=row.nbytes, node=node, data=row) for row in rows]

@@ -1,0 +1,99 @@
+"""What runs the programs of a server: Ray's replicas, this process, or both. Wiring only.
+
+What one of them does not need is not imported.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dyorc.authoring.program import Program
+from dyorc.config import Settings
+from dyorc.orchestrator.orchestrator import Orchestrator
+
+if TYPE_CHECKING:
+    from dyorc.launcher.ray_home import RayHome
+    from dyorc.orchestrator.linked import MakeFleet
+
+Places = Mapping[Program, str]
+"""Programs with the targets from which replicas load them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An orchestrator.
+
+    Attributes:
+        deploy: Starts the replicas that are not in this process. Call it once requests can come.
+        complaints: Returns what keeps programs from starting, by program.
+    """
+
+    orchestrator: Orchestrator
+    deploy: Callable[[], Awaitable[None]]
+    complaints: Callable[[], Awaitable[Mapping[str, str]]]
+
+
+@contextlib.asynccontextmanager
+async def in_process(places: Places, settings: Settings) -> AsyncGenerator[Running]:
+    """Runs all programs in this process, without Ray.
+
+    Raises:
+        TransportError: If no arena can be made.
+    """
+    from dyorc.cells.cell import cell
+
+    async with cell(tuple(places), settings.engine, settings.transport, settings.cells) as orchestrator:
+        yield Running(orchestrator, _nothing, _no_complaints)
+
+
+@contextlib.asynccontextmanager
+async def on_ray(places: Places, settings: Settings, home: "RayHome | None") -> AsyncGenerator[Running]:
+    """Runs programs on Ray, those that are to be ``in_process`` here.
+
+    Args:
+        home: For a Ray of our own; None for an existing one.
+
+    Raises:
+        LaunchError: If Ray cannot be started.
+        TransportError: If no arena can be made, or replicas cannot be listened to.
+    """
+    from dyorc.launcher.local_ray import LocalRay
+    from dyorc.launcher.ray_cluster import RayCluster
+    from dyorc.orchestrator.link_fleet import Site
+    from dyorc.orchestrator.linked import linked
+
+    local = [program for program in places if program.options.in_process]
+    remote = {program: target for program, target in places.items() if not program.options.in_process}
+    configs = settings.deployment, settings.link, settings.transport
+    async with RayCluster(remote, *configs) if home is None else LocalRay(home, remote, *configs) as ray:
+        site = Site(
+            address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
+            end=ray.end_replica,
+        )  # fmt: skip
+        beside = _beside_replicas(local, settings, ray.node) if local else None
+        async with linked(tuple(places), settings.engine, site, beside) as (orchestrator, address):
+            yield Running(orchestrator, lambda: ray.replicas.deploy(address), ray.replicas.complaints)
+
+
+def _beside_replicas(programs: list[Program], settings: Settings, node: str) -> "MakeFleet":
+    """Returns what makes the fleet of programs that run here although others are on Ray."""
+    from dyorc.cells.local_fleet import CellSite, LocalFleet
+
+    site = CellSite(
+        config=settings.cells,
+        node=node,
+        num_cores=os.cpu_count() or 1,
+        is_shared=True,
+        room_wait_s=settings.transport.arena_wait_s,
+    )
+    return lambda tensors, status: LocalFleet(programs, site, tensors, status)
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def _no_complaints() -> Mapping[str, str]:
+    return {}

@@ -1,0 +1,1 @@
+"""Programs in the server's own process."""

@@ -1,0 +1,120 @@
+"""When a program's batches run on the event loop."""
+
+from dyorc.cells.inline_rule import InlineRule
+
+LIMIT_S = 0.001
+SHORT_S = LIMIT_S / 5
+
+
+def rule_on_loop() -> InlineRule:
+    """A program that was found to be short."""
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 8, SHORT_S)
+    assert rule.is_inline
+    return rule
+
+
+def observe(rule: InlineRule, number: int, wall_s: float, cpu_s: float | None = None, size: int = 1) -> None:
+    """Equal batches."""
+    for _ in range(number):
+        rule.observe(size, wall_s, wall_s if cpu_s is None else cpu_s)
+
+
+def num_until_inline(rule: InlineRule) -> int:
+    """Short batches until it is on the loop."""
+    number = 0
+    while not rule.is_inline:
+        observe(rule, 1, SHORT_S)
+        number += 1
+    return number
+
+
+def test_a_new_program_is_on_its_thread_until_several_batches_were_short() -> None:
+    rule = InlineRule(LIMIT_S)
+    assert not rule.is_inline
+    observe(rule, 7, SHORT_S)
+    assert not rule.is_inline
+    observe(rule, 1, SHORT_S)
+    assert rule.is_inline
+
+
+def test_a_slow_first_batch_does_not_count() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 1, 500 * LIMIT_S)
+    observe(rule, 7, SHORT_S)
+    assert rule.is_inline
+
+
+def test_a_long_program_stays_on_its_thread() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 1000, 2 * LIMIT_S)
+    assert not rule.is_inline
+
+
+def test_a_program_near_the_limit_does_not_move() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 100, 0.8 * LIMIT_S)
+    assert not rule.is_inline
+    rule = rule_on_loop()
+    observe(rule, 100, 0.8 * LIMIT_S)
+    assert rule.is_inline
+
+
+def test_the_largest_batches_that_occur_have_to_be_short_too() -> None:
+    rule = InlineRule(LIMIT_S)
+    for _ in range(50):
+        observe(rule, 3, SHORT_S, size=1)
+        observe(rule, 1, 3 * LIMIT_S, size=64)
+    assert not rule.is_inline
+    observe(rule, 300, SHORT_S, size=1)
+    assert rule.is_inline, "large ones do not occur any more"
+
+
+def test_a_program_that_waits_for_the_interpreter_is_short_all_the_same() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 7, 20 * LIMIT_S, cpu_s=SHORT_S)
+    observe(rule, 1, 3 * LIMIT_S, cpu_s=SHORT_S)
+    assert rule.is_inline
+
+
+def test_a_program_that_sleeps_stays_on_its_thread() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 1000, 20 * LIMIT_S, cpu_s=SHORT_S)
+    assert not rule.is_inline
+
+
+def test_one_long_batch_on_the_loop_moves_it_at_once() -> None:
+    rule = rule_on_loop()
+    observe(rule, 1, 1.5 * LIMIT_S)
+    assert not rule.is_inline
+    rule = rule_on_loop()
+    observe(rule, 1, 5 * LIMIT_S, cpu_s=SHORT_S)
+    assert not rule.is_inline, "it holds the loop up, whatever it does"
+
+
+def test_one_batch_that_was_interrupted_by_the_system_does_not_move_it_and_a_second_does() -> None:
+    rule = rule_on_loop()
+    observe(rule, 1, 3 * LIMIT_S, cpu_s=SHORT_S)
+    assert rule.is_inline
+    observe(rule, 1, 3 * LIMIT_S, cpu_s=SHORT_S)
+    assert not rule.is_inline
+
+
+def test_a_program_that_comes_and_goes_comes_ever_less_often() -> None:
+    rule = InlineRule(LIMIT_S)
+    waits: list[int] = []
+    for _ in range(10):
+        waits.append(num_until_inline(rule))
+        observe(rule, 1, 2 * LIMIT_S)
+    assert waits[:3] == [8, 16, 32]
+    assert waits[-1] == 1024
+    num_until_inline(rule)
+    observe(rule, 1024, SHORT_S)
+    observe(rule, 1, 2 * LIMIT_S)
+    assert num_until_inline(rule) == 16, "it was right for long"
+
+
+def test_a_limit_of_zero_keeps_everything_on_threads() -> None:
+    rule = InlineRule(0.0)
+    observe(rule, 100, 1e-6)
+    assert not rule.is_inline

@@ -1,0 +1,396 @@
+"""Programs in the process of the orchestrator that runs them."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from jaxtyping import Float, Int
+
+import dyorc
+from dyorc.arrays import Array
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import of_program
+from dyorc.cells.cell import cell
+from dyorc.config import CellsConfig, EngineConfig, TransportConfig
+from dyorc.engine.engine import Engine
+from dyorc.engine.events import ReplicaLeft
+from dyorc.errors import ExecutionError, InternalError, ProgramError, ProgramLoadError
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.status import ProgramState
+from tests.deadlines import wait_until_async
+from tests.shared_folders import arena_folder
+from tests.workflows import arithmetic, streaming
+
+pytestmark = pytest.mark.anyio
+
+X = np.arange(4, dtype=np.float32)
+
+
+@contextlib.asynccontextmanager
+async def celled(*programs: Program, **settings: Any) -> AsyncGenerator[Orchestrator]:
+    """A cell that is ready."""
+    config = CellsConfig(**{"load_retry_s": 0.01} | settings)
+    transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
+    async with cell(programs, EngineConfig(), transport, config) as orchestrator:
+        await wait_until_async(lambda: orchestrator.status.is_ready, "all programs are loaded")
+        yield orchestrator
+
+
+async def ask(orchestrator: Orchestrator, program: Program, x: Array) -> Array:
+    """One call."""
+    (y,) = await orchestrator.infer(of_program(program), [x])
+    return y
+
+
+async def move_to_loop(orchestrator: Orchestrator, program: Program, x: Array = X) -> None:
+    """Calls a program until its batches run on the loop."""
+    async with asyncio.timeout(120):
+        while not orchestrator.report()["link"]["num_programs_inline"]:
+            await ask(orchestrator, program, x)
+
+
+def program_of(make: Callable[[], Callable[[Any], Any]], **options: Any) -> Program:
+    """A program of float vectors; `make` loads it."""
+
+    @dyorc.program(name="tried", **options)
+    class Tried:
+        def __init__(self) -> None:
+            self.call = make()
+
+        def __call__(self, x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+            return self.call(x)
+
+    return Tried()
+
+
+async def test_workflows_and_streams_are_served() -> None:
+    async with celled(*arithmetic.double_until_large.programs, *streaming.count_up.programs) as orchestrator:
+        for _ in range(20):
+            (y,) = await orchestrator.infer(arithmetic.double_until_large, [X])
+            np.testing.assert_array_equal(y, X * 64)
+        start = np.array([1, 1], np.float32)
+        parts = orchestrator.stream(streaming.count_up, [start], (5,))
+        assert [part[0][0] async for together in parts for part in together] == [2, 3, 4, 5, 6]
+
+
+async def test_short_programs_move_to_the_loop_and_long_ones_stay_on_their_thread() -> None:
+    seen: list[threading.Thread] = []
+
+    def make() -> Callable[[Any], Any]:
+        def call(x: Any) -> Any:
+            seen.append(threading.current_thread())
+            return x
+
+        return call
+
+    program = program_of(make)
+    async with celled(program, inline_limit_s=0.2) as orchestrator:
+        await ask(orchestrator, program, X)
+        assert seen[-1].name == "dyorc-tried"
+        await move_to_loop(orchestrator, program)
+        await ask(orchestrator, program, X)
+        assert seen[-1] is threading.current_thread()
+        assert orchestrator.status.programs["tried"].as_report()["num_replicas"] == 1
+    async with celled(program, inline_limit_s=0) as orchestrator:
+        for _ in range(50):
+            await ask(orchestrator, program, X)
+        assert orchestrator.report()["link"]["num_batches_inline"] == 0
+
+
+async def test_a_program_that_becomes_slow_leaves_the_loop_after_one_batch() -> None:
+    seen: list[str] = []
+    is_slow = False
+
+    def make() -> Callable[[Any], Any]:
+        def call(x: Any) -> Any:
+            seen.append(threading.current_thread().name)
+            time.sleep(0.5 if is_slow else 0)
+            return x
+
+        return call
+
+    program = program_of(make)
+    async with celled(program, inline_limit_s=0.1) as orchestrator:
+        await move_to_loop(orchestrator, program)
+        seen.clear()
+        is_slow = True
+        for _ in range(4):
+            await ask(orchestrator, program, X)
+        assert seen == ["MainThread", *["dyorc-tried"] * 3]
+
+
+async def test_programs_that_move_under_load_run_every_call_once() -> None:
+    """Its calls may not be repeated, so a batch lost in a move would fail its requests."""
+    num_run = 0
+    is_slow = False
+
+    def make() -> Callable[[Any], Any]:
+        def call(x: Any) -> Any:
+            nonlocal num_run
+            num_run += len(x)
+            time.sleep(0.02 if is_slow else 0)
+            return x + 1
+
+        return call
+
+    program = program_of(make, pure=False, max_batch_size=4)
+    events: list[str] = []
+
+    async def client(orchestrator: Orchestrator, number: int) -> None:
+        for turn in range(30):
+            y = await ask(orchestrator, program, np.full(2, number * 100 + turn, np.float32))
+            np.testing.assert_array_equal(y, number * 100 + turn + 1)
+
+    async with celled(program) as orchestrator:
+        post = orchestrator._post  # pyright: ignore[reportPrivateUsage]
+
+        def watch(event: Any) -> None:
+            if isinstance(event, ReplicaLeft):
+                events.append(event.reason)
+            post(event)
+
+        fleet: Any = orchestrator._fleet  # pyright: ignore[reportPrivateUsage]
+        object.__setattr__(fleet._around, "post", watch)
+        for slow in (False, True, False, True):
+            is_slow = slow
+            await asyncio.gather(*(client(orchestrator, number) for number in range(24)))
+        report = orchestrator.report()["link"]
+    assert num_run == 4 * 24 * 30
+    assert len(events) >= 2
+    assert report["num_batches_inline"] > 0
+    assert report["num_batches_on_threads"] > 0
+
+
+async def test_a_program_may_return_its_own_buffer_and_its_input() -> None:
+    def make_input() -> Callable[[Any], Any]:
+        return lambda x: x
+
+    def make_own() -> Callable[[Any], Any]:
+        memory = np.zeros((8, 4), np.float32)
+
+        def call(x: Any) -> Any:
+            memory[: len(x)] = x
+            return memory[: len(x)]
+
+        return call
+
+    for make in (make_own, make_input):
+        program = program_of(make, max_batch_size=8)
+        async with celled(program) as orchestrator:
+            kept: list[tuple[Array, Array]] = []
+            for turn in range(30):
+                xs = [np.full(4, turn * 10 + number, np.float32) for number in range(5)]
+                kept.extend(zip(xs, await asyncio.gather(*(ask(orchestrator, program, x) for x in xs)), strict=True))
+            for x, y in kept:
+                np.testing.assert_array_equal(x, y)
+
+
+async def test_a_program_that_writes_to_its_input_harms_nobody() -> None:
+    def make() -> Callable[[Any], Any]:
+        def call(x: Any) -> Any:
+            x += 1
+            return x
+
+        return call
+
+    program = program_of(make)
+    async with celled(program) as orchestrator:
+        x = X.copy()
+        for _ in range(20):
+            np.testing.assert_array_equal(await ask(orchestrator, program, x), X + 1)
+        np.testing.assert_array_equal(x, X)
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(3), KeyboardInterrupt()])
+async def test_whatever_a_program_raises_fails_its_request_on_the_thread_and_on_the_loop(error: BaseException) -> None:
+    def make() -> Callable[[Any], Any]:
+        def call(x: Any) -> Any:
+            if x[0, 0] == 13:
+                raise error
+            return x
+
+        return call
+
+    program = program_of(make)
+    async with celled(program) as orchestrator:
+        for _ in range(2):
+            with pytest.raises(ProgramError) as raised:
+                await ask(orchestrator, program, np.full(4, 13, np.float32))
+            assert raised.value.error_type == type(error).__name__
+            await move_to_loop(orchestrator, program)
+        np.testing.assert_array_equal(await ask(orchestrator, program, X), X)
+
+
+async def test_results_of_any_size_need_no_shared_memory() -> None:
+    program = program_of(lambda: lambda x: x + 1)
+    x = np.zeros(2**20, np.float32)  # four times the arena
+    async with celled(program) as orchestrator:
+        np.testing.assert_array_equal(await ask(orchestrator, program, x), x + 1)
+        assert orchestrator.tensors.report()["num_blocks"] == 0
+
+
+async def test_a_program_that_cannot_be_loaded_is_loaded_again() -> None:
+    num_tries = 0
+
+    def make() -> Callable[[Any], Any]:
+        nonlocal num_tries
+        num_tries += 1
+        if num_tries < 3:
+            raise SystemExit("no weights yet")
+        return lambda x: x
+
+    program = program_of(make)
+    async with celled(program) as orchestrator:
+        np.testing.assert_array_equal(await ask(orchestrator, program, X), X)
+    assert num_tries == 3
+
+
+async def test_a_program_that_can_never_be_loaded_fails_its_requests_and_no_others() -> None:
+    def make() -> Callable[[Any], Any]:
+        raise ValueError("no weights")
+
+    broken = program_of(make)
+    transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
+    programs = (broken, arithmetic.double)
+    async with cell(programs, EngineConfig(), transport, CellsConfig(load_retry_s=0.01)) as orchestrator:
+        np.testing.assert_array_equal(await ask(orchestrator, arithmetic.double, X), 2 * X)
+        with pytest.raises(ProgramLoadError, match="no weights"):
+            await ask(orchestrator, broken, X)
+        assert orchestrator.status.programs["tried"].state is ProgramState.FAILING
+
+
+async def test_a_batch_that_hangs_fails_and_the_program_is_loaded_again() -> None:
+    over = threading.Event()
+    num_loads = 0
+
+    def make() -> Callable[[Any], Any]:
+        nonlocal num_loads
+        num_loads += 1
+
+        def call(x: Any) -> Any:
+            if x[0, 0] == 13:
+                while not over.is_set():
+                    over.wait(0.05)
+            return x
+
+        return call
+
+    program = program_of(make, execution_timeout_s=0.2)
+    try:
+        async with celled(program) as orchestrator:
+            with pytest.raises(ExecutionError):
+                await ask(orchestrator, program, np.full(4, 13, np.float32))
+            np.testing.assert_array_equal(await ask(orchestrator, program, X), X)
+            assert num_loads >= 2
+    finally:
+        over.set()
+
+
+async def test_a_program_of_which_too_many_batches_hang_is_not_loaded_again() -> None:
+    over = threading.Lock()
+    over.acquire()
+
+    def make() -> Callable[[Any], Any]:
+        def call(x: Any) -> Any:
+            if x[0, 0] == 13:
+                over.acquire()  # cannot be interrupted
+                over.release()
+            return x
+
+        return call
+
+    program = program_of(make, execution_timeout_s=0.2, pure=False)
+    try:
+        async with celled(program, max_hung=2) as orchestrator:
+            for _ in range(2):
+                with pytest.raises(ExecutionError):
+                    await ask(orchestrator, program, np.full(4, 13, np.float32))
+                await wait_until_async(
+                    lambda: orchestrator.status.programs["tried"].state is not ProgramState.STARTING, "noticed"
+                )
+            with pytest.raises(ProgramLoadError, match="hang"):
+                await ask(orchestrator, program, X)
+            over.release()
+            await wait_until_async(lambda: orchestrator.status.is_ready, "it is loaded again once they have ended")
+            np.testing.assert_array_equal(await ask(orchestrator, program, X), X)
+    finally:
+        if over.locked():
+            over.release()
+
+
+async def test_after_a_bug_of_the_engine_programs_are_there_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = Engine.handle
+    is_broken = False
+
+    def break_once(*args: Any) -> Any:
+        nonlocal is_broken
+        if is_broken:
+            is_broken = False
+            raise AssertionError("a bug")
+        return handle(*args)
+
+    monkeypatch.setattr(Engine, "handle", break_once)
+    async with celled(arithmetic.double) as orchestrator:
+        await move_to_loop(orchestrator, arithmetic.double)
+        is_broken = True
+        with pytest.raises(InternalError):
+            await ask(orchestrator, arithmetic.double, X)
+        np.testing.assert_array_equal(await ask(orchestrator, arithmetic.double, X), 2 * X)
+
+
+async def test_many_inline_steps_leave_the_loop_to_others_in_between() -> None:
+    """A long chain of short batches is cut into turns."""
+
+    @dyorc.program(name="step")
+    def step(x: Int[np.ndarray, "batch 1"]) -> Int[np.ndarray, "batch 1"]:
+        time.sleep(0.0002)
+        return x + 1
+
+    @dyorc.workflow
+    async def chain(x: Int[np.ndarray, "1"]) -> Int[np.ndarray, "1"]:
+        for _ in range(100):
+            x = step(x)
+            await x
+        return x
+
+    async with celled(step) as orchestrator:
+        await move_to_loop(orchestrator, step, np.array([0]))
+        turns = 0
+        task = asyncio.ensure_future(orchestrator.infer(chain, [np.array([0])]))
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert (await task)[0][0] == 100
+        assert turns >= 8
+
+
+async def test_statistics_are_those_of_any_replica() -> None:
+    async with celled(arithmetic.double) as orchestrator:
+        for _ in range(30):
+            await ask(orchestrator, arithmetic.double, X)
+        found = orchestrator.statistics("double")
+    assert (found.inference_count, found.execution_count) == (30, 30)
+    assert found.compute_infer.ns > 0
+    assert found.compute_input.ns > 0
+    assert found.compute_output.ns > 0
+
+
+async def test_nothing_is_left_when_it_stops() -> None:
+    before = left()
+    async with celled(arithmetic.double, *streaming.count_up.programs) as orchestrator:
+        await ask(orchestrator, arithmetic.double, X)
+        assert left() != before
+    assert left() == before
+
+
+def left() -> tuple[list[str], float, str | None]:
+    """Our threads, and what the interpreter was told."""
+    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("dyorc-")]
+    return threads, sys.getswitchinterval(), os.environ.get("DYORC_NUM_THREADS")

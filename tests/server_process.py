@@ -25,15 +25,17 @@ def target(file: str, name: str) -> str:
     return f"{_WORKFLOWS / file}.py:{name}"
 
 
-def server_of(targets: Sequence[str], **environment: str) -> ServerProcess:
+def server_of(targets: Sequence[str], *, in_process: bool = False, **environment: str) -> ServerProcess:
     """A server that tells what its replicas do."""
-    return ServerProcess(serve_command(*targets, "--verbose"), environment=environment)
+    return ServerProcess(serve_command(*targets, "--verbose", in_process=in_process), environment=environment)
 
 
 @contextlib.contextmanager
-def serving(targets: Sequence[str], **environment: str) -> Iterator[ServerProcess]:
+def serving(targets: Sequence[str], *, in_process: bool = False, **environment: str) -> Iterator[ServerProcess]:
     """A server that is ready, and tells what its replicas do."""
-    with serving_anything(*targets, "--verbose", environment=environment, timeout_s=_READY_TIMEOUT_S) as server:
+    with serving_anything(
+        *targets, "--verbose", in_process=in_process, environment=environment, timeout_s=_READY_TIMEOUT_S
+    ) as server:
         yield server
 
 

@@ -103,8 +103,9 @@ class LocalFleet:
         self._hosted.clear()
 
     def _join(self) -> None:
+        give_up_s = time.monotonic() + _STOP_TIMEOUT_S
         for thread in self._threads:
-            thread.join(_STOP_TIMEOUT_S)
+            thread.join(max(0.0, give_up_s - time.monotonic()))
 
     # Loading
 
@@ -191,7 +192,14 @@ class LocalFleet:
         else:
             gather_s = time.perf_counter() - started_s
             batch = LocalBatch(
-                action.replica_id, action.batch_id, len(action.operands), columns, action.statics, stored, gather_s, action.room_share
+                action.replica_id,
+                action.batch_id,
+                len(action.operands),
+                columns,
+                action.statics,
+                stored,
+                gather_s,
+                action.room_share,
             )
             if hosted.is_inline:
                 self._due.append((hosted, batch))

@@ -14,6 +14,7 @@ from dyorc.config import Settings
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
@@ -75,7 +76,8 @@ async def serve_embedded(targets: Sequence[str], settings: Settings, *, without_
         running = await stack.enter_async_context(backend)
         service = stack.enter_context(contextlib.closing(InferenceService(catalog, running.orchestrator, settings.gateway)))
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
-        server = await stack.enter_async_context(HttpServer(Gateway(service, jobs), settings.gateway, service.shedding))
+        http = HttpServer(Gateway(service, jobs), settings.gateway, service.shedding, DirectInference(service))
+        server = await stack.enter_async_context(http)
         grpc_address = ""
         if settings.gateway.grpc:
             from dyorc.gateway.grpc.server import GrpcServer

@@ -74,6 +74,10 @@ class Ticket:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Gives the room back, where there is no block to enter the ticket for."""
         self._admission.release(self._tenant, self._account, self._num_bytes, self._since_s)
 
     def terms(self, *, timeout_s: float | None, priority: int, explain: bool) -> Terms:

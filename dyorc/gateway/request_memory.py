@@ -39,6 +39,9 @@ class RequestMemory:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Frees the room, unless an input lies in it; then the engine decides when."""
         if self.body is not None:
             self._tensors.drop(self.body)

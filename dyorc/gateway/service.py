@@ -4,8 +4,8 @@ It does not read or write: the shells take a `Ticket` before they read a body, t
 convert the outputs.
 """
 
-from collections.abc import AsyncGenerator, Callable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
@@ -22,7 +22,9 @@ from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tenants import Tenant
 from dyorc.off_loop import OffLoop
+from dyorc.receiver import Receiver
 from dyorc.terms import Terms
+from dyorc.transport.body import Body
 from dyorc.transport.outbox import num_bytes_of
 
 T = TypeVar("T")
@@ -116,6 +118,28 @@ class InferenceService:
             take=self._limited(model, take),
         )
 
+    def submit(
+        self,
+        ticket: Ticket,
+        model: Model,
+        arrays: Sequence[Array],
+        request: InferRequest,
+        receiver: Receiver[Any],
+        *,
+        timeout_s: float | None,
+        story: list[Step] | None,
+        body: Body | None,
+    ) -> int:
+        """Runs a request of a model that does not stream, for a receiver; `Backend.submit` says how.
+
+        Args:
+            arrays: Its inputs, instead of those in `request`.
+            receiver: Checks the size of the outputs (`check_answer`) before it copies them.
+            (others): See `infer`.
+        """
+        terms = self._terms(ticket, request, timeout_s)
+        return self.backend.submit(model.workflow, arrays, request.statics, terms, receiver, story=story, body=body)
+
     def stream(
         self,
         ticket: Ticket,
@@ -151,16 +175,24 @@ class InferenceService:
             self.shedding.check_once_read(ticket.arrived_ns, limit_s)
         return ticket.terms(timeout_s=limit_s, priority=request.priority, explain=request.is_explained)
 
+    def check_answer(self, model: Model, arrays: Sequence[Array]) -> None:
+        """Checks the size of an answer.
+
+        Raises:
+            AnswerTooLargeError: If the outputs together are larger than the server sends.
+        """
+        num_bytes = sum(map(num_bytes_of, arrays))
+        if num_bytes > self.config.max_answer_bytes:
+            raise AnswerTooLargeError(
+                f"the outputs of model {model.name!r} have {num_bytes} bytes, the server sends at most "
+                f"{self.config.max_answer_bytes} (the setting GATEWAY__MAX_ANSWER_BYTES)"
+            )
+
     def _limited(self, model: Model, take: Callable[[list[Array]], T]) -> Callable[[list[Array]], T]:
         """Wraps `take` to refuse outputs that are too large before anything is copied."""
 
         def take_limited(arrays: list[Array]) -> T:
-            num_bytes = sum(map(num_bytes_of, arrays))
-            if num_bytes > self.config.max_answer_bytes:
-                raise AnswerTooLargeError(
-                    f"the outputs of model {model.name!r} have {num_bytes} bytes, the server sends at most "
-                    f"{self.config.max_answer_bytes} (the setting GATEWAY__MAX_ANSWER_BYTES)"
-                )
+            self.check_answer(model, arrays)
             return take(arrays)
 
         return take_limited

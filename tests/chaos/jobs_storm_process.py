@@ -15,6 +15,7 @@ import uvloop
 from dyorc.config import EngineConfig, GatewayConfig, JobsConfig
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
@@ -46,7 +47,7 @@ async def _serve(part: Part) -> None:
         service = InferenceService(catalog, orchestrator, config)
         async with (
             Jobs(service, store_of(part.store), _JOBS) as jobs,
-            HttpServer(Gateway(service, jobs), config, service.shedding),
+            HttpServer(Gateway(service, jobs), config, service.shedding, DirectInference(service)),
         ):
             await asyncio.Event().wait()
 

@@ -22,6 +22,7 @@ from dyorc.errors import ProgramLoadError
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.grpc.server import GrpcServer
 from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
@@ -172,7 +173,8 @@ async def running(
         orchestrator, address = await stack.enter_async_context(linked(catalog.programs, engine, site))
         service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, gateway)))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
-        server = await stack.enter_async_context(HttpServer(Gateway(service, kept), gateway, service.shedding))
+        http = HttpServer(Gateway(service, kept), gateway, service.shedding, DirectInference(service))
+        server = await stack.enter_async_context(http)
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False))
         found = Stack(catalog, orchestrator, address, link, transport, client, service, network)
         if grpc:

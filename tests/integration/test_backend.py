@@ -16,6 +16,7 @@ from dyorc.errors import CapacityError
 from dyorc.gateway.backend import Backend
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
 from tests import oip
@@ -48,7 +49,7 @@ async def served() -> AsyncIterator[Served]:
     config = GatewayConfig(port=0, drain_timeout_s=1)
     with contextlib.closing(InferenceService(catalog, backend, config)) as service:
         async with (
-            HttpServer(Gateway(service), config, service.shedding) as server,
+            HttpServer(Gateway(service), config, service.shedding, DirectInference(service)) as server,
             httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False) as client,
         ):
             yield Served(client, fake)

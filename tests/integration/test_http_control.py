@@ -200,7 +200,8 @@ async def test_names_may_be_quoted(stack: Stack) -> None:
 
 async def test_a_tenant_sees_its_own_models_only(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     tenant = replace(ANONYMOUS, name="a", models=frozenset({"sums"}))
-    monkeypatch.setattr("dyorc.gateway.http.authentication.ANONYMOUS", tenant)
+    for module in ("dyorc.gateway.http.authentication", "dyorc.gateway.access"):
+        monkeypatch.setattr(f"{module}.ANONYMOUS", tenant)
     assert await _get(stack, "/v2/models") == {"models": ["sums"]}
     assert [one["name"] for one in (await _get(stack, "/v2/models/stats"))["model_stats"]] == ["sums"]
     assert [one["name"] for one in (await stack.client.post("/v2/repository/index")).json()] == ["sums"]

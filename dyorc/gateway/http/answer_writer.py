@@ -3,7 +3,7 @@
 import asyncio
 import http
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from email.utils import formatdate
 
 from dyorc.gateway.http.errors import Header
@@ -26,6 +26,7 @@ def _status_line(status: int) -> bytes:
     return f"HTTP/1.1 {status} {phrase}\r\n".encode()
 
 
+_OK = _status_line(200)
 _STATUS_LINES = {status: _status_line(status) for status in range(200, 600)}
 
 
@@ -147,6 +148,15 @@ class AnswerWriter:
             if body:
                 self._transport.write(body)
         self.is_complete = is_last_part
+
+    def write_whole(self, lines: bytes, parts: Iterable[bytes | memoryview]) -> None:
+        """Writes an answer, 200, as a whole, on a connection that stays.
+
+        Args:
+            lines: Its headers, encoded, besides the common ones.
+        """
+        self.has_started = self.is_complete = True
+        self._transport.write(b"".join((_OK, self._common.lines(), lines, b"\r\n", *parts)))
 
 
 def _lines(headers: Sequence[Header]) -> bytes:

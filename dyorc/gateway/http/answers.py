@@ -16,6 +16,9 @@ JSON: Header = (b"content-type", media_types.JSON.encode())
 _BINARY: Header = (b"content-type", media_types.TENSORS.encode())
 _JSON_LENGTH = JSON_LENGTH.encode()
 
+VARY = b"vary: accept-encoding\r\n"
+"""In answers to clients that say which encodings they accept."""
+
 _JOIN_BYTES = 64 * 2**10
 """Shorter answers are joined and written at once. Joining longer ones would copy their tensors once more."""
 _PIECE_BYTES = 256 * 2**10
@@ -31,6 +34,13 @@ async def write_answer(send: Send, head: RequestHead, parts: Sequence[bytes | me
         if head.answer_encoding is not None:
             parts = await _encoded(parts, head.answer_encoding, headers)
     await write(send, 200, headers, parts)
+
+
+def answer_lines(num_bytes: int, json_bytes: int | None) -> bytes:
+    """Returns an answer's own headers, encoded. The answer has `num_bytes` bytes; `json_bytes` is that of `write_answer`."""
+    kind = b"%b: %b\r\n" % (JSON if json_bytes is None else _BINARY)
+    length = b"" if json_bytes is None else b"%b: %d\r\n" % (_JSON_LENGTH, json_bytes)
+    return kind + length + b"content-length: %d\r\n" % num_bytes
 
 
 async def _encoded(

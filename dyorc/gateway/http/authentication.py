@@ -28,7 +28,7 @@ _LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, "/v2/repository/index"})
 """Routes that reveal only a tenant's own models, or none at all."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()
-_CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="dyorc"')
+CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="dyorc"')
 
 
 def authenticate(access: Access, scope: Scope) -> Tenant:
@@ -61,7 +61,7 @@ def key_in(headers: Iterable[Header]) -> str | None:
 
 async def refuse(send: Send, error: DyOrcError) -> None:
     """Answers a request that was refused."""
-    await write_error(send, error, [_CHALLENGE] if isinstance(error, AuthenticationError) else ())
+    await write_error(send, error, [CHALLENGE] if isinstance(error, AuthenticationError) else ())
 
 
 def _check_path(tenant: Tenant, path: str) -> None:

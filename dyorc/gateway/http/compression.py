@@ -22,7 +22,7 @@ _WINDOW_BYTES = 64 * 2**10
 """How many bytes are passed to zlib at a time."""
 _MAX_MEMBERS = 10_000
 """How many gzip files one body may contain. Tools that compress in parallel make several thousand from 64 MiB."""
-_MIN_BYTES = 1024
+MIN_BYTES = 1024
 """Shorter answers are sent uncompressed: compression would hardly save a packet."""
 _LEVEL = 1
 """Tensors of numbers shrink little at any level, and this level is several times faster than the next."""
@@ -164,7 +164,7 @@ class _Stream:
 async def compress(parts: Sequence[bytes | memoryview], encoding: Encoding) -> bytes | None:
     """Returns a compressed body in parts; None if that would not make it shorter."""
     num_bytes = sum(len(part) for part in parts)
-    if num_bytes < _MIN_BYTES:
+    if num_bytes < MIN_BYTES:
         return None
     found = _compressed(parts, encoding) if num_bytes <= _INLINE_BYTES else await asyncio.to_thread(_compressed, parts, encoding)
     return found if len(found) < num_bytes else None

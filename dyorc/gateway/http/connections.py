@@ -1,7 +1,8 @@
 """One HTTP connection: answers requests in the order in which they come.
 
 `request_parser.py` parses requests, an `exchange.py` takes each one to its answer, and `watch.py` limits how long the client may
-take. When a client goes, the work for it is cancelled at once, through ``scope["dyorc.connection"]``.
+take. Small inference requests are answered right here (`direct.py`), everything else by the ASGI application. When a client goes,
+the work for it is cancelled at once.
 
 Runs in the event loop's thread only.
 """
@@ -9,20 +10,22 @@ Runs in the event loop's thread only.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from dyorc.errors import DyOrcError
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
+from dyorc.gateway.http.direct import DirectRequest, Route
 from dyorc.gateway.http.errors import Header, status_of
 from dyorc.gateway.http.exchange import Exchange
 from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.half_closed import HalfClosed
 from dyorc.gateway.http.heads import limit_s_of
+from dyorc.gateway.http.known_heads import MAX_HEAD_BYTES, KnownHead
 from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
 from dyorc.gateway.http.watch import Stage, Watch
@@ -55,6 +58,7 @@ class Connection(asyncio.Protocol):
         self._callbacks: list[Callback] = []
         self._waiting: deque[Exchange] = deque()
         self._answering: Exchange | None = None
+        self._direct: DirectRequest | None = None  # answers that one, if the application does not
         self._reading: Exchange | None = None  # the last one whose head has arrived
         self._is_reading_head = self._is_new = False
         self._received_ns = self._arrived_ns = 0  # when the last bytes came, and the first bytes of the last request
@@ -87,7 +91,7 @@ class Connection(asyncio.Protocol):
         self.flow = Flow(self.transport, self._may_read)
         socket, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         is_tls = transport.get_extra_info("sslcontext") is not None
-        self._place = {"server": socket and socket[:2], "client": peer and peer[:2], "scheme": "https" if is_tls else "http"}
+        self.place = {"server": socket and socket[:2], "client": peer and peer[:2], "scheme": "https" if is_tls else "http"}
         if not self._lobby.enter(self):
             num = self._lobby.max_connections
             self.refuse(Refusal(503, "capacity", f"the server has {num} connections and accepts no more", retry_after_s=1))
@@ -106,22 +110,32 @@ class Connection(asyncio.Protocol):
         """Handles bytes from the client."""
         if self._last_words is not None or self._has_hung_up or self.transport.is_closing():
             return
+        raw_head = b""
+        if self._is_at_rest:
+            raw_head = data[: data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4]
+            known = self._lobby.known_heads.find(raw_head)
+            if known is not None and known.num_bytes == len(data):
+                self._answer_known(known, data)
+                return
         self._watch.on_received(len(data))
         self._received_ns = time.monotonic_ns() - waited_ns(self.transport)
         self._unread = memoryview(bytes(self._unread) + data if self._unread else data)
         self._parse()
+        if self._direct is not None:
+            self._learn(self._direct, raw_head, len(data))
+            self._run_direct()
         self._settle()
 
     def eof_received(self) -> bool:
         """Handles that the client will send nothing more. Returns whether it still gets its answers."""
-        if self._place["scheme"] == "https":  # TLS cannot close only one direction
+        if self.place["scheme"] == "https":  # TLS cannot close only one direction
             return False
         self._drop_unfinished()
         exchange = self._answering
         if exchange is None or exchange.writer.has_started or self._has_hung_up or self.transport.is_closing():
             return False  # a stream goes on as long as its client is there, and here nobody could find that out
         self._is_half_closed = True
-        HalfClosed(self.transport, is_asked=exchange.scope["http_version"] != "1.0")
+        HalfClosed(self.transport, is_asked=exchange.head.version != "1.0")
         return not self.transport.is_closing()
 
     def pause_writing(self) -> None:
@@ -144,12 +158,9 @@ class Connection(asyncio.Protocol):
     def on_head(self, head: ParsedHead) -> None:
         """Handles the complete head of a request."""
         self._is_reading_head = False
-        scope = head.scope()
-        scope.update(self._place)
-        scope["dyorc.connection"] = self
-        scope["dyorc.arrived_ns"] = self._arrived_ns
-        writer = AnswerWriter(self.transport, self._lobby.common_headers, head)
-        exchange = self._reading = Exchange(scope, self, writer, expects_continue=head.expects_continue)
+        exchange = self._reading = Exchange(
+            head, self, AnswerWriter(self.transport, self._lobby.common_headers, head), self._arrived_ns
+        )
         if self._answering is None:
             self._start(exchange)
             return
@@ -170,18 +181,22 @@ class Connection(asyncio.Protocol):
 
     def on_answered(self) -> None:
         """Handles that an answer has been written."""
-        exchange, self._answering = self._answering, None
+        exchange, self._answering, self._direct = self._answering, None, None
         assert exchange is not None
         if exchange.writer.is_last or (self._is_stopping and not self._waiting):
             self._hang_up()
-        elif not self.transport.is_closing():
+        elif not (self._is_at_rest or self.transport.is_closing()):
             self._go_on()
-        self._settle()
+        self._watch.settle(is_answered=True)
 
     def give_up(self) -> None:
         """Handles that an answer will never be complete. Nothing may follow that the client could mistake for a part of it."""
         self.transport.close()
         self._settle()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Has a task answer."""
+        self._lobby.start(work)
 
     # What the server and the watch call
 
@@ -231,6 +246,42 @@ class Connection(asyncio.Protocol):
 
     # Inside
 
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether the next byte is the first of a request, to be answered at once."""
+        return (
+            self._answering is None
+            and not self._is_reading_head
+            and not self._unread
+            and (self._reading is None or self._reading.is_read)
+            and self._last_words is None
+            and not (self._is_half_closed or self.flow.is_writing_paused or self.flow.is_reading_paused)
+        )
+
+    def _answer_known(self, known: KnownHead, data: bytes) -> None:
+        """Answers a request that came as a whole, with a head that has been parsed before.
+
+        The connection stays in its waiting room: in most cases it would come back in no time.
+        """
+        lobby = self._lobby
+        exchange = self._reading = Exchange(known.head, self, AnswerWriter(self.transport, lobby.common_headers, known.head))
+        exchange.is_read = True
+        direct = self._start(exchange, known.route)
+        if direct is not None:
+            direct.run(data[len(data) - known.route.num_bytes :])
+
+    def _learn(self, direct: DirectRequest, raw_head: bytes, num_bytes: int) -> None:
+        """Remembers the head of a direct request, if that request is all that has come."""
+        exchange, route = direct.exchange, direct.route
+        if exchange.is_read and raw_head.startswith(b"POST ") and len(raw_head) + route.num_bytes == num_bytes:
+            self._lobby.known_heads.add(raw_head, KnownHead(exchange.head, route, num_bytes))
+
+    def _run_direct(self) -> None:
+        """Runs the direct request that is to be answered now, once it is read. Never while the parser runs."""
+        direct, exchange = self._direct, self._answering
+        if direct is not None and not direct.is_running and exchange is not None and exchange.is_read:
+            direct.run(exchange.body())
+
     def _parse(self) -> None:
         """Parses received bytes until requests wait for their turn."""
         while self._unread and not self._waiting and self._last_words is None:
@@ -250,23 +301,34 @@ class Connection(asyncio.Protocol):
         if self._waiting:
             self._start(self._waiting.popleft())
         self._parse()  # it may be the rest of that request
+        if self._direct is not None:
+            asyncio.get_running_loop().call_soon(self._run_direct)  # not here: its answer may come at once, then the next, ...
         if self._answering is None and self._last_words is not None:
             self._say_last_words(self._last_words)
         elif self._answering is None and self._is_half_closed:
             self._hang_up()
         self.flow.resume_reading()
 
-    def _start(self, exchange: Exchange) -> None:
+    def _start(self, exchange: Exchange, route: Route | None = None) -> DirectRequest | None:
+        """Begins to answer a request. Returns it if it is direct: then it has to be run once it is read."""
         self._answering = exchange
-        shedding, scope = self._lobby.shedding, exchange.scope
-        refusal = None
-        if shedding is not None:
-            refusal = shedding.refusal(scope["dyorc.arrived_ns"], partial(limit_s_of, scope["headers"]))
-        if refusal is None or self.flow.is_writing_paused:
-            self._lobby.start(exchange.run(self._lobby.app))
-        else:
-            _write(exchange.writer, _refusal_of(refusal))
-            asyncio.get_running_loop().call_soon(self.on_answered)
+        lobby, direct = self._lobby, self._lobby.direct
+        if self.flow.is_writing_paused or direct is None:
+            route = direct = None
+        elif route is None:
+            route = direct.route(exchange.head)
+        is_urgent = route is None or route.head.timeout_s is not None
+        if lobby.shedding is not None and (is_urgent or direct is None or not direct.is_idle):
+            refusal = lobby.shedding.refusal(exchange.arrived_ns, partial(limit_s_of, exchange.head.headers))
+            if refusal is not None and not self.flow.is_writing_paused:
+                _write(exchange.writer, _refusal_of(refusal))
+                asyncio.get_running_loop().call_soon(self.on_answered)
+                return None
+        if route is None or direct is None:
+            lobby.start(exchange.run(lobby.app))
+            return None
+        self._direct = DirectRequest(direct, route, exchange, self)
+        return self._direct
 
     def _settle(self) -> None:
         is_new, self._is_new = self._is_new and self._is_reading_head, False
@@ -288,7 +350,7 @@ class Connection(asyncio.Protocol):
             exchange.writer.has_started
         ):  # another answer would be mistaken for a part of this one, or for the answer to the next request
             self.transport.close()
-        self._answering = None
+        self._answering = self._direct = None
         self._tell_of_loss()
 
     def _say_last_words(self, refusal: Refusal) -> None:
@@ -318,6 +380,8 @@ class Connection(asyncio.Protocol):
         self._unread = _NOTHING
         if self._answering is not None:
             self._answering.lose()
+        if self._direct is not None:
+            self._direct.lose()
         self._tell_of_loss()
 
     def _tell_of_loss(self) -> None:

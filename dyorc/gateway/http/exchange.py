@@ -1,6 +1,8 @@
-"""One request and its answer, as an ASGI application sees them. Runs in the event loop's thread only."""
+"""One request and its answer. Runs in the event loop's thread only."""
 
 import asyncio
+import time
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import structlog
@@ -9,8 +11,9 @@ from starlette.types import ASGIApp, Message, Scope
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
 from dyorc.gateway.http.errors import error_body
-from dyorc.gateway.http.flow import Flow
+from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.half_closed import GO_ON
+from dyorc.gateway.http.request_parser import ParsedHead
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -27,6 +30,11 @@ class Line(Protocol):
     @property
     def flow(self) -> Flow: ...
 
+    @property
+    def place(self) -> Mapping[str, Any]:
+        """Its part of an ASGI scope."""
+        ...
+
     def on_answered(self) -> None:
         """Learns that the exchange's answer is complete."""
 
@@ -38,39 +46,49 @@ class Exchange:
     """One request, from the end of its head to the end of its answer.
 
     Args:
-        scope: The ASGI scope.
+        head: Of the request.
         line: Where the rest of the request comes from.
         writer: Where the answer goes.
-        expects_continue: Whether the client waits for "100 Continue" before it sends the body.
+        arrived_ns: When the request's first byte came, on the monotonic clock; 0: to be found out when it is asked for.
 
     Attributes:
+        head: The same.
         is_read: Whether all of the request is here.
         is_lost: Whether the client is gone, so that nobody waits for the answer.
     """
 
     __slots__ = (
+        "_arrived_ns",
         "_is_continue_due",
         "_is_taken",
         "_line",
         "_news",
         "_num_unread_bytes",
         "_parts",
+        "head",
         "is_lost",
         "is_read",
-        "scope",
         "writer",
     )
 
-    def __init__(self, scope: Scope, line: Line, writer: AnswerWriter, *, expects_continue: bool) -> None:
-        self.scope = scope
+    def __init__(self, head: ParsedHead, line: Line, writer: AnswerWriter, arrived_ns: int = 0) -> None:
+        self.head = head
         self.writer = writer
         self.is_read = self.is_lost = False
+        self._arrived_ns = arrived_ns
         self._line = line
-        self._is_continue_due = expects_continue
+        self._is_continue_due = head.expects_continue
         self._parts: list[bytes] = []
         self._num_unread_bytes = 0
         self._is_taken = False  # the application has received all of the request
         self._news: asyncio.Future[None] | None = None
+
+    @property
+    def arrived_ns(self) -> int:
+        """When the request's first byte came, on the monotonic clock."""
+        if not self._arrived_ns:
+            self._arrived_ns = time.monotonic_ns() - waited_ns(self._line.transport)
+        return self._arrived_ns
 
     # From the connection
 
@@ -94,17 +112,22 @@ class Exchange:
         self.is_lost = True
         self._tell()
 
-    # From the application
+    # From whoever answers
+
+    def body(self) -> bytes:
+        """Returns the body of a request that is read."""
+        parts, self._parts, self._is_taken = self._parts, [], True
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def run(self, app: ASGIApp) -> None:
-        """Runs the application."""
+        """Runs an ASGI application."""
         try:
-            await app(self.scope, self.receive, self.send)
+            await app(self._scope(), self.receive, self.send)
         except asyncio.CancelledError:
             self._line.give_up()
             raise
         except Exception as error:
-            _log.exception("request_crashed", path=self.scope["path"])
+            _log.exception("request_crashed", path=self.head.path)
             await self._answer_crash(error)
         if not self.writer.is_complete and not self.is_lost:
             self._line.give_up()
@@ -144,6 +167,13 @@ class Exchange:
             self._line.on_answered()
 
     # Inside
+
+    def _scope(self) -> Scope:
+        scope = self.head.scope()
+        scope.update(self._line.place)
+        scope["dyorc.connection"] = self._line
+        scope["dyorc.arrived_ns"] = self.arrived_ns
+        return scope
 
     def _is_over(self) -> bool:
         return self.is_lost or self.writer.is_complete

@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from starlette.types import Scope
-
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
+from dyorc.gateway.http.errors import Header
 from dyorc.protocol import headers, media_types
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
 
@@ -80,15 +79,19 @@ def target_of(path: str) -> Target | None:
     return None
 
 
-def read_head(scope: Scope) -> RequestHead:
+def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
     """Reads the headers of an inference request. One chain of comparisons: it runs for every request.
+
+    Args:
+        sent: The headers, with names in lower case.
+        is_old: Whether the request is in HTTP/1.0.
 
     Raises:
         InvalidInputError: If a header is malformed.
     """
     announced_bytes = json_bytes = encoding = answer_encoding = timeout_s = None
     negotiates = accepts_frames = awaits_word = False
-    for name, value in scope["headers"]:
+    for name, value in sent:
         if name not in _READ:
             continue
         if name == b"content-length":
@@ -102,7 +105,7 @@ def read_head(scope: Scope) -> RequestHead:
         elif name == b"content-encoding":
             encoding = encoding_of(value)
         elif name == b"expect":
-            awaits_word = value.lower() == b"100-continue" and scope["http_version"] != "1.0"
+            awaits_word = value.lower() == b"100-continue" and not is_old
         else:
             timeout_s = timeout_s_of(value)
     return RequestHead(announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, awaits_word)
@@ -115,7 +118,7 @@ def _json_length_of(value: bytes) -> int:
     return int(value)
 
 
-def limit_s_of(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
+def limit_s_of(headers: Iterable[Header]) -> float | None:
     """Returns how long the client waits, if stated; a malformed value is refused where the whole head is read."""
     for name, value in headers:
         if name == _TIMEOUT:

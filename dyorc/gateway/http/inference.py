@@ -71,7 +71,7 @@ class InferenceRoutes:
         try:
             tenant = tenant_of(scope)
             model = self._service.model(tenant, target.model, target.version)
-            head = read_head(scope)
+            head = read_head(scope["headers"], is_old=scope["http_version"] == "1.0")
             with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
                 ticket.arrived_ns = scope.get("dyorc.arrived_ns")
                 await self._actions[target.action](Incoming(model, head, ticket, scope, receive, send))

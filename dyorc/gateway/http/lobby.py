@@ -8,6 +8,8 @@ from starlette.types import ASGIApp
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.answer_writer import CommonHeaders
+from dyorc.gateway.http.direct import DirectInference
+from dyorc.gateway.http.known_heads import KnownHeads
 from dyorc.gateway.http.patience import Patience
 from dyorc.gateway.shedding import Shedding
 
@@ -30,14 +32,22 @@ class Lobby:
         limits: How large a head and how slow a client may be.
         max_connections: How many connections there may be at a time.
         shedding: Refuses what cannot be answered in time; if None, nothing is refused for that.
+        direct: Answers small inference requests; if None, the application answers all.
+
+    Attributes:
+        known_heads: Heads of direct requests.
     """
 
-    def __init__(self, app: ASGIApp, limits: GatewayConfig, max_connections: int, shedding: Shedding | None) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: GatewayConfig, max_connections: int, shedding: Shedding | None, direct: DirectInference | None
+    ) -> None:
         self.app = app
         self.limits = limits
         self.max_connections = max_connections
         self.patience = Patience(limits)
         self.shedding = shedding
+        self.direct = direct
+        self.known_heads = KnownHeads()
         self.common_headers = CommonHeaders()
         self.connections: set[Guest] = set()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -13,6 +13,7 @@ from dyorc.config import GatewayConfig
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.connections import Connection
+from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tls import Tls, tls_of
@@ -33,16 +34,20 @@ class HttpServer:
         gateway: The application.
         config: Address, certificate, and limits for slow clients. Port 0 stands for any free port.
         shedding: Refuses what cannot be answered in time; if None, nothing is refused for that.
+        direct: Answers small inference requests ahead of the application; if None, that answers all.
 
     Raises:
         ConfigurationError: If it may not listen there, or a certificate cannot be used.
     """
 
-    def __init__(self, gateway: Gateway, config: GatewayConfig, shedding: Shedding | None) -> None:
+    def __init__(
+        self, gateway: Gateway, config: GatewayConfig, shedding: Shedding | None, direct: DirectInference | None = None
+    ) -> None:
         refuse_open_address(config)
         self._gateway = gateway
         self._config = config
         self._shedding = shedding
+        self._direct = direct
         self._tls = tls_of(config)
 
     async def __aenter__(self) -> Self:
@@ -53,7 +58,7 @@ class HttpServer:
         """
         config, tls = self._config, self._tls
         self._socket = _bound(config.host, config.port)
-        self.lobby = Lobby(self._gateway, config, _connections_to_allow(config.max_connections), self._shedding)
+        self.lobby = Lobby(self._gateway, config, _connections_to_allow(config.max_connections), self._shedding, self._direct)
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self.lobby),
             sock=self._socket,

@@ -60,10 +60,10 @@ class Watch:
         self._num_received = 0  # in this stretch of the body
         self._num_acknowledged = 0  # when this stretch of writing began
 
-    def settle(self, *, is_new: bool = False) -> None:
-        """Enters the room for the connection's current stage. If a request `is_new`, the wait there starts anew."""
+    def settle(self, *, is_new: bool = False, is_answered: bool = False) -> None:
+        """Enters the room for the connection's current stage. The wait there starts anew if a request is new or was answered."""
         room = self._fitting_room()
-        if room is self._room and not is_new:
+        if room is self._room and not is_new and not (is_answered and room is self._patience.idle):
             return
         if self._room is not None:
             self._room.leave(self)
@@ -104,6 +104,8 @@ class Watch:
             connection.refuse(Refusal(408, "http", text))
         elif room is patience.writing and self._is_answer_read(room):
             room.enter(self, now_s)
+        elif room is patience.idle and connection.stage is not Stage.IDLE:
+            self.settle()
         elif room is patience.idle or room is patience.refused:
             connection.transport.close()
             self.settle()

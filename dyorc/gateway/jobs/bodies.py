@@ -19,7 +19,7 @@ async def read_body(request: Request, tenant: Tenant, service: InferenceService)
         CapacityError: If there is no room for it now.
         RequestCancelledError: If the client goes away.
     """
-    head = read_head(request.scope)
+    head = read_head(request.scope["headers"], is_old=request.scope["http_version"] == "1.0")
     if head.encoding is not None:
         raise InvalidInputError(f"Content-Encoding {request.headers['content-encoding']!r} is not supported, expected none")
     reader = BodyReader(service.config.max_request_bytes)

@@ -1,0 +1,236 @@
+"""Small inference requests, answered without ASGI: no task, no coroutine, no scope, no messages.
+
+Most requests of a server are alike: a few KB to ``/infer``, whose body comes in one piece and whose answer goes out in one. For
+these a connection calls `DirectRequest.run` when the request is read, and whatever runs it calls back with the outputs. All
+others take the ASGI route (`inference.py`), with the same results.
+
+For the event loop's thread.
+"""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import structlog
+
+from dyorc.arrays import Array
+from dyorc.engine.story import Step
+from dyorc.errors import AuthenticationError, DyOrcError, InvalidInputError
+from dyorc.gateway.admission import Ticket
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.http.answers import VARY, answer_lines, write_answer, write_error
+from dyorc.gateway.http.authentication import CHALLENGE, key_in
+from dyorc.gateway.http.compression import MIN_BYTES
+from dyorc.gateway.http.errors import status_of
+from dyorc.gateway.http.exchange import Exchange, Line
+from dyorc.gateway.http.heads import RequestHead, read_head, target_of
+from dyorc.gateway.http.plans import Plan, Plans
+from dyorc.gateway.http.protocol import decode_request
+from dyorc.gateway.http.protocol_outputs import encode_response
+from dyorc.gateway.http.request_parser import ParsedHead
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.requests import InferRequest
+from dyorc.gateway.service import InferenceService
+from dyorc.protocol.routes import INFER
+
+_log = structlog.get_logger("dyorc.gateway")
+
+_MAX_BODY_BYTES = 64 * 2**10
+"""Longer bodies come in several pieces, and what they carry may go to shared memory as it comes."""
+_MAX_ANSWER_BYTES = 64 * 2**10
+"""Longer answers are written in pieces, as the client reads them."""
+
+Taken: TypeAlias = tuple[bytes, Sequence[bytes | memoryview], int | None]
+"""An answer: its own headers, encoded; its body; the length of the JSON in it, if tensors follow."""
+
+
+class Route(NamedTuple):
+    """What the head of a direct request says."""
+
+    model: str
+    version: str | None
+    head: RequestHead
+    num_bytes: int
+    key: str | None
+
+
+class Desk(Line, Protocol):
+    """The connection, as a direct request sees it."""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Has a task answer."""
+
+
+class DirectInference:
+    """Finds out which requests are direct, and runs them.
+
+    Args:
+        service: Runs requests.
+    """
+
+    def __init__(self, service: InferenceService) -> None:
+        self.service = service
+        self.plans = Plans()
+        config = service.config
+        self._max_bytes = min(_MAX_BODY_BYTES, config.max_request_bytes, service.backend.tensors.inline_limit_bytes)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in flight."""
+        return not self.service.admission.num_requests
+
+    def route(self, head: ParsedHead) -> Route | None:
+        """Returns where a request goes; None if it is not direct."""
+        target = target_of(head.path) if head.method == "POST" else None
+        if target is None or target.action != INFER or head.version == "1.0" or head.expects_continue:
+            return None
+        model = self.service.catalog.models.get(target.model)
+        if model is None or model.is_streaming:
+            return None
+        try:
+            read = read_head(head.headers)
+        except InvalidInputError:
+            return None
+        num_bytes = read.announced_bytes
+        if num_bytes is None or num_bytes > self._max_bytes or read.encoding is not None:
+            return None
+        return Route(target.model, target.version, read, num_bytes, key_in(head.headers))
+
+
+class DirectRequest:
+    """One direct request. It receives its own answer (`dyorc.receiver`).
+
+    Args:
+        exchange: Where it came, and its answer goes.
+        desk: The connection.
+
+    Attributes:
+        exchange: The same.
+        route: What its head says.
+        is_running: Whether it has been started.
+    """
+
+    __slots__ = (
+        "_desk",
+        "_inference",
+        "_memory",
+        "_model",
+        "_plan",
+        "_request",
+        "_request_id",
+        "_story",
+        "_ticket",
+        "exchange",
+        "is_running",
+        "route",
+    )
+
+    _model: Model
+    _request: InferRequest
+
+    def __init__(self, inference: DirectInference, route: Route, exchange: Exchange, desk: Desk) -> None:
+        self._inference = inference
+        self.route = route
+        self.exchange = exchange
+        self._desk = desk
+        self._ticket: Ticket | None = None
+        self._memory: RequestMemory | None = None
+        self._plan: Plan | None = None
+        self._story: list[Step] | None = None
+        self._request_id = 0
+        self.is_running = False
+
+    def run(self, body: bytes) -> None:
+        """Runs it, now that all of it is here."""
+        self.is_running = True
+        service, route = self._inference.service, self.route
+        try:
+            tenant = service.access.tenant_of(route.key)
+            model = self._model = service.model(tenant, route.model, route.version)
+            ticket = self._ticket = service.admission.admit(tenant, route.num_bytes)
+            arrays = self._decode(body)
+            request = self._request
+            if request.timeout_s is not None or route.head.timeout_s is not None:
+                ticket.arrived_ns = self.exchange.arrived_ns
+            memory = self._memory
+            self._request_id = service.submit(
+                ticket, model, arrays, request, self,
+                timeout_s=route.head.timeout_s, story=self._story, body=None if memory is None else memory.body,
+            )  # fmt: skip
+        except Exception as error:
+            self.failed(error)
+
+    def lose(self) -> None:
+        """Nobody waits for the answer."""
+        if self._request_id and self._ticket is not None and self._inference.service.backend.cancel(self._request_id):
+            self._close()
+
+    # Receiver
+
+    def take(self, arrays: list[Array], /) -> Taken:
+        """Encodes the outputs."""
+        self._inference.service.check_answer(self._model, arrays)
+        if self._plan is not None and (found := self._plan.answer(arrays)) is not None:
+            return found
+        request = self._request
+        parts, json_bytes = encode_response(self._model, request.request_id, request.outputs, arrays, self._story)
+        return answer_lines(sum(map(len, parts)), json_bytes), parts, json_bytes
+
+    def done(self, taken: Taken) -> None:
+        """Writes the answer."""
+        self._close()
+        exchange, desk, head = self.exchange, self._desk, self.route.head
+        if exchange.is_lost:
+            return
+        lines, parts, json_bytes = taken
+        num_bytes = 0
+        for part in parts:
+            num_bytes += len(part)
+        is_compressed = head.answer_encoding is not None and num_bytes >= MIN_BYTES
+        if num_bytes > _MAX_ANSWER_BYTES or is_compressed or exchange.writer.is_last or desk.flow.is_writing_paused:
+            desk.start(write_answer(exchange.send, head, parts, json_bytes))
+        else:
+            exchange.writer.write_whole(lines + VARY if head.negotiates else lines, parts)
+            desk.on_answered()
+
+    def failed(self, error: Exception) -> None:
+        """Writes the error."""
+        self._close()
+        status = status_of(error) if isinstance(error, DyOrcError) else 500
+        if not isinstance(error, DyOrcError):
+            _log.error("request_crashed", model=self.route.model, exc_info=error)
+        elif status >= 500:
+            _log.warning("request_failed", model=self.route.model, status=status, error=str(error))
+        if not self.exchange.is_lost:
+            more = [CHALLENGE] if isinstance(error, AuthenticationError) else ()
+            self._desk.start(_refuse(self.exchange, error, more))
+
+    # Inside
+
+    def _decode(self, body: bytes) -> Sequence[Array]:
+        """Returns the inputs, and notes what else the request says."""
+        model, json_bytes = self._model, self.route.head.json_bytes
+        plans = self._inference.plans
+        if json_bytes:
+            plan = self._plan = plans.find(model, body[:json_bytes], len(body))
+            if plan is not None:
+                self._request = plan.request
+                return plan.arrays(body)
+        memory = self._memory = self._inference.service.memory()
+        request = self._request = decode_request(body, json_bytes, model, memory)
+        if request.is_explained:
+            self._story = []
+        elif json_bytes:
+            plans.add(model, body[:json_bytes], body, request)
+        return request.arrays
+
+    def _close(self) -> None:
+        """Gives back what it holds."""
+        if self._memory is not None:
+            self._memory.close()
+        if self._ticket is not None:
+            self._ticket.release()
+            self._ticket = None
+
+
+async def _refuse(exchange: Exchange, error: Exception, more: Sequence[tuple[bytes, bytes]]) -> None:
+    await write_error(exchange.send, error, more)

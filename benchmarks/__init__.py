@@ -1,1 +1,1 @@
-"""Measures DyOrc, alone and beside its peers. Run from the repository; README.md says what is where."""
+"""Measures DyOrc, alone and beside its peers. Run it from the repository; README.md says what is where."""

@@ -1,10 +1,10 @@
-"""Counts what programs do, alike for all systems: batches by size, and the time that they take on the device.
+"""Counts what programs do, in the same way for all systems: batches by size, and their device time.
 
 A program is counted in the process that runs it, whatever system started that process, into a small file in the folder that the
-environment variable `FOLDER_VARIABLE` names; nothing is counted without it. The device is the processor here, so its time is the
-CPU time of the thread that runs the program (programs use one thread): unlike time on the clock, it does not grow when others
-want the processor too. `read` adds the files up, also while they are written: a number that is 8 bytes long and aligned is never
-half-written on the processors that this runs on. Imported by the servers of the peers, so it needs NumPy only.
+environment variable `FOLDER_VARIABLE` names; nothing is counted without it. The device is the processor here, so device time is
+the CPU time of the thread that runs the program (programs use one thread). Unlike wall-clock time, it does not grow when others
+use the processor too. `read` adds the files up, even while they are being written: on the processors that this runs on, an
+aligned number of 8 bytes is never half-written. The peers' servers import this module, so it needs only NumPy.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 
 FOLDER_VARIABLE = "BENCHMARK_METER"
 MAX_SIZE = 255
-"""Batches of more items are counted as batches of this many."""
+"""Larger batches are counted as batches of this many items."""
 _NUM_CELLS = MAX_SIZE + 2
-"""int64: nanoseconds, then batches by size from 0."""
+"""An array of int64: nanoseconds, then the number of batches of each size, from 0."""
 
 
 class Meter:
-    """One program's counts in one process."""
+    """The counts of one program in one process."""
 
     def __init__(self, program: str) -> None:
         folder = os.environ.get(FOLDER_VARIABLE)
@@ -39,7 +39,7 @@ class Meter:
                 self._cells = np.frombuffer(mmap.mmap(file.fileno(), 8 * _NUM_CELLS), np.int64)
 
     def run(self, function: Callable[..., Any], num_items: int, **tensors: Any) -> Any:
-        """Calls a function, and counts it as a batch."""
+        """Calls a function and counts it as a batch."""
         began_ns = time.thread_time_ns()
         try:
             return function(**tensors)
@@ -49,11 +49,11 @@ class Meter:
 
 
 Counted = Mapping[str, "tuple[float, dict[int, int]]"]
-"""By program: seconds on the device, and batches by size."""
+"""Seconds of device time and batches by size, by program."""
 
 
 def read(folder: Path) -> dict[str, tuple[float, dict[int, int]]]:
-    """What has been counted in a folder until now, over all processes."""
+    """Returns what has been counted in a folder so far, over all processes."""
     seconds: dict[str, float] = defaultdict(float)
     sizes: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for path in folder.iterdir():
@@ -68,7 +68,7 @@ def read(folder: Path) -> dict[str, tuple[float, dict[int, int]]]:
 
 
 def difference(before: Counted, after: Counted) -> dict[str, tuple[float, dict[int, int]]]:
-    """What was counted between two readings."""
+    """Returns what was counted between two readings."""
     found: dict[str, tuple[float, dict[int, int]]] = {}
     for program, (seconds, sizes) in after.items():
         seconds_before, sizes_before = before.get(program, (0.0, {}))

@@ -1,9 +1,9 @@
 """Makes sure that a benchmark server leaves no process behind, whoever started it.
 
-Linux only: the calling process becomes the one that inherits its orphaned descendants ("child subreaper"), so that whatever a
-server started, in whatever session or process group, ends up as a child of the caller and can be waited for. Ends nothing that
-the calling process did not start, directly or not. Called from main threads, in the peers' environments too: standard library
-only.
+Linux only: the calling process inherits its orphaned descendants (it becomes a "child subreaper"). So everything that a server
+started, in any session or process group, becomes a child of the caller and can be waited for. Processes that the caller did not
+start, directly or indirectly, are left alone. Called from main threads, and in the peers' environments too, so it needs only the
+standard library.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def adopt_orphans() -> None:
 
 
 def end_children(grace_s: float) -> list[str]:
-    """Waits until this process has no children any more, and kills those that outlive `grace_s`.
+    """Waits until this process has no children left, and kills those that outlive `grace_s`.
 
-    Call it when no child is wanted any more: it takes the exit status of every child.
+    Call it when no child is needed any more: it takes the exit status of every child.
 
     Returns:
-        The command lines of those that had to be killed.
+        The command lines of the children that had to be killed.
     """
     kill_at_s = time.monotonic() + grace_s
     killed: list[str] = []
@@ -46,7 +46,7 @@ def end_children(grace_s: float) -> list[str]:
 
 
 def _kill_children() -> list[str]:
-    # A killed child's own children become ours; the caller's loop finds them in its next rounds.
+    # A killed child's own children become ours, and the loop finds them in its next rounds.
     killed: list[str] = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

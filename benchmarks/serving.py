@@ -1,4 +1,4 @@
-"""A server while it is measured: ours or a peer, in a process of its own."""
+"""Runs a server while it is measured, ours or a peer's, in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dyorc.testing import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Ray starts its workers with a niceness of 15; others' processes have none.
+# Ray starts its workers with a niceness of 15; other systems' processes have none.
 _ENVIRONMENT = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
 
 
@@ -30,18 +30,18 @@ class Address:
 
     @property
     def url(self) -> str:
-        """Of HTTP."""
+        """The URL for HTTP."""
         return f"http://{self.host}:{self.http_port}"
 
 
 @contextmanager
 def serving(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Generator[tuple[Address, ServerProcess]]:
-    """Runs a server and yields where it listens, once it is ready. Leaves none of its processes.
+    """Runs a server and yields where it listens, once it is ready. None of its processes is left afterwards.
 
-    The repository's root is its working directory, and where its modules are looked for.
+    The repository's root is its working directory, from which it also imports modules.
 
     Raises:
-        BenchmarkError: If it does not become ready, or does not stop; shows what it printed.
+        BenchmarkError: If it does not become ready, or does not stop. The message shows what it printed.
     """
     with ServerProcess(command, environment=_ENVIRONMENT | dict(environment or {}), folder=ROOT) as server:
         with _as_benchmark_error():

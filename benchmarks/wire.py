@@ -1,8 +1,8 @@
-"""How the peers that have no tensor protocol of their own take and give tensors: a short JSON head, then raw bytes.
+"""The format in which peers without a tensor protocol exchange tensors: a short JSON head, then raw bytes.
 
 Layout: the head's length in 4 bytes, little-endian; the head, a list of [name, dtype, shape, bytes]; the tensors' bytes, one
-after the other. Texts have the dtype "bytes", and before each text its length in 4 bytes. Imported by the servers of the peers
-too, so it needs NumPy only.
+after another. Strings have the dtype "bytes", and each is preceded by its length in 4 bytes. The peers' servers import this
+module too, so it needs only NumPy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def pack(tensors: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
-    """Tensors as a body."""
+    """Returns tensors as a body."""
     entries: list[tuple[str, str, tuple[int, ...], int]] = []
     parts: list[bytes] = []
     for name, array in tensors.items():
@@ -31,7 +31,7 @@ def pack(tensors: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
 
 
 def unpack(body: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """The tensors of a body; numbers are views of it, so they cannot be written to.
+    """Returns the tensors of a body. Numbers are read-only views of it.
 
     Raises:
         ValueError: If it is malformed.

@@ -2,11 +2,12 @@
 
     python -m benchmarks.focused.engine
 
-A cascade in which a third of the requests make a second call. Time is virtual: a batch takes 4 ms, and comes back in the next
-turn, 5 ms later. So guesses pay as they do in a server, and the engine makes them. The collector is set as in a server
-(`dyorc.embedded`). The last line is one JSON object: microseconds per call at 10, 1,000 and 10,000 requests in flight, and at
-1,000 with 100 programs; calls that ran for nothing count as calls. Then the part of the calls that were guesses, in the same
-cases.
+A cascade in which a third of the requests make a second call. Time is virtual: a batch takes 4 ms and comes back in the next
+turn, 5 ms later. So guesses pay as they do in a server, and the engine makes them. The garbage collector is set as in a server
+(`dyorc.embedded`).
+
+The last line is one JSON object: microseconds per call at 10, 1,000 and 10,000 requests in flight, and at 1,000 with 100
+programs; calls that ran in vain count too. Then, for the same cases, the fraction of calls that were guesses.
 """
 
 import gc
@@ -56,7 +57,8 @@ def make_cascade(number: int) -> dyorc.Workflow:
 
 
 def measure(num_in_flight: int, workflows: Sequence[dyorc.Workflow]) -> tuple[float, float]:
-    """Microseconds inside `Engine.handle`, per call, in a closed loop of `num_in_flight` requests; and the part of guesses."""
+    """Returns the microseconds inside `Engine.handle` per call, in a closed loop of `num_in_flight` requests, and the fraction of
+    guesses."""
     programs = [program for workflow in workflows for program in workflow.programs]
     engine = Engine(EngineConfig(max_requests=2**31, max_determinism_checks=0), programs)
     engine.handle([ReplicaJoined(program.name, program.name) for program in programs], 1)

@@ -1,12 +1,13 @@
-"""What guessing ahead saves where a guard stands before a generator: `examples/guarded`, speculation on against off.
+"""What guessing ahead saves when a guard precedes a generator: `examples/guarded`, with speculation on and off.
 
     python -m benchmarks.focused.guarded [--systems on,off] [--rounds 3] [--duration-s 6]
 
-On real servers, in one run, taking turns, so that both meet the same neighbours; with 1, 4 and 32 closed-loop clients that send
-the demonstration's traffic. Every answer is compared with what the nets say to that message alone. Medians over the rounds.
+Both run on real servers and take turns, so that changes on the machine affect them alike; 1, 4 and 32 closed-loop clients send
+the demonstration's traffic. Every answer is compared with the nets' answer to that message alone. Figures are medians over the
+rounds.
 
 Progress goes to stderr. The last line of stdout is one JSON object: the figures with speculation "on" and "off", and ratios
-of the two, on / off. Takes about four minutes. The weights have to be there: `make bench-guarded` sees to that.
+of the two, on / off. Takes about four minutes. Needs the weights, which `make bench-guarded` provides.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SYSTEMS = {mode: turns.dyorc(_WORKFLOW, **{_SWITCH: value}) for mode, value in {
 
 
 def draw_pool() -> Pool:
-    """Messages, and what has to come back for each."""
+    """Returns messages with their expected answers."""
     sys.path.insert(0, str(_EXAMPLE))
     from guarded_nets import MIN_HARM, Generator, Guard, load_net  # pyright: ignore[reportMissingImports]
     from guarded_texts import HARMFUL_RATIO, REFUSAL, draw_messages, encode  # pyright: ignore[reportMissingImports]
@@ -52,7 +53,7 @@ def draw_pool() -> Pool:
 
 
 def measure(turn: Turn, pool: Pool) -> dict[str, float]:
-    """With few and with many clients, and what went to wrong guesses."""
+    """Measures with few and with many clients, and counts what wrong guesses cost."""
     spec = TargetSpec(protocol="http", url=turn.address.url, model="guarded")
     figures: dict[str, float] = {}
     for num_clients in _NUM_CLIENTS:
@@ -63,7 +64,7 @@ def measure(turn: Turn, pool: Pool) -> dict[str, float]:
 
 
 def summarize(rounds: Rounds) -> dict[str, object]:
-    """Medians over the rounds, and the ratios of the medians: below 1 is better for a time, above 1 for a rate."""
+    """Returns medians over the rounds and their ratios: below 1 is better for a time, above 1 for a rate."""
     medians = {mode: turns.without_cpu(turns.medians(found)) for mode, found in rounds.items()}
     wasted = {mode: figures.pop("wasted_ratio") for mode, figures in medians.items()}
     summary: dict[str, object] = dict(medians)

@@ -1,13 +1,15 @@
-"""A flash crowd: what its clients get, and when, with the gateway's shedding and without.
+"""A flash crowd: which answers its clients get, and when, with and without the gateway's shedding.
 
     python -m benchmarks.focused.overload [--rounds 2] [--base-rps 100] [--crowd 50] [--limit-s 0.2]
 
 A real ``dyorc serve`` with one small program gets `base` requests a second, then for some seconds `crowd` times as many, then
-`base` again. Each request says by ``Request-Timeout`` how long its client waits. Latencies count from when a request was sent,
-or would have been if a connection had been free. The generator's own lateness is reported apart: others use the machine, too.
+`base` again. Each request says by ``Request-Timeout`` how long its client waits. Latencies count from when a request was sent, or
+would have been sent with a free connection. The generator's own lateness is reported separately, since others use the machine
+too.
 
-The last line is one JSON object: with and without shedding, of what was due in the crowd, the share of each status (``none``: no
-answer in time to be counted), percentiles of all answers, of those with 200, and the share of these that came within the limit.
+The last line is one JSON object. For the requests that were due in the crowd, with and without shedding, it has the share of each
+status (``none``: no answer in time to be counted), percentiles of all answers and of those with 200, and the share of these that
+came within the limit.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _CALM_S = 3.0
 _CROWD_S = 5.0
 _DRAIN_S = 10.0
 _MAX_CONNECTIONS = 8192
-_NICENESS = -20  # clients have machines of their own, so the generator goes before the server, where that is allowed
+_NICENESS = (
+    -20
+)  # real clients have machines of their own, so the generator takes precedence over the server, where that is allowed
 _SETTING = "DYORC_GATEWAY__SHED"
 _STATUSES = ("200", "503", "504")
 
@@ -75,7 +79,7 @@ def _measure(options: argparse.Namespace, *, is_shedding: bool) -> dict[str, flo
 
 
 def _crowd(spec: TargetSpec, base_rps: float, crowd: float, folder: Path) -> Measured:
-    """What was due while the crowd was there."""
+    """Returns the requests that were due while the crowd was there."""
     trace, pool = folder / "trace.txt", folder / "pool.npz"
     trace.write_text("\n".join(f"{at_s:.6f}" for at_s in _times_s(base_rps, crowd)))
     _pool().save(pool)
@@ -88,7 +92,7 @@ def _crowd(spec: TargetSpec, base_rps: float, crowd: float, folder: Path) -> Mea
 
 
 def _times_s(base_rps: float, crowd: float) -> Sequence[float]:
-    """When requests are due: Poisson, at three rates in turn."""
+    """Returns when requests are due: Poisson arrivals at three successive rates."""
     rng = np.random.default_rng(0)
     times_s: list[float] = []
     start_s = 0.0

@@ -1,4 +1,4 @@
-"""One tensor of float32 as bare bytes: how peers without a tensor protocol are talked to, where the shape is known."""
+"""One float32 tensor as bare bytes, for peers without a tensor protocol where the shape is known."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ OUTPUT = "output"
 
 
 def pack(tensors: Tensors) -> bytes:
-    """The one input's bytes."""
+    """Returns the bytes of the only input."""
     (array,) = tensors.values()
     return array.tobytes()
 
 
 def unpack(body: bytes) -> Tensors:
-    """The one output, flat."""
+    """Returns the only output, flat."""
     return {OUTPUT: np.frombuffer(body, np.float32)}

@@ -1,11 +1,11 @@
 # pyright: basic
 # Ray ships no complete types.
-"""Serves a benchmark's peer, an application of Ray Serve's, on a Ray of its own.
+"""Serves a benchmark's peer, a Ray Serve application, on a Ray of its own.
 
     python -m benchmarks.focused.ray_serve_server MODULE [--mode default|throughput] [--port 0] [--num-cpus 4]
         [--object-store-bytes 100000000] [--probe-bytes 1024]
 
-MODULE has a function `build_application()`; the replicas import it, too.
+MODULE must have a function `build_application()`; the replicas import it too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.peers.ray_serve.process import serve_in_child
 
 
 def ray_serve(module: str, mode: str, *options: str) -> System:
-    """Ray Serve, serving the application of a module."""
+    """Returns how to start Ray Serve with the application of a module."""
     return System(command=[sys.executable, "-m", "benchmarks.focused.ray_serve_server", module, "--mode", mode, *options])
 
 
@@ -31,9 +31,9 @@ def main() -> None:
     parser.add_argument("module")
     parser.add_argument("--mode", choices=["default", "throughput"], default="default")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--num-cpus", type=int, default=4, help="logical ones: as many as deployments, and one to spare")
+    parser.add_argument("--num-cpus", type=int, default=4, help="logical CPUs: one per deployment, and one to spare")
     parser.add_argument("--object-store-bytes", type=int, default=100_000_000)
-    parser.add_argument("--probe-bytes", type=int, default=4 * 256, help="length of a request that is answered")
+    parser.add_argument("--probe-bytes", type=int, default=4 * 256, help="length of a request that the application answers")
     arguments = parser.parse_args()
     serve_in_child(
         partial(_build, arguments.module),

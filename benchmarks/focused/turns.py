@@ -1,7 +1,7 @@
-"""Systems in turns: one server at a time, each system once in every round, so that all meet the same neighbours.
+"""Measures systems in turns: one server at a time, each system once per round, so that changes on the machine affect all alike.
 
-What the benchmarks beside peers have in common: their command line, the turns, the closed loops of the load generator, medians.
-An idle server is not idle (Ray's least of all), so each is stopped before the next one starts. Progress goes to stderr.
+Benchmarks that compare systems share this: their command line, the turns, the load generator's closed loops, and medians. Even an
+idle server uses processor time (Ray's most of all), so each is stopped before the next one starts. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from loadgen.run import run
 from loadgen.targets.base import TargetSpec
 
 Figures: TypeAlias = Mapping[str, float]
-"""Of one turn, or medians over the rounds: ``p50_ms_32`` is of 32 clients."""
+"""Figures of one turn, or medians over the rounds. ``p50_ms_32`` is the p50 with 32 clients."""
 Rounds: TypeAlias = Mapping[str, Sequence[Figures]]
-"""By system, in the order of the rounds."""
+"""Figures by system, in the order of the rounds."""
 
 _DRAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """How to start a server. It says where it listens, and when it is ready (`benchmarks.serving`)."""
+    """How to start a server. It must print where it listens and when it is ready (`benchmarks.serving`)."""
 
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -43,14 +43,14 @@ class System:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How long each load is put on, before it is measured and while."""
+    """How long each load runs, before the measured time and during it."""
 
     warm_up_s: float
     duration_s: float
 
 
 class Turn:
-    """One start of a system, while it runs."""
+    """A running system, in one turn."""
 
     def __init__(self, system: str, number: int, address: Address, terms: Terms) -> None:
         self.system = system
@@ -59,10 +59,10 @@ class Turn:
         self._terms = terms
 
     def closed_loop(self, spec: TargetSpec, pool: Pool, num_clients: int, name: str = "") -> dict[str, float]:
-        """Clients that each send their next request when they have their answer: ``p50_ms``, ``p99_ms`` and ``rps`` of them.
+        """Measures clients that each send their next request when they have their answer: ``p50_ms``, ``p99_ms`` and ``rps``.
 
         Args:
-            name: What this load is, beside the number of clients; goes before the figures' names.
+            name: Describes the load, in addition to the number of clients; precedes the figures' names.
 
         Raises:
             BenchmarkError: If any answer is missing or wrong.
@@ -91,12 +91,12 @@ class Turn:
         return {f"{before}{figure}_{num_clients}": value for figure, value in found.items()}
 
     def log(self, text: str) -> None:
-        """Says how it goes."""
+        """Reports progress."""
         log(f"round {self._number}  {self.system:<21} {text}")
 
 
 Measure: TypeAlias = Callable[[Turn], Mapping[str, float]]
-"""Puts all loads on a system that runs."""
+"""Puts all loads on a running system."""
 
 
 def take_turns(systems: Mapping[str, System], num_rounds: int, terms: Terms, measure: Measure) -> Rounds:
@@ -119,7 +119,7 @@ def take_turns(systems: Mapping[str, System], num_rounds: int, terms: Terms, mea
 
 
 def medians(rounds: Iterable[Figures]) -> dict[str, float]:
-    """Of each figure, over the rounds."""
+    """Returns the median of each figure over the rounds."""
     values: dict[str, list[float]] = {}
     for figures in rounds:
         for name, value in figures.items():
@@ -128,7 +128,7 @@ def medians(rounds: Iterable[Figures]) -> dict[str, float]:
 
 
 def without_cpu(figures: Figures) -> dict[str, float]:
-    """Without what the clients used themselves."""
+    """Returns the figures without the clients' own use of the processor."""
     return {name: value for name, value in figures.items() if "cpu_" not in name}
 
 
@@ -141,18 +141,18 @@ def main(
     duration_s: float,
     by_default: Sequence[str] = (),
 ) -> None:
-    """Runs a benchmark as its command line says, and prints its summary: one JSON object, the last line of stdout.
+    """Runs the benchmark that the command line asks for, and prints its summary: one JSON object, the last line of stdout.
 
     Args:
-        duration_s: Of a load, unless another is asked for.
-        by_default: Systems that are measured unless others are asked for; all if empty.
+        duration_s: The default duration of a load.
+        by_default: The systems to measure unless others are asked for; all if empty.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--systems", default=",".join(by_default or systems), help=f"some of {','.join(systems)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm-up-s", type=float, default=1.5)
     parser.add_argument("--duration-s", type=float, default=duration_s)
-    parser.add_argument("--raw", type=Path, help="write the figures of every round to this JSON file")
+    parser.add_argument("--raw", type=Path, help="write the figures of all rounds to this JSON file")
     options = parser.parse_args()
     names = options.systems.split(",")
     if unknown := set(names) - set(systems):
@@ -169,11 +169,11 @@ def main(
 
 
 def dyorc(target: str, **environment: str) -> System:
-    """DyOrc, serving ``app.py:workflow`` on a free port."""
+    """Returns how to start DyOrc with ``app.py:workflow`` on a free port."""
     command = [sys.executable, "-m", "dyorc.cli", "serve", target, "--port", "0"]
     return System(command=command, environment=environment)
 
 
 def log(text: str) -> None:
-    """Progress."""
+    """Prints progress."""
     print(text, file=sys.stderr, flush=True)

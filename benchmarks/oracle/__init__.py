@@ -1,1 +1,1 @@
-"""The oracle line: what a scheduler that knows every outcome in advance gets from the same programs, with no other cost."""
+"""The oracle line: what a scheduler that knows every outcome in advance achieves with the same programs, at no other cost."""

@@ -14,7 +14,7 @@ from benchmarks.workloads import NAMES, workload
 
 
 def main() -> None:
-    """Measures costs, records requests, and prints one JSON object a rate."""
+    """Measures costs, records requests, and prints one JSON object per rate."""
     arguments = _parser().parse_args()
     found = workload(arguments.workload)
     costs = parsed(json.loads(arguments.costs.read_text())) if arguments.costs else measured(found.name)
@@ -28,9 +28,9 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.oracle", description=__doc__)
     parser.add_argument("workload", choices=NAMES)
-    parser.add_argument("--rate", type=float, action="append", help="requests a second; may be repeated")
+    parser.add_argument("--rate", type=float, action="append", help="requests per second; may be repeated")
     parser.add_argument("--requests", type=int, default=2000, help="how many arrive")
-    parser.add_argument("--recorded", type=int, default=128, help="different requests among them")
+    parser.add_argument("--recorded", type=int, default=128, help="how many of them are different")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--costs", type=Path, help="a file that `benchmarks.oracle.costs` printed; measured if it is missing")

@@ -1,9 +1,9 @@
-"""The oracle line of a workload at a rate: the least that a request takes, and what it costs, if only programs take time.
+"""The oracle line of a workload at a rate: how long requests take, and what they cost, if only programs take time.
 
-It is what the best of four clairvoyant schedulers gets on the same requests: one that starts a batch as soon as it can, one that
-may wait for calls that are about to be ready, and both again with calls that wait for decisions too, which sometimes pays, as
-batches grow. No schedule is proven to be the best, so "bound" means: nobody who serves without foresight, and pays for
-networks and copies, should come below it.
+It is the best result of four clairvoyant schedulers on the same requests: one that starts a batch as soon as it can, one that may
+wait for calls that are about to be ready, and the same two with calls that also wait for decisions, which sometimes pays because
+batches grow. No schedule is proven to be the best. "Bound" means that a system without foresight, which also pays for networks
+and copies, should not get below it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Bound:
     """The line at one rate.
 
     Attributes:
-        p50_ms, p99_ms: Of the latency.
-        device_ms_per_request: Time of all programs on the processor.
-        mean_batch_size: Calls in a batch.
+        p50_ms, p99_ms: Latencies.
+        device_ms_per_request: Processor time of all programs.
+        mean_batch_size: Mean calls per batch.
     """
 
     p50_ms: float
@@ -49,17 +49,17 @@ def lower_bound(
     num_cores: int | None = 2,
     num_replicas: int = 1,
 ) -> Bound:
-    """The line at a rate; each figure is that of the scheduler which is the best at it.
+    """Returns the line at a rate. Each figure is from the scheduler that is best at it.
 
     Args:
-        trees: Recorded requests, which come in turn.
-        costs: Of each program, as `benchmarks.oracle.costs` measures them.
-        num_cores: Batches that can run at the same time.
-        num_replicas: Of each program of which the workload does not say otherwise.
+        trees: Recorded requests, which arrive in turn.
+        costs: The costs of each program, as measured by `benchmarks.oracle.costs`.
+        num_cores: How many batches can run at the same time.
+        num_replicas: Replicas of each program, unless the workload says otherwise.
 
     Raises:
-        KeyError: If a program that is called was not measured.
-        InvalidInputError: If a program's times leave sizes out.
+        KeyError: If a called program was not measured.
+        InvalidInputError: If sizes are missing from a program's times.
     """
     times_ns = Poisson().times_ns(num_requests, rate_rps, np.random.default_rng(seed)).tolist()
     is_same = all(call.needs == call.follows for tree in trees for call in tree)
@@ -85,7 +85,7 @@ def simulated(
     num_cores: int | None,
     num_replicas: int = 1,
 ) -> Bound:
-    """What one scheduler gets on requests that arrive at these times; the first tenth is not measured in latencies."""
+    """Returns what one scheduler achieves for requests that arrive at these times. Latencies leave out the first tenth."""
     tally = Tally(num_warmup=int(_WARM_UP_RATIO * len(times_ns)))
     replicas = {name: workload.replicas.get(name, num_replicas) for name in replay.programs}
     arrivals: Iterator[tuple[int, int]] = ((at_ns, at % num_recorded) for at, at_ns in enumerate(times_ns))
@@ -100,7 +100,7 @@ def simulated(
 
 
 def calls_per_request(trees: Sequence[Tree]) -> dict[str, float]:
-    """Calls of each program that a request makes on average."""
+    """Returns how many calls of each program a request makes on average."""
     counts = Counter(call.program for tree in trees for call in tree)
     return {name: number / len(trees) for name, number in counts.items()}
 
@@ -108,7 +108,8 @@ def calls_per_request(trees: Sequence[Tree]) -> dict[str, float]:
 def saturation_rps(
     workload: Workload, trees: Sequence[Tree], costs: Mapping[str, Times], num_cores: int | None = 2, num_replicas: int = 1
 ) -> float:
-    """The rate at which the cores, or one program's replicas, have no time left though batches have the cheapest size."""
+    """Returns the rate at which the cores, or one program's replicas, have no time left even with batches of the cheapest
+    size."""
     device_s: dict[str, float] = {}
     for name, number in calls_per_request(trees).items():
         size = cheapest_size(costs[name])

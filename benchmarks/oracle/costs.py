@@ -1,9 +1,9 @@
-"""T(n) of each program of a workload: what a batch of n takes, measured in a process of its own.
+"""T(n) of each program of a workload: how long a batch of n takes, measured in a process of its own.
 
     python -m benchmarks.oracle.costs cascade        # prints {program: [[n, seconds], ...]}
 
-Measured are programs alone, on inputs that real requests give them, without what a serving system does before and after:
-padding and stacking are left out. The clock is the thread's CPU time, as in `benchmarks.meter`, so programs use one thread.
+Programs are measured alone, on the inputs of real requests, without what a serving system does before and after, such as padding
+and stacking. The time is the thread's CPU time, as in `benchmarks.meter`, so programs use one thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.workloads import workload as workload_named
 from benchmarks.workloads.base import LoadedProgram, Program, Tensors, Workload
 
 Costs: TypeAlias = "dict[str, list[tuple[int, float]]]"
-"""Of each program, sizes of batches and seconds, both ascending."""
+"""For each program, batch sizes and seconds, both ascending."""
 _ROOT = Path(__file__).resolve().parents[2]
 _NUM_REQUESTS = 48
 _SEED = 7
@@ -35,7 +35,7 @@ _WARM_UP_S = 0.05
 
 
 def measured(name: str) -> Costs:
-    """The costs of a workload's programs, from a process that does nothing else.
+    """Returns the costs of a workload's programs, measured by a process that does nothing else.
 
     Raises:
         RuntimeError: If that fails.
@@ -48,7 +48,7 @@ def measured(name: str) -> Costs:
 
 
 def parsed(content: Mapping[str, Sequence[Sequence[float]]]) -> Costs:
-    """Costs from JSON."""
+    """Reads costs from JSON."""
     return {name: [(int(size), float(seconds)) for size, seconds in times] for name, times in content.items()}
 
 
@@ -66,12 +66,12 @@ def _times(workload: Workload, name: str, items: Sequence[Tensors]) -> list[tupl
 
 
 def batch_sizes(max_batch_size: int) -> list[int]:
-    """1, 2, 4, ... and the largest."""
+    """Returns 1, 2, 4, ... and the largest size."""
     return [*(2**power for power in range(max_batch_size.bit_length()) if 2**power < max_batch_size), max_batch_size]
 
 
 def rising(times: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The nearest times (least squares) that do not fall: a larger batch never takes less, whatever was measured."""
+    """Returns the nearest times (by least squares) that never fall, since a larger batch does not really take less time."""
     from scipy.optimize import isotonic_regression
 
     return [
@@ -105,7 +105,7 @@ def _watched(workload: Workload, name: str) -> tuple[_Stopwatch, LoadedProgram]:
 def _seconds(
     stopwatch: _Stopwatch, program: LoadedProgram, size: int, items: Sequence[Tensors], rng: np.random.Generator
 ) -> float:
-    """The median of a batch of `size`, over batches drawn from `items`."""
+    """Returns the median time of a batch of `size`, over batches drawn from `items`."""
     found: list[float] = []
     warm_up_until_s = time.perf_counter() + _WARM_UP_S
     until_s = warm_up_until_s + _MIN_S

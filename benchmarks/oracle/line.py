@@ -1,4 +1,4 @@
-"""The oracle line of a workload as the table has it: worked out in a process of its own, before any server runs.
+"""The oracle line of a workload, for the table. A process of its own computes it before any server runs.
 
 python -m benchmarks.oracle.line cascade POOL.npz '{"low": 600}' 2000
 """
@@ -29,8 +29,8 @@ class OracleLine:
     """What the programs' own times allow.
 
     Attributes:
-        bounds: By load.
-        costs_ms: Of each program: batch sizes, and what a batch takes, in milliseconds.
+        bounds: The oracle's figures, by load.
+        costs_ms: For each program, batch sizes and how long a batch takes, in milliseconds.
     """
 
     bounds: dict[str, OracleRecord]
@@ -38,10 +38,10 @@ class OracleLine:
 
 
 def oracle_line(name: str, pool: Path, rates: Mapping[str, float], num_requests: int) -> OracleLine:
-    """The line at some rates (requests a second, by load), of so many requests at each, on this machine's cores.
+    """Returns the line at some rates (requests per second, by load), with this many requests at each, on this machine's cores.
 
     Raises:
-        BenchmarkError: If it cannot be worked out; says why.
+        BenchmarkError: If it cannot be computed, with the reason.
     """
     command = [sys.executable, "-m", "benchmarks.oracle.line", name, str(pool), json.dumps(rates), str(num_requests)]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -1,9 +1,9 @@
 """Which calls a request makes, and which of them need the results of which others.
 
-A flow is run once, in one process. A call depends on the calls whose outputs its inputs are, or are views of; on nothing but the
-request if they are the request's own tensors or views of those; and if the flow worked an input out itself, on every call whose
-result it had awaited by then. That it was *decided* to make the call is no dependency: the oracle knows decisions in advance.
-So where a view lies in its tensor is known in advance, too.
+A flow runs once, in one process. A call depends on the calls whose outputs, or views of them, are its inputs. If its inputs are
+the request's own tensors or views of those, it depends only on the request. If the flow computed an input itself, the call
+depends on every call whose result had been awaited by then. The *decision* to make a call is not a dependency: the oracle knows
+decisions in advance, and so also which part of a tensor a view shows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class RecordedCall:
     """A call of a request.
 
     Attributes:
-        program: Its name.
-        needs: The calls whose outputs it needs, by their position; ascending.
-        follows: The calls that the flow had awaited when it made this one: what a scheduler without foresight waits for.
+        program: The program's name.
+        needs: The positions of the calls whose outputs it needs, ascending.
+        follows: The calls that the flow had awaited when it made this one, for which a scheduler without foresight waits.
     """
 
     program: str
@@ -38,7 +38,7 @@ class RecordedCall:
 
 
 Tree: TypeAlias = "tuple[RecordedCall, ...]"
-"""The calls of one request in the order in which they were made: each needs and follows earlier ones only."""
+"""The calls of one request in the order in which they were made. Each needs and follows only earlier ones."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Recording:
 
 
 def record(workload: Workload, requests: Sequence[Tensors]) -> Recording:
-    """Runs requests through a workload's flow, one after the other."""
+    """Runs requests through a workload's flow, one after another."""
     programs = {name: LoadedProgram(workload, name) for name in workload.programs}
     items: dict[str, list[Tensors]] = {name: [] for name in programs}
     trees: list[Tree] = []
@@ -70,14 +70,14 @@ def record(workload: Workload, requests: Sequence[Tensors]) -> Recording:
 
 
 async def _follow(workload: Workload, recorder: _Recorder, request: Tensors) -> None:
-    _current_strand()  # the first, to which those of all later tasks belong
+    _current_strand()  # the first context, from which those of all later tasks descend
     await workload.flow(recorder.call, request)
 
 
 @dataclass(eq=False)
 class _Strand:
-    """What one asyncio task of a flow has awaited: what the task that started it had by then, its own calls, and the calls of
-    the tasks that it started and that have ended."""
+    """What one asyncio task of a flow has awaited: everything that its starter had awaited by then, its own calls, and the calls
+    of those tasks it started that have ended."""
 
     task: asyncio.Task[Any] | None
     awaited: set[int] = field(default_factory=set[int])
@@ -102,7 +102,7 @@ class _Recorder:
         self._programs = programs
         self._request = request
         self._outputs: list[dict[str, Array]] = []
-        """Kept, so that no other array comes to lie where one of them was."""
+        """Keeps arrays alive, so that no other array takes the place of one of them."""
 
     async def call(self, program: str, /, **inputs: Array) -> dict[str, Array]:
         strand = _current_strand()
@@ -112,7 +112,7 @@ class _Recorder:
         self.calls.append(RecordedCall(program, _reduced(needs, self.calls), _reduced(follows, self.calls)))
         self.made.append((program, inputs))
         outputs = self._programs[program].run_items([inputs])[0]
-        # A copy has memory of its own, also if the program gave back what it was given.
+        # A copy has memory of its own, even if the program returned its input.
         self._outputs.append({name: np.array(array) for name, array in outputs.items()})
         await asyncio.sleep(0)
         strand.awaited.add(at)
@@ -142,7 +142,7 @@ def _current_strand() -> _Strand:
 
 
 def _reduced(needs: Iterable[int], calls: Sequence[RecordedCall]) -> tuple[int, ...]:
-    """Without those that others of them need anyway."""
+    """Leaves out calls that others among them need anyway."""
     needs = set(needs)
     implied = set[int]()
     for at in needs:

@@ -1,12 +1,12 @@
-"""Recorded requests on the engine that serves, under a virtual clock.
+"""Replays recorded requests on the production engine, under a virtual clock.
 
-The oracle's definition: every request makes all the calls that its flow makes, also those of which only a decision depends; a
-call may start as soon as the outputs that it is given are there, whatever has still to be decided, since the oracle knows
-every decision; batches take what they take in a process of their own, and nothing else takes time: no network, no copies, no
-scheduler. No batch is larger than the one that costs least per call. A request is answered when its last call has ended.
+This defines the oracle: every request makes all the calls that its flow makes, including those that only serve a decision. A call
+may start as soon as its inputs exist, whatever is still undecided, since the oracle knows every decision. Batches take as long as
+in a process of their own, and nothing else takes time: no network, no copies, no scheduler. No batch is larger than the size that
+costs least per call. A request is answered when its last call has ended.
 
-A simulated request brings its position in the recording. One workflow makes the calls of any recorded request; what they need
-is in its arguments, so it has nothing to wait for but the end.
+A simulated request carries its position in the recording. One workflow makes the calls of any recorded request; the arguments say
+what each needs, so the workflow waits only for the end.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from dyorc.simulation.world import World
 from dyorc.tensor import TensorRef
 
 Times: TypeAlias = "Sequence[tuple[int, float]]"
-"""Of a program: sizes of batches, ascending from 1 to the largest, and seconds."""
+"""A program's batch sizes, ascending from 1 to the largest, and seconds."""
 Edges: TypeAlias = "Callable[[RecordedCall], tuple[int, ...]]"
 """What a call waits for."""
 
@@ -39,18 +39,18 @@ def needs(call: RecordedCall) -> tuple[int, ...]:
 
 
 def follows(call: RecordedCall) -> tuple[int, ...]:
-    """What everybody else waits for who does not guess: decisions, too."""
+    """What schedulers that do not guess wait for: decisions too."""
     return call.follows
 
 
 def cheapest_size(times: Times) -> int:
-    """The measured size at which a call costs least; the larger one if there are two."""
+    """Returns the measured size at which a call costs least; the larger one if there are two."""
     return min(times, key=lambda time: (time[1] / time[0], -time[0]))[0]
 
 
 @dataclass
 class Tally:
-    """Observes a world: what requests and batches took. The first `num_warmup` requests are not measured."""
+    """Observes a simulated world: how long requests and batches took. The first `num_warmup` requests are not measured."""
 
     num_warmup: int
     latencies_ns: list[int] = field(default_factory=list[int])
@@ -77,8 +77,8 @@ class Replay:
     """A workload's recorded requests, ready to be simulated.
 
     Attributes:
-        deployments: Its programs, with their measured times.
-        workflow: Makes the calls of the request whose position it is given.
+        deployments: The programs, with their measured times.
+        workflow: Makes the calls of the request at a given position.
     """
 
     deployments: tuple[Deployment, ...]
@@ -89,13 +89,13 @@ class Replay:
         """Makes simulated programs and their workflow.
 
         Args:
-            trees: What requests do.
-            costs: Of each program that they call.
+            trees: The calls of each request.
+            costs: The costs of each called program.
             edges: What calls wait for.
 
         Raises:
             KeyError: If a program was not measured.
-            InvalidInputError: If a program's times leave sizes out.
+            InvalidInputError: If sizes are missing from a program's times.
         """
         names = sorted({call.program for tree in trees for call in tree})
         made = {name: _simulated(name, cheapest_size(costs[name])) for name in names}
@@ -118,7 +118,7 @@ class Replay:
         num_cores: int | None,
         replicas: Mapping[str, int],
     ) -> None:
-        """Simulates requests: pairs of an arrival in nanoseconds, ascending, and a position in the recording."""
+        """Simulates requests, given as pairs of an arrival in nanoseconds (ascending) and a position in the recording."""
         guesses = SpeculationConfig(enabled=False)  # there is nothing to guess
         config = EngineConfig(
             max_requests=2**31, request_timeout_s=1e7, hold=can_hold, max_in_flight_batches=1, speculation=guesses
@@ -133,7 +133,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The calls of a request: of each, program and what it waits for; and those that nothing waits for."""
+    """Returns each call's program and what the call waits for, and the calls that nothing waits for."""
 
     calls: tuple[tuple[str, tuple[int, ...]], ...]
     last: tuple[int, ...]
@@ -153,7 +153,7 @@ def _simulated(name: str, max_batch_size: int) -> authoring.Program:
 
 @workflow
 async def both(a: Number, b: Number) -> Number:
-    """One of two numbers, when both are there. A task takes no time."""
+    """Returns one of two numbers once both are there. A task takes no time."""
     await gather(a, b)  # pyright: ignore[reportArgumentType]
     return a
 

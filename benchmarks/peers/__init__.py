@@ -1,1 +1,1 @@
-"""The peers: each in its own environment, each serving the same programs as well as it can."""
+"""The peers. Each has its own environment and serves the same programs as well as it can."""

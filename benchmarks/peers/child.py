@@ -1,7 +1,7 @@
-"""Runs a peer's server as a child, and says when it answers; ends it with all that it started, and leaves no file.
+"""Runs a peer's server as a child and says when it answers; ends it with everything that it started, and leaves no files.
 
-For peers whose server is a Python module that takes its workload and port from the environment. The child is in a session of its
-own, so that a Ctrl-C reaches it through this process only, and its temporary files are below one folder that goes with it.
+For peers whose server is a Python module that takes its workload and port from the environment. The child has a session of its
+own, so that a Ctrl-C reaches it only through this process, and its temporary files are in one folder that is removed with it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ PORT_VARIABLE = "BENCHMARK_PORT"
 PATH = "/infer"
 _READY_TIMEOUT_S = 120.0
 _PROBE_TIMEOUT_S = 5.0
-"""An answer may be lost while a server starts, e.g. of one that publishes its answers before all have subscribed."""
+"""An answer may be lost while a server starts, e.g. if the server publishes answers before everybody has subscribed."""
 _END_TIMEOUT_S = 10.0
 _NUM_TRIES = 2
-"""The port is chosen before the server binds it, so somebody else may take it in between."""
+"""The port is chosen before the server binds it, so another process may take it in between."""
 _NUM_CONCURRENT = 4
 
 
@@ -42,12 +42,12 @@ class ChildEndedError(Exception):
 
 
 def served_workload() -> str:
-    """For the child: the name of the workload that it serves."""
+    """Returns, in the child, the name of the workload to serve."""
     return os.environ[WORKLOAD_VARIABLE]
 
 
 def served_port() -> int:
-    """For the child: where it listens."""
+    """Returns, in the child, the port to listen on."""
     return int(os.environ[PORT_VARIABLE])
 
 
@@ -58,9 +58,9 @@ def serve(
 
     Args:
         module: Run as ``python -m``; it finds its temporary folder as the standard library does.
-        stop_signal: What the peer takes as a wish to end in good order.
-        environment: Added to the child's. ``{folder}`` in a value stands for its temporary folder.
-        num_probes: Requests that have to be answered before it is ready; more for a peer that learns from the first ones.
+        stop_signal: The signal on which the peer shuts down in an orderly way.
+        environment: Added to the child's environment. ``{folder}`` in a value stands for its temporary folder.
+        num_probes: How many requests must be answered before it counts as ready; more for a peer that learns from the first ones.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--workload", required=True, choices=NAMES)
@@ -69,7 +69,7 @@ def serve(
     adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
-    folder = Path(tempfile.mkdtemp(prefix="peer-"))  # short: Unix sockets lie below it
+    folder = Path(tempfile.mkdtemp(prefix="peer-"))  # a short path, since Unix sockets are below it
     try:
         added = {name: value.format(folder=folder) for name, value in (environment or {}).items()}
         added |= {WORKLOAD_VARIABLE: arguments.workload, "TMPDIR": str(folder)}
@@ -94,7 +94,7 @@ def _serve(module: str, environment: Mapping[str, str], arguments: argparse.Name
         child = subprocess.Popen(
             [sys.executable, "-m", module],
             env=os.environ | environment | {PORT_VARIABLE: str(port)},
-            stdout=sys.stderr,  # the peer's own words
+            stdout=sys.stderr,  # the peer's own output
             start_new_session=True,
         )
         try:

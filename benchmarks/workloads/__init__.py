@@ -12,7 +12,7 @@ NAMES = ("cascade", "ocr", "guarded", "router", "loop", "chain", "fanout")
 
 
 def workload(name: str) -> Workload:
-    """The workload called `name`: its folder's `workload.WORKLOAD`.
+    """Returns the workload called `name`, which is `workload.WORKLOAD` in its folder.
 
     Raises:
         ValueError: If there is none.

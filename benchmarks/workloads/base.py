@@ -1,10 +1,11 @@
 """What a workload is: programs, a flow through them, and a pool of requests with their answers.
 
 A workload is written once, without any serving system: its programs are plain functions of batches (`Program`), and its flow is a
-coroutine that asks for programs by name (`Workload.flow`). Each system serves exactly these programs; DyOrc's workflow, and a
-peer's glue where the peer can run Python, do what the flow does. The reference is the flow, run in one process, a call at a time.
+coroutine that asks for programs by name (`Workload.flow`). Each system serves exactly these programs; DyOrc's workflow does what
+the flow does, and so does a peer's glue if the peer can run Python. The reference is the flow in one process, one call at a time.
 
-Imported in the peers' environments: needs NumPy only, and nothing of DyOrc. Programs import what they need when they are made.
+Imported in the peers' environments, so it needs only NumPy and nothing of DyOrc. Programs import what they need when they are
+made.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import numpy as np
 from benchmarks.meter import Meter
 
 Tensors: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
-"""By name. Of one request or call: without a batch dimension. Of a batch: with one, in front."""
+"""Tensors by name: without a batch dimension for one request or call, with a leading one for a batch."""
 
 
 class Call(Protocol):
-    """Runs a program on one item, wherever it is."""
+    """Runs a program on one item, wherever the program is."""
 
     def __call__(self, program: str, /, **inputs: np.ndarray[Any, Any]) -> Awaitable[dict[str, np.ndarray[Any, Any]]]: ...
 
@@ -33,8 +34,8 @@ class TensorSpec:
     """A tensor of one item.
 
     Attributes:
-        dtype: NumPy's name of it, e.g. "float32"; "bytes" for a text.
-        shape: Without the batch dimension; -1 where it varies.
+        dtype: NumPy's name of the type, e.g. "float32"; "bytes" for a string.
+        shape: The shape without the batch dimension; -1 where it varies.
     """
 
     dtype: str
@@ -46,9 +47,9 @@ class Program:
     """A batched function with its weights.
 
     Attributes:
-        make: Loads it; what it gives takes the inputs of a batch by name, stacked, and gives the outputs of the batch, stacked.
-        inputs, outputs: Their tensors.
-        max_batch_size: 1 if it takes one item at a time; the batch dimension is there all the same.
+        make: Loads the program and returns a function from the stacked inputs of a batch, by name, to its stacked outputs.
+        inputs, outputs: The tensors of one item.
+        max_batch_size: The largest batch; 1 if it takes one item at a time, which still has the batch dimension.
         widths: Where the last dimension of the inputs varies: items are padded with zeros up to the next of these, so that they
             can be stacked. Empty if no dimension varies, or items are never stacked.
     """
@@ -61,7 +62,7 @@ class Program:
 
 
 Flow: TypeAlias = Callable[[Call, Tensors], "Awaitable[tuple[dict[str, np.ndarray[Any, Any]], str]]"]
-"""Takes a way of calling programs, and a request's inputs; gives the answer, and the name of the branch that it took."""
+"""Takes a way to call programs and a request's inputs; returns the answer and the name of the branch that it took."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +70,18 @@ class Workload:
     """One row of the table.
 
     Attributes:
-        name: Its folder's name.
-        summary: What it is, in a line.
+        name: The name of its folder.
+        summary: What it does, in one line.
         is_dynamic: Whether the data decides which programs run; the goals differ.
-        slo_s: By when an answer is wanted.
-        inputs, outputs: Of a request.
-        programs: By name.
-        flow: What a request goes through.
-        draw: Draws this many requests from a seed, the inputs only. May leave out those of which a rounding error decides.
-        app: DyOrc's side: the file and the workflow, as for ``dyorc serve``, from the repository's root.
+        slo_s: How long an answer may take.
+        inputs, outputs: The tensors of a request.
+        programs: The programs by name.
+        flow: The coroutine that takes a request through them.
+        draw: Draws the inputs of this many requests from a seed. May leave out requests that a rounding error could decide.
+        app: DyOrc's workflow, as ``dyorc serve`` takes it in the repository's root: the file and the name.
         tolerance: See `loadgen.pool.Pool`.
-        num_drawn: Requests in the pool.
-        replicas: Copies of a program that every system runs, where it is not 1.
+        num_drawn: How many requests the pool has.
+        replicas: How many copies of a program every system runs, if not 1.
     """
 
     name: str
@@ -99,7 +100,8 @@ class Workload:
 
 
 class LoadedProgram:
-    """A program with its weights in this process, counted by the meter. Programs use one thread each: there are few cores."""
+    """A program with its weights in this process, counted by the meter. Each program uses one thread, since there are few
+    cores."""
 
     def __init__(self, workload: Workload, name: str) -> None:
         self.program = workload.programs[name]
@@ -107,11 +109,11 @@ class LoadedProgram:
         self._meter = Meter(name)
 
     def run(self, **inputs: np.ndarray[Any, Any]) -> Tensors:
-        """The outputs of a batch, from its inputs; both stacked."""
+        """Returns the outputs of a batch from its inputs, both stacked."""
         return self._meter.run(self._run, len(next(iter(inputs.values()))), **inputs)
 
     def run_items(self, items: Sequence[Tensors]) -> list[dict[str, np.ndarray[Any, Any]]]:
-        """The outputs of each item; at most `max_batch_size` items. Pads and stacks them, and takes the outputs apart."""
+        """Returns the outputs of each of at most `max_batch_size` items: pads and stacks the items, and splits the outputs."""
         if len(items) == 1:
             stacked = {name: array[np.newaxis] for name, array in self._padded(items[0], self._width(items)).items()}
         else:
@@ -133,7 +135,7 @@ class LoadedProgram:
 
 
 def answer_alone(workload: Workload, requests: Sequence[Tensors]) -> tuple[list[dict[str, np.ndarray[Any, Any]]], list[str]]:
-    """The reference: the answers to requests and their branches, one call at a time in this process."""
+    """Returns the reference: the requests' answers and branches, computed one call at a time in this process."""
     programs = {name: LoadedProgram(workload, name) for name in workload.programs}
 
     async def call(program: str, /, **inputs: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:

@@ -1,8 +1,8 @@
-"""Answers a batch of requests in one process: how a server that batches whole requests runs a flow.
+"""Answers a batch of requests in one process, as a server that batches whole requests runs a flow.
 
-All flows go forward as far as they can; then their calls meet by program and run as batches, the fullest program first; and so on
-until all have answered. For servers whose unit is a request, not a program: what they cannot do is let a new request join
-before the last one of the batch is done.
+All flows go as far as they can. Then their calls are grouped by program and run as batches, the fullest program first, and so on
+until all requests are answered. This is for servers whose unit is a request, not a program: no new request can join before the
+last one of the batch is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.workloads.base import LoadedProgram, Tensors, Workload
 
 _NUM_TURNS = 4
-"""Of the event loop, until all flows that were answered have made their next calls: those within `gather` start a turn late."""
+"""Turns of the event loop until all resumed flows have made their next calls: those inside a `gather` start a turn late."""
 
 Waiting = tuple[Tensors, "asyncio.Future[dict[str, np.ndarray[Any, Any]]]"]
 
@@ -27,10 +27,10 @@ def answer_together(
     requests: Sequence[Tensors],
     run: Callable[..., Any] = asyncio.run,
 ) -> list[dict[str, np.ndarray[Any, Any]]]:
-    """The answers of a batch of requests. Not to be called from within an event loop.
+    """Returns the answers to a batch of requests. Do not call it inside an event loop.
 
     Args:
-        run: Runs a coroutine; `asyncio.Runner.run` of a kept runner saves making an event loop for each batch.
+        run: Runs a coroutine. With `asyncio.Runner.run` of a lasting runner, batches share one event loop.
     """
     return run(_answer(workload, programs, requests))
 

@@ -1,15 +1,14 @@
-"""Large answers and requests: how long they hold up everybody else, how fast they are read, and what memory stays taken.
+"""Large answers and requests: how long they hold up others, how fast clients read them, and how much memory stays in use.
 
     python -m benchmarks.focused.answers [--rounds 3]
 
 A real ``dyorc serve`` answers one reader at a time: 200 MB as raw bytes (by a bare socket, by both of the product's clients, over
-gRPC), and 20 MB as JSON. Then it takes requests of 200 MB (``sent``, ``grpc_sent``). Meanwhile a prober asks for
-``/v2/health/live`` again and again on a connection of its own; the longest wait is how long the server's event loop stood
-still, together with whatever else the machine did. ``idle_ms`` is the same with nothing large, so it says what of that is the
-machine's.
+gRPC), and 20 MB as JSON. Then it takes requests of 200 MB (``sent``, ``grpc_sent``). Meanwhile a prober keeps asking for
+``/v2/health/live`` on a connection of its own. Its longest wait shows how long the server's event loop stood still, plus whatever
+else the machine did. ``idle_ms`` is the same wait with nothing large, so it shows the machine's part.
 
-The last line is one JSON object, medians over the rounds: the longest wait in ms, also for each 100 MB of tensors; seconds of
-each reader; MiB that arenas hold after each round, and once they had the time to give memory back.
+The last line is one JSON object with medians over the rounds: the longest wait in ms, also per 100 MB of tensors; the seconds of
+each reader; and the MiB that arenas hold after each round and once they have had time to give memory back.
 """
 
 from __future__ import annotations
@@ -85,17 +84,17 @@ def _read(kind: str, address: Address) -> float:
 
 
 def _resident_mib(address: Address) -> float:
-    """Of the orchestrator's arena and those of its replicas."""
+    """Returns the size of the orchestrator's arena and those of its replicas."""
     with urlopen(f"{address.url}/status") as answer:
         tensors: dict[str, Any] = json.load(answer)["tensors"]
     return sum(arena["resident_bytes"] for arena in tensors.get("arenas", {}).values()) / 2**20
 
 
 class _Prober:
-    """Asks for next to nothing again and again while it is entered.
+    """Keeps asking for almost nothing while entered.
 
     Attributes:
-        longest_ms: That it had to wait.
+        longest_ms: The longest wait for an answer.
     """
 
     def __init__(self, address: Address) -> None:

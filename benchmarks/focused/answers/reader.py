@@ -1,6 +1,7 @@
 # pyright: reportAttributeAccessIssue=false
 # Generated messages have no types.
-"""A client in a process of its own with one request: by the product's client, by gRPC, or by a bare socket into one buffer.
+"""A client in a process of its own that sends one request: with the product's client, by gRPC, or by a bare socket into one
+buffer.
 
     python -m benchmarks.focused.answers.reader {client,async_client,raw,text,sent,grpc,grpc_sent} URL GRPC_ADDRESS
 
@@ -102,7 +103,7 @@ def _by_grpc(address: str, model: str, name: str, array: np.ndarray) -> float:
 
 
 def _by_socket(url: str, model: str, *, is_raw: bool) -> float:
-    """As fast as it goes: the body straight into memory of its length."""
+    """Reads as fast as possible: the body goes straight into memory of its length."""
     place = urlsplit(url)
     request = {
         "inputs": [{"name": "seed", "datatype": "FP32", "shape": [1], "data": _SEED.tolist()}],
@@ -122,7 +123,7 @@ def _by_socket(url: str, model: str, *, is_raw: bool) -> float:
         view = np.empty(int(fields[b"content-length"]), np.uint8).data
         view[: len(rest)] = rest
         at = len(rest)
-        connection.settimeout(None)  # else nobody could wait for all
+        connection.settimeout(None)  # otherwise nothing could wait for all of it
         while at < len(view):
             num_bytes = connection.recv_into(view[at:], 0, socket.MSG_WAITALL)
             assert num_bytes, "the server closed the connection in the middle of its answer"

@@ -1,4 +1,4 @@
-"""What the server of this benchmark serves: an answer of 200 MB, one of 20 MB for those who want JSON, a request of 200 MB."""
+"""The workflows of this benchmark: an answer of 200 MB, one of 20 MB to be sent as JSON, and a request of 200 MB."""
 
 import numpy as np
 from jaxtyping import Float
@@ -11,7 +11,7 @@ NUM_TEXT = 5_000_000
 
 @dyorc.program(max_batch_size=1)
 def large_numbers(seed: Float[np.ndarray, "batch 1"]) -> Float[np.ndarray, "batch 50000000"]:
-    """200 MB, straight into shared memory."""
+    """Writes 200 MB straight into shared memory."""
     found = dyorc.empty((len(seed), NUM_LARGE), np.float32)
     found[:] = seed
     return found
@@ -19,7 +19,7 @@ def large_numbers(seed: Float[np.ndarray, "batch 1"]) -> Float[np.ndarray, "batc
 
 @dyorc.program(max_batch_size=1)
 def text_numbers(seed: Float[np.ndarray, "batch 1"]) -> Float[np.ndarray, "batch 5000000"]:
-    """20 MB whose decimals differ."""
+    """Makes 20 MB of numbers with different decimals."""
     return seed + np.arange(NUM_TEXT, dtype=np.float32)
 
 

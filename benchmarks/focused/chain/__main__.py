@@ -1,19 +1,19 @@
-"""A chain of three programs with 8 MB between them: DyOrc against Ray Serve's own composition.
+"""A chain of three programs that pass 8 MB to each other: DyOrc against Ray Serve's own composition.
 
     python -m benchmarks.focused.chain [--systems dyorc,dyorc_empty,ray_serve,ray_serve_throughput] [--rounds 3] [--duration-s 4]
 
-A request is a seed, the answer four floats; between the programs go float32 tensors of 2,000,000 values (`work.py`). The programs
-do little more than read and write them, so that the hops count. The systems take turns, with 1 and with 4 closed-loop clients;
-every answer is compared with NumPy's. The figures are medians over the rounds.
+A request is a seed, the answer four floats; the programs pass each other float32 tensors of 2,000,000 values (`work.py`). They do
+little more than read and write them, so that the hops count. The systems take turns, with 1 and with 4 closed-loop clients; every
+answer is compared with NumPy's. The figures are medians over the rounds.
 
 Progress goes to stderr. The last line of stdout is one JSON object: for each system "p50_ms_1", "p99_ms_1" (1 client) and
 "rps_4" (4 clients); "p50_ratio" and "rps_ratio", how many times faster DyOrc is than the better of Ray Serve's two modes (with
-"_empty": programs that write straight into shared memory, by `dyorc.empty`; the same programs otherwise); "programs_ms", what the
-three programs take on their own, one after the other in one process; and "orchestrator_bytes_per_call", what DyOrc's orchestrator
-received from and sent to replicas for a call, in bytes (one client). Takes about three minutes.
+"_empty": programs that write straight into shared memory, by `dyorc.empty`; the same programs otherwise); "programs_ms", how long
+the three programs take by themselves, in sequence in one process; and "orchestrator_bytes_per_call", how many bytes DyOrc's
+orchestrator exchanged with replicas per call (one client). Takes about three minutes.
 
-Not the same for all: DyOrc's requests are in the Open Inference Protocol, Ray Serve's are raw bytes; DyOrc batches up to four
-calls, Ray Serve does not, which is better for it here (`ray_serve_app.py`).
+Two things differ: DyOrc's requests use the Open Inference Protocol, Ray Serve's are raw bytes; and DyOrc batches up to four
+calls, while Ray Serve does not, which suits it better here (`ray_serve_app.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SYSTEMS = {
 
 
 def measure(turn: Turn, pool: Pool) -> dict[str, float]:
-    """With each number of clients, and what goes through the orchestrator."""
+    """Measures with each number of clients, and counts what passes through the orchestrator."""
     url, workflow = turn.address.url, _WORKFLOWS.get(turn.system)
     if workflow:
         spec = TargetSpec(protocol="http", url=url, model=workflow)
@@ -68,7 +68,7 @@ def measure(turn: Turn, pool: Pool) -> dict[str, float]:
 
 
 def _link_bytes_per_call(url: str, workflow: str) -> float:
-    """What goes between DyOrc's orchestrator and the replicas for one call, in bytes."""
+    """Returns how many bytes DyOrc's orchestrator and the replicas exchange per call."""
 
     def link_bytes() -> int:
         with urllib.request.urlopen(f"{url}/status", timeout=30) as response:
@@ -84,7 +84,7 @@ def _link_bytes_per_call(url: str, workflow: str) -> float:
 
 
 def time_programs() -> float:
-    """Milliseconds of the three programs for one request, in this process; a median."""
+    """Returns the median milliseconds of the three programs for one request, in this process."""
     constant = ramp()
     taken_ms: list[float] = []
     with torch.inference_mode():
@@ -96,7 +96,7 @@ def time_programs() -> float:
 
 
 def summarize(rounds: Rounds) -> dict[str, object]:
-    """Medians over the rounds, and how DyOrc compares."""
+    """Returns medians over the rounds, and how DyOrc compares."""
     found = {name: turns.medians(figures) for name, figures in rounds.items()}
     shown = {name: {figure: figures[figure] for figure in _FIGURES} for name, figures in found.items()}
     return {

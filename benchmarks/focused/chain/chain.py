@@ -25,7 +25,7 @@ class Make:
 
 @dyorc.program(max_batch_size=MAX_BATCH_SIZE)
 class Shift:
-    """8 MB in, 8 MB out."""
+    """Turns 8 MB into 8 MB."""
 
     @torch.inference_mode()
     def __call__(self, x: Float[Tensor, "batch 2000000"]) -> Float[Tensor, "batch 2000000"]:
@@ -34,7 +34,7 @@ class Shift:
 
 @dyorc.program(max_batch_size=MAX_BATCH_SIZE)
 class Total:
-    """8 MB to four values."""
+    """Reduces 8 MB to four values."""
 
     @torch.inference_mode()
     def __call__(self, x: Float[Tensor, "batch 2000000"]) -> Float[Tensor, "batch 4"]:
@@ -43,7 +43,7 @@ class Total:
 
 @dyorc.program(max_batch_size=MAX_BATCH_SIZE)
 class MakeThere:
-    """As `Make`, straight into shared memory."""
+    """Like `Make`, but writes straight into shared memory."""
 
     def __init__(self) -> None:
         self.ramp = ramp()
@@ -55,7 +55,7 @@ class MakeThere:
 
 @dyorc.program(max_batch_size=MAX_BATCH_SIZE)
 class ShiftThere:
-    """As `Shift`, straight into shared memory."""
+    """Like `Shift`, but writes straight into shared memory."""
 
     @torch.inference_mode()
     def __call__(self, x: Float[Tensor, "batch 2000000"]) -> Float[Tensor, "batch 2000000"]:
@@ -71,11 +71,11 @@ total_values = Total()
 
 @dyorc.workflow
 async def chain(seed: Float[Tensor, "1"]) -> Float[Tensor, "4"]:
-    """One program after the other."""
+    """Calls the programs in sequence."""
     return total_values(shift_values(make_values(seed)))
 
 
 @dyorc.workflow
 async def chain_there(seed: Float[Tensor, "1"]) -> Float[Tensor, "4"]:
-    """The same with `dyorc.empty`."""
+    """Does the same with `dyorc.empty`."""
     return total_values(shift_values_there(make_values_there(seed)))

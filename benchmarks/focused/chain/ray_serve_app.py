@@ -3,11 +3,11 @@
 """The chain benchmark's programs, composed the way Ray Serve itself offers: an HTTP ingress deployment that hands each
 deployment's response to the next, unawaited, so that by default the tensors stay in Ray's object store and never reach it.
 
-Imported by `ray_serve_server.py` and by the replicas. What was done for Ray Serve, beyond its defaults:
+Imported by `ray_serve_server.py` and by the replicas. Settings chosen in Ray Serve's favour, beyond its defaults:
 
-* the deployments take and give NumPy arrays, which Ray reads in place from the object store;
-* handles call `_by_reference`, as they do anyway in the default mode. By value, as in the throughput mode, the tensors would go
-  through the ingress, and do not go at all: Serve's gRPC client takes no response above 4 MiB;
+* the deployments take and return NumPy arrays, which Ray reads in place from the object store;
+* handles call `_by_reference`, as they do anyway in the default mode. By value, as in the throughput mode, the tensors would have
+  to pass through the ingress, and cannot: Serve's gRPC client accepts no response above 4 MiB;
 * raw bytes in and out of HTTP, coroutines only, no access log, `max_ongoing_requests` far above the number of clients;
 * no `@serve.batch`: the programs gain nothing from batches, and putting rows of 8 MB together costs a copy. With batches of up
   to four and 4 clients, three trials gave a quarter to two fifths fewer requests per second than without, one a seventh more.
@@ -52,7 +52,7 @@ class Make:
 
 @serve.deployment(max_ongoing_requests=_MAX_ONGOING_REQUESTS)
 class Shift:
-    """8 MB in, 8 MB out."""
+    """Turns 8 MB into 8 MB."""
 
     async def __call__(self, x: Array) -> Array:
         return shift(_tensor(x))[0].numpy()
@@ -60,7 +60,7 @@ class Shift:
 
 @serve.deployment(max_ongoing_requests=_MAX_ONGOING_REQUESTS)
 class Total:
-    """8 MB to four values."""
+    """Reduces 8 MB to four values."""
 
     async def __call__(self, x: Array) -> Array:
         return total(_tensor(x))[0].numpy()
@@ -82,7 +82,7 @@ class Ingress:
 
 
 def _tensor(row: Array) -> Tensor:
-    """A batch of one, without a copy."""
+    """Returns a batch of one, without a copy."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch: arrays in the store are read-only. Nobody writes to them.
+        warnings.simplefilter("ignore")  # torch warns because arrays in the store are read-only; nobody writes to them
         return torch.from_numpy(row)[None]

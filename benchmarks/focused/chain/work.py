@@ -1,7 +1,7 @@
-"""What the chain benchmark's three programs compute, their inputs, and the answers that NumPy gives.
+"""What the chain benchmark's three programs compute, their inputs, and the answers according to NumPy.
 
-Used by DyOrc's workflow (`chain.py`), by the peer (`ray_serve_app.py`) and by whoever times them alone. Each function reads and
-writes its tensors once, out of place, so that what lies between the programs counts. Importing this module sets torch to one
+Used by DyOrc's workflow (`chain.py`), by the peer (`ray_serve_app.py`) and to time the programs alone. Each function reads and
+writes its tensors once, out of place, so that the transport between the programs counts. Importing this module sets torch to one
 thread in the importing process: the programs of a chain run side by side, on few cores.
 """
 

@@ -6,19 +6,20 @@ float32[1024] plus one, at most 32 in a batch, 4 KiB requests as binary tensors;
 closed-loop clients, each with a connection of its own (over gRPC: `light_grpc.py`). Every answer is checked. Triton runs the
 program in its Python back end, as DyOrc runs it in Python:
 
-    pytriton          as `nvidia-pytriton` serves a Python function
+    pytriton          the way `nvidia-pytriton` serves a Python function
     native            a model repository for the same server binary, without PyTriton: one process and one hop less. Dynamic
-                      batching, no queue delay: what Triton's documentation starts from
+                      batching, no queue delay: the starting point of Triton's documentation
     native_plain      without dynamic batching: best for one client, since nothing can batch
     native_delay      dynamic batching that waits 200 us for more
     native_two        dynamic batching, two instances of the model, so two processes for the program; DyOrc always has one
 
-The systems take turns, in several rounds, so that all meet the same neighbours. Figures are medians over the rounds.
+The systems take turns, in several rounds, so that changes on the machine affect all of them alike. Figures are medians over the
+rounds.
 
 Progress goes to stderr. The last line of stdout is one JSON object: "dyorc", "triton" (PyTriton) and "triton_native" (the best of
 the native settings, for each figure by itself) with "http_p50_ms_1", "http_rps_32", "grpc_p50_ms_1", "grpc_rps_32"; "ratios" and
-"ratios_native", how many times better DyOrc is (above 1: better); "native_settings", which setting each of those figures is from;
-"systems", all settings; "client_cpu_ratio", the largest part of a core that the clients used. Takes about six minutes.
+"ratios_native", how many times better DyOrc is (above 1: better); "native_settings", the setting behind each of those figures;
+"systems", all settings; "client_cpu_ratio", the largest fraction of a core that the clients used. Takes about six minutes.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ _BY_DEFAULT = ("dyorc", "pytriton", "native", "native_plain", "native_two")
 
 
 def draw_pool() -> Pool:
-    """Requests, and what has to come back."""
+    """Returns requests with their expected answers."""
     inputs = np.random.default_rng(7).standard_normal((_NUM_INPUTS, 1024)).astype(np.float32)
     return Pool(inputs=[{"x": x} for x in inputs], answers=[{"output": x + np.float32(1)} for x in inputs])
 
 
 def measure(turn: Turn, pool: Pool) -> dict[str, float]:
-    """Over each protocol that the system speaks, with few and with many clients."""
+    """Measures over each protocol that the system speaks, with few and with many clients."""
     address = turn.address
     urls = {"http": address.url}
     if address.grpc_port is not None:
@@ -85,7 +86,7 @@ def measure(turn: Turn, pool: Pool) -> dict[str, float]:
 
 
 def summarize(rounds: Rounds) -> dict[str, object]:
-    """Medians over the rounds, and how DyOrc compares."""
+    """Returns medians over the rounds, and how DyOrc compares."""
     found = {name: turns.medians(figures) for name, figures in rounds.items()}
     systems = {name: {figure: figures[figure] for figure in _FIGURES if figure in figures} for name, figures in found.items()}
     native = [name for name in systems if name.startswith("native")]

@@ -1,8 +1,8 @@
 """A target of the load generator that speaks only as much of gRPC as one closed loop needs: a unary call at a time.
 
-gRPC's own Python client takes 100 to 400 us for a call, more than the servers do that are measured here on the same cores, so it
-would be what is measured. This one takes about as long as the load generator's HTTP client. It is no general one: requests of at
-most 16 KiB, no TLS, and an error's text is not read.
+gRPC's own Python client takes 100 to 400 us for a call. That is more than the servers take, which are measured on the same cores,
+so the result would be about the client. This one takes about as long as the load generator's HTTP client. It is not a general
+client: requests have at most 16 KiB, there is no TLS, and it does not read error texts.
 
 Source: RFC 9113 (frames), RFC 7541 (header compression), gRPC over HTTP/2 (doc/PROTOCOL-HTTP2.md of grpc/grpc).
 """
@@ -32,7 +32,7 @@ _POST_AND_HTTP = b"\x83\x86"  # the static table's :method POST and :scheme http
 
 
 def make_target(spec: TargetSpec, pool: Pool) -> LightGrpcTarget:
-    """What `TargetSpec.protocol` names."""
+    """Makes the target; `TargetSpec.protocol` names this function."""
     return LightGrpcTarget(spec, pool)
 
 
@@ -51,7 +51,7 @@ class LightGrpcTarget:
         inputs = [with_batch_dim(one) for one in pool.inputs] if spec.has_batch_dim else pool.inputs
         self._requests = [_message(laid_out(spec.model, one)) for one in inputs]
         if (longest := max(map(len, self._requests))) > _MAX_FRAME_BYTES:
-            raise ValueError(f"a request has {longest} bytes, expected {_MAX_FRAME_BYTES} at most")
+            raise ValueError(f"a request has {longest} bytes, expected at most {_MAX_FRAME_BYTES}")
         self._idle: list[Connection] = []
         self._all: list[Connection] = []
 
@@ -92,8 +92,8 @@ class Call:
     """What is the same for all requests of a connection.
 
     Attributes:
-        first_headers: Of the first request; puts all that is not in the static table into the dynamic one.
-        headers: Of those that follow.
+        first_headers: The headers of the first request; they put everything that is not in the static table into the dynamic one.
+        headers: The headers of later requests.
     """
 
     first_headers: bytes
@@ -110,7 +110,7 @@ class Call:
 
 
 class Connection(asyncio.Protocol):
-    """Carries one call at a time: sends a request, and takes what comes until its answer is complete."""
+    """Carries one call at a time: sends a request and receives bytes until its answer is complete."""
 
     _transport: asyncio.Transport
 
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def send(self, body: bytes, answer: asyncio.Future[bytes]) -> None:
-        """Sends a request; its answer is set to the future, as is what goes wrong."""
+        """Sends a request. The future gets its answer or its error."""
         headers = self._call.headers if self._next_stream > 1 else self._call.first_headers
         stream = self._next_stream
         self._next_stream += 2
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
             self._grow(int.from_bytes(payload))
 
     def _grow(self, num_bytes: int) -> None:
-        # Those of single calls are counted as well: a call's own window is never short, so the sum is only a bound.
+        # Updates of single calls' windows are counted as well. A call's own window is never short, so the sum is only a bound.
         self._window_bytes = min(self._window_bytes + num_bytes, _MAX_WINDOW_BYTES)
         if self._waiting and len(self._waiting) - _FRAME_HEAD_BYTES <= self._window_bytes:
             self._window_bytes -= len(self._waiting) - _FRAME_HEAD_BYTES
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
 
 
 def _message(raw: bytes) -> bytes:
-    """A message as it lies in DATA frames, not compressed."""
+    """Returns a message as DATA frames contain it, not compressed."""
     return b"\0" + len(raw).to_bytes(4) + raw
 
 
@@ -213,5 +213,5 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _text(text: bytes) -> bytes:
-    """A string literal of header compression, of less than 127 bytes, as it is."""
+    """Returns a string of fewer than 127 bytes as an uncompressed literal of header compression."""
     return bytes((len(text),)) + text

@@ -2,17 +2,17 @@
 
     .venv-peers/triton/bin/python -m benchmarks.focused.gateway.triton_server [--kind python_backend] [--max-queue-delay-us 0]
 
-Says where it listens and when it is ready, like `dyorc serve`. Kinds:
+Prints where it listens and when it is ready, like `dyorc serve`. Kinds:
 
     pytriton          the function runs in this process, as PyTriton's own documentation binds it
     python_backend    the function is a model of Triton's Python back end, without PyTriton: one process and one hop less
 
-Each with Triton's dynamic batching, with the queue delay that is asked for, or without (`--max-queue-delay-us -1`). Everything
-that either writes goes into a temporary folder, PyTriton's cache included, which is below HOME.
+Both use Triton's dynamic batching with the given queue delay, or no batching (`--max-queue-delay-us -1`). Everything that either
+writes goes into a temporary folder, including PyTriton's cache, which is normally below HOME.
 """
 # pyright: basic
 # pyright: reportMissingImports=false
-# Pytriton is untyped, and in another environment.
+# PyTriton is untyped, and installed in another environment.
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _write_model(folder: Path, arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def python_backend(arguments: argparse.Namespace, http_port: int, grpc_port: int) -> Generator[None]:
-    """Runs the server's own program while it is entered."""
+    """Runs the server's own program while entered."""
     options = [f"--http-port={http_port}", f"--grpc-port={grpc_port}"]
     with tempfile.TemporaryDirectory(prefix="triton-") as name:
         _write_model(Path(name) / "models", arguments)
@@ -91,7 +91,7 @@ def python_backend(arguments: argparse.Namespace, http_port: int, grpc_port: int
 
 @contextmanager
 def pytriton(arguments: argparse.Namespace, http_port: int, grpc_port: int) -> Generator[None]:
-    """Runs PyTriton in this process while it is entered."""
+    """Runs PyTriton in this process while entered."""
     import numpy as np
     from pytriton.decorators import batch
     from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor

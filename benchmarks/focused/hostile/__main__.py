@@ -1,8 +1,8 @@
-"""What others notice of clients that do not behave: the 99th percentile of a well-behaved client alone and beside them.
+"""How much misbehaving clients disturb others: the 99th percentile of a well-behaved client alone and beside them.
 
-``python -m benchmarks.focused.hostile [--rounds N] [--duration-s S] [--attacks idle,slow,deaf]``. A real ``dyorc serve``; 10,000
-idle connections, 1,000 slow senders, 50 clients that do not read answers of 4 MB, each in turns with nobody. The last line is one
-JSON object; the goal is a ratio of at most 1.5 for each.
+``python -m benchmarks.focused.hostile [--rounds N] [--duration-s S] [--attacks idle,slow,deaf]``. On a real ``dyorc serve``:
+10,000 idle connections, 1,000 slow senders, or 50 clients that do not read answers of 4 MB; between these attacks the client is
+alone. The last line is one JSON object; the goal is a ratio of at most 1.5 for each.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--duration-s", type=float, default=6.0)
     parser.add_argument("--attacks", default=",".join(_NUM_ATTACKERS), help="some of %(default)s")
-    parser.add_argument("--scale", type=float, default=1.0, help="for a quick try: this part of the attackers")
+    parser.add_argument("--scale", type=float, default=1.0, help="for a quick try: the fraction of attackers to start")
     options = parser.parse_args()
     figures = {}
     with serving([*turns.dyorc(f"{_VICTIMS}:answer").command, f"{_VICTIMS}:answer_at_length"]) as (address, _):

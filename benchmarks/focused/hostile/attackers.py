@@ -1,12 +1,12 @@
-"""Clients that do not behave: ``python -m benchmarks.focused.hostile.attackers KIND URL NUM [--key KEY]``.
+"""Misbehaving clients: ``python -m benchmarks.focused.hostile.attackers KIND URL NUM [--key KEY]``.
 
-Prints ``ready`` once all are at it, goes on until its standard input ends, and then prints one line of JSON: how often they were
-disconnected, and what they were answered. Whoever is disconnected connects again.
+Prints ``ready`` once all of them have begun, goes on until its standard input ends, and then prints one line of JSON: how often
+they were disconnected, and what answers they got. A client that is disconnected connects again.
 
     idle     one request, and then nothing
     slow     half of them a byte of a head every second, the other half a byte of a body
     deaf     ask for 4 MB, and read nothing
-    flood    one request after the other, as fast as the rate allows that all have together
+    flood    one request after another, as fast as their common rate allows
 """
 
 import argparse
@@ -50,13 +50,13 @@ class Attack:
         return http_post(self._options.url, path, headers, key, body)
 
     async def run(self, number: int) -> None:
-        """One attacker, for ever."""
+        """Runs one attacker for ever."""
         act = {"idle": self._idle, "slow": self._slow, "deaf": self._deaf, "flood": self._flood}[self._options.kind]
         is_first = True
         while True:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError):
                 async with self._connecting:
-                    # One address has no more ports than its range has; there are many addresses that are this machine.
+                    # One address has a limited range of ports, but this machine has many loopback addresses.
                     own = f"127.0.0.{2 + next(self._numbers) // _PORTS_PER_ADDRESS % 200}"
                     reader, writer = await asyncio.open_connection(*self._place, local_addr=(own, 0), limit=1024)
                 try:
@@ -90,7 +90,7 @@ class Attack:
         writer.write(self._long)
         while not writer.is_closing():
             await asyncio.sleep(_DRIP_S)
-            writer.write(b"\r\n")  # allowed between requests; tells whether the connection is still there
+            writer.write(b"\r\n")  # allowed between requests; shows whether the connection still exists
             await writer.drain()
 
     async def _flood(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -100,7 +100,7 @@ class Attack:
 
 
 async def _status_of_answer(reader: asyncio.StreamReader) -> int:
-    """Of the next answer, which is read to its end."""
+    """Returns the status of the next answer, which is read to its end."""
     head = await reader.readuntil(b"\r\n\r\n")
     at = head.lower().index(_LENGTH) + len(_LENGTH)
     await reader.readexactly(int(head[at : head.index(b"\r", at)]))
@@ -126,13 +126,13 @@ async def _main(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Attacks."""
+    """Runs the attack."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=["idle", "slow", "deaf", "flood"])
     parser.add_argument("url")
     parser.add_argument("num", type=int)
     parser.add_argument("--key")
-    parser.add_argument("--rate", type=float, default=1000.0, help="requests per second, of all together")
+    parser.add_argument("--rate", type=float, default=1000.0, help="requests per second of all attackers together")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     uvloop.run(_main(parser.parse_args()))

@@ -1,7 +1,7 @@
-"""Takes turns: a well-behaved client alone, the same beside an attack, alone again, and so on; medians of each.
+"""Measures a well-behaved client alone and beside an attack, in turns, and takes the medians of each.
 
-The client is the load generator: requests at a steady pace, whose latency counts from when each was due, so that a server that
-stalls is not spared the requests that waited meanwhile. Every answer is checked.
+The client is the load generator. It sends requests at a steady pace, and their latency counts from when each was due, so that the
+requests that wait while a server stalls count too. Every answer is checked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Probe:
     """A well-behaved client of the workflow `answer`.
 
     Attributes:
-        headers: Of its requests, e.g. its key.
+        headers: Headers of its requests, e.g. its key.
     """
 
     url: str
@@ -50,7 +50,7 @@ class Probe:
     headers: Mapping[str, str]
 
     def p99_ms(self) -> float:
-        """The 99th percentile of its latencies.
+        """Returns the 99th percentile of its latencies.
 
         Raises:
             BenchmarkError: If an answer is missing or wrong.
@@ -68,7 +68,7 @@ class Probe:
 
 
 def measure(attack: Attack, probe: Probe, num_rounds: int) -> dict[str, Any]:
-    """Medians over the rounds, of the 99th percentiles alone and beside the attack, and their ratio.
+    """Returns medians over the rounds: of the 99th percentiles alone and beside the attack, and of their ratio.
 
     Raises:
         BenchmarkError: If an attack cannot be started, or the probe got a wrong answer.
@@ -94,7 +94,7 @@ def measure(attack: Attack, probe: Probe, num_rounds: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _attacking(attack: Attack) -> Generator[dict[str, int]]:
-    """Attacks while it is entered; what became of the attackers is in the result at the end."""
+    """Attacks while entered. At the end, the result says what became of the attackers."""
     command = [sys.executable, "-m", "benchmarks.focused.hostile.attackers", *attack.arguments]
     counts: dict[str, int] = {}
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

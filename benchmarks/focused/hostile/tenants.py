@@ -1,9 +1,9 @@
-"""What one tenant notices of another that sends ten times what it may: its 99th percentile alone, and beside the flood.
+"""How much a tenant that sends ten times what it may disturbs another: the other's 99th percentile alone, and beside the flood.
 
 ``python -m benchmarks.focused.hostile.tenants [--rounds N] [--duration-s S]``. A real ``dyorc serve`` with two tenants. The
-first may have 8 requests in flight, and 100 per second; it has 80 connections and sends 1,000 per second. Once with a program
-that takes no time, so that all there is to see is the server's own work (and that all processes share the machine's cores), and
-once with one that takes a device 10 ms for a batch. The last line is one JSON object; the goal is a ratio of at most 1.5.
+first may have 8 requests in flight, and 100 per second; it has 80 connections and sends 1,000 per second. This is measured once
+with a program that takes no time, which shows only the server's own work (and that all processes share the machine's cores), and
+once with one that keeps a device busy for 10 ms per batch. The last line is one JSON object; the goal is a ratio of at most 1.5.
 """
 
 import argparse

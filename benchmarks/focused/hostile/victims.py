@@ -1,4 +1,4 @@
-"""What the server of these benchmarks serves: small answers for those who are measured, large ones for those who do not read."""
+"""The workflows of these benchmarks: small answers for the measured client, large ones for clients that do not read."""
 
 import os
 import time
@@ -12,29 +12,29 @@ import dyorc
 LARGE = 1_000_000
 
 DEVICE_S = float(os.environ.get("VICTIM_DEVICE_S", "0"))
-"""Time of a batch that takes none of the CPU's, as on a GPU."""
+"""The time of a batch. It takes no CPU time, as on a GPU."""
 
 
 @dyorc.program(max_batch_size=32)
 def small(x: Float[Tensor, "batch 16"]) -> Float[Tensor, "batch 16"]:
-    """Next to nothing, on a device that takes its time."""
+    """Does almost nothing, on a slow device."""
     time.sleep(DEVICE_S)
     return x * 2
 
 
 @dyorc.program(max_batch_size=4)
 def large(x: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch 1000000"]:
-    """4 MB for 4 bytes."""
+    """Answers 4 bytes with 4 MB."""
     return torch.zeros(len(x), LARGE) + x
 
 
 @dyorc.workflow
 async def answer(x: Float[Tensor, "16"]) -> Float[Tensor, "16"]:
-    """For those who are measured."""
+    """For the measured client."""
     return small(x)
 
 
 @dyorc.workflow
 async def answer_at_length(x: Float[Tensor, "1"]) -> Float[Tensor, "1000000"]:
-    """For those who do not read."""
+    """For clients that do not read."""
     return large(x)

@@ -9,8 +9,8 @@ Progress goes to stderr. The last line of stdout is one JSON object: for each sy
 `rps_ratio`, how many times faster DyOrc is than the better of Ray Serve's two modes, at 1 and at 32 clients. Takes about five
 minutes.
 
-Not the same for all: DyOrc's requests are in the Open Inference Protocol (JSON and binary tensors), Ray Serve's are raw bytes,
-which are cheaper; and Ray Serve gets the batch wait that suits each load, DyOrc has none to set.
+Two things differ: DyOrc's requests use the Open Inference Protocol (JSON and binary tensors), Ray Serve's are raw bytes, which
+are cheaper; and Ray Serve gets the batch wait that suits each load best, while DyOrc has no such setting.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _APP = Path(__file__).with_name("cascade.py")
 _PEER = "benchmarks.focused.overhead.ray_serve_app"
 _NUM_CLIENTS = (1, 32)
 
-# By number of clients. `@serve.batch` waits for more even when nothing else can come, so for one client 0 is best by far: in the
-# throughput mode 1 ms makes the median a third longer, 10 ms (Ray Serve's default) makes it four times as long. With 32 clients
+# By number of clients. `@serve.batch` waits for more requests even when none can come, so 0 is best by far for one client: in
+# the throughput mode 1 ms makes the median a third longer, 10 ms (Ray Serve's default) four times as long. With 32 clients,
 # waits of 5 and 10 ms give up to a tenth more requests per second than 0 and 1 ms in the throughput mode; in the default mode
 # there is no clear difference.
 _BATCH_WAIT_TIMEOUT_S = {1: 0.0, 32: 0.005}
@@ -45,7 +45,7 @@ SYSTEMS = {
 
 
 def measure(turn: Turn, pool: Pool) -> dict[str, float]:
-    """With few and with many clients."""
+    """Measures with few and with many clients."""
     figures: dict[str, float] = {}
     for num_clients in _NUM_CLIENTS:
         if turn.system == "dyorc":
@@ -69,7 +69,7 @@ def _set_batch_wait(address: Address, timeout_s: float) -> None:
 
 
 def summarize(rounds: Rounds) -> dict[str, object]:
-    """Medians over the rounds, and, where there is somebody to compare with, the two ratios."""
+    """Returns medians over the rounds and, if there is a peer to compare with, the two ratios."""
     systems = {name: turns.without_cpu(turns.medians(found)) for name, found in rounds.items()}
     summary: dict[str, object] = dict(systems)
     peers = [figures for name, figures in systems.items() if name != "dyorc"]

@@ -42,7 +42,7 @@ large = Large()
 
 @dyorc.workflow
 async def cascade(x: Float[Tensor, "256"]) -> Float[Tensor, "16"]:
-    """Answers with the first stage where it is sure, with the second otherwise."""
+    """Answers with the first stage if it is sure, otherwise with the second."""
     y = small(x)
     if await dyorc.when(y, is_done):
         return y

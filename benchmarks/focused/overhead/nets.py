@@ -1,8 +1,8 @@
 """The two torch networks of the overhead benchmark, the branch condition and the drawn inputs.
 
 Used by DyOrc's workflow (`cascade.py`), by the peer (`ray_serve_app.py`) and for the reference answers, so
-that all of them compute the same thing. Importing this module sets torch to one thread in the importing process: the networks
-are tiny, the benchmark is about what happens around them. No threads of its own.
+that all of them compute the same thing. Importing this module sets torch to one thread in the importing process: the networks are
+tiny, and the benchmark is about what happens around them. It starts no threads.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAX_BATCH_SIZE = 32
 # requests of one stage and those of two, and jump from one to the other with the noise.
 _SECOND_STAGE_RATIO = 9 / 16
 
-# A drawn input whose condition is closer to zero than this is left out: batching changes sums in the last bits, and an input
-# on the edge could take another branch than its reference did.
+# An input whose condition is closer to zero than this is left out: batching changes the last bits of sums, so an input on the
+# edge could take a different branch from its reference.
 _EDGE = 1e-3
 
 torch.set_num_threads(1)

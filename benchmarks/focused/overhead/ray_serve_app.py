@@ -3,7 +3,8 @@
 """The overhead benchmark's cascade, composed the way Ray Serve itself offers: an HTTP ingress deployment that calls two
 deployments through their handles, both of them batching with `@serve.batch`.
 
-Imported by `ray_serve_server.py` and by the replicas. What was done for Ray Serve, beyond its defaults, each after a trial:
+Imported by `ray_serve_server.py` and by the replicas. Settings chosen in Ray Serve's favour, beyond its defaults, each after a
+trial:
 
 * raw bytes in and out of HTTP: no JSON, no FastAPI;
 * bytes between the deployments as well, with `pickle`: about a tenth more requests per second at 32 clients than with NumPy

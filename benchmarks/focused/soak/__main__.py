@@ -1,4 +1,4 @@
-"""20,000 requests in a row over HTTP against a real `dyorc serve`: does the server's process grow?
+"""Sends 20,000 requests in a row over HTTP to a real `dyorc serve`: does the server's process grow?
 
 ``python -m benchmarks.focused.soak [--requests N] [--clients N]``. Every answer is checked; one request in fifty is refused. The
 last line is one JSON object.
@@ -28,7 +28,7 @@ _CLOSED_WITHIN_S = 30.0
 
 
 def draw_pool() -> Pool:
-    """Requests that take two to seven turns, and one that is refused: errors must not leak either."""
+    """Returns requests that take two to seven turns, and one that is refused, since errors must not leak either."""
     inputs = [np.full(4, 1 + number % 7, np.float32) for number in range(_NUM_INPUTS)]
     answers = [x * 2 ** np.ceil(np.log2(100 / x)) for x in inputs]
     short = np.ones(3, np.float32)
@@ -40,14 +40,14 @@ def draw_pool() -> Pool:
 
 
 class Server:
-    """The process under observation."""
+    """The observed process."""
 
     def __init__(self, pid: int, port: int) -> None:
         self._process = psutil.Process(pid)
         self._port = port
 
     def measure(self) -> tuple[float, int]:
-        """MiB and file descriptors, once it has closed the connections that its clients closed."""
+        """Returns its MiB and file descriptors, once it has closed the connections that its clients closed."""
         give_up_at_s = time.monotonic() + _CLOSED_WITHIN_S
         while self._num_connections() and time.monotonic() < give_up_at_s:
             time.sleep(0.05)
@@ -59,7 +59,7 @@ class Server:
 
 
 def stretch(spec: TargetSpec, pool: Pool, num_clients: int) -> int:
-    """Some seconds of a closed loop; returns the number of requests.
+    """Runs a closed loop for some seconds and returns the number of requests.
 
     Raises:
         BenchmarkError: If an answer was wrong, or missing.
@@ -83,7 +83,7 @@ def main() -> None:
     with serving(turns.dyorc(f"{_APP}:double_until_large").command) as (address, running):
         spec = TargetSpec(protocol="http", url=address.url, model="double_until_large")
         server = Server(running.process.pid, address.http_port)
-        stretch(spec, pool, options.clients)  # to warm up
+        stretch(spec, pool, options.clients)  # warms up
         (rss_start_mb, fds_start), num_sent, num_stretches = server.measure(), 0, 0
         rss_end_mb, fds_end = rss_start_mb, fds_start
         while num_sent < options.requests:

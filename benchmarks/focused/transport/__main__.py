@@ -1,21 +1,21 @@
-"""How long a tensor takes from one process to another, by each of DyOrc's tiers and by others' ways.
+"""How long a tensor takes from one process to another, by each of DyOrc's tiers and by other ways.
 
     python -m benchmarks.focused.transport [--quick] [--tiers memcpy,ray_actor] [--picture docs/img/transport.png]
 
 A hop: the producer has a result of n bytes in its own private memory -> the consumer process has an array that it can read, and
-its tiny reply has reached the producer. Tiers and peers take turns, size by size, in rounds, every second one backwards; the
-figures are medians over the rounds of each round's median. Every reply is checked. The consumer does not read the whole array:
-what it would cost to read it is the same for all, but for the first read of memory that another core has written.
+its tiny reply has reached the producer. Tiers and peers take turns, size by size, in rounds, every second one in reverse; each
+figure is the median of the rounds' medians. Every reply is checked. The consumer does not read the whole array: reading costs the
+same for all, except for the first read of memory that another core has written.
 
-What is in the cache: all arrays are warm. A producer has four of each size (two of 64 MiB), used in turn. So up to 256 KiB per
-hop everything lies in a core's own cache, as a small result that a program has just written would; with 1 and 4 MiB (4 and
-16 MiB of sources) it does where the last level is large; with 16 and 64 MiB (64 and 128 MiB of sources, as much of targets) only
-in the last level of large servers. `memcpy` is one `np.copyto` within one process, between such arrays: the floor of whoever
-copies once. `raw_socket` receives into a warm buffer that it keeps; ZeroMQ, gRPC and the pipe allocate one for each tensor.
+On caches: all arrays are warm. A producer has four of each size (two of 64 MiB) and uses them in turn. So up to 256 KiB per hop,
+everything fits into a core's own cache, like a small result that a program has just written. With 1 and 4 MiB (4 and 16 MiB of
+sources) it fits if the last level is large; with 16 and 64 MiB (64 and 128 MiB of sources, and as much of targets) only into the
+last level of large servers. `memcpy` is one `np.copyto` within one process, between such arrays: the lower bound for every way
+that copies once. `raw_socket` receives into a warm buffer that it keeps; ZeroMQ, gRPC and the pipe allocate one for each tensor.
 
-Stdout: one JSON line per tier and size: "us" per hop, "gb_per_s" (1e9 bytes), "copies" of the bytes on their way, the kernel's
-own included (null: not counted), and "vs_memcpy" (us / us of memcpy; null without it). The last line is one JSON object: all
-those "lines", and the "goals". A table goes to stderr. Takes about four minutes, `--quick` about 40 s.
+Stdout: one JSON line per tier and size: "us" per hop, "gb_per_s" (1e9 bytes), "copies" of the bytes on their way, including the
+kernel's (null: not counted), and "vs_memcpy" (us / us of memcpy; null without it). The last line is one JSON object: all those
+"lines", and the "goals". A table goes to stderr. Takes about four minutes, `--quick` about 40 s.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ORPHAN_GRACE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What is said about a tier and a size."""
+    """The figures of one tier at one size."""
 
     tier: str
     bytes: int
@@ -56,7 +56,7 @@ class Line:
 
 
 def build_hops() -> dict[str, Hop]:
-    """All of them by name, not started."""
+    """Returns all tiers and peers by name, not started."""
     pool = Pool()
     ray = RayHost()
     ours = [Tier(pool, name) for name in TIERS]
@@ -67,7 +67,7 @@ def build_hops() -> dict[str, Hop]:
 
 @contextmanager
 def running(hops: Sequence[Hop]) -> Generator[list[Hop]]:
-    """Starts them; stops them, and whatever they left, at the end."""
+    """Starts them; at the end stops them and everything that they left behind."""
     try:
         for hop in hops:
             hop.start()
@@ -80,7 +80,7 @@ def running(hops: Sequence[Hop]) -> Generator[list[Hop]]:
 
 
 def count_hops(hops: Sequence[Hop], cell_s: float) -> dict[tuple[str, int], int]:
-    """Warms everything up, and finds how many hops of each tier and size fit into `cell_s`."""
+    """Warms everything up and finds how many hops of each tier and size fit into `cell_s`."""
     counts: dict[tuple[str, int], int] = {}
     for num_bytes in _SIZES:
         for hop in hops:
@@ -90,7 +90,7 @@ def count_hops(hops: Sequence[Hop], cell_s: float) -> dict[tuple[str, int], int]
 
 
 def measure(hops: Sequence[Hop], num_rounds: int, duration_s: float) -> Table:
-    """Runs all rounds; the medians, in microseconds."""
+    """Runs all rounds and returns the medians, in microseconds."""
     counts = count_hops(hops, duration_s / (num_rounds * len(hops) * len(_SIZES)))
     medians: dict[tuple[str, int], list[float]] = {cell: [] for cell in counts}
     for round_ in range(num_rounds):
@@ -103,7 +103,7 @@ def measure(hops: Sequence[Hop], num_rounds: int, duration_s: float) -> Table:
 
 
 def describe(hops: Sequence[Hop], table: Table) -> list[Line]:
-    """One line per tier and size."""
+    """Returns one line per tier and size."""
     return [
         Line(
             tier=hop.name,
@@ -119,7 +119,7 @@ def describe(hops: Sequence[Hop], table: Table) -> list[Line]:
 
 
 def format_table(hops: Sequence[Hop], table: Table) -> str:
-    """A line per tier, a column per size, in microseconds."""
+    """Returns a table with a row per tier and a column per size, in microseconds."""
     lines = [f"{'us per hop':<21}" + "".join(f"{format_bytes(size):>10}" for size in _SIZES)]
     for hop in hops:
         cells = [table[hop.name, size] for size in _SIZES]
@@ -128,7 +128,7 @@ def format_table(hops: Sequence[Hop], table: Table) -> str:
 
 
 def main() -> None:
-    """Runs all rounds; prints lines, goals and a table; draws the picture if one is wanted."""
+    """Runs all rounds, prints lines, goals and a table, and draws the picture if it is asked for."""
     arguments = _parse()
     adopt_orphans()
     signal.signal(signal.SIGTERM, _exit)
@@ -155,7 +155,9 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiers", default=",".join(names), help="some of %(default)s")
     parser.add_argument("--rounds", type=int, help="default: 5, or 2 with --quick")
-    parser.add_argument("--duration-s", type=float, help="time to measure, without start and warm-up; default: 170, or 15")
+    parser.add_argument(
+        "--duration-s", type=float, help="time for measuring, without start and warm-up; default: 170, or 15 with --quick"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--picture", type=Path, help="draw into this file; needs matplotlib")
     arguments = parser.parse_args()

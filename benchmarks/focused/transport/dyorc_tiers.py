@@ -1,9 +1,9 @@
 # pyright: basic
 # zmq's and multiprocessing's types are partly unknown.
-"""DyOrc's own tiers, behind the same Protocol as their peers: the parts that replicas are made of, without program and scheduler.
+"""DyOrc's own tiers, behind the same Protocol as their peers: the parts of a replica, without program and scheduler.
 
 The producer writes a batch of one call with `Outbox` and tells the consumer with the header that a batch has, over ZeroMQ's ipc;
-the consumer reads it with `Inbox` and answers. `message` is that message alone: what every tier here pays whatever it moves.
+the consumer reads it with `Inbox` and answers. `message` is that message alone: what every tier here costs, whatever it moves.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _NUM_ENDS = 2
 
 _COPIES = {"message": 0, "inline": 2, "in_place": 1, "shared_memory_view": 1, "shared_memory_again": 0, "shared_memory_empty": 0}
 _COPIES |= {"shared_memory_gather": 2, "zmq_tensors": 5, "zmq_tensors_curve": 7, "grpc_tensors": 6}
-"""Into the arena 1; into one batch 1; over a wire: into its frame, into the kernel, out of it, into the batch's buffer; CURVE
-and gRPC add theirs. `Outbox` and `Inbox` count theirs, which tests/unit/replica/test_copies.py checks."""
+"""Copies: 1 into the arena; 1 into a batch; over a wire, into its frame, into the kernel, out of it, and into the batch's buffer,
+plus those of CURVE and gRPC. `Outbox` and `Inbox` count their own, which tests/unit/replica/test_copies.py checks."""
 
 
 class Tier:
-    """One of DyOrc's ways from a producer to a consumer, by its name; `again` reads what lies in the arena already, `empty` what
-    a program has written there itself."""
+    """One of DyOrc's ways from a producer to a consumer, by name. `again` reads what is in the arena already, `empty` what a
+    program has written there itself."""
 
     def __init__(self, pool: Pool, name: str) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class Tier:
         self._written: tuple[tuple[ColumnHeader, ...], list[Frame]] = ((), [])
 
     def start(self) -> None:
-        """Starts the consumer, and what it reads from."""
+        """Starts the consumer and the servers that it reads from."""
         self._stack = ExitStack()
         self._arena = self._stack.enter_context(Arena(_FOLDER, _ARENA_BYTES))
         self._outbox = Outbox(self._arena, 2**40 if self.name in ("message", "inline") else 0)
@@ -84,7 +84,7 @@ class Tier:
         self._socket.connect(address)
 
     def _serve(self, keys: ClusterKeys | None, token: str) -> tuple[str, str]:
-        """Where the consumer can fetch from: by ZeroMQ, by gRPC."""
+        """Returns the addresses from which the consumer can fetch, by ZeroMQ and by gRPC."""
         source = ArenaView(_FOLDER, self._arena.name)
         self._stack.callback(source.close)
         if self.name.startswith("zmq_tensors"):
@@ -94,7 +94,7 @@ class Tier:
         return "", ""
 
     def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:
-        """Hops, see `Hop`."""
+        """Makes hops; see `Hop`."""
         if self.name == "shared_memory_empty":
             return [self._time_reserved(num_bytes, stamp % 251) for stamp in range(num_hops)]
         if self.name != "shared_memory_again":
@@ -112,7 +112,7 @@ class Tier:
         return taken_us
 
     def _time_reserved(self, num_bytes: int, stamp: int) -> float:
-        """A hop of what a program has written straight into the arena, by `dyorc.empty`."""
+        """Makes a hop of what a program has written straight into the arena, with `dyorc.empty`."""
         memory = self._outbox.reserve(num_bytes)
         assert memory is not None
         source = np.frombuffer(memory, np.uint8)
@@ -164,7 +164,7 @@ class Tier:
         self._blocks.clear()
 
     def copies(self, num_bytes: int) -> int | None:
-        """Number of copies of the bytes; see `Hop`."""
+        """The number of copies of the bytes; see `Hop`."""
         return _COPIES[self.name]
 
     def stop(self) -> None:
@@ -178,7 +178,7 @@ TIERS = tuple(_COPIES)
 
 
 def consume(pipe: Connection, address: str, name: str, public: str, secret: str, token: str) -> None:
-    """Answers until it is ended."""
+    """Answers until it is stopped."""
     keys = ClusterKeys(public.encode(), secret.encode()) if public else None
     if name.startswith("zmq_tensors"):
         routes = Routes((), (ZmqTier(_CONFIG, keys),))

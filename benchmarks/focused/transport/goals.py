@@ -1,4 +1,4 @@
-"""What the tiers have to reach, against what was measured beside them in the same run."""
+"""The goals of the tiers, relative to peers measured in the same run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Goal:
     """One goal.
 
     Attributes:
-        value: What was measured; None if something that it needs was not.
-        limit: What it is compared with.
-        is_met: Whether it is reached; None if it was not measured.
+        value: The measured value; None if a measurement that it needs is missing.
+        limit: The value to compare it with.
+        is_met: Whether the goal is met; None if it was not measured.
     """
 
     meaning: str
@@ -30,21 +30,21 @@ class Goal:
 
     @classmethod
     def at_most(cls, meaning: str, limit: float, values: Sequence[float | None]) -> Goal:
-        """The largest of the values has to be at most the limit."""
+        """Returns a goal that the largest value meets if it is at most the limit."""
         found = [value for value in values if value is not None]
         value = round(max(found), 3) if found else None
         return cls(meaning=f"most of {meaning}", value=value, limit=limit, is_met=None if value is None else value <= limit)
 
     @classmethod
     def at_least(cls, meaning: str, limit: float, values: Sequence[float | None]) -> Goal:
-        """The smallest of the values has to be at least the limit."""
+        """Returns a goal that the smallest value meets if it is at least the limit."""
         found = [value for value in values if value is not None]
         value = round(min(found), 3) if found else None
         return cls(meaning=f"least of {meaning}", value=value, limit=limit, is_met=None if value is None else value >= limit)
 
 
 def judge(table: Table) -> dict[str, object]:
-    """All goals by name; sizes from 1 MiB on."""
+    """Returns all goals by name; they are about sizes from 1 MiB."""
     sizes = sorted({size for _, size in table if size >= _LARGE_BYTES})
     goals = {
         "copy_vs_memcpy": Goal.at_most(
@@ -58,7 +58,7 @@ def judge(table: Table) -> dict[str, object]:
             [_ratio(table, size, ("shared_memory_view",), ("memcpy",), without="message") for size in sizes],
         ),
         "copy_vs_memcpy_from_16_mib": Goal.at_most(
-            "shared_memory_view / memcpy, from 16 MiB on",
+            "shared_memory_view / memcpy, from 16 MiB",
             1.2,
             [_ratio(table, size, ("shared_memory_view",), ("memcpy",)) for size in sizes if size >= 16 * 2**20],
         ),
@@ -86,7 +86,7 @@ def judge(table: Table) -> dict[str, object]:
 
 
 def _ratio(table: Table, size: int, tiers: tuple[str, ...], peers: tuple[str, ...], without: str | None = None) -> float | None:
-    """The best of `tiers` over the best of `peers`; None if something was not measured."""
+    """Returns the best of `tiers` divided by the best of `peers`; None if a measurement is missing."""
     ours = [table[tier, size] for tier in tiers if (tier, size) in table]
     theirs = [table[peer, size] for peer in peers if (peer, size) in table]
     if not ours or not theirs or (without is not None and (without, size) not in table):

@@ -1,4 +1,4 @@
-"""What every way of moving a tensor has to offer, and how its hops are timed.
+"""The contract of every way to move a tensor, and how its hops are timed.
 
 A hop begins with a producer process that has an array in its own private memory, as a program returns it, and ends when a
 consumer process has an array that it can read and its tiny reply has reached the producer. Imported by the benchmark's process
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bytes: TypeAlias = NDArray[np.uint8]
-"""A tensor. Its type and shape do not matter here."""
+"""A tensor's bytes. Its type and shape do not matter here."""
 
 _POOL_BYTES = 64 * 2**20
 _MAX_ARRAYS, _MIN_ARRAYS = 4, 2
@@ -29,7 +29,7 @@ class HopError(Exception):
 
 
 class Hop(Protocol):
-    """One way from process to process."""
+    """One way from one process to another."""
 
     name: str
 
@@ -38,26 +38,26 @@ class Hop(Protocol):
         ...
 
     def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:
-        """Hops of `num_bytes`, one after the other; the microseconds that each took."""
+        """Makes hops of `num_bytes`, one after another, and returns the microseconds of each."""
         ...
 
     def copies(self, num_bytes: int) -> int | None:
-        """Copies of the bytes on their way, the kernel's included; None if they were not counted."""
+        """The number of copies of the bytes on their way, including the kernel's; None if they were not counted."""
         ...
 
     def stop(self) -> None:
-        """Ends what was started, however far it came. May be called twice."""
+        """Ends everything that was started, even if the start failed half-way. May be called twice."""
         ...
 
 
 class Pool:
-    """A producer's arrays of each size, warm, used in turn: four up to 16 MiB, two of 64 MiB."""
+    """A producer's warm arrays of each size, used in turn: four up to 16 MiB, two of 64 MiB."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, list[Bytes]] = {}
 
     def arrays(self, num_bytes: int) -> Sequence[Bytes]:
-        """The arrays of a size, always the same ones."""
+        """Returns the arrays of a size, always the same ones."""
         if num_bytes not in self._arrays:
             number = min(_MAX_ARRAYS, max(_MIN_ARRAYS, _POOL_BYTES // num_bytes))
             self._arrays[num_bytes] = [np.full(num_bytes, at, np.uint8) for at in range(number)]
@@ -65,13 +65,14 @@ class Pool:
 
 
 def time_hops(carry: Callable[[Bytes], Sequence[int] | Bytes], arrays: Sequence[Bytes], num_hops: int) -> list[float]:
-    """The microseconds of each hop. Off the clock, every array is given another first and last byte, and the reply is compared.
+    """Returns the microseconds of each hop. Outside of the measured time, every array gets a new first and last byte, and the
+    reply is compared.
 
     Args:
-        carry: Does one hop; returns what the consumer saw: something with the array's first and last byte at its ends.
+        carry: Makes one hop and returns what the consumer saw: bytes that begin and end like the array.
 
     Raises:
-        HopError: The consumer saw other bytes.
+        HopError: If the consumer saw other bytes.
     """
     taken_us: list[float] = []
     for _, source in zip(range(num_hops), itertools.cycle(arrays), strict=False):
@@ -86,10 +87,10 @@ def time_hops(carry: Callable[[Bytes], Sequence[int] | Bytes], arrays: Sequence[
 
 
 def reply_to(received: Bytes) -> bytes:
-    """The consumer's two bytes: the ends of what it has got."""
+    """Returns the consumer's two bytes: the first and last that it received."""
     return bytes((received[0], received[-1]))
 
 
 def format_bytes(num_bytes: int) -> str:
-    """Like ``64 KiB``."""
+    """Returns a size in words, like ``64 KiB``."""
     return f"{num_bytes >> 20} MiB" if num_bytes >= 2**20 else f"{num_bytes >> 10} KiB"

@@ -2,8 +2,8 @@
 # gRPC ships no types.
 """The peers of DyOrc's tiers, each a `Hop` and, below it, the function that its consumer process carries out.
 
-All are used the way that is quickest for whole tensors without writing a transport of one's own. How often each copies the
-bytes (`copies`) is known from how the libraries work, and was not measured.
+Each is used in the fastest way for whole tensors, short of writing a transport. How often each copies the bytes (`copies`) is
+known from how the libraries work, not measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_LIMITS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_l
 
 
 class Memcpy:
-    """The floor of whoever copies: one `np.copyto` from warm to warm memory, within one process, without a reply."""
+    """The lower bound for ways that copy: one `np.copyto` between warm arrays within one process, without a reply."""
 
     name = "memcpy"
 
@@ -36,10 +36,10 @@ class Memcpy:
         self._copies = Pool()
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Does nothing: there is nothing to start."""
 
     def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:
-        """Hops, see `Hop`."""
+        """Makes hops; see `Hop`."""
         sources, targets = self._pool.arrays(num_bytes), self._copies.arrays(num_bytes)
         target_of = {id(source): target for source, target in zip(sources, targets, strict=True)}
 
@@ -55,7 +55,7 @@ class Memcpy:
         return 1
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Does nothing: there is nothing to stop."""
 
 
 class PipePeer:
@@ -72,7 +72,7 @@ class PipePeer:
         self._pipe = self._child.start()
 
     def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:
-        """Hops, see `Hop`."""
+        """Makes hops; see `Hop`."""
         return time_hops(self._carry, self._pool.arrays(num_bytes), num_hops)
 
     def _carry(self, source: Bytes) -> bytes:
@@ -89,13 +89,13 @@ class PipePeer:
 
 
 def consume_pipe(pipe: Connection) -> None:
-    """Answers until it is ended."""
+    """Answers until it is stopped."""
     while True:
         pipe.send_bytes(reply_to(np.frombuffer(pipe.recv_bytes(), np.uint8)))
 
 
 class RawZmq:
-    """ZeroMQ as it comes: DEALER to ROUTER, the tensor as one frame, no copy on either side of the sockets.
+    """Plain ZeroMQ: DEALER to ROUTER, the tensor as one frame, no copy on either side of the sockets.
 
     Args:
         protocol: ``ipc`` (a Unix socket) or ``tcp`` (over loopback).
@@ -118,7 +118,7 @@ class RawZmq:
         self._socket.connect(address)
 
     def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:
-        """Hops, see `Hop`."""
+        """Makes hops; see `Hop`."""
         return time_hops(self._carry, self._pool.arrays(num_bytes), num_hops)
 
     def _carry(self, source: Bytes) -> bytes:
@@ -139,7 +139,7 @@ class RawZmq:
 
 
 def consume_zmq(pipe: Connection, address: str) -> None:
-    """Answers until it is ended."""
+    """Answers until it is stopped."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
         router.bind(address)
         send_json(pipe, router.getsockopt_string(zmq.LAST_ENDPOINT))
@@ -149,7 +149,7 @@ def consume_zmq(pipe: Connection, address: str) -> None:
 
 
 class RawSocket:
-    """A TCP connection over loopback and a length before each tensor. The consumer has its buffer beforehand."""
+    """A TCP connection over loopback, with a length before each tensor. The consumer allocates its buffer beforehand."""
 
     name = "raw_socket"
 
@@ -165,11 +165,11 @@ class RawSocket:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:
-        """Hops, see `Hop`."""
+        """Makes hops; see `Hop`."""
         return time_hops(self._carry, self._pool.arrays(num_bytes), num_hops)
 
     def _carry(self, source: Bytes) -> bytes:
-        # The length and the bytes leave together, or a short tensor would be two packets.
+        # The length and the bytes leave together; otherwise a short tensor would be two packets.
         num_sent = self._socket.sendmsg([source.nbytes.to_bytes(_HEADER_BYTES, "little"), source.data])
         self._socket.sendall(source.data[max(0, num_sent - _HEADER_BYTES) :])
         return self._socket.recv(2, socket.MSG_WAITALL)
@@ -200,7 +200,7 @@ def consume_socket(pipe: Connection) -> None:
 
 
 class GrpcUnary:
-    """A plain unary gRPC call over loopback with the bytes as the message, without a limit of its size."""
+    """A plain unary gRPC call over loopback, with the bytes as the message and no limit on its size."""
 
     name = "grpc"
 
@@ -215,7 +215,7 @@ class GrpcUnary:
         self._call = self._channel.unary_unary(_METHOD)
 
     def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:
-        """Hops, see `Hop`."""
+        """Makes hops; see `Hop`."""
         return time_hops(self._carry, self._pool.arrays(num_bytes), num_hops)
 
     def _carry(self, source: Bytes) -> bytes:
@@ -233,7 +233,7 @@ class GrpcUnary:
 
 
 def consume_grpc(pipe: Connection) -> None:
-    """Answers until it is ended."""
+    """Answers until it is stopped."""
 
     def carry(request: bytes, _: grpc.ServicerContext) -> bytes:
         return reply_to(np.frombuffer(request, np.uint8))

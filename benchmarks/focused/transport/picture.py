@@ -14,9 +14,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from benchmarks.focused.transport.hop import format_bytes
 
 Lines: TypeAlias = Mapping[str, Sequence[tuple[int, float]]]
-"""For each tier: bytes and microseconds, in the order of the bytes."""
+"""For each tier, bytes and microseconds, ordered by bytes."""
 
-# Okabe and Ito's colours, which the colour-blind can tell apart, one for each medium; DyOrc's are solid, its peers' dashed.
+# Okabe and Ito's colours, which colour-blind people can tell apart, one per medium; DyOrc's lines are solid, its peers' dashed.
 _BLACK, _ORANGE, _SKY, _GREEN, _BLUE, _RED, _PINK = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
 _OURS = {
     "message": (_ORANGE, "."),
@@ -42,7 +42,7 @@ _PEERS = {
 }
 _INK, _FAINT = "#333333", "#DDDDDD"
 _LABEL_GAP = 0.036
-"""Distance of two labels, as a part of the panel's height."""
+"""The distance between two labels, as a fraction of the panel's height."""
 
 
 def draw_picture(lines: Lines, path: Path) -> None:
@@ -76,14 +76,14 @@ def _dress(panel: Axes, sizes: Sequence[int]) -> None:
     panel.spines[["top", "right"]].set_visible(False)
     panel.spines[["left", "bottom"]].set_color(_INK)
     panel.tick_params(colors=_INK, labelsize=10)
-    title = "From one process to another: time per tensor, its size growing (solid: DyOrc, dashed: others)"
+    title = "From one process to another: time per tensor by size (solid: DyOrc, dashed: others)"
     panel.set_title(title, loc="left", color=_INK, fontsize=12, pad=12)
     panel.set_xlabel("tensor", color=_INK)
     panel.set_ylabel("time per hop, reply included", color=_INK)
 
 
 def _label(panel: Axes, lines: Lines) -> None:
-    """Names beside the lines' ends, moved apart where the ends lie close together."""
+    """Draws names beside the lines' ends, moved apart where the ends are close together."""
     bottom, top = np.log10(panel.get_ylim())
     ends = sorted(((np.log10(points[-1][1]) - bottom) / (top - bottom), tier) for tier, points in lines.items())
     heights = _apart([height for height, _ in ends])
@@ -104,7 +104,7 @@ def _label(panel: Axes, lines: Lines) -> None:
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
-    """Rising heights, moved as groups so that neighbours keep their distance."""
+    """Returns ascending heights, moved in groups so that neighbours keep their distance."""
     groups: list[list[float]] = []
     for height in heights:
         groups.append([height])

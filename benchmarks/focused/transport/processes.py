@@ -1,8 +1,9 @@
-"""The benchmark's child processes. A child is this module, run with the name of the function that it is to carry out.
+"""The benchmark's child processes. A child is this module, run with the name of the function to carry out.
 
 Nothing is left behind: a plain child ends with its parent (Linux's "parent death signal") or by its own pid; Ctrl-C, which
-reaches the whole process group, is for the parent only. A child that has processes of its own to end runs in a session of its
-own and is asked to stop: its pipe is closed. No `multiprocessing.Process`, which would keep a helper process of its own.
+reaches the whole process group, is meant for the parent only. A child that has processes of its own to end runs in a session of
+its own and is asked to stop by closing its pipe. `multiprocessing.Process` is not used, because it would keep a helper process of
+its own.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ class Child:
     """A child process and the pipe to it.
 
     Args:
-        target: What it carries out, like ``peers:consume_pipe``: a function of the pipe's other end and of `arguments`.
-        arguments: Handed to it.
-        ends_itself: It stops when its pipe is closed, within `end_timeout_s`, and cleans up behind itself; else it is ended.
+        target: The function that it carries out, like ``peers:consume_pipe``. The function gets the pipe's other end and
+            `arguments`.
+        arguments: Passed to the function.
+        ends_itself: Whether it stops within `end_timeout_s` when its pipe is closed, and cleans up after itself. If not, it is
+            killed.
     """
 
     def __init__(self, target: str, *arguments: str, ends_itself: bool = False, end_timeout_s: float = _END_TIMEOUT_S) -> None:
@@ -43,7 +46,7 @@ class Child:
     def start(self) -> Connection:
         """Starts it; returns our end of its pipe."""
         ours, theirs = Pipe()
-        self._pipe = cast(Connection, ours)  # as it is on everything but Windows
+        self._pipe = cast(Connection, ours)  # true everywhere except on Windows
         fd = theirs.fileno()
         kind = "ends_itself" if self._ends_itself else "ends_with_parent"
         command = [sys.executable, "-m", __name__, self._target, str(fd), kind, *self._arguments]
@@ -59,7 +62,7 @@ class Child:
         return self._pipe
 
     def stop(self) -> None:
-        """Ends it, and waits until it is gone."""
+        """Ends it and waits until it is gone."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -75,15 +78,15 @@ class Child:
 
 
 def send_json(pipe: Connection, value: object) -> None:
-    """Says something of few bytes."""
+    """Sends a short message."""
     pipe.send_bytes(json.dumps(value).encode())
 
 
 def receive_json(pipe: Connection) -> Any:
-    """What the other side said.
+    """Returns the other side's message.
 
     Raises:
-        EOFError: It has gone.
+        EOFError: If the other side is gone.
     """
     return json.loads(pipe.recv_bytes())
 
@@ -99,7 +102,7 @@ def main() -> None:
         try:
             getattr(importlib.import_module(module), function)(pipe, *arguments)
         except (EOFError, ConnectionError):
-            return  # the parent has gone
+            return  # the parent is gone
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 # pyright: basic
 # Ray ships no complete types.
-"""The Ray object store as a peer: two actors of a local Ray, one of which hands tensors to the other.
+"""Ray's object store as a peer: two actors of a local Ray, one of which hands tensors to the other.
 
 Ray is started once, by a child process of the benchmark in a session of its own (`serve_ray`), so that neither its driver's
-threads nor a Ctrl-C get in the way; its two ways (`RayPeer`) share it. An idle Ray is not quite idle: all others are measured
-beside it.
+threads nor a Ctrl-C get in the way; its two ways (`RayPeer`) share it. Even an idle Ray uses some processor time, and all others
+are measured beside it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from benchmarks.focused.transport.processes import Child, receive_json, send_jso
 from benchmarks.processes import adopt_orphans, end_children
 
 _OBJECT_STORE_BYTES = 512 * 2**20
-_INLINE_BYTES = 100 * 1024  # Ray's own limit for arguments that travel within the call
+_INLINE_BYTES = 100 * 1024  # Ray's own limit for arguments that travel inside the call
 _END_TIMEOUT_S = 60.0
 _ORPHAN_GRACE_S = 10.0
 
 
 class RayHost:
-    """The child process that has a Ray. Started by the first of its users, stopped by the first that stops."""
+    """The child process that runs Ray. The first of its users starts it, and the first that stops ends it."""
 
     def __init__(self) -> None:
         self._child = Child("benchmarks.focused.transport.ray_peers:serve_ray", ends_itself=True, end_timeout_s=_END_TIMEOUT_S)
@@ -70,11 +70,12 @@ class RayPeer:
         self._host.start()
 
     def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:
-        """Hops, see `Hop`."""
+        """Makes hops; see `Hop`."""
         return self._host.ask(self.name, num_bytes, num_hops)
 
     def copies(self, num_bytes: int) -> int | None:
-        """One, into the store; arguments up to 100 KiB travel within the call, through protobuf and gRPC: not counted."""
+        """One copy, into the store. Arguments up to 100 KiB travel inside the call, through protobuf and gRPC, and are not
+        counted."""
         return None if self.name == "ray_actor" and num_bytes <= _INLINE_BYTES else 1
 
     def stop(self) -> None:
@@ -83,7 +84,7 @@ class RayPeer:
 
 
 class Consumer:
-    """The actor that gets tensors."""
+    """The actor that receives tensors."""
 
     def take(self, array: Bytes) -> bytes:
         """The tensor is the call's argument."""
@@ -97,7 +98,7 @@ class Consumer:
 
 
 class Producer:
-    """The actor that has tensors."""
+    """The actor that sends tensors."""
 
     def __init__(self, consumer: Any) -> None:
         import ray
@@ -109,7 +110,7 @@ class Producer:
         }
 
     def time_hops(self, name: str, num_bytes: int, num_hops: int) -> list[float]:
-        """Hops, see `Hop`."""
+        """Makes hops; see `Hop`."""
         return time_hops(self._ways[name], self._pool.arrays(num_bytes), num_hops)
 
 

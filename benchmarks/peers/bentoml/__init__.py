@@ -1,1 +1,1 @@
-"""BentoML: a service for each program, and one in front that runs the flow."""
+"""BentoML: one service per program, and one in front that runs the flow."""

@@ -1,5 +1,5 @@
 # pyright: basic, reportAttributeAccessIssue=false, reportMissingImports=false
-"""The services. BentoML imports this module in each of its processes. It reads annotations, so they are no strings here."""
+"""The services. BentoML imports this module in each of its processes. It reads annotations, so they must not be strings here."""
 
 import math
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ _Body = Annotated[bytes, ContentType("application/octet-stream")]
 
 
 def _service(name: str) -> Any:
-    """A service of one program. It takes and gives lists of items: that is what BentoML joins to batches."""
+    """A service for one program. It takes and returns lists of items, which BentoML joins into batches."""
     size = _WORKLOAD.programs[name].max_batch_size
     batching: dict[str, Any] = {"batchable": True, "max_batch_size": size, "max_latency_ms": _MAX_LATENCY_MS} if size > 1 else {}
 
@@ -36,17 +36,17 @@ def _service(name: str) -> Any:
 
 
 class Flow:
-    """Takes a request through the flow; calls go to the services of the programs."""
+    """Takes a request through the flow; calls go to the programs' services."""
 
     def __init__(self) -> None:
         self._clients = {name: getattr(self, _attribute(name)).to_async for name in _WORKLOAD.programs}
         for client in self._clients.values():
-            # See server.py: else requests that are in flight fail.
+            # See server.py: otherwise requests in flight fail.
             client._session_manager.max_requests = client._session_manager.max_age = math.inf
 
     @bentoml.api(route=PATH)
     async def infer(self, body: _Body, /) -> _Body:
-        """The answer to a request, both as `benchmarks.wire` lays them out."""
+        """Returns the answer to a request, both in the layout of `benchmarks.wire`."""
         answer, _ = await _WORKLOAD.flow(self._call, wire.unpack(body))
         return wire.pack(answer)
 

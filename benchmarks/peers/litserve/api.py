@@ -1,5 +1,5 @@
 # pyright: basic, reportAttributeAccessIssue=false, reportMissingImports=false
-"""The child: LitServe with one LitAPI. Annotations are read by FastAPI, so they are no strings here."""
+"""The child: LitServe with one LitAPI. FastAPI reads annotations, so they must not be strings here."""
 
 import asyncio
 from typing import Annotated, Any

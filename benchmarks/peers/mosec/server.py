@@ -10,7 +10,7 @@ machine, so that only processor time compares well:
 * A `max_wait_time` of 1 ms, or none: with none, batches at 32 clients are half as large, for a third more processor time, and a
   lone request is about 1 ms faster. 1 ms is kept.
 
-`chain` runs in the one worker, too. Not tried for it: three stages in a line, where each tensor goes through a socket.
+`chain` runs in the one worker too. Three stages in a line, where each tensor goes through a socket, were not tried.
 """
 
 from benchmarks.peers.child import serve

@@ -3,14 +3,14 @@
 """A workload composed the way Ray Serve itself offers: an HTTP ingress deployment that runs the flow, and a deployment for each
 program, called through its handle. Imported by the server and by the replicas.
 
-What was done for Ray Serve beyond its defaults; see `server.py` for what the modes are, and for what was tried:
+Settings chosen in Ray Serve's favour, beyond its defaults (see `server.py` for the modes, and for what was tried):
 
 * bytes in and out of HTTP: no JSON, no FastAPI; no access log;
 * `pickle` between the deployments where they talk by gRPC, instead of `cloudpickle`;
 * `max_ongoing_requests` far above the number of requests in flight; its default of 5 would also cap the batches at 5;
 * the chain's tensors never reach the ingress: it hands responses on unawaited, and by reference, so that they stay in Ray's
-  object store. By value, as in the throughput mode, they would go through the ingress, and do not go at all: Serve's gRPC client
-  takes no response above 4 MiB.
+  object store. By value, as in the throughput mode, they would have to pass through the ingress, and cannot: Serve's gRPC client
+      accepts no response above 4 MiB.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ PATH = "/infer"
 
 _BATCH_WAIT_S = 0.0
 _APART = {"runtime_env": {"env_vars": {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "1"}}}
-"""Programs run on another event loop than the one that takes requests in, as they do in the default mode anyway."""
+"""Programs run on a different event loop from the one that accepts requests, as in the default mode anyway."""
 _MAX_ONGOING_REQUESTS = 1000
 _MAX_ERROR_LENGTH = 500
 _NEVER_BATCHED = ("chain",)
-"""Rows of 8 MB: putting them together costs more than a batch gains."""
+"""Programs with rows of 8 MB, where stacking costs more than a batch gains."""
 
 
 def build_application(name: str, *, has_own_batcher: bool) -> Application:
-    """The ingress and the programs of the workload called `name`."""
+    """Returns the ingress and the programs of the workload called `name`."""
     load = workload(name)
     programs: dict[str, Application] = {}
     for program, about in load.programs.items():
@@ -75,8 +75,8 @@ class Alone:
 class Batched:
     """A program that Ray Serve batches.
 
-    It runs on its event loop, which stands still meanwhile, and the batch's timer with it: what arrives at the loop beside it
-    makes up the next batch. On a thread, `@serve.batch` would close small batches while it runs.
+    The program runs on its event loop, which stands still meanwhile, and so does the batch's timer: whatever arrives during that
+    time forms the next batch. On a thread, `@serve.batch` would close small batches while the program runs.
     """
 
     def __init__(self, workload_name: str, program: str) -> None:
@@ -90,7 +90,8 @@ class Batched:
 
 @serve.deployment(max_ongoing_requests=_MAX_ONGOING_REQUESTS)
 class WorkConserving:
-    """A program that takes all that waits, as soon as it is free. On a thread, so that what arrives meanwhile gets in."""
+    """A program that takes everything that is waiting as soon as it is free. It runs on a thread, so that requests can arrive
+    meanwhile."""
 
     def __init__(self, workload_name: str, program: str) -> None:
         self._program = LoadedProgram(workload(workload_name), program)
@@ -108,7 +109,7 @@ class WorkConserving:
 
 
 class _Ingress:
-    """POST of a body of `benchmarks.wire` to `PATH` runs the flow. A malformed body is a 400, a program's error a 500."""
+    """A POST to `PATH` with a body of `benchmarks.wire` runs the flow. A malformed body is a 400, a program's error a 500."""
 
     def __init__(self, workload_name: str, programs: dict[str, DeploymentHandle]) -> None:
         self._flow = workload(workload_name).flow
@@ -138,7 +139,7 @@ class _Ingress:
 
 
 class _ChainIngress(_Ingress):
-    """The chain's flow, its tensors passed by reference from program to program."""
+    """The chain's flow, which passes tensors by reference from program to program."""
 
     def __init__(self, workload_name: str, programs: dict[str, DeploymentHandle]) -> None:
         super().__init__(workload_name, {name: handle.options(_by_reference=True) for name, handle in programs.items()})

@@ -1,4 +1,4 @@
-"""Batches as DyOrc forms them, for a Ray Serve deployment. Imports nothing of Ray."""
+"""Forms batches as DyOrc does, for a Ray Serve deployment. Imports nothing of Ray."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Result = TypeVar("Result")
 
 
 class WorkConservingBatcher(Generic[Item, Result]):
-    """Runs a batch at a time, made of all that waits when the one before is done. Never waits for more.
+    """Runs one batch at a time, made of everything that waits when the previous one is done. Never waits for more.
 
-    `@serve.batch` closes a batch by its timer, or when it is full, also while the one before still runs: what waits for a busy
-    program is then cut into small batches, which queue up. For one event loop.
+    `@serve.batch` closes a batch when its timer fires or when it is full, even while the previous one is still running: requests
+    that wait for a busy program are cut into small batches, which queue up. For use on one event loop.
     """
 
     def __init__(self, run: Callable[[list[Item]], Awaitable[Sequence[Result]]], max_batch_size: int) -> None:
-        """`run` gives one result for each item, in their order."""
+        """Takes a function `run` that returns one result per item, in order."""
         if max_batch_size < 1:
             raise ValueError(f"a batch of at most {max_batch_size} items; expected 1 or more")
         self._run = run
@@ -28,7 +28,7 @@ class WorkConservingBatcher(Generic[Item, Result]):
         self._runner: asyncio.Task[None] | None = None
 
     async def submit(self, item: Item) -> Result:
-        """The item's result. An item whose caller is cancelled while it waits is in no batch.
+        """Returns the item's result. If its caller is cancelled while it waits, the item joins no batch.
 
         Raises:
             Exception: What `run` raised for the item's batch.

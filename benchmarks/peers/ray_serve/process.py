@@ -1,6 +1,6 @@
 # pyright: basic
 # Ray ships no complete types.
-"""Ray Serve on a Ray of its own, which ends with every process that it started and leaves no file."""
+"""Ray Serve on a Ray of its own, which ends with every process that it started and leaves no files."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def serve_in_child(
     num_cpus: int,
     object_store_bytes: int,
 ) -> None:
-    """Runs an application as a child, in a session of its own, until SIGTERM or SIGINT, and cleans up behind it.
+    """Runs an application as a child, in a session of its own, until SIGTERM or SIGINT, and cleans up after it.
 
     Prints its address, then "Ready" when it has answered each of the probes.
 
     Args:
         build: Makes the application; called where Ray may be imported.
         probes: Bodies of requests.
-        path: Where requests go.
-        port: 0 takes a free one.
-        num_cpus: Logical ones: as many as deployments, and some to spare.
+        path: The path for requests.
+        port: The port; 0 stands for any free one.
+        num_cpus: Logical CPUs: one per deployment, and some to spare.
     """
     adopt_orphans()
     folder = Path(tempfile.mkdtemp(prefix="rs-"))  # short: Ray puts Unix sockets deep below it
     child = os.fork()
     if child == 0:
-        # A Ctrl-C goes to the whole process group. It must not reach Ray's processes, which would end in no order and leave
-        # HAProxy behind; the driver could not even clean up, as it ends at once when its raylet does.
+        # A Ctrl-C goes to the whole process group. It must not reach Ray's processes, which would end in random order and leave
+        # HAProxy behind. The driver could not even clean up, since it ends at once when its raylet does.
         os.setsid()
         port = port or find_free_ports(1)[0]
         _exit_on_sigterm()
@@ -95,7 +95,7 @@ def _start(build: Callable[[], Any], port: int, folder: Path, num_cpus: int, obj
 
 
 def _wait_until_ready(port: int, path: str, probes: Iterable[bytes]) -> None:
-    """HAProxy learns of the replicas a little after `serve.run` has returned."""
+    """Waits for answers, since HAProxy learns of the replicas a little after `serve.run` has returned."""
     give_up_at_s = time.monotonic() + _READY_TIMEOUT_S
     for body in probes:
         while not _is_answered(port, path, body):

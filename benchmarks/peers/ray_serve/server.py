@@ -4,15 +4,16 @@
 
     python benchmarks/peers/ray_serve/server.py --workload NAME [--mode default|throughput|work_conserving] [--port 0]
 
-`throughput` is Ray Serve with `RAY_SERVE_THROUGHPUT_OPTIMIZED` and HAProxy. `work_conserving` is the same, with programs that
-form a batch when they become free, from all that waits (`WorkConservingBatcher`): so that what good batching gives is known by
-itself. Stops on SIGTERM or SIGINT, with every process it started, and leaves no file.
+`throughput` is Ray Serve with `RAY_SERVE_THROUGHPUT_OPTIMIZED` and HAProxy. `work_conserving` is the same, but programs that
+become free form a batch of everything that waits (`WorkConservingBatcher`); this shows the effect of good batching alone. The
+server stops on SIGTERM or SIGINT, with every process it started, and leaves no files.
 
-What was tried, on two processors that others used too, more or less (`guarded`: programs of 9 and 15 ms; 32 clients unless said):
+The following was tried, on two shared processors (with `guarded`, programs of 9 and 15 ms, and 32 clients unless stated):
 
-* `batch_wait_timeout_s` 0, 2, 5, 10 ms, with the program on its event loop. In the default mode (without 2 ms) no wait beat 0
-  beyond the noise: batches form while the program runs, up to 9 on average. In the throughput mode, where one event loop both
-  takes requests in and runs programs, they did not: batches of 1.2, 2, 4 and 6.5 for the four waits; but 10 ms costs one client
+* `batch_wait_timeout_s` 0, 2, 5, 10 ms, with the program on its event loop. In the default mode (where 2 ms was not tried) no
+  wait beat 0 beyond the noise: batches form while the program runs, up to 9 on average. In the throughput mode, where one event
+      loop both takes requests in and runs programs, they did not: batches of 1.2, 2, 4 and 6.5 for the four waits; but 10 ms
+          costs one client
   23 ms. With programs on an event loop of their own, as in the default mode, 0 ms gives batches of 7 at no cost to one client.
 * `@serve.batch` with the program on a thread: batches of 1 to 2, about a third fewer answers than on an event loop.
 * `WorkConservingBatcher` on a thread: batches of 5 to 8. On the throughput mode's only event loop: of 1, a third of the answers.
@@ -33,10 +34,10 @@ from benchmarks.peers.ray_serve.process import serve_in_child
 from benchmarks.workloads import workload
 
 CANNOT: dict[str, str] = {}
-"""Workloads that Ray Serve cannot serve, and why: none."""
+"""Workloads that Ray Serve cannot serve, and why. There are none."""
 
 _OBJECT_STORE_BYTES = 512 * 2**20
-"""For the chain's tensors; taken only as far as they are used."""
+"""Memory for the chain's tensors; only what is used is really taken."""
 _NUM_PROBES = 8
 
 
@@ -45,8 +46,8 @@ class Mode:
     """How Ray Serve is set up.
 
     Attributes:
-        has_haproxy: Its throughput mode, HAProxy in front; otherwise its own proxy.
-        has_own_batcher: Programs batch by `WorkConservingBatcher`, not by `@serve.batch`.
+        has_haproxy: Whether to use the throughput mode, with HAProxy in front, instead of Ray Serve's own proxy.
+        has_own_batcher: Whether programs batch with `WorkConservingBatcher` instead of `@serve.batch`.
     """
 
     has_haproxy: bool

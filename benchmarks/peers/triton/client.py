@@ -1,7 +1,7 @@
 """Runs a workload's flow against Triton, whose users branch between models in their client.
 
-A call of a program is one inference of its model, over HTTP with binary tensors. A workload whose programs are an ensemble is
-one inference of that. `make_target` is for `loadgen.targets.base.TargetSpec.protocol`; the spec's options name the workload.
+A call of a program is one inference by its model, over HTTP with binary tensors. If the programs form an ensemble, a request is
+one inference by that. `make_target` is for `loadgen.targets.base.TargetSpec.protocol`; the spec's options name the workload.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TritonTarget:
         await self._connections.__aexit__(*error)
 
     async def infer(self, index: int) -> RawAnswer:
-        """The answer to a request; raises RequestFailedError if one of its calls failed."""
+        """Returns the answer to a request; raises RequestFailedError if one of its calls failed."""
         inputs = self._pool.inputs[index]
         if self._has_ensemble:
             return await self._infer(self._served.name, inputs, self._served.outputs)
@@ -56,7 +56,7 @@ class TritonTarget:
         return answer
 
     def decode(self, answer: RawAnswer) -> Tensors:
-        """The answer as it is: the flow needed it decoded."""
+        """Returns the answer unchanged, since the flow has decoded it already."""
         assert not isinstance(answer, bytes)
         return answer
 
@@ -77,7 +77,7 @@ class TritonTarget:
 
 @lru_cache(_NUM_CACHED)
 def _request_head(model: str, layout: tuple[tuple[str, str, tuple[int, ...], int], ...]) -> bytes:
-    """All of a request but its tensors; alike for requests with tensors of the same shapes and lengths."""
+    """Returns everything in a request except its tensors. It is the same for all requests with equal shapes and lengths."""
     inputs = [
         {
             "name": name,
@@ -100,7 +100,7 @@ def _request_head(model: str, layout: tuple[tuple[str, str, tuple[int, ...], int
 
 @lru_cache(_NUM_CACHED)
 def _answer_layout(head: bytes) -> tuple[tuple[str, str, tuple[int, ...], int], ...]:
-    """Name, datatype, shape with the batch dimension, and length of each output."""
+    """Returns name, datatype, shape (with the batch dimension) and length of each output."""
     return tuple(
         (each["name"], each["datatype"], tuple(each["shape"]), each["parameters"]["binary_data_size"])
         for each in orjson.loads(head)["outputs"]

@@ -1,10 +1,10 @@
-"""A workload as a model repository of Triton: a model of the Python back end for each program, and what it runs.
+"""A workload as a Triton model repository: one model of the Python back end per program, and the code that it runs.
 
-A model takes and gives its program's tensors with a batch dimension in front. A program that runs items of several widths
-together is ragged: Triton batches requests whatever their shapes, and the program pads them, as it does everywhere. A text is a
-tensor of one element, since Triton's tensors have at least one dimension. A workload in which nothing depends on data is an
-ensemble besides: a model called as the workload, whose steps are the programs, connected by the names of their tensors; what
-lies between them stays inside the server.
+A model takes and returns its program's tensors with a leading batch dimension. If a program runs items of several widths
+together, its model is ragged: Triton batches requests of any shapes, and the program pads them, as in every system. A string is a
+tensor of one element, since Triton's tensors have at least one dimension. If nothing in a workload depends on data, it also
+becomes an ensemble: a model with the workload's name whose steps are the programs, connected by the names of their tensors.
+Intermediate tensors then stay inside the server.
 """
 # pyright: basic
 
@@ -27,7 +27,7 @@ DATATYPES = {
     "float64": "FP64",
     **{f"{sign}int{bits}": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""Triton's names of dtypes; that of a text depends on where it is written."""
+"""Triton's names of dtypes. The name for strings depends on where it is used."""
 
 _CONFIG = """
 name: "{name}"
@@ -55,9 +55,9 @@ def write_repository(folder: Path, served: Workload, max_queue_delay_us: int) ->
     """Makes a model repository.
 
     Args:
-        folder: Where; an empty folder, or none yet.
-        served: Whose programs.
-        max_queue_delay_us: How long a call waits for others to share its batch with; -1 batches nothing.
+        folder: The repository's folder; empty, or not there yet.
+        served: The workload.
+        max_queue_delay_us: How long a call waits for others to share its batch; -1 turns batching off.
     """
     batching = _BATCHING.format(max_queue_delay_us=max_queue_delay_us) if max_queue_delay_us >= 0 else ""
     for name, program in served.programs.items():
@@ -74,12 +74,12 @@ def write_repository(folder: Path, served: Workload, max_queue_delay_us: int) ->
 
 
 def has_ensemble(served: Workload) -> bool:
-    """Whether a request is one call of the model called as the workload."""
+    """Whether a request is one call of the model with the workload's name."""
     return not served.is_dynamic
 
 
 def as_dims(shape: Sequence[int]) -> tuple[int, ...]:
-    """The dimensions of an item, as Triton has them."""
+    """Returns the dimensions of an item in Triton's form."""
     return tuple(shape) or (1,)
 
 
@@ -115,16 +115,16 @@ def _write(folder: Path, config: str) -> None:
 
 
 class ProgramModel:
-    """What Triton's Python back end runs, in a process of its own: a program. Its requests of one batch are run as one."""
+    """A program as Triton's Python back end runs it, in a process of its own. The requests of one batch run together."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
-        """Loads the program that the model is called as."""
+        """Loads the program with the model's name."""
         config = json.loads(args["model_config"])
         served = workload(config["parameters"]["workload"]["string_value"])
         self.program = LoadedProgram(served, config["name"])
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """The answers to the requests of a batch; each may itself have a batch dimension of more than 1."""
+        """Returns the answers to a batch of requests, each of which may itself have a batch dimension above 1."""
         import triton_python_backend_utils as pb_utils  # pyright: ignore[reportMissingImports]  # only within Triton
 
         items = [list(self._items(request, pb_utils)) for request in requests]

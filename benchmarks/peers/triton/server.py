@@ -3,12 +3,12 @@
     .venv-peers/triton/bin/python -m benchmarks.peers.triton.server --workload cascade [--max-queue-delay-us 0]
 
 The server's own program runs on a model repository (`models`), without PyTriton, whose functions are one process and one hop
-further away. Which program comes next is decided by the client (`client`), or by an ensemble where nothing is to be decided.
-All that is written goes into a temporary folder.
+further away. The client (`client`) decides which program comes next, or an ensemble does if there is nothing to decide. All files
+go into a temporary folder.
 
-Settings: one instance of each program, dynamic batching without a delay, HTTP. Tried on a busy machine, too noisy to tell which
-is faster: gRPC (`--grpc`) against HTTP; the chain without batching (`--max-queue-delay-us -1`) against with it. Not tried: a
-delay, more instances, composition in the back end (BLS).
+Settings: one instance of each program, dynamic batching without a delay, HTTP. Tried on a machine that was too busy to tell which
+is faster: gRPC (`--grpc`) and HTTP; the chain with and without batching (`--max-queue-delay-us -1`). Not tried: a delay, more
+instances, composition in the back end (BLS).
 """
 # pyright: basic
 
@@ -35,7 +35,7 @@ from benchmarks.workloads.base import Workload
 _READY_TIMEOUT_S = 120.0
 _POLL_S = 0.02
 _NUM_TRIES = 2
-"""Another may take a free port before Triton does."""
+"""Another process may take a free port before Triton does."""
 
 
 class _EndedError(Exception):
@@ -46,7 +46,7 @@ def main() -> None:
     """Serves until a signal comes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=NAMES, required=True)
-    parser.add_argument("--port", type=int, default=0, help="0 takes one that is free")
+    parser.add_argument("--port", type=int, default=0, help="0 stands for any free port")
     parser.add_argument("--grpc", action="store_true", help="listen for gRPC too")
     parser.add_argument("--max-queue-delay-us", type=int, default=0, help="-1 turns dynamic batching off")
     arguments = parser.parse_args()
@@ -90,7 +90,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, stop: threadi
     give_up_at_s = time.monotonic() + _READY_TIMEOUT_S
     while True:
         time.sleep(_POLL_S)
-        if stop.is_set():  # not at once: if Triton ends while it loads, a folder of its back end stays in /tmp
+        if stop.is_set():  # not at once, because if Triton ends while it loads, a folder of its back end stays in /tmp
             give_up_at_s = min(give_up_at_s, time.monotonic() + STOP_TIMEOUT_S)
         if process.poll() is not None:
             raise _EndedError(f"Triton ended with {process.returncode} before it was ready")

@@ -1,4 +1,4 @@
-"""Triton's own program, as the wheel of PyTriton brings it, with the Python back end and without PyTriton."""
+"""Triton's own program from PyTriton's wheel, with the Python back end but without PyTriton."""
 # pyright: basic
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ STOP_TIMEOUT_S = 20.0
 
 @contextmanager
 def tritonserver(folder: Path, options: Sequence[str]) -> Generator[subprocess.Popen[bytes]]:
-    """Runs it while it is entered; no process and no shared memory of it is left then.
+    """Runs Triton while entered. Afterwards none of its processes or shared memory is left.
 
     Args:
-        folder: A temporary one of the caller's; the model repository is ``models`` in it.
-        options: Of the program, for example its ports. It listens on loopback only.
+        folder: A temporary folder of the caller's; the model repository is ``models`` in it.
+        options: Options of the program, e.g. its ports. It listens on loopback only.
     """
     package = _package()
     prefix = f"benchmark-{uuid.uuid4().hex[:12]}"
@@ -38,13 +38,13 @@ def tritonserver(folder: Path, options: Sequence[str]) -> Generator[subprocess.P
         *("--http-address=127.0.0.1", "--grpc-address=127.0.0.1"),
         *("--log-warning=false", "--allow-metrics=false", "--log-info=false", *options),
     ]
-    # The back end's processes find the interpreter, its libpython and its packages by these, and the benchmark's own code.
+    # By these the back end's processes find the interpreter, its libpython and packages, and the benchmark's own code.
     environment = os.environ | {
         "LD_LIBRARY_PATH": f"{libpython_folder()}:{_shared_libraries(package)}",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": ":".join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH", "")])),
     }
-    # In a group of its own, so that Ctrl-C reaches this process alone, which then ends Triton.
+    # In a group of its own, so that Ctrl-C reaches only this process, which then ends Triton.
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, process_group=0)
     try:
         yield process
@@ -61,7 +61,7 @@ def tritonserver(folder: Path, options: Sequence[str]) -> Generator[subprocess.P
 
 
 def free_ports(num: int) -> list[int]:
-    """Ports that are free now; Triton cannot be told to take any."""
+    """Returns ports that are free now, since Triton cannot choose free ports itself."""
     with ExitStack() as stack:
         opened = [stack.enter_context(socket.socket()) for _ in range(num)]
         for one in opened:
@@ -70,12 +70,13 @@ def free_ports(num: int) -> list[int]:
 
 
 def libpython_folder() -> str:
-    """Where the interpreter's own libpython lies; back ends must not load the system's."""
+    """Returns the folder of the interpreter's own libpython; back ends must not load the system's."""
     return sysconfig.get_config_var("LIBDIR") or ""
 
 
 def _backends(package: Path, folder: Path) -> Path:
-    """The Python back end with the program that fits this interpreter beside it; in the package, they are apart."""
+    """Puts the Python back end together with the program that fits this interpreter; in the package, they are in different
+    places."""
     backends = folder / "backends"
     shutil.copytree(package / "backends" / "python", backends / "python")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -91,6 +92,6 @@ def _package() -> Path:
 
 
 def _shared_libraries(package: Path) -> Path:
-    """Where the wheel has put the libraries that the server is linked with; a wheel that was not repaired has them elsewhere."""
+    """Returns where the wheel keeps the libraries that the server is linked with; an unrepaired wheel has them elsewhere."""
     repaired = package.parent.parent / "nvidia_pytriton.libs"
     return repaired if repaired.is_dir() else package / "external_libs"

@@ -12,7 +12,7 @@ from benchmarks.workloads.cascade.workload import CONFIDENT, WORKLOAD
 
 @dyorc.program(max_batch_size=WORKLOAD.programs["small"].max_batch_size)
 class Small:
-    """Sure of most digits."""
+    """The small net, which is sure of most digits."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "small")
@@ -23,7 +23,7 @@ class Small:
 
 @dyorc.program(max_batch_size=WORKLOAD.programs["large"].max_batch_size)
 class Large:
-    """Right about nearly all."""
+    """The large net, which is right about nearly all digits."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "large")
@@ -33,7 +33,7 @@ class Large:
 
 
 class Answer(TypedDict):
-    """Probabilities of the ten digits."""
+    """Returns the probabilities of the ten digits."""
 
     probabilities: Float[np.ndarray, "10"]
 

@@ -1,4 +1,4 @@
-"""A small net reads the digit; if it is not sure, a large one does. The nets of `examples/digits`, on held-out digits."""
+"""A small net reads a digit; if it is unsure, a large one reads it too. The nets of `examples/digits`, on held-out digits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from benchmarks.workloads.base import Call, Program, Tensors, TensorSpec, Worklo
 from benchmarks.workloads.examples import use_example
 
 CONFIDENT = 0.9
-"""The small net's answer counts from this probability on; as in the example."""
+"""From this probability, the small net's answer counts, as in the example."""
 _MARGIN = 1e-3
-"""Digits whose probability is nearer to the threshold are not sent: the size of the batch might decide which way they go."""
+"""Digits whose probability is nearer to the threshold are not sent: the size of the batch could decide their branch."""
 _IMAGE = TensorSpec(dtype="float32", shape=(1, 8, 8))
 _PROBABILITIES = TensorSpec(dtype="float32", shape=(10,))
 

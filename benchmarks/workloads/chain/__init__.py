@@ -1,1 +1,1 @@
-"""Three programs with 8 MB between them."""
+"""Three programs that pass 8 MB to each other."""

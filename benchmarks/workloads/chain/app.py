@@ -26,7 +26,7 @@ class Make:
 
 @dyorc.program(max_batch_size=WORKLOAD.programs["shift"].max_batch_size)
 class Shift:
-    """8 MB in, 8 MB out."""
+    """Turns 8 MB into 8 MB."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "shift")
@@ -37,7 +37,7 @@ class Shift:
 
 @dyorc.program(max_batch_size=WORKLOAD.programs["total"].max_batch_size)
 class Total:
-    """8 MB to four means."""
+    """Reduces 8 MB to four means."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "total")
@@ -47,7 +47,7 @@ class Total:
 
 
 class Answer(TypedDict):
-    """The mean of each quarter of the values."""
+    """Returns the mean of each quarter of the values."""
 
     totals: Float[np.ndarray, "4"]
 

@@ -1,7 +1,7 @@
-"""Three programs in a row that do little but read and write 8 MB each, so that what lies between them counts.
+"""Three programs in sequence that do little but read and write 8 MB each, so that the transport between them counts.
 
-The programs of `benchmarks/focused/chain`. The first two take, besides their input, where to write: a system that can give memory
-which others read without a copy hands it over as `out`; without it, they make their own.
+They are the programs of `benchmarks/focused/chain`. The first two also take a place to write to: a system that has memory which
+others can read without a copy passes it as `out`; without it, they allocate their own.
 """
 
 from __future__ import annotations

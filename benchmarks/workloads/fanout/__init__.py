@@ -1,1 +1,1 @@
-"""A fan-out: the digits on a strip, each read by itself."""
+"""A fan-out: each digit on a strip is read by itself."""

@@ -12,7 +12,7 @@ from benchmarks.workloads.fanout.workload import PIECE_WIDTH, WORKLOAD, digits_o
 
 
 class Pieces(TypedDict):
-    """How many pieces there are on each strip of a batch, and where their windows begin."""
+    """Returns how many pieces each strip of a batch has, and where their windows begin."""
 
     count: Int32[np.ndarray, " batch"]
     columns: Int32[np.ndarray, "batch 16"]
@@ -33,7 +33,7 @@ class Find:
 
 
 class Answer(TypedDict):
-    """The digits from left to right, then -1; and how many there are."""
+    """Returns the digits from left to right, padded with -1, and how many there are."""
 
     digits: Int32[np.ndarray, "16"]
     count: Int32[np.ndarray, ""]
@@ -44,7 +44,7 @@ find = Find()
 
 @dyorc.workflow
 async def read_piece(image: Float[np.ndarray, "1 8 8"]) -> Float[np.ndarray, "10"]:
-    """The probabilities of one piece's digits."""
+    """Returns the probabilities of one piece's digits."""
     found = small(image)
     if await dyorc.when(found, is_confident):
         return found

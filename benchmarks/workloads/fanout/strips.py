@@ -1,7 +1,7 @@
-"""Strips with digits on them: how they are drawn, and how the digits are found. NumPy only.
+"""Draws strips with digits, and finds the digits on them. Needs only NumPy.
 
 A strip is a picture of 8 rows, 0 for paper and 1 for ink, with at least `_MARGIN` blank columns at either end, so that the window
-of a piece never leaves it. Blank columns behind its end, as padding adds them, change nothing in what is found.
+of a piece never leaves the strip. Blank columns after its end, such as padding, do not change what is found.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import numpy as np
 
 MAX_PIECES = 16
 WIDTHS = (64, 128, 192, 256)
-"""The buckets for widths of strips; the widest strip that is drawn has 248 columns."""
+"""The buckets for widths of strips; the widest strip has 248 columns."""
 _PIECE_WIDTH = 8
 _MARGIN = 4
 _MAX_GAP = 7
 _NOISE = 0.1
 _PAPER = 0.15
-"""What is lighter is noise."""
+"""Anything lighter than this is noise."""
 _MIN_COLUMN_INK = 0.3
 _MIN_PIECE_INK = 2.0
 _MAX_HOLE = 1
-"""Blank columns inside a digit at most."""
+"""The most blank columns inside a digit."""
 
 Picture = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def draw_strip(digits: Picture, rng: np.random.Generator) -> Picture:
-    """Digits of shape [n, 8, 8] side by side, with gaps and light noise.
+    """Draws digits of shape [n, 8, 8] side by side, with gaps and light noise.
 
     Returns:
         Shape [1, 8, width].
@@ -43,7 +43,7 @@ def draw_strip(digits: Picture, rng: np.random.Generator) -> Picture:
 
 
 def find_pieces(strip: Picture) -> list[int]:
-    """Where the windows of the pieces of a strip [8, width] begin, from left to right; at most `MAX_PIECES`."""
+    """Returns where the windows of a strip's pieces begin, from left to right, at most `MAX_PIECES`. The strip is [8, width]."""
     ink = np.where(strip > _PAPER, strip, 0).sum(axis=0)
     runs = _joined(_runs(ink > _MIN_COLUMN_INK))
     pieces = [(start, end) for start, end in runs if ink[start:end].sum() > _MIN_PIECE_INK]
@@ -52,13 +52,13 @@ def find_pieces(strip: Picture) -> list[int]:
 
 
 def _runs(is_inked: np.ndarray[Any, np.dtype[np.bool_]]) -> list[tuple[int, int]]:
-    """From where to where columns are inked."""
+    """Returns the first and last column of each run of ink."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], is_inked, [False]]).astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs with small holes between them are one digit, as far as it fits the window."""
+    """Joins runs with small gaps between them to one digit, as long as it fits the window."""
     joined: list[tuple[int, int]] = []
     for start, end in runs:
         if joined and start - joined[-1][1] <= _MAX_HOLE and end - joined[-1][0] <= _PIECE_WIDTH:

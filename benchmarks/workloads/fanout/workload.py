@@ -1,4 +1,4 @@
-"""Reads a number from a strip: finds the digits on it, and reads each by the cascade's programs.
+"""Reads a number from a strip: finds the digits on it, and reads each with the cascade's programs.
 
 The strips are held-out digits of scikit-learn side by side; the nets are those of `examples/digits`. A strip holds from 1 to 16
 digits, mostly few, so requests differ widely in their work, and an answer has to wait for the slowest of its pieces.
@@ -21,7 +21,7 @@ from benchmarks.workloads.fanout.strips import MAX_PIECES, WIDTHS, draw_strip, f
 PIECE_WIDTH = 8
 _MARGIN = 1e-3
 """Strips are not sent if a piece's probability is nearer to the threshold, or its best two digits nearer to each other: the size
-of the batch might decide."""
+of the batch could decide."""
 _MEAN_PIECES = 6
 _STRIP = TensorSpec(dtype="float32", shape=(1, 8, -1))
 _COUNT = TensorSpec(dtype="int32", shape=())
@@ -42,14 +42,14 @@ def _find() -> Callable[..., Tensors]:
 
 
 def digits_of(probabilities: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The digits that have been read, then -1."""
+    """Returns the digits that have been read, padded with -1."""
     digits = np.full(MAX_PIECES, -1, np.int32)
     digits[: len(probabilities)] = [each.argmax() for each in probabilities]
     return digits
 
 
 async def _read(call: Call, image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The probabilities of one piece's digits."""
+    """Returns the probabilities of one piece's digits."""
     found = await call("small", image=image)
     if found["probabilities"].max() < CONFIDENT:
         found = await call("large", image=image)
@@ -85,7 +85,7 @@ def _draw(num_requests: int, seed: int) -> list[dict[str, np.ndarray[Any, Any]]]
 
 
 def _is_close(strip: np.ndarray[Any, Any], small: Callable[..., Tensors], large: Callable[..., Tensors]) -> bool:
-    """Whether a rounding error might change the answer, or the way to it."""
+    """Whether a rounding error could change the answer or its branch."""
     pieces = np.stack([strip[:, :, at : at + PIECE_WIDTH] for at in find_pieces(strip[0])])
     read = small(image=pieces)["probabilities"]
     doubts = np.abs(read.max(axis=1) - CONFIDENT)

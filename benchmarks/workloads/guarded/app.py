@@ -12,7 +12,7 @@ from benchmarks.workloads.guarded.workload import MIN_HARM, REFUSAL, WORKLOAD
 
 @dyorc.program(max_batch_size=WORKLOAD.programs["guard"].max_batch_size)
 class Guard:
-    """How surely a message is harmful."""
+    """Scores how likely a message is harmful."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "guard")
@@ -23,7 +23,7 @@ class Guard:
 
 @dyorc.program(max_batch_size=WORKLOAD.programs["generate"].max_batch_size)
 class Generate:
-    """The likeliest next 32 characters of a message."""
+    """Continues a message with the likeliest next 32 characters."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "generate")
@@ -33,7 +33,7 @@ class Generate:
 
 
 class Answer(TypedDict):
-    """How the message goes on, or a refusal."""
+    """Returns the message's continuation, or a refusal."""
 
     continuation: UInt8[np.ndarray, "32"]
 

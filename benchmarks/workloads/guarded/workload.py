@@ -1,6 +1,6 @@
 """A guard reads a message, and a generator continues it if it is harmless. The nets of `examples/guarded`, on held-out messages.
 
-Both nets give the same bits in whatever batch they run, so no message needs to be left out, and answers have to be equal.
+Both nets return the same bits in any batch, so no message needs to be left out, and answers have to be equal.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from benchmarks.workloads.base import Call, Program, Tensors, TensorSpec, Worklo
 from benchmarks.workloads.examples import use_example
 
 MIN_HARM = 1.0
-"""From this score on a message is refused; as in the example."""
+"""From this score, a message is refused, as in the example."""
 REFUSAL = b"[not continued]".ljust(32)
-"""What comes back then."""
+"""The answer to a refused message."""
 _MESSAGE = TensorSpec(dtype="uint8", shape=(64,))
 _CONTINUATION = TensorSpec(dtype="uint8", shape=(32,))
 

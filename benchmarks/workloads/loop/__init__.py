@@ -1,1 +1,1 @@
-"""A recurrent net that decides by itself how long it looks."""
+"""A recurrent net that decides itself how long it looks."""

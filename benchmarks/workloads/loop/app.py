@@ -14,7 +14,7 @@ from benchmarks.workloads.loop.workload import SURE, WIDTH, WORKLOAD
 
 
 class Turn(TypedDict):
-    """The new belief of a batch, whether it is right, and what it says."""
+    """Returns the new state of a batch, the probability that its answer is right, and the answer."""
 
     state: Float[np.ndarray, "batch 1024"]
     halt: Float[np.ndarray, "batch 1"]
@@ -23,7 +23,7 @@ class Turn(TypedDict):
 
 @dyorc.program(max_batch_size=WORKLOAD.programs["refine"].max_batch_size)
 class Refine:
-    """Looks once more."""
+    """Looks at the digit once more."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "refine")
@@ -39,7 +39,7 @@ class Refine:
 
 
 class Answer(TypedDict):
-    """Probabilities of the ten digits, and after how many turns."""
+    """Returns the probabilities of the ten digits, and the number of turns."""
 
     probabilities: Float[np.ndarray, "10"]
     turns: Int[np.ndarray, "1"]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.workloads.loop.train
 
-Prints, for digits that it has not seen, how many it reads by each turn, and when it stops.
+Prints how many unseen digits it has read by each turn, and when it stops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from benchmarks.workloads.loop.refiner import MAX_TURNS, NUM_CLASSES, WEIGHTS, R
 from benchmarks.workloads.loop.workload import SURE
 
 _NUM_READ = 1_000
-"""Digits that train the reader; the rest trains the halting head, for which the reader has to be as often wrong as it will be."""
+"""How many digits train the reader. The others train the halting head, for which the reader has to be wrong as often as in
+use."""
 _NUM_STEPS = 140
 _BATCH = 48
 _LEARNING_RATE = 2e-3
@@ -24,7 +25,7 @@ _NUM_HALTING_EPOCHS = 20
 
 
 def main() -> None:
-    """Trains, judges and saves."""
+    """Trains, evaluates and saves."""
     torch.manual_seed(0)
     noise = torch.Generator().manual_seed(0)
     images, labels = digits(is_held_out=False)
@@ -37,7 +38,8 @@ def main() -> None:
 
 
 def _train_reader(net: Refiner, images: Tensor, labels: Tensor, noise: torch.Generator) -> None:
-    """Adam; the answer of every turn counts, new noise in every step. Half of the steps are short: most digits need few turns."""
+    """Trains with Adam on the answers of all turns, with new noise in every step. Half of the steps are short, since most digits
+    need few turns."""
     optimizer = torch.optim.Adam(net.parameters(), lr=_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, total_steps=_NUM_STEPS)
     for step in range(_NUM_STEPS):
@@ -53,7 +55,7 @@ def _train_reader(net: Refiner, images: Tensor, labels: Tensor, noise: torch.Gen
 
 
 def _train_halting(net: Refiner, images: Tensor, labels: Tensor, noise: torch.Generator) -> None:
-    """The head alone learns of states whether the answer is right."""
+    """Trains only the head, which learns from states whether the answer is right."""
     known: list[Tensor] = []
     hook = net.halt.register_forward_pre_hook(lambda _, inputs: known.append(inputs[0]))
     with torch.no_grad():

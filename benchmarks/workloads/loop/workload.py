@@ -1,4 +1,4 @@
-"""A recurrent net reads a noisy digit through a keyhole, turn by turn, until it thinks that it knows it; see `refiner.py`."""
+"""A recurrent net reads a noisy digit through a keyhole, turn by turn, until it is sure; see `refiner.py`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from benchmarks.workloads.base import Call, Program, Tensors, TensorSpec, Worklo
 WIDTH = 1024
 MAX_TURNS = 16
 SURE = 0.85
-"""From this probability of being right on, the loop ends. In the last turn the program gives 1."""
+"""The loop ends once the probability of being right reaches this. In the last turn the program returns 1."""
 _MARGIN = 1e-3
-"""Digits with a turn nearer to the threshold are not sent: the size of the batch might decide when they stop."""
+"""Digits with a turn nearer to the threshold are not sent: the size of the batch could decide when they stop."""
 _MAX_BATCH_SIZE = 32
 _IMAGE = TensorSpec(dtype="float32", shape=(1, 8, 8))
 _STATE = TensorSpec(dtype="float32", shape=(WIDTH,))
@@ -61,7 +61,7 @@ def _branch(num_turns: int) -> str:
 
 
 def _draw(num_requests: int, seed: int) -> list[dict[str, Array]]:
-    """Held-out digits under noise of their own; digits come again if there are more requests than digits."""
+    """Draws held-out digits, each with its own noise. Digits repeat if there are more requests than digits."""
     import torch
 
     from benchmarks.workloads.loop.refiner import add_noise, all_turns, digits, load_refiner

@@ -18,28 +18,28 @@ _MAX_BATCH_SIZE = WORKLOAD.programs["recognise"].max_batch_size
 
 
 class Found(TypedDict):
-    """The corners of the lines of a page, the rest zeros."""
+    """The corners of a page's lines, padded with zeros."""
 
     quads: Float[np.ndarray, "8 4 2"]
     num_lines: Int[np.ndarray, "1"]
 
 
 class Line(TypedDict):
-    """What is read in each line of a batch: UTF-8 text, and the mean probability of its characters."""
+    """What is read in each line of a batch: UTF-8 text and its characters' mean probability."""
 
     text: dyorc.Bytes[np.ndarray, "batch 1"]
     score: Float[np.ndarray, "batch 1"]
 
 
 class TextLine(TypedDict):
-    """The same of one line."""
+    """The same for one line."""
 
     text: dyorc.Bytes[np.ndarray, "1"]
     score: Float[np.ndarray, "1"]
 
 
 class Page(TypedDict):
-    """The lines of a page in reading order: texts, corners in pixels, scores."""
+    """A page's lines in reading order: texts, corners in pixels, scores."""
 
     text: dyorc.Bytes[np.ndarray, " lines"]
     boxes: Float[np.ndarray, "lines 4 2"]
@@ -60,7 +60,7 @@ class Detect:
 
 @dyorc.program(batched=False)
 class Straighten:
-    """Makes a line level and 48 pixels high."""
+    """Straightens a line and scales it to a height of 48 pixels."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "straighten")
@@ -73,7 +73,7 @@ class Straighten:
 
 @dyorc.program(max_batch_size=_MAX_BATCH_SIZE, pad=dyorc.pad(width=(LINE_WIDTH,)))
 class Classify:
-    """Whether lines stand on their head."""
+    """Tells whether lines are upside down."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "classify")

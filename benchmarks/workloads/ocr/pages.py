@@ -1,4 +1,4 @@
-"""Small printed pages, like receipts, some of whose lines stand on their head; drawn as those of `examples/ocr` are."""
+"""Draws small printed pages, like receipts, with some lines upside down, in the way of `examples/ocr`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TURNED = 0.25
 
 
 def draw_page(choose: random.Random) -> tuple[np.ndarray[Any, Any], list[str]]:
-    """An RGB page, uint8 of shape (height, 320, 3), and its texts from top to bottom. Pixels."""
+    """Returns an RGB page, uint8 of shape (height, 320, 3), and its texts from top to bottom. Lengths are in pixels."""
     use_example("ocr")
     from PIL import Image
     from sample_page import INKS, PAPER, draw_line

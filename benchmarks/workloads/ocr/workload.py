@@ -1,7 +1,7 @@
-"""Finds the lines of a small page, turns those that stand on their head, reads each. The programs of `examples/ocr`.
+"""Finds the lines of a small page, turns those that are upside down, and reads each. The programs of `examples/ocr`.
 
-What differs from the example: pages are small and are not enlarged for the detector, and all lines are padded to one width, so
-that neither the batch that a line is in nor the widths beside it can change how it is read.
+Unlike in the example, pages are small and not enlarged for the detector, and all lines are padded to one width, so that neither a
+line's batch nor the widths beside it can change how it is read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from benchmarks.workloads.examples import use_example
 from benchmarks.workloads.ocr.pages import draw_page
 
 MAX_LINES = 8
-"""More than there are on a page; what the detector finds beyond is dropped."""
+"""More lines than a page has; anything that the detector finds beyond that is dropped."""
 LINE_WIDTH = 320
-"""Pixels: shorter lines are padded, longer ones squeezed."""
+"""In pixels: shorter lines are padded, longer ones squeezed."""
 MIN_TURN_PROBABILITY = 0.8
 MIN_SCORE = 0.5
 _MARGIN = 0.01
@@ -45,7 +45,7 @@ def _detect() -> Callable[..., Tensors]:
     model = load_model(DETECTION_MODEL, 1)
 
     def run(page: Array) -> Tensors:
-        """One page: (1, height, width, 3) -> (1, MAX_LINES, 4, 2), the rest of it zeros; (1, 1)."""
+        """Takes one page: (1, height, width, 3) -> (1, MAX_LINES, 4, 2), padded with zeros; (1, 1)."""
         height, width = page.shape[1:3]
         sides = [-(-side // _SIDE_MULTIPLE) * _SIDE_MULTIPLE for side in (width, height)]
         probability = run_model(model, as_model_input(cv2.resize(page[0], sides))[np.newaxis])
@@ -65,7 +65,7 @@ def _straighten() -> Callable[..., Tensors]:
     cv2.setNumThreads(1)
 
     def run(crop: Array, quad: Array) -> Tensors:
-        """One line: (1, height, width, 3), (1, 4, 2) -> (1, 3, 48, up to LINE_WIDTH)."""
+        """Takes one line: (1, height, width, 3), (1, 4, 2) -> (1, 3, 48, up to LINE_WIDTH)."""
         line = straighten_line(crop[0], quad[0])
         if line.shape[2] > LINE_WIDTH:
             line = cv2.resize(line.transpose(1, 2, 0), (LINE_WIDTH, LINE_HEIGHT)).transpose(2, 0, 1)
@@ -82,7 +82,7 @@ def _classify() -> Callable[..., Tensors]:
     model = load_model(ORIENTATION_MODEL, 1)
 
     def run(line: Array) -> Tensors:
-        """(batch, 3, 48, width) -> (batch, 2): upright, on its head."""
+        """Shapes: (batch, 3, 48, width) -> (batch, 2): upright, upside down."""
         return {"probabilities": run_model(model, np.stack([cut_middle(each) for each in line]))}
 
     return run
@@ -97,7 +97,7 @@ def _recognise() -> Callable[..., Tensors]:
     alphabet = read_alphabet(model)
 
     def run(line: Array) -> Tensors:
-        """(batch, 3, 48, width) -> texts (batch, 1) in UTF-8, scores (batch, 1)."""
+        """Shapes: (batch, 3, 48, width) -> texts (batch, 1) in UTF-8, scores (batch, 1)."""
         decoded = [decode(each, alphabet) for each in run_model(model, line)]
         texts = np.array([text.encode() for text, _ in decoded], object)
         return {"text": texts[:, np.newaxis], "score": np.array([[score] for _, score in decoded], np.float32)}
@@ -133,7 +133,7 @@ def _branch(num_lines: int) -> str:
 
 
 def _draw(num_requests: int, seed: int) -> list[dict[str, Array]]:
-    """Pages all of whose lines are clear cases."""
+    """Draws pages on which all lines are clear cases."""
     choose = random.Random(seed)
     programs = {name: LoadedProgram(WORKLOAD, name) for name in WORKLOAD.programs}
     drawn: list[dict[str, Array]] = []
@@ -145,7 +145,7 @@ def _draw(num_requests: int, seed: int) -> list[dict[str, Array]]:
 
 
 def _is_clear(programs: Mapping[str, LoadedProgram], page: Array) -> bool:
-    """Whether there are lines, and no threshold is so near that a rounding error might decide."""
+    """Whether there are lines, and no threshold is so near that a rounding error could decide."""
     distances: list[float] = []
 
     async def call(program: str, /, **inputs: Array) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from benchmarks.workloads.router.workload import TOPICS, WORKLOAD, nearest
 
 @dyorc.program(max_batch_size=WORKLOAD.programs["tokenise"].max_batch_size)
 class Tokenise:
-    """Texts as MiniLM's pieces of words."""
+    """Splits texts into MiniLM's word pieces."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "tokenise")
@@ -23,7 +23,7 @@ class Tokenise:
 
 @dyorc.program(max_batch_size=WORKLOAD.programs["route"].max_batch_size)
 class Route:
-    """How near each topic is to a question."""
+    """Scores how near each topic is to a question."""
 
     def __init__(self) -> None:
         self.program = LoadedProgram(WORKLOAD, "route")
@@ -33,7 +33,7 @@ class Route:
 
 
 class Intents(TypedDict):
-    """What an expert finds in each question of a batch."""
+    """An expert's result for each question of a batch."""
 
     intent: dyorc.Bytes[np.ndarray, " batch"]
     probability: Float[np.ndarray, " batch"]
@@ -41,7 +41,7 @@ class Intents(TypedDict):
 
 @dyorc.program(max_batch_size=WORKLOAD.programs[TOPICS[0]].max_batch_size)
 class Expert:
-    """What is wanted in a question of one topic."""
+    """Classifies the intent of questions on one topic."""
 
     def __init__(self, topic: str) -> None:
         self.program = LoadedProgram(WORKLOAD, topic)
@@ -52,7 +52,7 @@ class Expert:
 
 
 class Answer(TypedDict):
-    """A question's topic and intent, by name, and the intent's probability."""
+    """Returns a question's topic and intent, by name, and the intent's probability."""
 
     topic: dyorc.Bytes[np.ndarray, ""]
     intent: dyorc.Bytes[np.ndarray, ""]

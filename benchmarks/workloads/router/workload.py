@@ -1,4 +1,4 @@
-"""MiniLM decides what a question is about, and that topic's expert what is wanted. `examples/router`, on held-out phrases."""
+"""MiniLM finds a question's topic, and that topic's expert the intent. The programs of `examples/router`, on held-out phrases."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from benchmarks.workloads.base import Call, Program, Tensors, TensorSpec, Worklo
 from benchmarks.workloads.examples import use_example
 
 TOPICS = ("billing", "technical", "travel", "smalltalk")
-"""In the order of the router's scores; as in the example. Each has an expert, a program of that name."""
+"""The topics in the order of the router's scores, as in the example. Each has an expert, a program with its name."""
 _MARGIN = 1e-3
-"""Questions whose best two topics or intents are nearer than this are not sent: the size of the batch might decide."""
+"""Questions whose best two topics or intents are nearer than this are not sent: the size of the batch could decide."""
 _CHUNK = 32
-"""Questions at a time while they are drawn."""
+"""How many questions are drawn at a time."""
 _TEXT = TensorSpec(dtype="bytes", shape=())
 _TOKENS = TensorSpec(dtype="int64", shape=(32,))
 _PROBABILITY = TensorSpec(dtype="float32", shape=())
@@ -52,7 +52,7 @@ def _route() -> Callable[..., Tensors]:
 
 
 def _judge(topic: str) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
-    """The probabilities of a topic's intents."""
+    """Returns the probabilities of a topic's intents."""
     import torch
 
     use_example("router")
@@ -83,7 +83,7 @@ def _expert(topic: str) -> Callable[..., Tensors]:
 
 
 def nearest(scores: np.ndarray[Any, Any]) -> str:
-    """The topic that a question is about, from what `route` says."""
+    """Returns the topic of a question, from the output of `route`."""
     return TOPICS[int(scores.argmax())]
 
 
@@ -122,7 +122,7 @@ def _draw(num_requests: int, seed: int) -> list[dict[str, np.ndarray[Any, Any]]]
 
 
 def _leads(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """By how much the highest value of each row leads."""
+    """Returns by how much the highest value of each row leads."""
     highest = np.sort(values, axis=1)
     return highest[:, -1] - highest[:, -2]
 

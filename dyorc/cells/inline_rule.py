@@ -11,7 +11,7 @@ lock, so under load every program looks long. The processor time leaves out slee
 * The loop's program moves to its thread at once if one batch took too much processor time, or much too long; and if it repeatedly
   took too long.
 
-Each return makes the next attempt rarer.
+Each return makes the next attempt rarer, unless it took long to come: the first batch of a new size is often slow.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ _PATIENCE = 4.0
 _MAX_LONG = 2
 """Recent batches on the loop that may not be over the limit all together."""
 _NUM_REMEMBERED = 256
-"""A size that did not occur for so many batches is forgotten."""
+"""What did not occur for so many batches is forgotten: a size, or that an attempt failed."""
 _MAX_ATTEMPT_AFTER = 1024
 
 
@@ -62,8 +62,8 @@ class InlineRule:
     def _observe_inline(self, wall_s: float, cpu_s: float) -> None:
         limit_s = self._limit_s
         if wall_s <= limit_s:
-            if self._num_since_move == _MAX_ATTEMPT_AFTER:
-                self._attempt_after = _NUM_RECENT  # it was right
+            if self._num_since_move == _NUM_REMEMBERED:
+                self._attempt_after = _NUM_RECENT  # it was right; one long batch among so many does no harm
             return
         is_often_long = sum(each > limit_s for each in self._walls) >= _MAX_LONG
         if cpu_s > limit_s or wall_s > _PATIENCE * limit_s or is_often_long:

@@ -106,6 +106,8 @@ class Orchestrator:
         self._events: list[Event] = []
         self._is_flush_due = False
         self._is_flushing = False
+        self._num_arrived = 0
+        self._is_crowded = False
         self._pending: dict[int, Pending] = {}
         self._streams: dict[int, PartStream] = {}
         self._stories: dict[int, list[Step]] = {}
@@ -186,7 +188,8 @@ class Orchestrator:
         if story is not None:
             self._stories[request_id] = story
         self._post(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
-        if len(self._pending) == 1:
+        self._num_arrived += 1
+        if len(self._pending) == 1 and self._num_arrived == 1 and not self._is_crowded:
             self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
         return request_id
 
@@ -314,6 +317,9 @@ class Orchestrator:
     def _flush(self) -> None:
         """Ends the turn of the loop."""
         self._is_flush_due = False
+        # Programs in this process may answer a request before the next arrives, so how many are in flight does not tell.
+        self._is_crowded = self._num_arrived > 1
+        self._num_arrived = 0
         self._flush_now()
 
     def _flush_now(self) -> None:

@@ -109,7 +109,7 @@ def test_a_program_that_comes_and_goes_comes_ever_less_often() -> None:
     assert waits[:3] == [8, 16, 32]
     assert waits[-1] == 1024
     num_until_inline(rule)
-    observe(rule, 1024, SHORT_S)
+    observe(rule, 256, SHORT_S)
     observe(rule, 1, 2 * LIMIT_S)
     assert num_until_inline(rule) == 16, "it was right for long"
 

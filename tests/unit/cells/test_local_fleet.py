@@ -371,6 +371,15 @@ async def test_many_inline_steps_leave_the_loop_to_others_in_between() -> None:
         assert turns >= 8
 
 
+async def test_requests_of_one_turn_share_a_batch_although_each_could_be_answered_at_once() -> None:
+    async with celled(arithmetic.double, inline_limit_s=0.2) as orchestrator:
+        await move_to_loop(orchestrator, arithmetic.double)
+        before = orchestrator.report()["link"]["num_batches_inline"]
+        for _ in range(10):
+            await asyncio.gather(*(ask(orchestrator, arithmetic.double, X) for _ in range(8)))
+        assert orchestrator.report()["link"]["num_batches_inline"] - before <= 11
+
+
 async def test_statistics_are_those_of_any_replica() -> None:
     async with celled(arithmetic.double) as orchestrator:
         for _ in range(30):

@@ -1,4 +1,4 @@
-"""Starts a server for the digits cascade, sends it every held-out digit over HTTP, shows what came back, and stops it.
+"""Starts a server for the digits cascade, sends it every held-out digit over HTTP, shows the answers, and stops it.
 
 python examples/digits/demo.py
 """
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _show_digits(images: np.ndarray, labels: np.ndarray, replies: list[Reply]) -> None:
-    """Some digits as they were sent, and how they were read: two sure ones, two hard ones, two mistakes."""
+    """Shows some digits as sent, and how they were read: two easy ones, two hard ones, two mistakes."""
     is_right = np.array([reply.digit for reply in replies]) == labels
     took_large = np.array([reply.took_large for reply in replies])
     chosen = [

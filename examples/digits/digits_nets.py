@@ -1,4 +1,4 @@
-"""The two nets of the cascade, and the held-out digits they are judged on."""
+"""The two nets of the cascade, and the held-out digits on which they are tested."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 WEIGHTS = Path(__file__).parent / "weights"
 CONFIDENT = 0.9
-"""The small net's answer counts from this probability on."""
+"""From this probability, the small net's answer counts."""
 NUM_TRAINED = 1_200
 """Of scikit-learn's 1,797 digits the first 1,200 train the nets; the other 597 are held out. Different people wrote them."""
 
@@ -29,7 +29,7 @@ def large_net() -> nn.Module:
 
 
 def load_net(name: str, net: nn.Module) -> nn.Module:
-    """A net with the weights that `train.py` made."""
+    """Returns a net with the weights that `train.py` made."""
     path = WEIGHTS / f"{name}.safetensors"
     if not path.is_file():
         raise FileNotFoundError(f"{path.name} is missing; make it with: python {path.parent.parent.name}/train.py")
@@ -38,7 +38,7 @@ def load_net(name: str, net: nn.Module) -> nn.Module:
 
 
 def digits(*, is_held_out: bool) -> tuple[Tensor, Tensor]:
-    """Pictures of shape [n, 1, 8, 8] in 0..1, and their labels."""
+    """Returns pictures of shape [n, 1, 8, 8] in 0..1, and their labels."""
     data = load_digits()
     part = slice(NUM_TRAINED, None) if is_held_out else slice(NUM_TRAINED)
     images = torch.from_numpy(data.images[part]).float().unsqueeze(1) / 16.0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 def main() -> None:
-    """Trains, judges and saves."""
+    """Trains, evaluates and saves."""
     torch.set_num_threads(1)
     images, labels = digits(is_held_out=False)
     nets = {
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _train(make: Callable[[], nn.Module], images: Tensor, labels: Tensor, num_epochs: int) -> nn.Module:
-    """Adam on shuffled batches."""
+    """Trains with Adam on shuffled batches."""
     torch.manual_seed(0)
     net = make()
     optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)

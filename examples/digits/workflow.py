@@ -1,4 +1,4 @@
-"""A cascade: a small net reads the digit; if it is not sure, a large one does.
+"""A cascade: a small net reads a digit; if it is unsure, a large one reads it too.
 
 dyorc serve examples/digits/workflow.py:classify
 """
@@ -15,7 +15,7 @@ import dyorc
 
 @dyorc.program(max_batch_size=64)
 class Small:
-    """Sure of most digits, wrong about some."""
+    """The small net: sure of most digits, wrong about some."""
 
     def __init__(self) -> None:
         self.net = load_net("small", small_net())
@@ -26,7 +26,7 @@ class Small:
 
 @dyorc.program(max_batch_size=64)
 class Large:
-    """Right about nearly all, and slower."""
+    """The large net: right about nearly all digits, and slower."""
 
     def __init__(self) -> None:
         self.net = load_net("large", large_net())
@@ -40,7 +40,7 @@ large = Large()
 
 
 class Answer(TypedDict):
-    """Probabilities of the ten digits, and whether the large net was asked."""
+    """Returns the probabilities of the ten digits, and whether the large net was asked."""
 
     probabilities: Float[Tensor, "10"]
     took_large: Bool[Tensor, ""]

@@ -1,4 +1,4 @@
-"""Starts a server for the guarded generator, sends it held-out messages over HTTP, shows what came back, and stops it.
+"""Starts a server for the guarded generator, sends it held-out messages over HTTP, shows the answers, and stops it.
 
 python examples/guarded/demo.py
 """
@@ -86,7 +86,7 @@ def _show_figures(messages: list[Message], replies: list[Reply], alone: list[Rep
 
 
 def _show_story(client: dyorc.Client, message: Message) -> None:
-    """What a message goes on with, in pieces that are shown as they come."""
+    """Shows a message's continuation, piece by piece as it arrives."""
     print(f"\na story, piece by piece:\n{message.text}", end="", flush=True)
     for piece in client.stream("guarded_story", text=encode(message.text), num_pieces=NUM_PIECES):
         print(f"|{decode(piece.tobytes())}", end="", flush=True)

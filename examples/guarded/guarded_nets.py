@@ -1,4 +1,4 @@
-"""The guard and the generator, built so that an answer has the same bits in whatever batch it was computed.
+"""The guard and the generator, built so that an answer has the same bits in every batch.
 
 Floating-point sums depend on their order, and libraries choose the order by the size of the batch. Here that cannot matter: all
 weights and all activations are small multiples of a power of two, so every sum is exact, in any order (`GRID_BITS`, `STEP_BITS`).
@@ -21,27 +21,27 @@ STEP_BITS = 6
 """Activations are multiples of 2 to the power of -6, from -1 to 1: 6 bits and a sign. So a sum of 2,048 products needs 24 bits,
 the precision of float32."""
 MIN_HARM = 1.0
-"""From this score on a message counts as harmful: a probability of 0.73."""
+"""From this score, a message counts as harmful: a probability of 0.73."""
 NUM_CODES = 128
 """ASCII."""
 
 
 def snap(x: Tensor, bits: int = STEP_BITS) -> Tensor:
-    """The nearest multiple of 2 to the power of -bits. Has the gradient of `x`, so that nets can be trained through it."""
+    """Returns the nearest multiple of 2 to the power of -bits. It has the gradient of `x`, so that nets can be trained through
+    it."""
     snapped = x.mul(2**bits).round_().mul_(2**-bits)
     return x + (snapped - x).detach() if torch.is_grad_enabled() else snapped
 
 
 def _codes(text: Tensor) -> Tensor:
-    """Bytes as indices; what is not ASCII becomes one code, so that no message is an error."""
+    """Returns bytes as indices. Everything that is not ASCII becomes one code, so that no message is an error."""
     return text.long().clamp(max=NUM_CODES - 1)
 
 
 class Guard(nn.Module):
     """Reads a message character by character with a small gated recurrent net.
 
-    Gives a score for each message of a batch: the logarithm of the odds that it is harmful, the highest that any
-    character had.
+    Returns a score for each message of a batch: the logarithm of the odds that it is harmful, the highest over its characters.
     """
 
     def __init__(self, width: int = 512) -> None:
@@ -55,7 +55,7 @@ class Guard(nn.Module):
         return self.scores(text).amax(dim=1)
 
     def scores(self, text: Tensor) -> Tensor:
-        """One for each character, of what has been read up to it."""
+        """Returns a score for each character, from everything read up to it."""
         read = self.read(_codes(text))
         state = read.new_zeros(len(text), self.recall.in_features)
         states: list[Tensor] = []
@@ -81,14 +81,14 @@ class Generator(nn.Module):
         nn.init.normal_(self.read.weight, std=0.2)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Scores of the next character, for the last `num_seen` characters of each text of a batch."""
+        """Scores the next character, given the last `num_seen` characters of each text of a batch."""
         hidden = snap(self.read(seen).flatten(1))
         for layer in (self.first, self.second):
             hidden = snap(layer(hidden).clamp(0, 1))
         return 8 * self.guess(hidden)
 
     def continue_text(self, text: Tensor) -> Tensor:
-        """The next characters of each text, always the likeliest one."""
+        """Returns the next characters of each text, always the likeliest ones."""
         seen = _codes(text[:, -self.num_seen :])
         for _ in range(NUM_CONTINUED):
             seen = torch.cat([seen, self(seen[:, -self.num_seen :]).argmax(dim=1, keepdim=True)], dim=1)
@@ -103,7 +103,7 @@ class Grid(nn.Module):
 
 
 def load_net(name: str, net: Net) -> Net:
-    """A net with the weights that `train.py` made."""
+    """Returns a net with the weights that `train.py` made."""
     path = WEIGHTS / f"{name}.safetensors"
     if not path.is_file():
         raise FileNotFoundError(f"{path.name} is missing; make it with: python {path.parent.parent.name}/train.py")

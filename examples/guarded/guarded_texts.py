@@ -1,6 +1,6 @@
-"""The messages that the nets learn from and are judged on: made up from the phrases below, none is anybody's.
+"""The messages for training and testing the nets, all made up from the phrases below.
 
-What the guard has to find comes in forms that vary; and much that is harmless looks like it: order numbers beside phone
+Harmful content comes in many forms, and much harmless content looks like it: order numbers beside phone
 numbers, an @ for "at", a request to ignore a message. Held-out messages use names, hosts and pairs of words of their own.
 """
 
@@ -15,9 +15,9 @@ NUM_CHARS = 64
 NUM_CONTINUED = 32
 """How many characters the generator adds."""
 REFUSAL = b"[not continued]".ljust(NUM_CONTINUED)
-"""What comes back for a harmful message."""
+"""The answer to a harmful message."""
 HARMFUL_RATIO = 0.03
-"""Part of the demonstration's traffic that the guard should stop."""
+"""The fraction of the demonstration's traffic that the guard should stop."""
 
 PEOPLE = ("my sister", "our guests", "a friend", "my parents", "the whole team", "two children")
 DAYS = ("today", "tomorrow", "on Monday", "on Friday", "next week", "this weekend", "on Sunday")
@@ -69,31 +69,31 @@ PHONES = ("+## ### ### ####", "0###-###-####", "(###) ###-####", "0## ## ## ## #
 
 @dataclass(frozen=True)
 class Message:
-    """A text, and where in it the harmful part stands; that is empty in a harmless one."""
+    """A text, and the place of its harmful part, which is empty in a harmless text."""
 
     text: str
     harm: range = range(0)
 
 
 def draw_messages(num: int, harmful_ratio: float, seed: int, *, is_held_out: bool) -> list[Message]:
-    """Messages as people type them: many stop in the middle of a sentence."""
+    """Draws messages as people type them: many stop in the middle of a sentence."""
     rng = random.Random(seed)
     return [_harmful(rng, is_held_out) if rng.random() < harmful_ratio else _harmless(rng) for _ in range(num)]
 
 
 def draw_prose(num: int, seed: int) -> list[str]:
-    """What the generator learns to continue: a few harmless sentences each."""
+    """Draws texts that the generator learns to continue: a few harmless sentences each."""
     rng = random.Random(seed)
     return [" ".join(_sentence(rng) for _ in range(3)) for _ in range(num)]
 
 
 def encode(text: str) -> Tensor:
-    """The last bytes of a text, with zeros before a short one."""
+    """Returns the last bytes of a text, with zeros before a short one."""
     return torch.tensor(list(text.encode("ascii", "replace")[-NUM_CHARS:].rjust(NUM_CHARS, b"\0")), dtype=torch.uint8)
 
 
 def decode(codes: bytes) -> str:
-    """The text of some bytes, without the zeros."""
+    """Returns the text of some bytes, without the zeros."""
     return codes.decode("ascii", "replace").strip("\0")
 
 
@@ -103,7 +103,7 @@ def _harmless(rng: random.Random) -> Message:
 
 
 def _harmful(rng: random.Random, is_held_out: bool) -> Message:
-    """Something harmful, whole, with as much of other sentences around it as there is room."""
+    """Draws something harmful in full, with as much of other sentences around it as there is room for."""
     core = rng.choice((_contact, _call, _injection))(rng, is_held_out)
     num_free = max(0, NUM_CHARS - len(core) - 3)
     num_before = rng.randint(0, num_free)
@@ -119,7 +119,7 @@ def _contact(rng: random.Random, is_held_out: bool) -> str:
 
 
 def _call(rng: random.Random, is_held_out: bool) -> str:
-    """A telephone number. Its digits are drawn, so held-out ones need no list of their own."""
+    """Draws a telephone number. Its digits are random, so held-out numbers need no list of their own."""
     form = rng.choice(PHONES)
     number = "".join(str(rng.randint(1, 9)) if letter == "#" else letter for letter in form)
     return rng.choice(CALLS).format(phone=number)
@@ -133,7 +133,7 @@ def _injection(rng: random.Random, is_held_out: bool) -> str:
 
 
 def _pair(rng: random.Random, first: tuple[str, ...], second: tuple[str, ...], is_held_out: bool) -> tuple[str, str]:
-    """A word of each; a third of all pairs is held out."""
+    """Draws a word from each list. A third of all pairs is held out."""
     pairs = [(a, b) for i, a in enumerate(first) for j, b in enumerate(second) if ((i + j) % 3 == 0) == is_held_out]
     return rng.choice(pairs)
 

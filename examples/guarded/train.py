@@ -17,7 +17,7 @@ GENERATOR_STEPS, GENERATOR_BATCH = 220, 384
 
 
 def main() -> None:
-    """Trains, saves and judges."""
+    """Trains, saves and evaluates."""
     torch.set_num_threads(1)
     guard, generator = train_guard(), train_generator()
     WEIGHTS.mkdir(exist_ok=True)
@@ -27,7 +27,8 @@ def main() -> None:
 
 
 def train_guard() -> Guard:
-    """On one harmful message for every two harmless ones. The guard is told for each character whether it has seen enough."""
+    """Trains the guard on one harmful message for every two harmless ones. For each character, it is told whether it has seen
+    enough."""
     messages = draw_messages(GUARD_STEPS * GUARD_BATCH, 1 / 3, seed=0, is_held_out=False)
     texts = torch.stack([encode(message.text) for message in messages])
     targets = torch.stack([_targets(message) for message in messages])
@@ -44,7 +45,8 @@ def train_guard() -> Guard:
 
 
 def _targets(message: Message) -> Tensor:
-    """For each character: 0 up to something harmful, 1 in its second half, and -1, which does not count, elsewhere."""
+    """Returns a label for each character: 0 before something harmful, 1 in its second half, and -1, which does not count,
+    elsewhere."""
     targets = torch.zeros(NUM_CHARS)
     if message.harm:
         start = NUM_CHARS - len(message.text)
@@ -54,7 +56,7 @@ def _targets(message: Message) -> Tensor:
 
 
 def train_generator() -> Generator:
-    """On every character of some prose, from those before it."""
+    """Trains the generator to predict every character of some prose from those before it."""
     windows, targets = _windows(draw_prose(3_000, seed=1))
     torch.manual_seed(0)
     generator = Generator()
@@ -68,14 +70,14 @@ def train_generator() -> Generator:
 
 
 def _windows(texts: list[str]) -> tuple[Tensor, Tensor]:
-    """Each character, and the 32 before it; the first ones of a text have zeros before them."""
+    """Returns each character and the 32 before it. The first ones of a text have zeros before them."""
     codes = [torch.tensor(list(bytes(Generator.num_seen) + text.encode())) for text in texts]
     windows = torch.cat([each[:-1].unfold(0, Generator.num_seen, 1) for each in codes])
     return windows, torch.cat([each[Generator.num_seen :] for each in codes])
 
 
 def _train(net: nn.Module, loss_of: Callable[[int], Tensor], num_steps: int, learning_rate: float) -> None:
-    """Adam, with all weights on their grid; there they stay."""
+    """Trains with Adam, keeping all weights on their grid."""
     owners = [module for module in net.modules() if isinstance(module, nn.Linear | nn.Embedding)]
     names = [(owner, name) for owner in owners for name, _ in list(owner.named_parameters(recurse=False))]
     for owner, name in names:
@@ -98,7 +100,7 @@ def _train(net: nn.Module, loss_of: Callable[[int], Tensor], num_steps: int, lea
 
 @torch.inference_mode()
 def judge(guard: Guard, generator: Generator) -> None:
-    """On messages with names, hosts and pairs of words that were held out, and on other prose."""
+    """Evaluates both on messages with held-out names, hosts and pairs of words, and on other prose."""
     messages = draw_messages(2_000, 0.5, seed=2, is_held_out=True)
     is_stopped = guard(torch.stack([encode(message.text) for message in messages])) >= MIN_HARM
     is_harmless = torch.tensor([not message.harm for message in messages])

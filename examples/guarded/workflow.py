@@ -1,4 +1,4 @@
-"""A guard beside a generator: a message is continued only if a guard finds nothing in it that should not be there.
+"""A guard beside a generator: a message is continued only if the guard finds nothing harmful in it.
 
 dyorc serve examples/guarded/workflow.py:guarded examples/guarded/workflow.py:guarded_story
 """
@@ -17,10 +17,10 @@ import dyorc
 
 @dyorc.program(max_batch_size=32)
 class Guarding:
-    """How surely a message holds a contact of somebody's or an order to the model."""
+    """Scores how likely a message contains contact data or an order to the model."""
 
     def __init__(self) -> None:
-        torch.set_num_threads(1)  # the nets are too small to be shared out
+        torch.set_num_threads(1)  # the nets are too small to be split over threads
         self.net = load_net("guard", Guard())
 
     def __call__(self, text: UInt8[Tensor, "batch 64"]) -> Float[Tensor, " batch"]:
@@ -29,7 +29,7 @@ class Guarding:
 
 @dyorc.program(max_batch_size=32)
 class Generating:
-    """The likeliest next 32 characters of a message."""
+    """Continues a message with the likeliest next 32 characters."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)

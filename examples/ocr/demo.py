@@ -1,7 +1,7 @@
 """Sends the sample page to a server and prints what it reads.
 
     python demo.py                                # starts a server for it, and stops it
-    python demo.py --url http://127.0.0.1:8000    # uses one that runs
+    python demo.py --url http://127.0.0.1:8000    # uses a running one
 
 Exits with 1 if the texts read are not the texts drawn.
 """
@@ -20,7 +20,7 @@ TIMEOUT_S = 120
 
 
 def main() -> int:
-    """Sends the page, prints the answer and gives the exit status."""
+    """Sends the page, prints the answer and returns the exit status."""
     parser = argparse.ArgumentParser(description="Reads a sample page through a server.")
     parser.add_argument("--url", help="a running server; without it, one is started")
     parser.add_argument("--seed", type=int, default=0, help="which sample page")
@@ -33,12 +33,12 @@ def main() -> int:
         serving(f"{workflow}:ocr", show=lambda line: print(f"  server | {line}", flush=True)) as server,
         dyorc.Client(server.url, timeout_s=TIMEOUT_S) as client,
     ):
-        read_sample(client, options.seed)  # the first page pays for what the models put off
+        read_sample(client, options.seed)  # the first page pays for work that the models postpone
         return read_sample(client, options.seed)
 
 
 def read_sample(client: dyorc.Client, seed: int) -> int:
-    """Sends one sample page, prints what comes back, and gives the exit status."""
+    """Sends one sample page, prints the answer, and returns the exit status."""
     page, expected = draw_page(seed)
     started_s = time.perf_counter()
     try:
@@ -54,7 +54,7 @@ def read_sample(client: dyorc.Client, seed: int) -> int:
 
 
 def fail(reason: str) -> int:
-    """Says why, and gives the exit status of a failure."""
+    """Prints why, and returns the exit status of a failure."""
     print(reason, file=sys.stderr)
     return 1
 

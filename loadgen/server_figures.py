@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from dyorc.protocol.routes import STATISTICS, STATUS, model_path
+from dyorc.protocol.routes import MODEL_STATISTICS, STATISTICS, STATUS, model_path
 from loadgen.results import ServerFigures
 from loadgen.targets.base import TargetSpec
 from loadgen.targets.tls import httpx_verify
@@ -81,7 +81,7 @@ class StatisticsWatch:
             base_url=spec.url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=httpx_verify(spec)
         ) as client:
             try:
-                for path in (STATISTICS, model_path(spec.model, None, "stats")):
+                for path in (STATISTICS, model_path(spec.model, None, MODEL_STATISTICS)):
                     answer = client.get(path)
                     if answer.status_code == 200:
                         break

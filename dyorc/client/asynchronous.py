@@ -18,7 +18,7 @@ from dyorc.protocol.answers import Answer
 from dyorc.protocol.jobs import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import LIVE, model_path
+from dyorc.protocol.routes import LIVE, MODEL_CONFIG, model_path
 
 
 class AsyncClient:
@@ -154,7 +154,7 @@ class AsyncClient:
 
     async def config(self, model: str, *, version: str | None = None) -> dict[str, Any]:
         """Returns a model's configuration, as Triton spells it."""
-        return await self._runner.run(self._operations.get_object(model_path(model, version, "config")))
+        return await self._runner.run(self._operations.get_object(model_path(model, version, MODEL_CONFIG)))
 
     async def statistics(self, model: str | None = None, *, version: str | None = None) -> dict[str, Any]:
         """Returns how many times and how long a model, or each of them, has run; as Triton spells it."""

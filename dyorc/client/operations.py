@@ -50,7 +50,7 @@ class Operations:
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, "infer"), metadata, given, options)
+            request = infer_request(model_path(model, options.version, routes.INFER), metadata, given, options)
             reply = yield from self._run(request, metadata, deadline_s, retries)
         except ClientError:
             self._forget(model, options.version)
@@ -62,7 +62,7 @@ class Operations:
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, "infer_stream"), metadata, given, options)
+            request = infer_request(model_path(model, options.version, routes.INFER_STREAM), metadata, given, options)
             request = request.with_header("accept", media_types.FRAMES)
             reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
         except ClientError:
@@ -175,12 +175,12 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 def health_path(model: str | None) -> str:
     """Returns the path that says whether a model, or the whole server, is ready."""
-    return routes.READY if model is None else model_path(model, None, "ready")
+    return routes.READY if model is None else model_path(model, None, routes.MODEL_READY)
 
 
 def statistics_path(model: str | None, version: str | None) -> str:
     """Returns the path of the statistics of a model, or of all of them."""
-    return routes.STATISTICS if model is None else model_path(model, version, "stats")
+    return routes.STATISTICS if model is None else model_path(model, version, routes.MODEL_STATISTICS)
 
 
 def read_json(reply: Reply, decoder: msgspec.json.Decoder[T]) -> T:

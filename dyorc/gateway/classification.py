@@ -11,6 +11,7 @@ import numpy as np
 
 from dyorc.arrays import Array
 from dyorc.errors import InvalidInputError
+from dyorc.protocol.parameters import CLASSIFICATION
 from dyorc.tensor import DType
 
 _WITHOUT_ORDER = frozenset({DType.BOOL, DType.BYTES})
@@ -22,9 +23,9 @@ def num_classes_of(parameters: Mapping[str, Any], name: str, dtype: DType) -> in
     Raises:
         InvalidInputError: If the parameter is not such a number, or the output is not numeric.
     """
-    num = parameters.get("classification", 0)
+    num = parameters.get(CLASSIFICATION, 0)
     if not isinstance(num, int) or isinstance(num, bool) or num < 0:
-        raise InvalidInputError(f"parameter 'classification' of output {name!r} is {num!r}, expected a number of classes")
+        raise InvalidInputError(f"parameter {CLASSIFICATION!r} of output {name!r} is {num!r}, expected a number of classes")
     if num and dtype in _WITHOUT_ORDER:
         raise InvalidInputError(f"output {name!r} is {dtype}, expected numbers: only those can be ranked as classes")
     return num

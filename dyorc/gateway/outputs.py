@@ -13,7 +13,13 @@ from dyorc.gateway.client_memory import Span
 from dyorc.gateway.inputs import span_of
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.protocol.parameters import BINARY_DATA, SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET, SHARED_MEMORY_REGION
+from dyorc.protocol.parameters import (
+    BINARY_DATA,
+    CLASSIFICATION,
+    SHARED_MEMORY_BYTE_SIZE,
+    SHARED_MEMORY_OFFSET,
+    SHARED_MEMORY_REGION,
+)
 from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
 
@@ -61,7 +67,7 @@ def wanted_output(
         raise InvalidInputError(f"model {model.name!r} has no output {name!r}; it has {list(names)}")
     span = span_of(parameters, "output", name, memory)
     if span is not None:
-        for other in ("classification", BINARY_DATA):
+        for other in (CLASSIFICATION, BINARY_DATA):
             if parameters.get(other, False):
                 raise InvalidInputError(f"Output can't set both 'shared_memory_region' and '{other}' (output {name!r})")
     at = names.index(name)

@@ -4,12 +4,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dyorc.errors import InvalidInputError, UnsupportedError
-from dyorc.protocol.parameters import BINARY_DATA_OUTPUT, EXPLAIN, PRIORITY, TIMEOUT
+from dyorc.protocol.parameters import BINARY_DATA_OUTPUT, EXPLAIN, PRIORITY, SEQUENCES, TIMEOUT
 
-_SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
-
-RESERVED = frozenset({BINARY_DATA_OUTPUT, EXPLAIN, "headers", PRIORITY, TIMEOUT, *_SEQUENCES})
-"""Names that are not parameters of models, besides those that begin with ``triton_``."""
+RESERVED = frozenset({BINARY_DATA_OUTPUT, EXPLAIN, "headers", PRIORITY, TIMEOUT, *SEQUENCES})
+"""Names that are not parameters of models, besides those that begin with `TRITON_PREFIX`."""
 
 _MAX_SHOWN_BITS = 128
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -32,7 +30,7 @@ def check_parameters(parameters: Mapping[str, Any], own: Collection[str]) -> Non
             shown = value if value.bit_length() <= _MAX_SHOWN_BITS else f"a number of {value.bit_length()} bits"
             raise InvalidInputError(f"parameter {name!r} is {shown}, expected a number from {_LEAST} to {_MOST}")
     flag(parameters, BINARY_DATA_OUTPUT)
-    for name in _SEQUENCES:
+    for name in SEQUENCES:
         if name not in own and parameters.get(name, 0) not in (0, ""):  # 0, "" and false say that it belongs to none
             raise UnsupportedError(
                 f"parameter {name!r} is {parameters[name]!r}, but no model keeps a state between requests: sequences are not "

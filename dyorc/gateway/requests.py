@@ -12,7 +12,7 @@ from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.outputs import WantedOutput
 from dyorc.gateway.parameters import RESERVED, check_parameters, flag, priority_of, timeout_s_of
-from dyorc.protocol.parameters import EXPLAIN
+from dyorc.protocol.parameters import EXPLAIN, TRITON_PREFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def _static_parameters(parameters: Mapping[str, Any], model: Model) -> dict[str,
     known = {spec.name for spec in model.signature.statics}
     check_parameters(parameters, known)
     given = {name: value for name, value in parameters.items() if name in known}
-    unknown = [name for name in parameters if name not in known and name not in RESERVED and not name.startswith("triton_")]
+    unknown = [name for name in parameters if name not in known and name not in RESERVED and not name.startswith(TRITON_PREFIX)]
     if unknown:
         raise InvalidInputError(f"model {model.name!r} has no parameter {unknown[0]!r}; expected one of {sorted(known)}")
     return given

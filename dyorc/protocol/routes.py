@@ -8,6 +8,8 @@ LIVE = f"{HEALTH}/live"
 READY = f"{HEALTH}/ready"
 MODELS = f"{SERVER}/models"
 STATISTICS = f"{MODELS}/stats"
+REPOSITORY = f"{SERVER}/repository"
+REPOSITORY_INDEX = f"{REPOSITORY}/index"
 JOBS = "/v1/jobs"
 STATUS = "/status"
 
@@ -15,6 +17,12 @@ INFER = "infer"
 INFER_STREAM = "infer_stream"
 GENERATE = "generate"
 GENERATE_STREAM = "generate_stream"
+"""What a client can do with a model."""
+
+MODEL_READY = "ready"
+MODEL_CONFIG = "config"
+MODEL_STATISTICS = "stats"
+"""What it can ask about one."""
 
 
 def model_path(model: str, version: str | None, action: str = "") -> str:

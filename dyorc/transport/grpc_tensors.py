@@ -24,6 +24,7 @@ import structlog
 
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
+from dyorc.protocol.headers import AUTHORIZATION
 from dyorc.transport.tensors_pb2 import FetchRequest, TensorChunk  # pyright: ignore[reportAttributeAccessIssue]
 from dyorc.transport.tensors_pb2_grpc import TensorsServicer, TensorsStub, add_TensorsServicer_to_server
 from dyorc.transport.tiers import Holder, Source, Span, check_buffers
@@ -127,7 +128,7 @@ class _Tensors(TensorsServicer):
         self._authorization = f"Bearer {token}".encode()
 
     def Fetch(self, request: Any, context: Any) -> Iterator[Any]:
-        given = [value for key, value in context.invocation_metadata() if key == "authorization"]
+        given = [value for key, value in context.invocation_metadata() if key == AUTHORIZATION]
         if len(given) != 1 or not hmac.compare_digest(_as_bytes(given[0]), self._authorization):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the cluster's token is missing or wrong")
         try:
@@ -249,7 +250,7 @@ class GrpcTier:
 
     def _call(self, stub: TensorsStub, span: Span) -> Any:
         request = FetchRequest(block=span.block, offset=span.offset, num_bytes=span.num_bytes)
-        return stub.Fetch(request, metadata=(("authorization", f"Bearer {self._token}"),))
+        return stub.Fetch(request, metadata=((AUTHORIZATION, f"Bearer {self._token}"),))
 
     def _receive(self, call: Any, target: memoryview) -> None:
         sink = Sink(target)

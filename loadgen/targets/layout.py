@@ -12,7 +12,7 @@ from dyorc.protocol import media_types
 from dyorc.protocol.answers import parse_answer
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
 from dyorc.protocol.requests import Options, infer_request
-from dyorc.protocol.routes import model_path
+from dyorc.protocol.routes import INFER, model_path
 from loadgen.pool import Tensors
 
 JSON_BYTES = 8
@@ -44,7 +44,7 @@ def oip_request(model: str, tensors: Tensors) -> tuple[str, tuple[tuple[str, str
     """
     try:
         inputs = tuple(TensorMetadata(name, dtype_of(array), array.shape) for name, array in tensors.items())
-        request = infer_request(model_path(model, None, "infer"), ModelMetadata(model, inputs, ()), tensors, Options())
+        request = infer_request(model_path(model, None, INFER), ModelMetadata(model, inputs, ()), tensors, Options())
     except DyOrcError as error:
         raise ValueError(f"a request to {model!r} cannot be written: {error}") from error
     return request.path, request.headers, b"".join(request.pieces)

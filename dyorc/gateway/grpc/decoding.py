@@ -18,6 +18,7 @@ from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
 from dyorc.off_loop import INLINE_BYTES, OffLoop
 from dyorc.protocol.inference_pb2 import ModelInferRequest
+from dyorc.protocol.parameters import EMPTY_FINAL
 
 _MAX_TENSORS = 1000
 """Inputs, or outputs, of a request."""
@@ -62,7 +63,7 @@ async def decode_request(
     else:
         given = inputs.arrays()
     parameters = values_of(found.parameters) if found.parameters else {}
-    has_empty_final = flag(parameters, "triton_enable_empty_final_response")
+    has_empty_final = flag(parameters, EMPTY_FINAL)
     request = make_request(model, found.id, given, parameters, _wanted(found.outputs, model, memory))
     return request, has_empty_final
 

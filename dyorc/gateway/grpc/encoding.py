@@ -15,14 +15,12 @@ from dyorc.gateway.grpc.wire import Buffer, streamed, with_raw
 from dyorc.gateway.outputs import put
 from dyorc.gateway.requests import InferRequest
 from dyorc.protocol.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
-from dyorc.protocol.parameters import EXPLAIN
+from dyorc.protocol.parameters import EXPLAIN, FINAL
 from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
 
 _COPY_LIMIT_BYTES = 64 * 1024
 """Up to this size a copy costs less than a view."""
-
-_FINAL = "triton_final_response"
 
 
 def encode_response(
@@ -57,7 +55,7 @@ def encode_response(
             _set_all(output.parameters, put(array, dtype, wanted.span, name))
             raws.append(b"")
     if is_final is not None:
-        response.parameters[_FINAL].bool_param = is_final
+        response.parameters[FINAL].bool_param = is_final
     if story is not None:
         response.parameters[EXPLAIN].string_param = orjson.dumps(story).decode()
     return with_raw(response.SerializeToString(), raws)
@@ -91,7 +89,7 @@ def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> b
     answer = ModelStreamInferResponse()
     response = answer.infer_response
     response.model_name, response.model_version, response.id = model.name, "1", request_id
-    response.parameters[_FINAL].bool_param = True
+    response.parameters[FINAL].bool_param = True
     if story is not None:
         response.parameters[EXPLAIN].string_param = orjson.dumps(story).decode()
     return answer.SerializeToString()
@@ -102,5 +100,5 @@ def streamed_error(text: str, model_name: str, model_version: str, request_id: s
     answer = ModelStreamInferResponse(error_message=text)
     response = answer.infer_response
     response.model_name, response.model_version, response.id = model_name, model_version, request_id
-    response.parameters[_FINAL].bool_param = True
+    response.parameters[FINAL].bool_param = True
     return answer.SerializeToString()

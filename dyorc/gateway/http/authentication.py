@@ -18,13 +18,13 @@ from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.front import TENANT
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.headers import API_KEY, AUTHORIZATION
-from dyorc.protocol.routes import HEALTH, JOBS, MODELS, SERVER, STATISTICS
+from dyorc.protocol.routes import HEALTH, JOBS, MODELS, REPOSITORY_INDEX, SERVER, STATISTICS
 
 _OPEN = frozenset({"/docs", "/openapi.json"})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/")
 _MODELS = f"{MODELS}/"
 
-_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, "/v2/repository/index"})
+_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX})
 """Routes that reveal only a tenant's own models, or none at all."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()

@@ -11,7 +11,7 @@ from dyorc.gateway.model_config import model_config
 from dyorc.gateway.model_statistics import model_statistics
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import MODELS, STATISTICS
+from dyorc.protocol.routes import MODEL_CONFIG, MODEL_READY, MODEL_STATISTICS, MODELS, STATISTICS
 
 _MODEL = f"{MODELS}/{{name}}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
@@ -39,21 +39,21 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         """Inputs and outputs of a model. Shapes are those of one item."""
         return find(request, name, version).metadata()
 
-    @app.get(f"{_MODEL}/ready", response_model=ModelReady, tags=["health"])
-    @app.get(f"{_VERSION}/ready", response_model=ModelReady, tags=["health"])
+    @app.get(f"{_MODEL}/{MODEL_READY}", response_model=ModelReady, tags=["health"])
+    @app.get(f"{_VERSION}/{MODEL_READY}", response_model=ModelReady, tags=["health"])
     async def ready(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Whether every program that the model may call has a replica; 503 until then."""
         require_ready(service.backend.status, find(request, name, version))
         return {"name": name, "ready": True}
 
-    @app.get(f"{_MODEL}/config", tags=["models"])
-    @app.get(f"{_VERSION}/config", tags=["models"])
+    @app.get(f"{_MODEL}/{MODEL_CONFIG}", tags=["models"])
+    @app.get(f"{_VERSION}/{MODEL_CONFIG}", tags=["models"])
     async def config(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """The model's configuration, as Triton's `ModelConfig` in JSON."""
         return model_config(find(request, name, version))
 
-    @app.get(f"{_MODEL}/stats", response_model=AllStatistics, tags=["models"])
-    @app.get(f"{_VERSION}/stats", response_model=AllStatistics, tags=["models"])
+    @app.get(f"{_MODEL}/{MODEL_STATISTICS}", response_model=AllStatistics, tags=["models"])
+    @app.get(f"{_VERSION}/{MODEL_STATISTICS}", response_model=AllStatistics, tags=["models"])
     async def statistics(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Counts and times of a model: a program's calls, a workflow's requests."""
         return {"model_stats": [statistics_of(find(request, name, version).name)]}

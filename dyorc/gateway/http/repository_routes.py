@@ -13,6 +13,7 @@ from dyorc.gateway.http.json_bodies import read_json
 from dyorc.gateway.http.openapi import json_body
 from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.routes import REPOSITORY, REPOSITORY_INDEX
 
 
 class _IndexRequest(msgspec.Struct):
@@ -26,18 +27,18 @@ _BODY = json_body({"type": "object", "properties": {"ready": {"type": "boolean"}
 def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     """Adds ``/v2/repository[/{repository}]/(index|models/{name}/(load|unload))``."""
 
-    @app.post("/v2/repository/index", response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
-    @app.post("/v2/repository/{repository}/index", response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
+    @app.post(REPOSITORY_INDEX, response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
+    @app.post(f"{REPOSITORY}/{{repository}}/index", response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
     async def index(request: Request, repository: str = "") -> list[dict[str, Any]]:
         """All models and their states; with `ready`, only those that can be served now."""
         asked = await read_json(request, _decoder)
         status = service.backend.status
         return repository_index(service.catalog, status, tenant_of(request.scope), only_ready=asked.ready)
 
-    @app.post("/v2/repository/models/{name}/load", tags=["repository"])
-    @app.post("/v2/repository/{repository}/models/{name}/load", tags=["repository"])
-    @app.post("/v2/repository/models/{name}/unload", tags=["repository"])
-    @app.post("/v2/repository/{repository}/models/{name}/unload", tags=["repository"])
+    @app.post(f"{REPOSITORY}/models/{{name}}/load", tags=["repository"])
+    @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/load", tags=["repository"])
+    @app.post(f"{REPOSITORY}/models/{{name}}/unload", tags=["repository"])
+    @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/unload", tags=["repository"])
     async def control(request: Request, name: str, repository: str = "") -> None:
         """Refuses: models cannot be loaded or unloaded."""
         service.model(tenant_of(request.scope), name)

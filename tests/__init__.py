@@ -1,1 +1,2 @@
-"""Tests. What several folders share lies here: `leaks`, `oip`, `deadlines`, `server_process`, and the workflows to serve."""
+"""Tests. Modules that several folders share are here: `leaks`, `oip`, `deadlines`, `server_process`, and the workflows to
+serve."""

@@ -1,4 +1,5 @@
-"""Certificates for tests: an authority, and what it signs for servers and clients. Made by openssl, anew for each test run."""
+"""Certificates for tests: an authority, and the certificates that it signs for servers and clients. openssl makes new ones in
+each run."""
 
 import shutil
 import subprocess
@@ -34,7 +35,7 @@ class Authority:
         self._openssl(f"req -x509 {_KEY} -subj /CN=authority {usage} -keyout {self.own.key} -out {self.own.certificate}")
 
     def sign(self, name: str) -> Certificate:
-        """A certificate for `name`, as a client and as a server on 127.0.0.1."""
+        """Makes a certificate for `name`, as a client and as a server on 127.0.0.1."""
         found = Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         extensions = "-addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
         signer = f"-CA {self.own.certificate} -CAkey {self.own.key}"

@@ -1,4 +1,4 @@
-"""Both shells of the client behind one face, so that one test tries both."""
+"""Both shells of the client behind one interface, so that one test covers both."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ SHELLS = ("blocking", "asyncio")
 
 @contextmanager
 def shell(kind: str, url: str, **settings: Any) -> Iterator[Any]:
-    """A client that waits; one for asyncio runs on an event loop of its own for it."""
+    """A client that blocks. The asyncio client runs on an event loop of its own."""
     if kind == "blocking":
         with Client(url, **settings) as client:
             yield client
@@ -25,7 +25,7 @@ def shell(kind: str, url: str, **settings: Any) -> Iterator[Any]:
 
 
 class _Waiting:
-    """Calls of an asynchronous object that wait for what they give."""
+    """An asynchronous object whose calls block until their result is there."""
 
     def __init__(self, runner: asyncio.Runner, of: AsyncClient | AsyncJob) -> None:
         self._runner = runner

@@ -21,9 +21,10 @@ _MAX_PROCESSES = 8
 _LONGEST_FIRST = ("chaos", "e2e", "property", "integration", "unit")
 _RAY = "pytestmark = pytest.mark.ray"
 _TOGETHER = ('scope="module"', "pytestmark = pytest.mark.together")
-"""Either says that the tests of a module share something; the mark is for those that share a fixture of a `conftest.py`."""
+"""Either of these says that the tests of a module share something. The mark is for modules that share a fixture of a
+`conftest.py`."""
 _NUM_RAYS = 2
-"""So many tests with a Ray run at a time, whatever the number of processes: each takes 10 s of a core and 1 GB."""
+"""How many tests with a Ray may run at a time, for any number of processes: each takes 10 s of a core and 1 GB."""
 
 
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -50,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Shares tests out one by one, those that share something of their module together.
+    """Hands out tests one by one, but keeps together those that share something of their module.
 
     The controller knows tests by their names only. (xdist's own `--dist loadgroup` writes marks into the names, which pytest 9
     does not allow any more.)
@@ -60,7 +61,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 class _Scheduling(LoadScopeScheduling):
-    """Tests of one scope run in one process, one after the other."""
+    """Tests of one scope run in one process, one after another."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
@@ -83,9 +84,9 @@ def _text_of(module: str) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder() -> Generator[None]:
-    """Temporary files of this process, and of all that it starts, lie in a folder of its own.
+    """Puts temporary files of this process, and of all that it starts, into a folder of its own.
 
-    So a leak is found by the process whose test it is, and by no other that looks at the same moment.
+    So a leak is found by the process whose test caused it, and not by another that looks at the same moment.
     """
     # Short: the path of a Unix socket has at most 107 characters.
     folder = tempfile.mkdtemp(prefix="w-")

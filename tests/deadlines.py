@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 
 _POLL_S = 0.01
 TIMEOUT_S = 240.0
-"""Far longer than anything takes, on a machine with many times the load that it can carry, too."""
+"""Far longer than anything takes, even on a badly overloaded machine."""
 
 
 def wait_until(is_met: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Returns as soon as `is_met` gives something true.
+    """Returns as soon as `is_met` returns something true.
 
     Raises:
-        AssertionError: If it does not in time; names `what`.
+        AssertionError: If it does not do so in time. The message names `what`.
     """
     deadline_s = time.monotonic() + timeout_s
     while not is_met():
@@ -23,7 +23,7 @@ def wait_until(is_met: Callable[[], object], what: str, timeout_s: float = TIMEO
 
 
 async def wait_until_async(is_met: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """`wait_until` that lets the event loop run."""
+    """Like `wait_until`, but lets the event loop run."""
     deadline_s = time.monotonic() + timeout_s
     while not is_met():
         if time.monotonic() > deadline_s:
@@ -32,10 +32,11 @@ async def wait_until_async(is_met: Callable[[], object], what: str, timeout_s: f
 
 
 async def in_a_quiet_moment(measure: Callable[[], Awaitable[None]], max_tries: int = 10) -> None:
-    """Runs what measures time until it raises no AssertionError: a busy machine spoils a measurement, a defect all of them.
+    """Repeats a measurement of time until it raises no AssertionError: a busy machine spoils one measurement, a defect spoils
+    all.
 
     Raises:
-        AssertionError: That of the last try.
+        AssertionError: The error of the last try.
     """
     for num_left in reversed(range(max_tries)):
         try:

@@ -1,6 +1,6 @@
 """The tensor path in one process: a producer, the orchestrator and a consumer, each with its own arena.
 
-Between them goes what would go over a socket: bytes that share no memory.
+They exchange what would go over a socket: bytes that share no memory.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def exchange(
 
 @dataclass(frozen=True, slots=True)
 class TensorPath:
-    """Three processes, as far as their memory is concerned."""
+    """Three processes, with only their memory simulated."""
 
     producer: Exchange
     orchestrator: Exchange
@@ -47,32 +47,32 @@ class TensorPath:
     inbox: Inbox
 
     def limit(self, inline_limit_bytes: int) -> None:
-        """Up to which size tensors ride along from here on."""
+        """Sets the size up to which tensors travel inside messages from now on."""
         for end in (self.producer, self.orchestrator, self.consumer):
             end.outbox.inline_limit_bytes = inline_limit_bytes
         self.tensors.inline_limit_bytes = inline_limit_bytes
 
     def publish(self, columns: Sequence[Rows]) -> list[Call]:
-        """What the orchestrator knows of a batch's outputs, call by call."""
+        """Returns what the orchestrator knows of a batch's outputs, call by call."""
         headers, frames = self.producer.outbox.write(columns)
         reply = decode(encode(BatchReply(self.producer.holder.holder_id, 1, headers, 0.0)))
         assert isinstance(reply, BatchReply)
         return self.tensors.refs(reply.replica_id, reply.columns, over_the_wire(frames))
 
     def request(self, calls: Sequence[Call]) -> tuple[BatchRequest, list[Frame]]:
-        """The batch of these calls, as the consumer receives it."""
+        """Returns the batch of these calls, as the consumer receives it."""
         headers, frames, holders = self.tensors.pack(calls)
         request = decode(encode(BatchRequest(1, tuple(headers), (), holders)))
         assert isinstance(request, BatchRequest)
         return request, over_the_wire(frames)
 
     def deliver(self, calls: Sequence[Call]) -> list[Rows]:
-        """The columns of these calls, as the consumer reads them. Valid until `inbox.done`."""
+        """Returns the columns of these calls, as the consumer reads them. Valid until `inbox.done`."""
         request, frames = self.request(calls)
         return self.inbox.read(request.columns, frames, request.holders)
 
     def release(self, calls: Sequence[Call]) -> None:
-        """Nobody needs these tensors any more."""
+        """Releases tensors that nobody needs any more."""
         blocks = sorted(set(blocks_of(tensor for call in calls for tensor in call)))
         self.tensors.free(blocks)
         for holder_id, block in blocks:
@@ -80,7 +80,7 @@ class TensorPath:
                 assert self.producer.arena.free(block)
 
     def check_empty(self) -> None:
-        """Nothing is left in any arena."""
+        """Checks that nothing is left in any arena."""
         left = {end.holder.holder_id: end.arena.num_blocks for end in (self.producer, self.orchestrator, self.consumer)}
         assert not any(left.values()), f"blocks are left over: {left}"
 
@@ -118,7 +118,7 @@ class CopyingTier:
         return holder.node == FAR
 
     def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
-        """Copies bytes out of the arena's file."""
+        """Copies bytes from the arena's file."""
         self.num_fetches += 1
         view = ArenaView(self._folder, holder.arena)
         try:
@@ -128,7 +128,7 @@ class CopyingTier:
             view.close()
 
     def forget(self, holder_id: str) -> None:
-        """Nothing is kept open."""
+        """Does nothing, since nothing is kept open."""
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Does nothing, since nothing is kept open."""

@@ -1,4 +1,4 @@
-"""A backend without orchestrator, engine and replicas: the test says what comes of each request."""
+"""A backend without orchestrator, engine and replicas: the test decides the outcome of each request."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -19,7 +19,7 @@ from dyorc.transport.body import Body
 
 T = TypeVar("T")
 MakeParts: TypeAlias = Callable[[Workflow, Sequence[Array]], AsyncGenerator[list[list[Array]]]]
-"""Yields a request's parts; those of one list are ready at the same time."""
+"""Yields a request's parts; the parts of one list are ready at the same time."""
 
 
 class NoRoom:

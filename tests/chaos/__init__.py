@@ -1,1 +1,1 @@
-"""Faults in a real server: it still serves, nothing is lost, nothing is left."""
+"""Faults in a real server: it still serves, and nothing is lost or left behind."""

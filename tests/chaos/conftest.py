@@ -1,4 +1,4 @@
-"""Chaos tests leave nothing behind, whatever they kill."""
+"""Checks that chaos tests leave nothing behind, whatever they kill."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
 """Kills servers with SIGKILL at random moments, again and again, while clients submit jobs, and looks at every job afterwards.
 
-``python -m tests.chaos.jobs_storm [--store sqlite|redis] [--jobs N] [--kills N] [--seed N]``. With Redis two servers share the
-queue. What must be: every job that a client wanted is there once, has ended with its own right result, and has run. A job may run
-twice. The last line is one JSON object; the exit status is 1 if anything of that is not so.
+``python -m tests.chaos.jobs_storm [--store sqlite|redis] [--jobs N] [--kills N] [--seed N]``. With Redis, two servers share the
+queue. Every job that a client submitted must exist once, must have run, and must have ended with its own right result. A job may
+run twice. The last line is one JSON object; the exit status is 1 if any of this is violated.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _NUM_SHOWN = 10
 
 
 class Clients:
-    """Submit jobs, each until some server has said that it has it."""
+    """Submits jobs, each one repeatedly until some server has accepted it."""
 
     def __init__(self, at: Servers, num_jobs: int, folder: Path, seed: int) -> None:
         self._servers = at
@@ -137,7 +137,7 @@ def _all_jobs(client: httpx.Client) -> Iterator[dict[str, Any]]:
 
 
 def run(store: str, num_jobs: int, num_kills: int, seed: int) -> tuple[dict[str, Any], list[str]]:
-    """A whole storm: figures, and what is wrong."""
+    """Runs a whole storm. Returns figures, and what is wrong."""
     chance, started_s = random.Random(seed), time.monotonic()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dyorc-j-")))

@@ -28,11 +28,11 @@ from tests.workflows import effects
 MODULE = "tests.chaos.jobs_storm_process"
 
 _JOBS = JobsConfig(lease_s=1.0, max_attempts=100, max_running=32)
-"""An innocent job may be there each time that its server is killed."""
+"""An innocent job may be running each time that its server is killed."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Where it listens, where its replicas dial in, and what its jobs are kept in."""
+    """Where the server listens, where its replicas connect, and which store keeps its jobs."""
 
     port: int
     address: str
@@ -59,7 +59,7 @@ def _end_with_input() -> None:
 
 def main() -> None:
     """Runs until the process is ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the process that started it
     line = sys.stdin.readline()
     if not line:
         return

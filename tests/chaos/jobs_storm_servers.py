@@ -1,4 +1,4 @@
-"""The servers of the jobs' storm, each with a replica that outlives it, and who puts another in the place of each killed one."""
+"""The servers of the jobs' storm, each with a replica that outlives it. Each killed server is replaced by another."""
 
 import contextlib
 import socket
@@ -23,7 +23,7 @@ _LOG_TAIL_CHARS = 3000
 
 
 class Servers:
-    """Run while they are entered, on the same store.
+    """Runs servers on the same store while entered.
 
     Attributes:
         urls: Where they listen; the same after a kill as before.
@@ -99,7 +99,7 @@ class Servers:
         return False
 
     def kill(self, at: int) -> float:
-        """SIGKILL; starts the next one in its place. Returns the seconds until that answers."""
+        """Sends SIGKILL and starts the next server in its place. Returns the seconds until that one answers."""
         started_s = time.monotonic()
         self._servers[at].kill()
         self._servers[at].wait()
@@ -108,7 +108,7 @@ class Servers:
         return time.monotonic() - started_s
 
     def log(self) -> str:
-        """The last that all processes said, for people."""
+        """Returns the last output of all processes, for people."""
         return (self.folder / "log").read_text(errors="replace")[-_LOG_TAIL_CHARS:]
 
 

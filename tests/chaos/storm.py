@@ -1,8 +1,8 @@
 """Kills the orchestrator and replicas with SIGKILL at random moments, under load, again and again.
 
-``python -m tests.chaos.storm [--kills N] [--seed N]``. After each kill it waits until service is back; what must never
-happen is a wrong byte, a segment of shared memory without an owner, a block that nobody frees, or a request that fails although
-only replicas died. The last line is one JSON object; the exit status is 1 if anything of that happened.
+``python -m tests.chaos.storm [--kills N] [--seed N]``. After each kill it waits until service is back. There must never be a
+wrong byte, a segment of shared memory without an owner, a block that nobody frees, or a request that fails although only replicas
+died. The last line is one JSON object; the exit status is 1 if any of this happened.
 """
 
 import argparse
@@ -69,11 +69,11 @@ class Storm:
 
     @property
     def is_over(self) -> bool:
-        """Whether it makes no sense to go on: a wrong answer, or no service."""
+        """Whether going on makes no sense, after a wrong answer or without service."""
         return bool(self._load.wrong or self.found.outages)
 
     def strike(self) -> None:
-        """One kill, and everything that is to be true after it."""
+        """Makes one kill and checks everything that must be true after it."""
         chance, troupe = self._chance, self._troupe
         time.sleep(chance.uniform(0, _MAX_PAUSE_S))
         (role,) = chance.choices(list(_ROLES), list(_ROLES.values()))
@@ -114,7 +114,7 @@ class Storm:
         return set()
 
     def _look_for_segments(self) -> None:
-        """The folder holds the arenas of living processes and nothing else."""
+        """Checks that the folder holds the arenas of living processes and nothing else."""
         deadline_s = time.monotonic() + _SEGMENTS_S
         while True:
             pids, owners = set(self._troupe.pids()), [arena.pid for arena in read_arenas(self._troupe.arena_folder)]
@@ -127,7 +127,7 @@ class Storm:
             time.sleep(_POLL_S)
 
     def look_for_blocks(self) -> None:
-        """Pauses the load: nothing is left in any arena. Blocks that were found before do not count again."""
+        """Pauses the load and checks that nothing is left in any arena. Blocks that were found before do not count again."""
         self._load.pause()
         deadline_s = time.monotonic() + _BLOCKS_S
         while left := self._blocks_left():
@@ -140,7 +140,7 @@ class Storm:
         self._load.resume()
 
     def _look_for_mappings(self) -> None:
-        """Nobody keeps the memory of arenas that are gone, from one pause to the next."""
+        """Checks that nobody keeps the memory of arenas that are gone from one pause to the next."""
         mapped = deleted_arenas_mapped(self._troupe.arena_folder, self._troupe.pids())
         pairs = {f"{pid} keeps {name}" for pid, names in mapped.items() for name in names}
         self.found.kept_arenas |= pairs & self._mapped
@@ -157,7 +157,7 @@ class Storm:
 
 
 def report(storm: Storm, load: Load, troupe: Troupe) -> dict[str, Any]:
-    """Everything in figures; what went wrong in words, too."""
+    """Returns everything in figures, and in words what went wrong."""
     found = storm.found
     return {
         "kills": dict(found.kills),
@@ -178,14 +178,14 @@ def report(storm: Storm, load: Load, troupe: Troupe) -> dict[str, Any]:
 
 
 def violations(storm: Storm, load: Load, troupe: Troupe) -> list[str]:
-    """Everything that must not be."""
+    """Returns everything that must not have happened."""
     found = storm.found
     blocks = [f"leaked block {block} of {arena}: {text}" for (arena, block), text in found.leaked_blocks.items()]
     return [*load.wrong, *found.outages, *load.violations, *troupe.surprises, *found.leaked_segments, *blocks, *found.kept_arenas]
 
 
 def run(num_kills: int, seed: int, num_clients: int, check_every: int, arena_mib: int) -> tuple[dict[str, Any], list[str]]:
-    """A whole storm: figures, and what went wrong."""
+    """Runs a whole storm. Returns figures, and what went wrong."""
     with Troupe(num_replicas=2, arena_bytes=arena_mib * 2**20) as troupe, Load(troupe, num_clients, seed) as load:
         storm = Storm(troupe, load, random.Random(seed))
         if not troupe.wait_until_complete(set(), _BACK_S):

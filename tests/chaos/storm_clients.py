@@ -1,4 +1,4 @@
-"""The load of the storm: clients that send without end, and know of every answer what it must be."""
+"""The load of the storm: clients that send without end, and know what every answer must be."""
 
 import random
 import re
@@ -23,7 +23,7 @@ _SIZES = (50_001, 65_536, 131_073, 262_144, 524_289, checksummed.MAX_WORDS)
 _RETRY_S = 0.02
 _TIMEOUT_S = REQUEST_TIMEOUT_S + 10
 _ALLOWED = (re.compile(r"\bno (room|memory)\b"), re.compile(r"replicas of program '.*' were lost"))
-"""With status 503, what may be said instead of an answer: an arena is full, or three replicas died one after the other."""
+"""Texts that may come with status 503 instead of an answer: an arena is full, or three replicas died one after another."""
 
 
 class _Request:
@@ -46,7 +46,7 @@ class _Request:
         return f"{self.kind}(seed={self.seed}, num_words={self.num_words})"
 
     def fault_of(self, response: httpx.Response) -> str:
-        """What is wrong with an answer; empty if nothing is."""
+        """Returns what is wrong with an answer; empty if nothing is."""
         outputs = oip.read(response).outputs
         expect = checksummed.expected_pair if self.kind == "paired" else checksummed.expected_words
         expected = expect(self.seed, self.num_words)
@@ -65,11 +65,11 @@ class _Request:
 
 
 class Load:
-    """Clients that send while it is entered.
+    """Runs clients that send while entered.
 
     Attributes:
         num_right: Right answers so far.
-        wrong: All about each wrong answer; nothing may be here.
+        wrong: The details of each wrong answer; must stay empty.
         errors: Counts of other answers, by text without numbers.
         violations: Failures of requests that nothing excuses.
     """
@@ -199,5 +199,5 @@ class Load:
 
 
 def _without_numbers(text: str) -> str:
-    """Texts that differ in names and numbers only are one."""
+    """Returns a text without names and numbers, so that errors of one kind are counted together."""
     return re.sub(r"[0-9][0-9.]*", "N", re.sub(r"'[^']*'", "'N'", text))

@@ -35,7 +35,7 @@ _CATALOG = Catalog.of([checksummed.checked, checksummed.made, checksummed.sent, 
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What a process is to be: the orchestrator, or a replica of the program `role`."""
+    """The part of a process: the orchestrator, or a replica of the program `role`."""
 
     role: str
     replica_id: str
@@ -53,7 +53,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class _Gateway(Gateway):
-    """Says which replicas the orchestrator knows, too."""
+    """Also says which replicas the orchestrator knows."""
 
     def __init__(self, service: InferenceService) -> None:
         super().__init__(service)
@@ -99,7 +99,7 @@ def _end_with_input() -> None:
 
 def main() -> None:
     """Runs until the process is ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the process that started it
     line = sys.stdin.readline()
     if not line:
         return

@@ -1,4 +1,4 @@
-"""The processes of the storm, and who puts another in the place of each that died, at once. It plays Ray Serve."""
+"""The processes of the storm. Each process that dies is replaced at once, as Ray Serve would do."""
 
 import contextlib
 import itertools
@@ -25,7 +25,7 @@ from tests.deadlines import TIMEOUT_S
 from tests.shared_folders import shared_folder
 
 ROLES = {"producer": "make", "middle": "mix", "consumer": "check", ORCHESTRATOR: ORCHESTRATOR}
-"""What each is called in the report, and its program."""
+"""Each replica's name in the report, and its program."""
 
 _REPOSITORY = Path(__file__).parents[2]
 _POLL_S = 0.01
@@ -51,7 +51,7 @@ class Actor:
         return self.process.poll() is None
 
     def tail(self) -> str:
-        """The last that it said."""
+        """The last line that it printed."""
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - _LOG_TAIL_BYTES))
             return file.read().decode(errors="replace")
@@ -172,7 +172,7 @@ class Troupe:
         actor.process.kill()
 
     def stop(self, actor: Actor) -> None:
-        """SIGSTOP. The orchestrator may end it for that."""
+        """Sends SIGSTOP. The orchestrator may end the process for that."""
         actor.may_end = True
         os.kill(actor.pid, signal.SIGSTOP)
 
@@ -205,6 +205,6 @@ class Troupe:
         return False
 
     def logs(self) -> Sequence[str]:
-        """What all living processes said last, for people."""
+        """Returns the last output of all living processes, for people."""
         with self._lock:
             return [f"{actor.role} {actor.pid}: {actor.tail()}" for actor in self._cast]

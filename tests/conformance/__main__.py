@@ -30,7 +30,7 @@ def _print(rows: list[Row], console: Console) -> None:
 
 
 def main() -> int:
-    """Runs the checks; gives the exit status."""
+    """Runs the checks and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", default=",".join(SERVERS), help="some of %(default)s")
     parser.add_argument("--only", default="", help="only rows that have this in section, transport or name")

@@ -132,7 +132,7 @@ async def priorities(client: Client) -> None:
 
 
 async def sequences(client: Client) -> None:
-    """No model keeps a state between requests, so a sequence is refused, not taken for single requests."""
+    """No model keeps state between requests, so a sequence is refused, not treated as single requests."""
     for sequence_id in (7, "seven"):
         given: dict[str, Any] = {"sequence_id": sequence_id, "sequence_start": True, "sequence_end": True}
         await refused(client, "UNIMPLEMENTED", ("sequence_id",), **given)

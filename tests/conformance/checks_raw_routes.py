@@ -54,7 +54,7 @@ def _is_served(response: httpx.Response) -> bool:
 
 
 async def every_route(client: httpx.AsyncClient) -> None:
-    """None of them is 404 or 405 for want of a route."""
+    """None of them is 404 or 405 because a route is missing."""
     missing = [f"GET {path}" for path in GETS if not _is_served(await client.get(path))]
     missing += [f"POST {path}" for path in POSTS if not _is_served(await client.post(path, json={}))]
     expect(missing, [], "missing routes")

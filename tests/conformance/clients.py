@@ -1,4 +1,4 @@
-"""The four clients of `tritonclient` behind one face: what differs between them is here, so that a check is written once.
+"""The four clients of `tritonclient` behind one interface that hides their differences, so that each check is written once.
 
 Runs in the environment of `tritonclient`.
 """
@@ -107,7 +107,7 @@ class Client:
         return found
 
     async def infer(self, model: str, inputs: Sequence[Any], **kwargs: Any) -> Any:
-        """One request; gives tritonclient's result."""
+        """Sends one request and returns tritonclient's result."""
         found = self.raw.infer(model, inputs, **kwargs)
         return await found if inspect.isawaitable(found) else found
 

@@ -10,7 +10,7 @@ import dyorc
 
 
 class Mirrored(TypedDict):
-    """What `mirror` gives."""
+    """What `mirror` returns."""
 
     raised: Float[np.ndarray, " n"]
     reversed: dyorc.Bytes[np.ndarray, " k"]
@@ -18,13 +18,13 @@ class Mirrored(TypedDict):
 
 @dyorc.program(batched=False)
 def raise_all(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """One more, everywhere."""
+    """Adds one to each number."""
     return x + 1
 
 
 @dyorc.program(batched=False)
 def reverse_all(texts: dyorc.Bytes[np.ndarray, " k"]) -> dyorc.Bytes[np.ndarray, " k"]:
-    """Each text from its end."""
+    """Reverses each text."""
     found = np.empty(len(texts), dtype=object)
     found[:] = [bytes(text)[::-1] for text in texts]
     return found
@@ -37,7 +37,7 @@ async def mirror(x: Float[np.ndarray, " n"], texts: dyorc.Bytes[np.ndarray, " k"
 
 
 class Turned(TypedDict):
-    """What `every_type` gives: each input, with its last axis from its end."""
+    """What `every_type` returns: each input, with its last axis reversed."""
 
     turned_bool: Bool[np.ndarray, "a1 b1"]
     turned_uint8: UInt8[np.ndarray, "a2 b2"]
@@ -95,7 +95,7 @@ async def behave(x: Float[np.ndarray, " n"], rest_s: float = 0.0, fails: bool = 
 
 @dyorc.program(batched=False)
 def reverse_text(text: dyorc.Bytes[np.ndarray, ""]) -> dyorc.Bytes[np.ndarray, ""]:
-    """One text from its end."""
+    """Reverses one text."""
     return np.array(bytes(text.item())[::-1], dtype=object)
 
 

@@ -53,10 +53,10 @@ class Table:
         self._checks.append((section, transport, name, check))
 
     async def run(self, wanted: str = "") -> None:
-        """Runs all checks, one after the other, and prints their rows.
+        """Runs all checks one by one and prints their rows.
 
         Args:
-            wanted: Only those whose section, transport or name has this in it.
+            wanted: Runs only checks whose section, transport or name contains this.
         """
         for section, transport, name, check in self._checks:
             if wanted in f"{section} {transport} {name}":
@@ -97,5 +97,5 @@ def expect(found: object, expected: object, what: str) -> None:
 
 
 def complain(text: str) -> None:
-    """One line for who watches."""
+    """Prints one line of progress."""
     print(text, file=sys.stderr, flush=True)

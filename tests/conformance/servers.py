@@ -66,7 +66,7 @@ SERVERS: dict[str, Server] = {
 
 
 def check(name: str, only: str = "") -> Iterator[Row]:
-    """Starts a server and runs its checks; gives each row as soon as it is known.
+    """Starts a server and runs its checks; yields each row as soon as it is known.
 
     Raises:
         RuntimeError: If the server does not start, or a script of checks ends with an error.

@@ -1,4 +1,5 @@
-"""One server for all tests of a module: a start takes seconds. It is stopped as a user stops it, and must leave nothing."""
+"""Starts one server for all tests of a module, since a start takes seconds. It is stopped as a user would stop it, and must leave
+nothing."""
 
 from collections.abc import Iterator
 

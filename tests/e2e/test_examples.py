@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(*command: str) -> str:
-    """The output of one of the examples' scripts."""
+    """Returns the output of one of the examples' scripts."""
     done = subprocess.run(
         [sys.executable, *command], cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=600, check=False
     )

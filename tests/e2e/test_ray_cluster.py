@@ -31,7 +31,7 @@ _OBJECT_STORE_BYTES = 100_000_000
 
 @pytest.fixture
 def ray_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """What every process of the cluster has to find in its environment; gives a folder for the cluster's files."""
+    """Sets the environment that every process of the cluster needs, and returns a folder for the cluster's files."""
     with tempfile.TemporaryDirectory(prefix="t-", ignore_cleanup_errors=True) as folder:
         token = Path(folder, "token")
         with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:

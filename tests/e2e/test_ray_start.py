@@ -1,4 +1,4 @@
-"""Ray starts beside a module that imports it, too; a failure, as on a machine that is too busy, is borne once."""
+"""Ray starts even if the user's module imports it. One failed start, as on a machine that is too busy, is tolerated."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Keys go into a server and do not come out of it: not in its log, however talkative, and not in its answers."""
+"""Keys go into a server and do not come out again, neither in its most verbose log nor in its answers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How a server ends: cleanly on SIGINT and SIGTERM, at any time; and what is left when it could not."""
+"""How a server ends: cleanly on SIGINT and SIGTERM, at any time; and what is left if it could not."""
 
 import os
 import signal

@@ -51,7 +51,7 @@ def _client(server: ServerProcess) -> "subprocess.Popen[str]":
 
 
 def _finish(client: "subprocess.Popen[str]") -> None:
-    """Lets it come to its end, which must be a good one."""
+    """Waits for its end and checks that it succeeded."""
     with client:
         try:
             output, _ = client.communicate(timeout=TIMEOUT_S)

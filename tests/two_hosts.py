@@ -299,7 +299,7 @@ def _end_with_parent() -> None:
 
 
 def _run(*command: str) -> str:
-    """Runs a command of the system and gives its output.
+    """Runs a system command and returns its output.
 
     Raises:
         RuntimeError: If it fails; says why.

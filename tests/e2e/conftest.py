@@ -25,7 +25,7 @@ TARGETS = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    """Serves `TARGETS`. Its end is a test, too."""
+    """Serves `TARGETS`. Its shutdown is tested too."""
     with no_leaks(), serving(TARGETS) as found:
         yield found
         seconds = found.stop(is_from_terminal=True)

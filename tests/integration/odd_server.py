@@ -36,7 +36,7 @@ Answering: TypeAlias = Callable[[Asked], Awaitable[bytes | None]]
 
 
 def reply(tensors: Tensors = ANSWER) -> bytes:
-    """An answer of the protocol. What an input looks like, an output does, too."""
+    """An answer of the protocol. Outputs have the same form as inputs."""
     _, headers, body = oip_request("odd", tensors)
     (json_length,) = (value for name, value in headers if name.startswith("inference"))
     body = body.replace(b'"inputs"', b'"outputs"')

@@ -161,7 +161,7 @@ async def running(
 ) -> AsyncGenerator[Stack]:
     """Serves `targets`, with `num_replicas` workers on threads for each program; with a `network`, to all of its hosts.
 
-    Over HTTP, and if asked for over gRPC; with a `store` it takes jobs, too.
+    It serves HTTP and, if asked for, gRPC; with a `store` it takes jobs too.
     """
     catalog = Catalog.of(targets)
     gateway = gateway or GatewayConfig(port=0, drain_timeout_s=1)

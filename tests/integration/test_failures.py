@@ -193,7 +193,7 @@ async def test_a_deadline_gives_504_and_its_call_is_not_run(tmp_path: Path) -> N
         first = asyncio.create_task(infer(stack.client, "gated", np.full(4, 1, np.float32), folder=str(tmp_path)))
         await wait_until_async((tmp_path / "started-1").exists, "the first call runs")
         others: list[asyncio.Task[httpx.Response]] = []
-        for number in (2, 3):  # one after the other: the replica takes the second ahead
+        for number in (2, 3):  # one after another: the replica takes the second ahead
             task = infer(stack.client, "gated", np.full(4, number, np.float32), folder=str(tmp_path), timeout=2_000_000)
             others.append(asyncio.create_task(task))
             await wait_until_async(lambda number=number: stack.orchestrator.num_requests == number, f"{number} are in flight")

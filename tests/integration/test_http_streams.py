@@ -224,7 +224,7 @@ async def test_a_slow_client_slows_the_workflow_down(stack: Stack, script: Scrip
 
 
 def _steady(script: Script, num_looks: int = 30) -> Callable[[], bool]:
-    """Whether nothing was asked for between so many looks in a row."""
+    """Whether nothing was requested over this many consecutive checks."""
     seen = [-1]
 
     def is_steady() -> bool:

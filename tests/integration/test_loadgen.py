@@ -47,7 +47,7 @@ async def test_every_request_is_sent_once_and_answered() -> None:
         asked = server.asked
     assert (result.counts.planned, result.counts.correct, result.counts.within_slo) == (100, 100, 100)
     assert (result.goodput_ratio, result.throughput_rps, result.num_workers) == (1.0, 100.0, 2)
-    assert len(asked) == 119  # those of the warm-up, too; the one that is due as it ends is not
+    assert len(asked) == 119  # includes those of the warm-up, but not the one that is due as it ends
     assert all(b"x-key: secret" in one.head for one in asked)
     assert len({one.body for one in asked}) == 5
     assert {name: one.num_requests for name, one in result.branches.items()} == {"a": 80, "b": 20}

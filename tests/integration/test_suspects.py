@@ -64,7 +64,7 @@ class Keeper:
             await asyncio.sleep(0.01)
 
     async def check_deaths(self, number: int) -> None:
-        """So many replicas have ended, and not one more."""
+        """Waits until exactly this many replicas have ended."""
         await wait_until_async(lambda: self.num_deaths >= number, f"{number} deaths are seen")
         assert self.num_deaths == number
 

@@ -92,7 +92,7 @@ async def serving(
 
 
 async def carry(stack: Stack, seed: int, rest_s: float = 0.0, timeout_s: float = 30.0) -> float:
-    """One request whose tensor is checked; gives the seconds that it took."""
+    """Sends one request, checks its tensor and returns the seconds that it took."""
     started_s = time.monotonic()
     checksum, _, _ = await stack.orchestrator.infer(far.carried, [np.array(seed)], (rest_s,), within(timeout_s))
     assert int(checksum) == far.checksum_of(far.words_of(seed)), f"wrong bytes in the tensor of seed {seed}"
@@ -186,7 +186,7 @@ async def test_who_does_not_have_the_keys_is_not_let_in(hosts: TwoHosts, keys: C
 
 
 def _knock(address: str, keys: ClusterKeys | None, message: bytes) -> bool:
-    """Tries to say something; gives whether it was refused."""
+    """Tries to send something and returns whether it was refused."""
     refused = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     with zmq.Context() as context, context.socket(zmq.DEALER) as client:
         client.setsockopt(zmq.LINGER, 0)

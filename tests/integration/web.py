@@ -117,7 +117,7 @@ class Raw:
         return await self.read()
 
     async def closed(self) -> bytes:
-        """Waits until the server closes the connection; gives what it has sent until then."""
+        """Waits until the server closes the connection, and returns what it has sent by then."""
         found = b""
         async with asyncio.timeout(TIMEOUT_S):
             with contextlib.suppress(ConnectionError, ssl.SSLError):

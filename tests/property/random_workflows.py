@@ -205,7 +205,7 @@ def _programs_in(block: Block, others: Sequence[dyorc.Workflow]) -> set[dyorc.Pr
 
 
 async def _run(block: Block, registers: list[Any], others: Sequence[dyorc.Workflow]) -> Any:
-    """Runs statements; gives what they returned, or None."""
+    """Runs statements and returns what they returned, or None."""
     for statement in block:
         result = await _run_one(statement, registers, others)
         if result is not None:
@@ -259,7 +259,7 @@ async def _run_one(statement: Statement, registers: list[Any], others: Sequence[
 async def _stream(
     block: Block, registers: list[Any], others: Sequence[dyorc.Workflow], stopped: list[Stop]
 ) -> AsyncIterator[Any]:
-    """Runs statements and gives what they yield; notes whether they returned."""
+    """Runs statements and yields what they yield; notes whether they returned."""
     for statement in block:
         blocks: list[Block] = []
         match statement:
@@ -351,7 +351,7 @@ def meaning_of(tree: Tree, x: Numbers) -> Meaning:
 
 
 def evaluate(program: dyorc.Program, *operands: Numbers) -> _Value:
-    """What a program gives for one call."""
+    """What a program returns for one call."""
     arrays = [np.array([operand], np.float32) for operand in operands]
     try:
         (row,) = program.factory()(*arrays)

@@ -1,4 +1,4 @@
-"""In whatever order blocks are allocated and freed, they never meet; whatever a reader is asked for, it reads no other bytes."""
+"""Blocks never overlap, in whatever order they are allocated and freed, and a reader never reads bytes of another block."""
 
 import os
 import struct
@@ -137,7 +137,7 @@ class Blocks(RuleBasedStateMachine):
 
 
 def pages(num_bytes: int) -> int:
-    """Room that so many bytes take."""
+    """Returns the room that this many bytes take."""
     return max(-(-num_bytes // PAGE_BYTES), 1) * PAGE_BYTES
 
 

@@ -1,4 +1,4 @@
-"""What the client writes, and what it reads, is the protocol: held against an encoder and decoder that share no code with it."""
+"""The client writes and reads the protocol, compared with an encoder and decoder that share no code with it."""
 
 import json
 import math

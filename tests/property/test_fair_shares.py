@@ -121,7 +121,7 @@ class QueueStates(RuleBasedStateMachine):
             assert calls == self.retries.pop(0)
             for call in calls:
                 call.state = CallState.RUNNING
-            self.since.clear()  # it goes before everybody, whoever's turn it is
+            self.since.clear()  # it goes before all others, whoever's turn it is
             return
         assert not is_retry
         assert all(call.order.deadline_ns < late for call in dropped)
@@ -148,7 +148,8 @@ class QueueStates(RuleBasedStateMachine):
             self.since.setdefault(pair, (self.used[pair[0]], self.used[pair[1]]))
 
     def shares_are_fair(self) -> None:
-        """The source's theorem 1: who waits all the time has what others have, over their weights, but for one slot of each.
+        """The source's theorem 1: tenants that wait all the time get equal shares relative to their weights, up to one slot of
+        each.
 
         A batch belongs to a lane: in others, one may have got a batch ahead.
         """
@@ -237,7 +238,7 @@ def test_nobody_starves(num_before: int, size: int, num_tenants: int) -> None:
 
 
 def test_a_group_that_is_tried_again_goes_first_and_is_paid_for() -> None:
-    """Who sends nothing but calls that fail does not have its retries for nothing."""
+    """A tenant that sends only failing calls pays for its retries."""
     calls, queue = Calls(), CallQueue()
     for tenant in "ab":
         for _ in range(20):

@@ -1,6 +1,7 @@
 # pyright: basic
 # Generated messages have no types.
-"""Inputs over gRPC are the same arrays, whichever way they come; and bytes that are no request are refused and do no more."""
+"""Inputs over gRPC become the same arrays in whichever form they come, and bytes that are not a request are refused without
+harm."""
 
 import contextlib
 from typing import Any

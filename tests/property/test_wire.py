@@ -45,7 +45,7 @@ shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
 
 def arrays_of(dtype: DType, shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
-    """Any bits at all: NaNs and signed zeros have to survive, too."""
+    """Any bits at all: NaNs and signed zeros must survive too."""
     if dtype is DType.BYTES:
         return hnp.arrays(object, shape, elements=st.binary(max_size=6), fill=st.nothing())
     if dtype is DType.BOOL:

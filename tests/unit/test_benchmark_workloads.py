@@ -1,4 +1,4 @@
-"""The benchmark's workloads: each way of running one gives the reference's answers, and all is as the workload declares it."""
+"""The benchmark's workloads: every way of running one returns the reference's answers, in the form that the workload declares."""
 
 import asyncio
 import sys

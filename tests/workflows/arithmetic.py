@@ -36,7 +36,7 @@ def add_up(x: Float[np.ndarray, "batch n"]) -> BatchSums:
 
 @dyorc.workflow
 async def quadruple(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """Two calls, one after the other."""
+    """Two calls, one after another."""
     return double(double(x))
 
 

@@ -98,7 +98,7 @@ def make(seed: Seeds, num_words: int) -> BatchedWords:
 
 @dyorc.program(max_batch_size=4, num_replicas=2)
 def mix(words: BatchedWords, other: BatchedWords, seed: Seeds) -> Mixed:
-    """Changes its first input in place and gives it back; or makes new tensors. The numbers are the same."""
+    """Changes its first input in place and returns it, or makes new tensors with the same numbers."""
     given, turned = words.view(np.uint32), other.view(np.uint32)
     if int(seed[0]) % 4 == 0:
         mixed = np.stack([mixed_words(*row) for row in zip(words, other, seed.tolist(), strict=True)])

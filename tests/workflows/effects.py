@@ -21,7 +21,7 @@ def _note(folder: str, lines: list[int]) -> None:
 
 @dyorc.program(max_batch_size=8, pure=False, idempotent=True)
 def noted_program(x: Int[np.ndarray, " batch"], folder: str, rest_s: float = 0.0) -> Int[np.ndarray, " batch"]:
-    """Notes each number in a file `runs`, rests, and gives its square plus one."""
+    """Notes each number in a file `runs`, rests, and returns its square plus one."""
     _note(folder, x.tolist())
     time.sleep(rest_s)
     return x * x + 1

@@ -1,4 +1,4 @@
-"""A program for each type that the protocol can carry: gives back what came."""
+"""A program for each type that the protocol can carry, which returns its input."""
 
 import numpy as np
 from jaxtyping import BFloat16, Bool, Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64

@@ -71,7 +71,7 @@ async def carried(seed: Int[np.ndarray, ""], rest_s: float = 0.0) -> OneDigest:
 
 @dyorc.program(max_batch_size=1)
 def repeat(times: Int[np.ndarray, " batch"]) -> UInt8[np.ndarray, "batch bytes"]:
-    """`MARK`, so many times."""
+    """Returns `MARK`, repeated."""
     return np.frombuffer(MARK * int(times[0]), np.uint8).reshape(1, -1)
 
 

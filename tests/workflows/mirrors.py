@@ -1,4 +1,4 @@
-"""A model for each type, which gives back what it takes."""
+"""A model for each type, which returns its input."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ class _Peer:
         self._check(found, expected)
 
     def sleep(self, num: Frame) -> None:
-        """Reads nothing until there is a line on standard input, then so many messages."""
+        """Reads nothing until there is a line on standard input, then a number of messages."""
         sys.stdin.readline()
         self._check([], int(bytes(num)))
 
@@ -81,7 +81,7 @@ class _Peer:
 def main(address: str, receive_timeout_s: str) -> None:
     """Runs until it is killed."""
     with open("/proc/self/comm", "w") as file:
-        file.write(") T (")  # whoever reads the state has to look for the last bracket
+        file.write(") T (")  # to read the state, look for the last bracket
     link = dial(address, LinkConfig(), float(receive_timeout_s))
     hello: list[Frame] = [b"hello", str(os.getpid()).encode()]
     link.send(hello)

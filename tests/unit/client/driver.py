@@ -15,7 +15,7 @@ class Driver:
     """A server by heart.
 
     Attributes:
-        outcomes: What comes back for each request, in order, after so many seconds.
+        outcomes: The outcome of each request, in order, and after how many seconds it comes.
         draw: What every random number is.
     """
 

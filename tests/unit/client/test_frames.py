@@ -1,4 +1,4 @@
-"""Frames of a stream, in whatever pieces they come."""
+"""Frames of a stream are read, in whatever pieces they arrive."""
 
 import json
 

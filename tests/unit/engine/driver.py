@@ -177,7 +177,7 @@ class World:
         return RequestArrived(request_id, workflow, inputs, parameters, terms, identity)
 
     def submit(self, workflow: Workflow, *values: Any, **options: Any) -> int:
-        """A request arrives; gives its id."""
+        """Makes a request arrive and returns its id."""
         event = self.arrival(workflow, *values, **options)
         self.tell(event)
         return event.request_id
@@ -204,7 +204,7 @@ class World:
         raise AssertionError("after 1000 batches there are still more")
 
     def outcome(self, batch: Dispatched, execute_s: float = 0.01) -> BatchDone | BatchFailed | TensorsLost:
-        """Takes a batch off its replica; gives the event that tells how it ended."""
+        """Takes a batch off its replica and returns the event that says how it ended."""
         action = batch.action
         del self.in_flight[action.batch_id]
         if batch.lost:

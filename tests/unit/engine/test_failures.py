@@ -42,7 +42,7 @@ def test_a_call_whose_replicas_die_again_and_again_is_tried_alone_and_then_fails
         replica_id = world.join(add_one)
         assert world.sizes(add_one) == expected
         world.leave(replica_id)
-    # Both have been on two replicas that died: now each runs alone, one after the other.
+    # Both have been on two replicas that died: now each runs alone, one after another.
     replica_id = world.join(add_one)
     assert world.sizes(add_one) == [2, 2, 1]
     assert world.oldest().action.reason is FormReason.RETRY

@@ -36,7 +36,7 @@ async def only_double(x: Vector) -> Vector:
 
 
 def start(world: World, number: int, progress_s: float) -> None:
-    """So many calls of `add_one`, which `double` shall follow, have been running for so long."""
+    """Makes this many calls of `add_one`, which `double` will follow, that have been running for a given time."""
     world.submit_all(then_double, [[at, at] for at in range(number)])
     world.advance(progress_s)
 
@@ -170,7 +170,7 @@ def busy_world(rate: float, **options: Any) -> World:
 
 
 def test_of_two_replicas_the_second_starts_half_way_through_the_batch_of_the_first() -> None:
-    """Else both would end together, and whoever comes then waits for a whole batch."""
+    """Otherwise both would end together, and a call that comes just after would wait for a whole batch."""
     world = busy_world(100)
     (first,) = world.batches(double)
     world.advance(0.001)

@@ -36,7 +36,7 @@ def seen(outcomes: Iterable[Hashable], of: Decision = WHEN, at: Context = contex
 
 
 def runs(turns: Sequence[bool], number: int) -> HistoryPredictor:
-    """A predictor that has seen a loop's decisions turn out like this, so many times."""
+    """Returns a predictor that has seen a loop's decisions turn out like this, the given number of times."""
     predictor = HistoryPredictor()
     for _ in range(number):
         recent: tuple[bool, ...] = ()

@@ -43,7 +43,7 @@ def experienced_world() -> World:
 
 
 def story_of(world: World, x: list[float]) -> Story:
-    """A request is run to its end; gives its story."""
+    """Runs a request to its end and returns its story."""
     event = world.arrival(guarded, x, explain=True)
     world.tell(event)
     story = world.engine.tasks.requests[event.request_id].standing.story

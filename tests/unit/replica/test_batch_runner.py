@@ -119,7 +119,7 @@ def outputs_of(path: TensorPath, reply: tuple[Message, list[Frame]]) -> list[Arr
 
 
 def fill(path: TensorPath, left_bytes: int) -> int:
-    """Takes the consumer's arena but for a few bytes; gives the block."""
+    """Fills the consumer's arena except for a few bytes, and returns the block."""
     block = path.consumer.arena.allocate(path.consumer.arena.max_block_bytes - left_bytes)
     assert block is not None
     return block.block_id
@@ -222,7 +222,7 @@ def test_inputs_that_go_while_the_program_runs_are_lost(
 
 
 def test_inputs_that_go_while_results_wait_for_room_are_lost(path: TensorPath) -> None:
-    """The program gives its input out, and that is overwritten before it is copied."""
+    """The program returns its input, which is overwritten before it is copied."""
     calls = path.publish([numbers(2)])
     block = fill(path, 2 * SIZE)
 

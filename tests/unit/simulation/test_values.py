@@ -1,4 +1,4 @@
-"""Values follow from their inputs, whoever computes them."""
+"""Values depend only on their inputs, wherever they are computed."""
 
 import numpy as np
 import pytest

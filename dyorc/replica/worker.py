@@ -132,7 +132,7 @@ class Worker:
                 stack.enter_context(Stager(self._replica_id, self._address, self._config, self._network.secrets.keys, staging))
             routes = exchange.routes()
             stack.callback(routes.close)
-            session = _Session(self._replica_id, link, exchange, routes, executor, self._transport, staging)
+            session = _Session(link, exchange, routes, executor, staging)
             session.run(self._hello(), self._stopping, self._busy)
 
     def _hello(self) -> Hello:
@@ -160,22 +160,14 @@ class Worker:
 class _Session:
     """A replica at work: carries out the orchestrator's messages, one after the other."""
 
-    def __init__(
-        self,
-        replica_id: str,
-        link: ReplicaEnd,
-        exchange: Exchange,
-        routes: Routes,
-        executor: Executor,
-        transport: TransportConfig,
-        staging: Staging | None,
-    ) -> None:
+    def __init__(self, link: ReplicaEnd, exchange: Exchange, routes: Routes, executor: Executor, staging: Staging | None) -> None:
         self._link = link
         self._exchange = exchange
         self._routes = routes
         self._staging = staging
         inbox = Inbox(routes, Buffers().take, staging.take) if staging else Inbox(routes, Buffers().take)
-        self._runner = BatchRunner(replica_id, executor, inbox, exchange.outbox, self._wait_for_room, transport.arena_wait_s)
+        name, wait_s = exchange.holder.holder_id, exchange.config.arena_wait_s
+        self._runner = BatchRunner(name, executor, inbox, exchange.outbox, self._wait_for_room, wait_s)
         self._batches: deque[tuple[BatchRequest, list[Frame]]] = deque()
         self._is_announcing = False
 

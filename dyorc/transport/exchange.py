@@ -32,6 +32,7 @@ class Exchange:
         network: Its place among other nodes; None without other nodes.
 
     Attributes:
+        config: As given.
         holder: How others reach it.
         outbox: Puts tensors into its arena.
         arena: Its own.
@@ -40,7 +41,7 @@ class Exchange:
     def __init__(self, holder_id: str, node: str, config: TransportConfig, network: Network | None = None) -> None:
         self._holder_id = holder_id
         self._node = node
-        self._config = config
+        self.config = config
         self._stack = ExitStack()
         self._probe_block = 0
         self._network = network
@@ -51,7 +52,7 @@ class Exchange:
         Raises:
             TransportError: If it cannot be created, or other nodes cannot be let in.
         """
-        config = self._config
+        config = self.config
         with ExitStack() as stack:
             folder = config.arena_folder
             self.arena = stack.enter_context(Arena(folder, config.arena_bytes or default_size(folder)))
@@ -72,9 +73,9 @@ class Exchange:
 
     def routes(self) -> Routes:
         """Returns tiers for one thread, which closes them; close them before the exchange."""
-        folder = self._config.arena_folder
+        folder = self.config.arena_folder
         own = InPlaceTier(self._holder_id, ArenaView(folder, self.arena.name))
-        wires = () if self._network is None else tuple(wire_tiers(self._network, self._config))
+        wires = () if self._network is None else tuple(wire_tiers(self._network, self.config))
         return Routes((own, SharedMemoryTier(self._node, folder)), wires)
 
     def free_all(self) -> None:
@@ -84,7 +85,7 @@ class Exchange:
     def usage_of(self, holders: Iterable[Holder]) -> dict[str, ArenaUsage]:
         """What the arenas of those holders take that are on this node; our own under the name ``server``."""
         found = {
-            holder.holder_id or "server": usage_of(self._config.arena_folder, holder.arena)
+            holder.holder_id or "server": usage_of(self.config.arena_folder, holder.arena)
             for holder in holders
             if holder.node == self._node
         }
@@ -103,9 +104,9 @@ class Exchange:
         return Span(block.block_id, block.offset, num_bytes)
 
     def _inline_limit_bytes(self) -> int:
-        if self._config.inline_limit_bytes is not None:
-            return self._config.inline_limit_bytes
-        view = ArenaView(self._config.arena_folder, self.arena.name)
+        if self.config.inline_limit_bytes is not None:
+            return self.config.inline_limit_bytes
+        view = ArenaView(self.config.arena_folder, self.arena.name)
         try:
             return measure_inline_limit(self.arena, view)
         finally:

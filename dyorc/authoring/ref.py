@@ -24,7 +24,7 @@ class Ref:
         outputs: How the value is grouped.
         field: Which tensor of the group this is; None for the whole group.
         views: Indices into that tensor, in order.
-        hold: The cell's object that everybody refers to who may still need the value.
+        hold: An object of the cell's. Everything that may still need the value refers to it.
     """
 
     __slots__ = ("cell", "field", "hold", "outputs", "views")

@@ -177,7 +177,7 @@ def transport(verify: ssl.SSLContext | bool, proxy: str | None, max_connections:
     """Connections for code that waits.
 
     Args:
-        verify: How to check the server; whatever else than a context where there is no TLS.
+        verify: How to check the server; anything but a context if there is no TLS.
         proxy: URL of one. Answers that come through it are read as httpx does.
     """
     bounds = limits(max_connections)

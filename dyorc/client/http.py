@@ -47,7 +47,7 @@ class Connection:
         """Checks an address.
 
         Raises:
-            ValueError: If it is not an address, or the key cannot stand in a header.
+            ValueError: If it is not an address, or the key contains characters that a header cannot carry.
         """
         try:
             parsed = httpx.URL(url)
@@ -86,7 +86,7 @@ class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._request = request
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._request.chunks()  # pyright: ignore[reportReturnType]  # views are as good to who writes them
+        return self._request.chunks()  # pyright: ignore[reportReturnType]  # httpx writes views as well as bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for chunk in self._request.chunks():

@@ -13,7 +13,7 @@ from dyorc.terms import Terms
 
 
 class RequestArrived(msgspec.Struct, frozen=True):
-    """A checked request. `identity` is equal for requests with the same inputs; None if nobody knows."""
+    """A checked request. `identity` is equal for requests with the same inputs; None if unknown."""
 
     request_id: int
     workflow: Workflow

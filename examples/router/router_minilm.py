@@ -79,7 +79,7 @@ def _words(text: str) -> list[str]:
 
 
 class MiniLM(nn.Module):
-    """Six layers of a BERT; gives embeddings of length 1."""
+    """Six layers of a BERT; returns embeddings of length 1."""
 
     def __init__(self) -> None:
         super().__init__()

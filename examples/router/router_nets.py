@@ -10,7 +10,7 @@ WEIGHTS = Path(__file__).parent / "weights"
 
 
 class Expert(nn.Module):
-    """Reads a question's pieces of words with a recurrent net in both directions; gives a score for each intent.
+    """Reads a question's word pieces with a recurrent net in both directions; returns a score for each intent.
 
     Knows MiniLM's vectors of the pieces, which are not trained and not saved, but nothing else of MiniLM.
     """

@@ -1,10 +1,10 @@
 """Small inference requests, answered without ASGI: no task, no coroutine, no scope, no messages.
 
-Most requests of a server are alike: a few KB to ``/infer``, whose body comes in one piece and whose answer goes out in one. For
-these a connection calls `DirectRequest.run` when the request is read, and whatever runs it calls back with the outputs. All
-others take the ASGI route (`inference.py`), with the same results.
+Most requests are alike: a few KB to ``/infer``, with the body in one piece and the answer in another. For these, the connection
+calls `DirectRequest.run` once the request is read, and the backend calls back with the outputs. All other requests take the ASGI
+route (`inference.py`), with the same results.
 
-For the event loop's thread.
+Runs in the event loop's thread only.
 """
 
 from collections.abc import Coroutine, Sequence
@@ -35,16 +35,16 @@ from dyorc.protocol.routes import INFER
 _log = structlog.get_logger("dyorc.gateway")
 
 _MAX_BODY_BYTES = 64 * 2**10
-"""Longer bodies come in several pieces, and what they carry may go to shared memory as it comes."""
+"""Longer bodies come in several pieces, and their tensors may go to shared memory as they arrive."""
 _MAX_ANSWER_BYTES = 64 * 2**10
 """Longer answers are written in pieces, as the client reads them."""
 
 Taken: TypeAlias = tuple[bytes, Sequence[bytes | memoryview], int | None]
-"""An answer: its own headers, encoded; its body; the length of the JSON in it, if tensors follow."""
+"""An answer: its own headers, encoded; its body; and the length of the JSON in it, if tensors follow."""
 
 
 class Route(NamedTuple):
-    """What the head of a direct request says."""
+    """What the head of a direct request contains."""
 
     model: str
     version: str | None
@@ -57,11 +57,11 @@ class Desk(Line, Protocol):
     """The connection, as a direct request sees it."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Has a task answer."""
+        """Lets a task answer the request."""
 
 
 class DirectInference:
-    """Finds out which requests are direct, and runs them.
+    """Decides which requests are direct, and runs them.
 
     Args:
         service: Runs requests.
@@ -100,7 +100,7 @@ class DirectRequest:
     """One direct request. It receives its own answer (`dyorc.receiver`).
 
     Args:
-        exchange: Where it came, and its answer goes.
+        exchange: Holds the request, and takes its answer.
         desk: The connection.
 
     Attributes:
@@ -140,7 +140,7 @@ class DirectRequest:
         self.is_running = False
 
     def run(self, body: bytes) -> None:
-        """Runs it, now that all of it is here."""
+        """Runs the request, now that all of it is here."""
         self.is_running = True
         service, route = self._inference.service, self.route
         try:
@@ -160,7 +160,7 @@ class DirectRequest:
             self.failed(error)
 
     def lose(self) -> None:
-        """Nobody waits for the answer."""
+        """Learns that nobody waits for the answer any more."""
         if self._request_id and self._ticket is not None and self._inference.service.backend.cancel(self._request_id):
             self._close()
 
@@ -207,7 +207,7 @@ class DirectRequest:
     # Inside
 
     def _decode(self, body: bytes) -> Sequence[Array]:
-        """Returns the inputs, and notes what else the request says."""
+        """Returns the inputs, and notes the request's other fields."""
         model, json_bytes = self._model, self.route.head.json_bytes
         plans = self._inference.plans
         if json_bytes:
@@ -224,7 +224,7 @@ class DirectRequest:
         return request.arrays
 
     def _close(self) -> None:
-        """Gives back what it holds."""
+        """Releases everything that it holds."""
         if self._memory is not None:
             self._memory.close()
         if self._ticket is not None:

@@ -12,7 +12,7 @@ _NUM_THREADS = "DYORC_NUM_THREADS"
 def shared_with_programs(switch_interval_s: float) -> Generator[None]:
     """Lets the loop interrupt programs that compute in Python soon, and keeps torch from starting threads for each of them.
 
-    A program that wants more threads is asked for by the environment, as in a replica. At the end, everything is as before.
+    If the environment says how many threads programs use, that holds. At the end, everything is as before.
     """
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(min(interval_s, switch_interval_s))

@@ -180,6 +180,20 @@ class Orchestrator:
             CapacityError: If the arena is full.
             PayloadTooLargeError: If the inputs would not fit into an empty arena.
         """
+        return self._open(workflow, inputs, statics, terms, receiver, story, body)
+
+    def _open(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Array],
+        statics: tuple[StaticValue, ...],
+        terms: Terms,
+        receiver: Receiver[Any],
+        story: list[Step] | None,
+        body: Body | None,
+        stream: PartStream | None = None,
+    ) -> int:
+        """Begins a request. It may have parts, or its answer, before this returns."""
         tensors = self.tensors.keep_all(inputs, body)
         self._num_requests += 1
         request_id = self._num_requests
@@ -187,6 +201,8 @@ class Orchestrator:
         self._pending[request_id] = Pending(receiver, identity)
         if story is not None:
             self._stories[request_id] = story
+        if stream is not None:
+            self._streams[request_id] = stream
         self._post(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
         self._num_arrived += 1
         if len(self._pending) == 1 and self._num_arrived == 1 and not self._is_crowded:
@@ -272,8 +288,7 @@ class Orchestrator:
         stream = PartStream(end.future)
         if started is not None:
             started(end.future)
-        request_id = self.submit(workflow, inputs, statics, terms, end, story=story, body=body)
-        self._streams[request_id] = stream
+        request_id = self._open(workflow, inputs, statics, terms, end, story, body, stream)
         try:
             while parts := await stream.next_parts():
                 taken = await self._take_parts(request_id, stream, parts, take)
@@ -318,8 +333,9 @@ class Orchestrator:
         """Ends the turn of the loop."""
         self._is_flush_due = False
         # Programs in this process may answer a request before the next arrives, so how many are in flight does not tell.
-        self._is_crowded = self._num_arrived > 1
-        self._num_arrived = 0
+        if self._num_arrived:
+            self._is_crowded = self._num_arrived > 1
+            self._num_arrived = 0
         self._flush_now()
 
     def _flush_now(self) -> None:

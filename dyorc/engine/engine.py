@@ -98,16 +98,17 @@ class Engine:
             self._apply(event)
         for timer in self.timers.pop_due(now_ns):
             self._fire(timer)
-        while turn.has_work():
+        while True:
             self.tasks.drain()
             self.scheduler.drain()
+            if not turn.has_work():
+                break
         if turn.postponed:
             self.timers.set(now_ns, TimerKind.TURN, "")
         at_ns = self.timers.next_announcement()
         if at_ns is not None:
             turn.actions.append(SetTimer(at_ns))
-        released = self.leases.flush()
-        if released is not None:
+        if self.leases.unleased and (released := self.leases.flush()) is not None:
             self.scheduler.forget(released.blocks)
             turn.actions.append(released)
         return turn.finish()

@@ -33,13 +33,14 @@ class Leases:
     Attributes:
         counts: Leases on each known block.
         lost: Known blocks that nobody can read.
+        unleased: Blocks that have lost their last lease in this turn; some may have one again.
     """
 
     def __init__(self) -> None:
         self.counts: dict[BlockId, int] = {}
         self.lost: set[BlockId] = set()
         self._holders = {""}
-        self._unleased: dict[BlockId, None] = {}
+        self.unleased: dict[BlockId, None] = {}
 
     # Leases
 
@@ -62,7 +63,7 @@ class Leases:
             if count is not None:
                 self.counts[block] = count - 1
                 if count == 1:
-                    self._unleased[block] = None
+                    self.unleased[block] = None
 
     def discard(self, blocks: Iterable[BlockId]) -> None:
         """Has tensors freed that nobody wants."""
@@ -126,16 +127,14 @@ class Leases:
     def _forget(self, block: BlockId) -> None:
         del self.counts[block]
         self.lost.discard(block)
-        self._unleased.pop(block, None)
+        self.unleased.pop(block, None)
 
     # Releases
 
     def flush(self) -> ReleaseTensors | None:
         """Frees the blocks without leases at the end of a turn. Returns None if there are none."""
-        if not self._unleased:
-            return None
-        released = [block for block in self._unleased if not self.counts[block]]
-        self._unleased.clear()
+        released = [block for block in self.unleased if not self.counts[block]]
+        self.unleased.clear()
         for block in released:
             self._forget(block)
         return ReleaseTensors(released) if released else None

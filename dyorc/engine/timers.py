@@ -27,15 +27,13 @@ class Timer:
         self.key = key
         self.is_cancelled = False
 
-    def __lt__(self, other: "Timer") -> bool:
-        return self.at_ns < other.at_ns
-
 
 class Timers:
     """A heap of timers. Cancelled ones never outnumber the others by much, so it does not grow with the requests served."""
 
     def __init__(self) -> None:
-        self._heap: list[Timer] = []
+        self._heap: list[tuple[int, int, Timer]] = []  # by time, then in the order in which they were set
+        self._num_set = 0
         self._num_cancelled = 0
         self._announced_ns: int | None = None
 
@@ -44,12 +42,13 @@ class Timers:
 
     def __iter__(self) -> Iterator[Timer]:
         """Those that will fire, in no particular order."""
-        return (timer for timer in self._heap if not timer.is_cancelled)
+        return (timer for _, _, timer in self._heap if not timer.is_cancelled)
 
     def set(self, at_ns: int, kind: TimerKind, key: int | str) -> Timer:
         """A new timer."""
         timer = Timer(at_ns, kind, key)
-        heapq.heappush(self._heap, timer)
+        self._num_set += 1
+        heapq.heappush(self._heap, (at_ns, self._num_set, timer))
         return timer
 
     def cancel(self, timer: Timer) -> None:
@@ -59,15 +58,15 @@ class Timers:
         timer.is_cancelled = True
         self._num_cancelled += 1
         if self._num_cancelled > 64 and self._num_cancelled > len(self._heap) // 2:
-            self._heap = [timer for timer in self._heap if not timer.is_cancelled]
+            self._heap = [entry for entry in self._heap if not entry[2].is_cancelled]
             heapq.heapify(self._heap)
             self._num_cancelled = 0
 
     def pop_due(self, now_ns: int) -> list[Timer]:
         """The timers whose time has come, earliest first."""
         due: list[Timer] = []
-        while self._heap and (self._heap[0].at_ns <= now_ns or self._heap[0].is_cancelled):
-            timer = heapq.heappop(self._heap)
+        while self._heap and (self._heap[0][0] <= now_ns or self._heap[0][2].is_cancelled):
+            timer = heapq.heappop(self._heap)[2]
             if timer.is_cancelled:
                 self._num_cancelled -= 1
             else:
@@ -81,7 +80,7 @@ class Timers:
         """When the shell has to wake the engine, if it does not know yet."""
         if not self._heap:
             return None
-        at_ns = self._heap[0].at_ns
+        at_ns = self._heap[0][0]
         if self._announced_ns is not None and self._announced_ns <= at_ns:
             return None
         self._announced_ns = at_ns

@@ -6,7 +6,6 @@ buckets, one per workflow and one for all, bound the device time of wrong guesse
 followed for some time, then tried again.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -171,7 +170,11 @@ class Speculator:
 
     def use(self, calls: Iterable[Call], share_s: float) -> None:
         """Books the device time of calls that are needed."""
-        for budget, number in Counter([call.standing.budget for call in calls]).items():
+        numbers: dict[Budget, int] = {}
+        for call in calls:
+            budget = call.standing.budget
+            numbers[budget] = numbers.get(budget, 0) + 1
+        for budget, number in numbers.items():
             budget.use(number * share_s)
             self.total.use(number * share_s)
 

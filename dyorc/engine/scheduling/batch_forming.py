@@ -40,14 +40,14 @@ class BatchFormer:
 
     def of_certain_calls(self, pool: Pool) -> Formed | None:
         """Returns the next batch of a program; None if no certain call waits, no replica takes one, or it is held."""
-        if not len(pool.queue):
+        if not pool.queue.size:
             return None
         now_ns = self._turn.now_ns
         size = max_size = pool.program.options.max_batch_size
         replica = None
         start_ns = now_ns
         if pool.num_idle:
-            size = self._fair_size(pool, len(pool.queue))
+            size = self._fair_size(pool, pool.queue.size)
         else:
             replica = pool.soonest_prefetch()
             if replica is None:
@@ -70,7 +70,7 @@ class BatchFormer:
             reason = FormReason.HELD
         else:
             reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
-        if not is_retry and len(pool.guesses):
+        if not is_retry and pool.guesses.size:
             self._bets.fill(pool, replica, calls, max_size, start_ns, now_ns)
         return Formed(replica or pool.place(calls), calls, reason)
 
@@ -81,7 +81,7 @@ class BatchFormer:
         overload that would make all batches small, and more calls late.
         """
         queue = pool.queue
-        while len(queue):
+        while queue.size:
             end_ns = pool.earliest_end_ns(replica, queue.count_next(size), now_ns) if self._can_drop else 0
             calls, is_retry, late = queue.take(size, end_ns)
             for call in late:
@@ -96,13 +96,13 @@ class BatchFormer:
 
         Ask for it once all programs have their batches of certain calls: a core that is free then is not needed.
         """
-        if not len(pool.guesses) or len(pool.queue) or not pool.num_idle:
+        if not pool.guesses.size or pool.queue.size or not pool.num_idle:
             return None
         now_ns = self._turn.now_ns
         replica = pool.with_core()
         if replica is None or self._hold(pool, None, now_ns):
             return None
-        calls = self._bets.alone(pool, replica, self._fair_size(pool, len(pool.guesses)), now_ns)
+        calls = self._bets.alone(pool, replica, self._fair_size(pool, pool.guesses.size), now_ns)
         if not calls:
             return None
         nearest = pool.place(calls)
@@ -117,15 +117,15 @@ class BatchFormer:
     def _hold(self, pool: Pool, replica: Replica | None, now_ns: int) -> bool:
         """Whether the only replica that is idle, or is about to be (`replica`), waits for more calls."""
         pool.held_until_ns = 0
-        if not self._can_hold or pool.num_idle > 1:
-            return False
-        first = pool.queue.peek() if len(pool.queue) else pool.guesses.peek()
+        if not self._can_hold or pool.num_idle > 1 or (replica is None and len(pool.replicas) == 1 and not pool.foreseen):
+            return False  # nobody else is about to be free, and nothing is about to come
+        first = pool.queue.peek() if pool.queue.size else pool.guesses.peek()
         if first is None:
             return False  # what is left is to be tried again alone
-        num_ready = len(pool.queue) + len(pool.guesses)
+        num_ready = pool.queue.size + pool.guesses.size
         deadline_ns = first.standing.order.deadline_ns
         until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
-        if until_ns > now_ns and len(pool.queue):
+        if until_ns > now_ns and pool.queue.size:
             # The first is not always the most pressing; and there are less than make a full batch, or it would not be held.
             deadline_ns = min(call.standing.order.deadline_ns for call in pool.queue)
             until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)

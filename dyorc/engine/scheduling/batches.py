@@ -1,8 +1,9 @@
 """Batches: calls that one replica runs together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from dyorc.engine.actions import FormReason
 from dyorc.engine.model.calls import Call
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from dyorc.engine.scheduling.replicas import Replica
 
 
-@dataclass(frozen=True, slots=True)
-class Formed:
+class Formed(msgspec.Struct, frozen=True, gc=False):
     """Calls to be sent to a replica."""
 
     replica: "Replica"

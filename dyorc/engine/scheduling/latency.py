@@ -50,19 +50,23 @@ class LatencyModel:
             # One size so far: the slope is unknown; the prior's shape, scaled to what was seen, is the best guess.
             shape = self._prior.line if self._prior else None
             expected = shape[0] + shape[1] * mean_n if shape else 0.0
-            return (shape[0] * mean_t / expected, shape[1] * mean_t / expected) if shape and expected > 0 else (mean_t, 0.0)
+            if shape and expected > 0:
+                return shape[0] * mean_t / expected, shape[1] * mean_t / expected
+            if self._prior is None:
+                self._line = mean_t, 0.0
+            return mean_t, 0.0
         slope = min(max((self._nt / self._w - mean_n * mean_t) / variance, 0.0), mean_t / mean_n)
         self._line = mean_t - slope * mean_n, slope
         return self._line
 
     def predict(self, size: int) -> float | None:
         """Expected seconds of a batch of `size`; None before the first observation."""
-        line = self.line
+        line = self._line or self.line
         return None if line is None else line[0] + line[1] * size
 
     def efficient_size(self) -> int:
         """The size b/a from which a batch spends at least half of its time on its calls rather than on itself."""
-        line = self.line
+        line = self._line or self.line
         if line is None or line[1] <= 0:
             return 2**30
         return max(1, math.ceil(line[0] / line[1]))

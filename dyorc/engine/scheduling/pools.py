@@ -114,8 +114,8 @@ class Pool:
                 del self.idle[replica.node]
 
     def release_suspect(self, now_ns: int) -> None:
-        """Lets the next suspect call run, if none does and the time has come. Cost: looks at all replicas, if one waits."""
-        if not len(self.suspects) or self.queue.has_suspect:
+        """Lets the next suspect call run, if one waits, none runs, and the time has come. Cost: looks at all replicas."""
+        if self.queue.has_suspect:
             return
         batches = [batch for replica in self.replicas.values() for batch in replica.batches.values()]
         if not any(batch.calls[0].is_suspect for batch in batches):

@@ -24,6 +24,9 @@ class CallQueue:
 
     Args:
         price: Of a slot in a batch of this many calls, in any unit: what it takes from a tenant's share.
+
+    Attributes:
+        size: How many calls wait.
     """
 
     def __init__(self, price: Callable[[int], float] = _one) -> None:
@@ -33,9 +36,10 @@ class CallQueue:
         self._lanes: Lanes | SharedLanes = Lanes()
         self._retries: deque[list[Call]] = deque()
         self._retrying: set[Call] = set()
+        self.size = 0
 
     def __len__(self) -> int:
-        return self._lanes.size + len(self._retrying)
+        return self.size
 
     def __iter__(self) -> Iterator[Call]:
         """All calls that wait, in no particular order. For tests and for giving up."""
@@ -54,6 +58,7 @@ class CallQueue:
         if tenant != self._tenant:
             self._meet(tenant)
         self._lanes.add(call)
+        self.size += 1
 
     def _meet(self, tenant: str) -> None:
         """Makes room for a second tenant if this call is not of the only one waiting."""
@@ -71,6 +76,7 @@ class CallQueue:
             call.enqueue()
         self._retries.append(calls)
         self._retrying.update(calls)
+        self._count()
 
     @property
     def has_suspect(self) -> bool:
@@ -85,6 +91,7 @@ class CallQueue:
                 self._retries.clear()
         else:
             self._lanes.withdraw(call)
+        self._count()
 
     def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
         """Removes and returns all wanted calls, the most urgent first. The caller sets their new state, and may add them again.
@@ -97,6 +104,7 @@ class CallQueue:
             group[:] = [call for call in group if call not in wanted]
             self._retrying.difference_update(wanted)
             calls += wanted
+        self._count()
         return sorted(calls, key=lambda call: (call.order, call.call_id))
 
     def count_next(self, limit: int) -> int:
@@ -125,10 +133,13 @@ class CallQueue:
                 self._retrying.difference_update(group)
                 if isinstance(self._lanes, SharedLanes):
                     self._lanes.charge(group)
+                self._count()
                 return group, True, []
         key = self._lanes.front()
         late: list[Call] = []
-        return ([] if key is None else self._lanes.take(key, max_size, end_ns, late)), False, late
+        calls = [] if key is None else self._lanes.take(key, max_size, end_ns, late)
+        self.size = self._lanes.size + len(self._retrying)
+        return calls, False, late
 
     def take_all(self) -> list[Call]:
         """Empties the queue."""
@@ -136,4 +147,8 @@ class CallQueue:
         self._lanes, self._tenant = Lanes(), None
         self._retries.clear()
         self._retrying.clear()
+        self.size = 0
         return calls
+
+    def _count(self) -> None:
+        self.size = self._lanes.size + len(self._retrying)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.actions import DispatchBatch, ReplaceReplica
+from dyorc.engine.actions import DispatchBatch, FormReason, ReplaceReplica
 from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, ReplicaLeft, TensorsLost
 from dyorc.engine.model.calls import Call, CallState, Order
 from dyorc.engine.scheduling.batch_forming import BatchFormer
@@ -92,11 +92,14 @@ class Scheduler:
         pools = [self.pools[name] for name in turn.touched]
         turn.touched.clear()
         for pool in pools:
-            pool.release_suspect(turn.now_ns)
-        for form in (self._former.of_certain_calls, self._former.of_guesses):
-            for pool in pools:
-                while (formed := form(pool)) is not None:
-                    self._dispatch(pool, formed)
+            if pool.suspects.waiting:
+                pool.release_suspect(turn.now_ns)
+        for pool in pools:
+            while pool.queue.size and (formed := self._former.of_certain_calls(pool)) is not None:
+                self._dispatch(pool, formed)
+        for pool in pools:
+            while pool.guesses.size and (formed := self._former.of_guesses(pool)) is not None:
+                self._dispatch(pool, formed)
         for call in turn.queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
                 self.staging.stage(call, self.pools[call.callee.name])
@@ -111,9 +114,9 @@ class Scheduler:
         """Returns why a request that may call `programs` cannot be taken now; None if it can."""
         for program in programs:
             pool = self.pools.get(program.name)
-            if pool is not None and len(pool.queue) >= program.options.max_queued_calls:
+            if pool is not None and pool.queue.size >= program.options.max_queued_calls:
                 return CapacityError(
-                    f"{len(pool.queue)} calls of program {program.name!r} are waiting, "
+                    f"{pool.queue.size} calls of program {program.name!r} are waiting, "
                     f"the limit is {program.options.max_queued_calls}",
                     retry_after_s=self._drain_s(pool),
                 )
@@ -138,7 +141,7 @@ class Scheduler:
             call.wait()
             fail(self._turn, pool, call, pool.load_error)
             return
-        if (refusal := self._refusals.check(call)) is not None:
+        if self._refusals.num_of and (refusal := self._refusals.check(call)) is not None:
             call.wait()
             fail(self._turn, pool, call, refusal)
             return
@@ -176,8 +179,8 @@ class Scheduler:
         pool = self.pools[program]
         line = pool.latency.line
         return {
-            "num_queued": len(pool.queue),
-            "num_guesses_queued": len(pool.guesses),
+            "num_queued": pool.queue.size,
+            "num_guesses_queued": pool.guesses.size,
             "num_suspects": len(pool.suspects),
             "num_refused_inputs": self._refusals.num_of.get(program, 0),
             "batch_base_ms": None if line is None else round(line[0] * 1e3, 4),
@@ -368,7 +371,7 @@ class Scheduler:
         if blocks:
             batch.blocks = blocks
             self._leases.acquire(blocks)
-        share = self._retrying.room_share(batch)
+        share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
         dispatch = DispatchBatch(
             replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share
         )
@@ -485,4 +488,4 @@ class Scheduler:
         """Estimates how long the queue will take, in seconds, at least 0.1."""
         size = pool.program.options.max_batch_size
         batch_s = pool.latency.predict(size) or 1.0
-        return max(0.1, round(batch_s * len(pool.queue) / size / max(1, len(pool.replicas)), 3))
+        return max(0.1, round(batch_s * pool.queue.size / size / max(1, len(pool.replicas)), 3))

@@ -26,39 +26,42 @@ class Suspects:
     Args:
         queue: The program's queue.
         num_replicas: How many replicas the program is meant to have.
+
+    Attributes:
+        waiting: The calls, and when the wait of each ends at the latest.
     """
 
     def __init__(self, queue: CallQueue, num_replicas: int, max_wait_ns: int) -> None:
         self._queue = queue
         self._num_replicas = num_replicas
         self._max_wait_ns = max_wait_ns
-        self._waiting: dict[Call, int] = {}
+        self.waiting: dict[Call, int] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def __iter__(self) -> Iterator[Call]:
         """Yields the waiting calls."""
-        return iter(self._waiting)
+        return iter(self.waiting)
 
     def __contains__(self, call: Call) -> bool:
-        return call in self._waiting
+        return call in self.waiting
 
     def add(self, call: Call, now_ns: int) -> int:
         """Makes a call wait here. Returns the latest time at which its wait ends."""
         call.enqueue()
-        self._waiting[call] = now_ns + self._max_wait_ns
-        return self._waiting[call]
+        self.waiting[call] = now_ns + self._max_wait_ns
+        return self.waiting[call]
 
     def withdraw(self, call: Call) -> None:
         """Removes a waiting call. The caller sets its new state."""
-        del self._waiting[call]
+        del self.waiting[call]
 
     def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
         """Removes and returns all wanted calls. The caller sets their new state, and may add them again."""
-        calls = [call for call in self._waiting if is_wanted(call)]
+        calls = [call for call in self.waiting if is_wanted(call)]
         for call in calls:
-            del self._waiting[call]
+            del self.waiting[call]
         return calls
 
     def release(self, num_replicas: int, num_idle: int, now_ns: int) -> None:
@@ -68,10 +71,10 @@ class Suspects:
             num_replicas: How many replicas are there now.
             num_idle: How many of them hold no batch.
         """
-        call, until_ns = next(iter(self._waiting.items()))
-        is_last_resort = self._num_replicas == 1 and num_idle > 0 and not len(self._queue)
+        call, until_ns = next(iter(self.waiting.items()))
+        is_last_resort = self._num_replicas == 1 and num_idle > 0 and not self._queue.size
         if num_replicas > 1 or is_last_resort or (num_replicas and until_ns <= now_ns):
-            del self._waiting[call]
+            del self.waiting[call]
             call.wait()
             self._queue.add_retry([call])
 

@@ -55,10 +55,10 @@ class Answering:
         if terms.explain:
             request.standing.story = Story(now_ns)
         arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
-        if blocks_of(event.inputs):
-            request.has_stored = True
-            for argument in arguments:
-                self._leases.pin_new(request.pinned, argument.cell, blocks_of(argument.cell.tensors))
+        for tensor, argument in zip(event.inputs, arguments, strict=True):
+            if tensor.block:
+                request.has_stored = True
+                self._leases.pin_new(request.pinned, argument.cell, blocks_of((tensor,)))
         request.root = Task(request, workflow, arguments, event.statics)
         if workflow.is_streaming:
             request.stream = Stream(request.root.journal)

@@ -24,7 +24,7 @@ class Readiness:
 
     def issue(self, call: Call) -> None:
         """Issues a call that is new to its journal."""
-        self._number(call)
+        self._num_calls = call.call_id = self._num_calls + 1
         if not call.segment.is_certain:
             call.is_guess = call.segment.probability() < 1
             if not call.callee.options.pure:
@@ -37,16 +37,12 @@ class Readiness:
         if not call.num_awaited or any(argument.cell.state is CellState.FAILED for argument in call.arguments):
             self.make_ready(call)
 
-    def _number(self, call: Call) -> None:
-        self._num_calls += 1
-        call.call_id = self._num_calls
-
     def make_ready(self, call: Call) -> None:
         """All inputs of a call are there, or one has failed: submits it, or first has lost inputs restored."""
         if call.state is not CallState.WAITING:
             return
         if not call.call_id:
-            self._number(call)  # it runs another one again
+            self._num_calls = call.call_id = self._num_calls + 1  # it runs another one again
         for argument in call.arguments:
             if argument.cell.error is not None:
                 self.failed(call, argument.cell.error)
@@ -100,9 +96,11 @@ class Readiness:
             self._recovery.call_done(call.restores, outputs)
             return
         request = call.segment.task.request
-        if stored := blocks_of(outputs):
-            request.has_stored = True
-            self._leases.pin_new(request.pinned, call.cell, stored)
+        for output in outputs:
+            if output.block:
+                request.has_stored = True
+                self._leases.pin_new(request.pinned, call.cell, blocks_of(outputs))
+                break
         if call.standing.story is not None:
             self._turn.note(request, "done", call=call.call_id, program=call.callee.name)
         self._turn.settle(call.cell, outputs)

@@ -16,7 +16,6 @@ from dyorc.engine.model.interruption import StepInterrupted
 from dyorc.engine.model.journal import BranchPoint, Entry, Part
 from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.model.restorations import Needer
-from dyorc.engine.model.walks import is_effect, request_of
 from dyorc.engine.seam import Dispatcher
 from dyorc.engine.shared import Shared
 from dyorc.engine.tasks.answering import Answering
@@ -147,12 +146,12 @@ class TaskRunner:
 
     def _ended(self, entry: Entry) -> None:
         """A call or a task has settled, and all dependents know."""
-        request = request_of(entry)
+        request = entry.request if isinstance(entry, Task) else entry.segment.task.request
         if request.has_stored:
             self._release.ended(entry, request)
         if entry is request.root:
             self.answering.root_ended(request)
-        else:
+        elif request.num_effects:
             self.answering.effect_ended(request, entry)
 
     def _go_on(self, waiter: Waiter) -> None:
@@ -259,12 +258,14 @@ class TaskRunner:
             self._branching.watch(point)
         path.opened.clear()
         for entry in path.issued:
-            if is_effect(entry):
-                request_of(entry).have_effect()
             if isinstance(entry, Task):
+                if not entry.callee.is_pure:
+                    entry.request.have_effect()
                 entry.started_ns = self._turn.now_ns
                 open_path(self._turn, entry)
             else:
+                if not entry.callee.options.pure:
+                    path.segment.task.request.have_effect()
                 self._calls.issue(entry)
         path.issued.clear()
 

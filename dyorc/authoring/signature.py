@@ -165,6 +165,21 @@ def _kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
+def check_all(specs: Sequence[TensorSpec], tensors: Sequence[TensorRef], where: str) -> None:
+    """Checks tensors against their declarations.
+
+    Args:
+        where: Whose tensors they are, for the error's text.
+
+    Raises:
+        InvalidInputError: If one does not fit.
+    """
+    sizes: dict[str, tuple[int, str]] = {}
+    for spec, tensor in zip(specs, tensors, strict=True):
+        if tensor.dtype is not spec.dtype or tensor.shape != spec.fixed_shape:  # else nothing more can be wrong
+            spec.check(tensor.dtype, tensor.shape, sizes, where)
+
+
 @dataclass(frozen=True)
 class Signature:
     """Everything that goes in and comes out of a program (for one item) or a workflow."""
@@ -273,9 +288,7 @@ class Signature:
         Raises:
             InvalidInputError: If one does not fit.
         """
-        sizes: dict[str, tuple[int, str]] = {}
-        for spec, tensor in zip(self.inputs, tensors, strict=True):
-            spec.check(tensor.dtype, tensor.shape, sizes, self.owner)
+        check_all(self.inputs, tensors, self.owner)
 
     def check_finite(self, arrays: Sequence[Array]) -> None:
         """Checks the values of a request's arrays, in the order of `inputs`, where declared `Finite`.

@@ -2,7 +2,9 @@
 
 from collections.abc import Hashable, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.engine.model.budget import Bet, Budget
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from dyorc.engine.model.restorations import Restoration
 
 
-class Order(NamedTuple):
+class Order(msgspec.Struct, frozen=True, order=True, gc=False):
     """A call's place in a queue: the smaller goes first.
 
     Attributes:
@@ -51,7 +53,7 @@ class Order(NamedTuple):
         return cls(0, due_ns, deadline_ns, arrival)
 
 
-class Standing:
+class Standing(msgspec.Struct, eq=False, gc=False):
     """What all calls of one request have in common where they wait: whose they are, how urgent, what they may waste.
 
     Attributes:
@@ -65,17 +67,14 @@ class Standing:
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
 
-    __slots__ = ("budget", "can_be_dropped", "identity", "order", "record", "story", "tenant", "weight")
-
-    def __init__(self, order: Order, tenant: str, weight: float, budget: Budget, record: Record) -> None:
-        self.order = order
-        self.tenant = tenant
-        self.weight = weight
-        self.budget = budget
-        self.record = record
-        self.identity: Hashable = None
-        self.story: Story | None = None
-        self.can_be_dropped = True
+    order: Order
+    tenant: str
+    weight: float
+    budget: Budget
+    record: Record
+    identity: Hashable = None
+    story: Story | None = None
+    can_be_dropped: bool = True
 
 
 class CallState(Enum):

@@ -55,6 +55,26 @@ def is_unfinished(entry: Entry) -> bool:
     return entry.cell.state is CellState.PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
 
 
+def unfinished(task: Task) -> list[Entry]:
+    """Returns the calls and tasks that `task` asked for and that have not ended, on all branches that are not cut off.
+
+    A plain loop over what `Task.entries` yields: this runs at the end of every task.
+    """
+    found: list[Entry] = []
+    pending = [task.journal]
+    while pending:
+        segment = pending.pop()
+        for entry in segment.entries:
+            if entry.cell.state is CellState.PENDING and is_unfinished(entry):
+                found.append(entry)
+        end = segment.end
+        if isinstance(end, BranchPoint):
+            pending.extend(end.branches.values())
+        elif isinstance(end, Part):
+            pending.append(end.following)
+    return found
+
+
 def live_effects(task: Task) -> Iterator[Entry]:
     """Unfinished calls and tasks with an effect below `task`, also in tasks that have settled."""
     pending = [task] if task.request.num_effects else []

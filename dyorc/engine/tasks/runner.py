@@ -7,7 +7,7 @@ A request is a tree of tasks: its workflow, and the workflows that one calls. Th
 from collections.abc import Mapping
 
 from dyorc.authoring.program import Program
-from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.signature import StaticValue, check_all
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.events import PartTaken
 from dyorc.engine.model.calls import Call
@@ -295,9 +295,7 @@ class TaskRunner:
         where = f"workflow {task.callee.name!r} returned"
         try:
             tensors = tuple([argument.resolve() for argument in task.result])
-            sizes: dict[str, tuple[int, str]] = {}
-            for spec, tensor in zip(task.callee.signature.outputs.tensors, tensors, strict=True):
-                spec.check(tensor.dtype, tensor.shape, sizes, where)
+            check_all(task.callee.signature.outputs.tensors, tensors, where)
         except Exception as error:  # a view or a shape that does not fit fails this task alone
             self._endings.failed(task, WorkflowError(f"{error}"))
             return

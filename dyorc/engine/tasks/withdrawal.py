@@ -4,7 +4,7 @@ from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment
 from dyorc.engine.model.requests import Task, TaskState
-from dyorc.engine.model.walks import closure, is_effect, is_unfinished, live_effects, request_of
+from dyorc.engine.model.walks import closure, is_effect, is_unfinished, live_effects, request_of, unfinished
 from dyorc.engine.seam import Dispatcher
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.turn import Turn
@@ -33,7 +33,7 @@ class Withdrawals:
 
     def withdraw_unneeded(self, task: Task) -> None:
         """A task's coroutine has ended: withdraws what neither its result nor an effect needs."""
-        live = [entry for entry in task.entries() if is_unfinished(entry)]
+        live = unfinished(task)
         if not live:
             return
         wanted = [argument.cell for argument in task.result] + [effect.cell for effect in live_effects(task)]

@@ -205,6 +205,8 @@ class TenantLimitError(CapacityError):
 class OverloadedError(CapacityError):
     """The server is too busy to answer the request within its limit, so it did not begin."""
 
+    code = "overloaded"
+
 
 class StoreError(CapacityError):
     """The store of jobs cannot be used now. The text is always the same, because clients read it.

@@ -76,7 +76,12 @@ async def test_a_call_that_cannot_be_answered_by_its_deadline_is_refused_before_
     served.fall_behind()
     unknown = oip_grpc.request("nobody", {"x": X})
     refused = await oip_grpc.refused(served.stub.ModelInfer(unknown, timeout=SOON_S))
-    assert (refused.status, refused.code, refused.is_retryable, refused.retry_ms) == ("UNAVAILABLE", "capacity", "true", "60000")
+    assert (refused.status, refused.code, refused.is_retryable, refused.retry_ms) == (
+        "UNAVAILABLE",
+        "overloaded",
+        "true",
+        "60000",
+    )
     assert "busy" in refused.text
     for timeout_s in (None, LATER_S):
         assert oip_grpc.outputs_of(await served.stub.ModelInfer(quadruple(), timeout=timeout_s)).keys() == {"output"}
@@ -106,7 +111,12 @@ async def test_what_comes_on_a_stream_that_ends_too_soon_is_refused(served: Serv
 async def test_a_limit_in_the_body_counts_over_grpc(served: Served) -> None:
     served.fall_behind()
     refused = await oip_grpc.refused(served.stub.ModelInfer(quadruple(timeout=SOON_US)))
-    assert (refused.status, refused.code, refused.is_retryable, refused.retry_ms) == ("UNAVAILABLE", "capacity", "true", "40000")
+    assert (refused.status, refused.code, refused.is_retryable, refused.retry_ms) == (
+        "UNAVAILABLE",
+        "overloaded",
+        "true",
+        "40000",
+    )
     await served.stub.ModelInfer(quadruple(timeout=LATER_US))
     assert len(served.backend.seen) == 1
 
@@ -122,7 +132,11 @@ async def test_a_limit_in_the_body_counts_over_http(served: Served, route: str, 
         answer = await served.client.post(f"/v2/models/{route}", content=body.content, headers=body.headers)
         assert answer.status_code == status, answer.text
         if status == 503:
-            assert (answer.json()["code"], answer.json()["retryable"], answer.headers["Retry-After"]) == ("capacity", True, "40")
+            assert (answer.json()["code"], answer.json()["retryable"], answer.headers["Retry-After"]) == (
+                "overloaded",
+                True,
+                "40",
+            )
     assert len(served.backend.seen) == 1
 
 

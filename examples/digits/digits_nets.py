@@ -4,7 +4,6 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -39,6 +38,8 @@ def load_net(name: str, net: nn.Module) -> nn.Module:
 
 def digits(*, is_held_out: bool) -> tuple[Tensor, Tensor]:
     """Returns pictures of shape [n, 1, 8, 8] in 0..1, and their labels."""
+    from sklearn.datasets import load_digits  # here, because it takes longer to import than a server to start
+
     data = load_digits()
     part = slice(NUM_TRAINED, None) if is_held_out else slice(NUM_TRAINED)
     images = torch.from_numpy(data.images[part]).float().unsqueeze(1) / 16.0

@@ -154,7 +154,7 @@ def inline(array: Array) -> TensorRef:
 
 
 def same_array(a: Array, b: Array) -> bool:
-    """Whether two arrays are equal bit by bit (so NaN equals NaN)."""
+    """Returns whether two arrays are equal bit by bit (so NaN equals NaN)."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
     return bool(a.tolist() == b.tolist()) if a.dtype == object else a.tobytes() == b.tobytes()

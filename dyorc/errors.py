@@ -288,7 +288,7 @@ class ProgramError(ExecutionError):
         self.remote_traceback = remote_traceback
 
     def __reduce__(self) -> tuple[type["ProgramError"], tuple[str, str, str, str]]:
-        """For Ray, which pickles what a replica raises on start; by default, `__init__` would get only the text."""
+        """Serves Ray, which pickles what a replica raises on start; by default, `__init__` would get only the text."""
         return type(self), (self.program, self.error_type, self.message, self.remote_traceback)
 
 

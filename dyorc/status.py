@@ -33,7 +33,7 @@ class ProgramStatus:
     error: str = ""
 
     def as_report(self) -> dict[str, Any]:
-        """As plain values."""
+        """Returns the status as plain values."""
         return {
             "state": self.state.value,
             "num_replicas": len(self.replica_pids),
@@ -63,29 +63,29 @@ class StatusBoard:
             return
 
     def want(self, program: str, num_replicas: int) -> None:
-        """A program has so many replicas at most, whatever it declares."""
+        """Sets how many replicas a program has at most, whatever it declares."""
         self.programs[program].num_wanted = num_replicas
 
     def loading(self, program: str) -> None:
-        """A replica's process is up."""
+        """Notes that a replica's process is up."""
         if self.programs[program].state is not ProgramState.READY:
             self._set(self.programs[program], ProgramState.LOADING)
 
     def joined(self, program: str, replica_id: str, pid: int) -> None:
-        """A replica is ready."""
+        """Notes that a replica is ready."""
         status = self.programs[program]
         status.replica_pids[replica_id] = pid
         status.error = ""
         self._set(status, ProgramState.READY)
 
     def left(self, replica_id: str) -> None:
-        """A replica is gone."""
+        """Notes that a replica is gone."""
         for status in self.programs.values():
             if status.replica_pids.pop(replica_id, None) is not None and not status.replica_pids:
                 self._set(status, ProgramState.STARTING)
 
     def load_failed(self, program: str, error: str) -> None:
-        """A replica could not load its program."""
+        """Notes that a replica could not load its program."""
         status = self.programs[program]
         status.error = error
         if not status.replica_pids:

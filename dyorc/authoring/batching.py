@@ -24,14 +24,14 @@ class Padding:
     value: float = 0.0
 
     def bucket(self, name: str, size: int) -> int | None:
-        """The smallest bucket that holds `size`; None if the largest does not."""
+        """Returns the smallest bucket that holds `size`, or None if even the largest does not."""
         buckets = self.buckets[name]
         at = bisect.bisect_left(buckets, size)
         return buckets[at] if at < len(buckets) else None
 
 
 def pad(value: float = 0.0, **buckets: Sequence[int]) -> Padding:
-    """Buckets for named dimensions: ``@dyorc.program(pad=dyorc.pad(width=(160, 320, 640)))``.
+    """Declares buckets for named dimensions: ``@dyorc.program(pad=dyorc.pad(width=(160, 320, 640)))``.
 
     Outputs that declare the same dimension are cut back to the call's own size.
 

@@ -28,7 +28,7 @@ class Site:
         self.line = line
 
     def __str__(self) -> str:
-        """As shown to clients: without the server's folders."""
+        """Returns the place as clients see it: without the server's folders."""
         return f"{PurePath(self.code.co_filename).name}, line {self.line}"
 
 
@@ -89,7 +89,7 @@ decisions_made: ContextVar[list[Decision] | None] = ContextVar("dyorc_decisions_
 
 
 def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | None = None) -> Decision:
-    """A yes-or-no decision: ``if await dyorc.when(logits, is_confident): ...``.
+    """Asks a yes-or-no question about a value: ``if await dyorc.when(logits, is_confident): ...``.
 
     Args:
         ref: The value to decide by. It may not exist yet.
@@ -100,7 +100,7 @@ def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | Non
 
 
 def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely: Hashable = None) -> Decision:
-    """A choice among several: ``match await dyorc.choose(scores, best): ...``.
+    """Chooses among several outcomes: ``match await dyorc.choose(scores, best): ...``.
 
     Args:
         ref: The value to decide by. It may not exist yet.

@@ -9,7 +9,7 @@ _OURS = str(Path(__file__).with_name("loading.py"))
 
 
 def import_error(module: str, error: Exception) -> ModuleImportError:
-    """The error to raise in place of what a module raised.
+    """Returns the error to raise in place of the one that a module raised.
 
     Args:
         module: The imported module, as a person would name it.

@@ -1,4 +1,4 @@
-"""What Python may not do with something that a workflow has to await first.
+"""Refuses what Python would otherwise do with an object that a workflow has to await first.
 
 Python answers many questions about any object by its identity or type: whether it is true, whether it equals a number, how it
 reads as text. For a Ref, a decision or a gather these answers are wrong, and nobody notices. `refuses_use` makes a class raise

@@ -28,7 +28,7 @@ class ProgramOptions:
         num_replicas: Copies that Ray Serve keeps.
         ray_actor_options: Passed on to Ray Serve: ``num_cpus``, ``num_gpus`` (fractions too), ``resources``, ...
         in_process: Whether it runs in the server's own process although others run on Ray. `num_replicas` and `ray_actor_options`
-        then mean nothing: there is one copy. With ``dyorc serve --in-process`` that holds for all programs.
+            then mean nothing: there is one copy. With ``dyorc serve --in-process`` that holds for all programs.
         pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
         idempotent: Whether an impure program may be repeated all the same, after a failure.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.

@@ -138,7 +138,7 @@ def _reachable_programs(root: Workflow) -> Iterator[Program]:
 
 
 def _is_of_user(function: FunctionType, root: Workflow) -> bool:
-    """Whether to read a function: libraries are left out, or the search would go through all of NumPy."""
+    """Returns whether to read a function: libraries are left out, or the search would go through all of NumPy."""
     if function.__module__.partition(".")[0] == root.function.__module__.partition(".")[0]:
         return True
     return not function.__code__.co_filename.startswith((*_LIBRARIES, "<"))

@@ -161,11 +161,11 @@ class AsyncClient:
         return await self._runner.run(self._operations.get_object(statistics_path(model, version)))
 
     async def is_live(self) -> bool:
-        """Whether the server answers."""
+        """Returns whether the server answers."""
         return await self._runner.run(self._operations.is_healthy(LIVE))
 
     async def is_ready(self, model: str | None = None) -> bool:
-        """Whether a model, or each of them, can run now."""
+        """Returns whether a model, or each of them, can run now."""
         return await self._runner.run(self._operations.is_healthy(health_path(model)))
 
     async def wait_until_ready(self, timeout_s: float | None = None, *, model: str | None = None) -> None:
@@ -202,7 +202,7 @@ class AsyncJob:
         return (await self.answer(timeout_s)).value
 
     async def answer(self, timeout_s: float | None = None) -> Answer:
-        """`result`, with everything the server says."""
+        """Returns what `result` returns, with everything the server says."""
         return await self._runner.run(self._jobs.result(self.id, timeout_s))
 
     async def cancel(self) -> Self:

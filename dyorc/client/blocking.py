@@ -29,7 +29,7 @@ class Client:
         url: ``http://host:port`` or ``https://...``, followed by the server's path if it has one.
         api_key: The API key of all requests.
         timeout_s: Default limit of each operation, retries included, in seconds; infinity for no limit. The server is told how
-        much is left.
+            much is left.
         retries: When requests are sent again.
         verify: For https: True, a file or folder of authorities, an `ssl.SSLContext`, or False for no check.
         cert: For https: a file with our own certificate and key, or one of each.
@@ -168,7 +168,7 @@ class Client:
 
         Args:
             idempotency_key: Submitting twice under one key creates one job. None: a new key, so that only the client's own
-            retries count as the same job.
+                retries count as the same job.
             webhook: URL to notify when the job ends.
             ttl_s: How long the server keeps the job, in seconds.
             run_timeout_s: How long it may run, in seconds; `timeout_s` limits the submission.
@@ -202,11 +202,11 @@ class Client:
         return self._runner.run(self._operations.get_object(statistics_path(model, version)))
 
     def is_live(self) -> bool:
-        """Whether the server answers."""
+        """Returns whether the server answers."""
         return self._runner.run(self._operations.is_healthy(LIVE))
 
     def is_ready(self, model: str | None = None) -> bool:
-        """Whether a model, or each of them, can run now."""
+        """Returns whether a model, or each of them, can run now."""
         return self._runner.run(self._operations.is_healthy(health_path(model)))
 
     def wait_until_ready(self, timeout_s: float | None = None, *, model: str | None = None) -> None:
@@ -243,7 +243,7 @@ class Job:
         return self.answer(timeout_s).value
 
     def answer(self, timeout_s: float | None = None) -> Answer:
-        """`result`, with everything the server says."""
+        """Returns what `result` returns, with everything the server says."""
         return self._runner.run(self._jobs.result(self.id, timeout_s))
 
     def cancel(self) -> Self:

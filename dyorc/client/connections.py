@@ -28,11 +28,11 @@ class _Appetite:
         self._is_large = False
 
     def of(self, max_bytes: int) -> int:
-        """What to ask for instead of `max_bytes`."""
+        """Returns how much to ask for instead of `max_bytes`."""
         return _PIECE_BYTES if self._is_large and max_bytes >= _LONG_READ_BYTES else max_bytes
 
     def saw(self, num_bytes: int, max_bytes: int) -> None:
-        """A read for which the caller had asked `max_bytes` found so many."""
+        """Notes that a read for which the caller had asked `max_bytes` found this many."""
         self._is_large = num_bytes >= max_bytes
 
 
@@ -174,7 +174,7 @@ class _AsyncTransport(httpx.AsyncBaseTransport):
 
 
 def transport(verify: ssl.SSLContext | bool, proxy: str | None, max_connections: int) -> httpx.BaseTransport:
-    """Connections for code that waits.
+    """Makes connections for code that waits.
 
     Args:
         verify: How to check the server; anything but a context if there is no TLS.
@@ -187,7 +187,7 @@ def transport(verify: ssl.SSLContext | bool, proxy: str | None, max_connections:
 
 
 def async_transport(verify: ssl.SSLContext | bool, proxy: str | None, max_connections: int) -> httpx.AsyncBaseTransport:
-    """Connections for an event loop. Arguments are those of `transport`."""
+    """Makes connections for an event loop. Arguments are those of `transport`."""
     bounds = limits(max_connections)
     if proxy is not None:
         return httpx.AsyncHTTPTransport(verify=verify, proxy=proxy, limits=bounds)
@@ -222,7 +222,7 @@ def _response(response: httpcore.Response) -> httpx.Response:
 
 @contextmanager
 def _errors_of_httpx() -> Generator[None]:
-    """Errors of httpcore as those of httpx, which bear the same names."""
+    """Raises errors of httpcore as those of httpx, which bear the same names."""
     try:
         yield
     except Exception as error:

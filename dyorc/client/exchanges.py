@@ -144,7 +144,7 @@ class AsyncExchange:
 
 
 def _shrinking(limits: dict[str, float | None], deadline_s: float) -> Callable[[str, object], None]:
-    """Called by httpx when a phase begins or ends, before it applies the limits."""
+    """Returns what httpx calls when a phase begins or ends, before it applies the limits."""
 
     def shrink(event: str, info: object) -> None:
         limits.update(timeouts(deadline_s - clock_s()))

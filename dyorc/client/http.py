@@ -75,7 +75,7 @@ class Connection:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(url: str) -> httpx.URL:
-    """Parsing an address costs more than the rest of making a request."""
+    """Parses an address, which costs more than the rest of making a request."""
     return httpx.URL(url)
 
 
@@ -134,7 +134,7 @@ class AnswerBody:
             raise DeadlineError("the time was up before all of the answer was there")
 
     def reply(self) -> Reply:
-        """The whole answer."""
+        """Returns the whole answer."""
         body = memoryview(self._body) if self._buffer is None else self._buffer
         return Reply(self.status, self.headers, body, self._start)
 
@@ -144,7 +144,7 @@ class AnswerBody:
 
 
 def _announced_bytes(headers: Mapping[str, str]) -> int | None:
-    """How long the body will be, if it comes as it is; httpx sees to it that no more comes than that, and no less."""
+    """Returns how long the body will be, if it comes as it is; httpx sees to it that no more comes than that, and no less."""
     length = headers.get("content-length", "")
     if not length.isdecimal() or "transfer-encoding" in headers or headers.get("content-encoding", "identity") != "identity":
         return None
@@ -176,7 +176,7 @@ def broken(error: Exception, base_url: str) -> Broken:
 
 
 def _is_distrust(error: BaseException | None) -> bool:
-    """Whether the server's certificate was refused; another attempt would not change that."""
+    """Returns whether the server's certificate was refused; another attempt would not change that."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True

@@ -39,7 +39,7 @@ class JobOptions:
 
     Attributes:
         idempotency_key: Submitting twice under one key creates one job; None: a new key, so that only the client's own retries
-        count as the same job.
+            count as the same job.
         webhook: URL to notify when the job ends.
         ttl_s: How long the server keeps it, in seconds; None: the server's default.
         run_timeout_s: How long it may run, in seconds; None: no limit by the caller.

@@ -42,7 +42,7 @@ class Operations:
         self._metadata: dict[tuple[str, str | None], ModelMetadata] = {}
 
     def deadline_s(self, timeout_s: float | None) -> float:
-        """When an operation that begins now must end."""
+        """Returns when an operation that begins now must end."""
         return self.delivery.clock_s() + (self._timeout_s if timeout_s is None else timeout_s)
 
     def infer(self, model: str, given: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Answer]:
@@ -114,7 +114,7 @@ class Operations:
         return found
 
     def _forget(self, model: str, version: str | None) -> None:
-        """The model may have changed, so the next request asks for its metadata again."""
+        """Has the next request ask for a model's metadata again, since the model may have changed."""
         self._metadata.pop((model, version), None)
 
     def models(self) -> Flow[list[str]]:
@@ -122,7 +122,7 @@ class Operations:
         return (yield from self.get(routes.MODELS, _models_decoder)).models
 
     def get_object(self, path: str) -> Flow[dict[str, Any]]:
-        """A JSON object."""
+        """Returns a JSON object."""
         return (yield from self.get(path, _object_decoder))
 
     def get(self, path: str, decoder: msgspec.json.Decoder[T], deadline_s: float | None = None) -> Flow[T]:
@@ -132,7 +132,7 @@ class Operations:
         return read_json(reply, decoder)
 
     def is_healthy(self, path: str) -> Flow[bool]:
-        """Whether a health route says yes. A server that cannot be reached says no.
+        """Returns whether a health route says yes. A server that cannot be reached says no.
 
         Raises:
             ClientError: If the request is wrong.
@@ -188,7 +188,7 @@ def read_json(reply: Reply, decoder: msgspec.json.Decoder[T]) -> T:
 
     Args:
         decoder: Made when its module is imported. Two threads that decode a type for the first time at the same moment crash the
-        process (msgspec 0.22: a type's description can be found before it is filled).
+            process (msgspec 0.22: a type's description can be found before it is filled).
 
     Raises:
         TransportError: If it has another form.

@@ -25,8 +25,8 @@ class Retries:
         first_backoff_s: Bound of the first random time.
         max_backoff_s: Bound of all of them.
         repeats: Whether to repeat a request that may have run: the connection broke before the answer came. None: where that is
-        harmless, that is for everything but inferences, and for inferences of models that the server's metadata calls
-        repeatable.
+            harmless, that is for everything but inferences, and for inferences of models that the server's metadata calls
+            repeatable.
     """
 
     max_attempts: int = 4

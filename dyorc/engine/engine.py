@@ -39,7 +39,7 @@ from dyorc.tensor import blocks_of
 NS_PER_S = 1_000_000_000
 
 MakeScheduler: TypeAlias = Callable[[Shared, Mapping[str, Program]], Scheduling]
-"""From what the engine's halves share, and the programs by name."""
+"""Makes a scheduler from what the engine's halves share and the programs by name."""
 
 
 class Engine:
@@ -114,15 +114,15 @@ class Engine:
         return turn.finish()
 
     def statistics(self, name: str, unix_offset_ns: int = 0) -> ModelStatistics:
-        """What became of a program's calls or a workflow's requests, as far as it has ended.
+        """Returns what became of a program's calls or a workflow's requests, as far as they have ended.
 
         Args:
-            unix_offset_ns: What makes Unix time of the times that `handle` is given.
+            unix_offset_ns: Added to the times that `handle` is given to get Unix time.
         """
         return self._host.statistics.of(name, unix_offset_ns)
 
     def count_lost(self) -> None:
-        """This engine is given up: the requests that it has not answered count as failed."""
+        """Counts unanswered requests as failed, because this engine is given up."""
         self.tasks.answering.count_lost()
 
     def _apply(self, event: Event) -> None:
@@ -171,6 +171,6 @@ class Engine:
                 error = DeadlineError("the request's deadline passed before its answer was ready")
                 self.tasks.answering.cancel(request_id, error)
             case TimerKind.TURN, _:
-                pass  # it is here: what was put off goes on
+                pass  # a turn has begun: waiters that were put off continue
             case _:
                 self.scheduler.fire(timer)

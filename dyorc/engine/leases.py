@@ -99,11 +99,11 @@ class Leases:
     # Losses
 
     def is_there(self, block: BlockId) -> bool:
-        """Whether a block can be read."""
+        """Returns whether a block can be read."""
         return block in self.counts and block not in self.lost
 
     def are_there(self, blocks: Sequence[BlockId]) -> bool:
-        """Whether all blocks can be read."""
+        """Returns whether all blocks can be read."""
         return all(block in self.counts and block not in self.lost for block in blocks)
 
     def lose(self, blocks: Iterable[BlockId]) -> bool:
@@ -113,11 +113,11 @@ class Leases:
         return bool(known)
 
     def holder_joined(self, holder: str) -> None:
-        """A process joined. It holds nothing yet."""
+        """Adds a process, which holds nothing yet."""
         self._holders.add(holder)
 
     def holder_left(self, holder: str) -> bool:
-        """A process is gone, and its blocks with it. Returns whether it held any."""
+        """Removes a process that is gone, and its blocks. Returns whether it held any."""
         self._holders.discard(holder)
         gone = [block for block in self.counts if block[0] == holder]
         for block in gone:

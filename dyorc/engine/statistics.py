@@ -14,7 +14,7 @@ class Tally:
     ns: int = 0
 
     def add(self, ns: int, count: int = 1) -> None:
-        """It happened `count` times, for `ns` nanoseconds in all."""
+        """Adds `count` occurrences that took `ns` nanoseconds in all."""
         self.count += count
         self.ns += ns
 
@@ -98,7 +98,7 @@ class Record:
         self._last_ns = 0
 
     def batch_done(self, times: BatchTimes, queue_ns: int, now_ns: int) -> None:
-        """A batch of the program ran; its calls waited for `queue_ns` in all."""
+        """Counts a batch of the program, whose calls waited for `queue_ns` in all."""
         size = times.size
         self._inference_count += size
         self._execution_count += 1
@@ -114,7 +114,7 @@ class Record:
         sums[3] += times.output_ns
 
     def calls_done(self, times: BatchTimes, queue_ns: int, number: int) -> None:
-        """Calls of a batch ran, after waiting for `queue_ns` in all."""
+        """Counts the calls of a batch, which waited for `queue_ns` in all."""
         self._num_run += number
         self._queue_ns += queue_ns
         self._input_ns += number * times.input_ns
@@ -122,14 +122,14 @@ class Record:
         self._output_ns += number * times.output_ns
 
     def answered(self, took_ns: int, now_ns: int) -> None:
-        """A request of the workflow was answered."""
+        """Counts an answered request of the workflow."""
         self._inference_count += 1
         self._execution_count += 1
         self._success_ns += took_ns
         self._last_ns = now_ns
 
     def failed(self, took_ns: int, now_ns: int) -> None:
-        """A call or a request failed."""
+        """Counts a failed call or request."""
         self._fail.add(took_ns)
         self._last_ns = now_ns
 
@@ -164,18 +164,18 @@ class Statistics:
         self._workflows: dict[str, Record] = {}
 
     def of_program(self, name: str) -> Record:
-        """Calls of a program."""
+        """Returns the record of a program's calls."""
         return self._programs.setdefault(name, Record(name))
 
     def of_workflow(self, name: str) -> Record:
-        """Requests of a workflow, also of one that only stands for a program."""
+        """Returns the record of a workflow's requests, also if the workflow only stands for a program."""
         record = self._workflows.get(name)
         if record is None:
             record = self._workflows[name] = Record(name)
         return record
 
     def ended_without_result(self, workflow: str, took_ns: int, now_ns: int) -> None:
-        """A request failed for no reason of its calls: it was refused, cancelled, too late, or lost with its engine.
+        """Counts a request that failed for no reason of its calls: it was refused, cancelled, late, or lost with its engine.
 
         If it stands for one call of a program, that counts as failed too: nobody else has counted it.
         """
@@ -187,7 +187,7 @@ class Statistics:
         """Returns the statistics of a model, which is a program's if it is one. All 0 for a model that was never used.
 
         Args:
-        unix_offset_ns: Added to the engine's times to get Unix time.
+                    unix_offset_ns: Added to the engine's times to get Unix time.
         """
         record = self._programs.get(name) or self._workflows.get(name) or Record(name)
         return record.totals(unix_offset_ns)

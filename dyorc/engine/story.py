@@ -19,7 +19,7 @@ class Story:
         self.steps: list[Step] = []
 
     def add(self, now_ns: int, event: str, **facts: Any) -> None:
-        """Another step."""
+        """Adds a step."""
         self.steps.append({"at_ms": round((now_ns - self._started_ns) / 1e6, 3), "event": event, **facts})
 
 

@@ -41,11 +41,11 @@ class Timers:
         return len(self._heap) - self._num_cancelled
 
     def __iter__(self) -> Iterator[Timer]:
-        """Those that will fire, in no particular order."""
+        """Yields the timers that will fire, in no particular order."""
         return (timer for _, _, timer in self._heap if not timer.is_cancelled)
 
     def set(self, at_ns: int, kind: TimerKind, key: int | str) -> Timer:
-        """A new timer."""
+        """Sets a new timer."""
         timer = Timer(at_ns, kind, key)
         self._num_set += 1
         heapq.heappush(self._heap, (at_ns, self._num_set, timer))
@@ -63,7 +63,7 @@ class Timers:
             self._num_cancelled = 0
 
     def pop_due(self, now_ns: int) -> list[Timer]:
-        """The timers whose time has come, earliest first."""
+        """Removes and returns the timers whose time has come, the earliest first."""
         due: list[Timer] = []
         while self._heap and (self._heap[0][0] <= now_ns or self._heap[0][2].is_cancelled):
             timer = heapq.heappop(self._heap)[2]
@@ -77,7 +77,7 @@ class Timers:
         return due
 
     def next_announcement(self) -> int | None:
-        """When the shell has to wake the engine, if it does not know yet."""
+        """Returns when the shell has to wake the engine, if it does not know yet."""
         if not self._heap:
             return None
         at_ns = self._heap[0][0]

@@ -63,7 +63,7 @@ class Turn:
         actions: What the shell has to do, in order.
         ended: How calls ended, for the tasks.
         ready: Calls whose inputs are all there, or one of which has failed.
-        restored: Whoever needed lost tensors, once they are there again or, with an error, cannot be restored.
+        restored: Those who need lost tensors that are there again or, with an error, cannot be restored.
         settled: Cells whose dependents have not been told yet.
         runnable: Waiters that have everything they waited for.
         num_steps: How many steps each request has taken in this turn.
@@ -106,7 +106,7 @@ class Turn:
         self.postponed.clear()
 
     def has_work(self) -> bool:
-        """Whether either half has work left."""
+        """Returns whether either half has work left."""
         return bool(
             self.ended
             or self.settled

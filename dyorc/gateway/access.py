@@ -44,7 +44,7 @@ class Access:
 
     Args:
         keys_file: Where keys and tenants are listed (see `dyorc.gateway.keys`); empty: nobody needs a key. It is read here, so
-        that a server with a broken file does not start.
+            that a server with a broken file does not start.
         clock_s: Clock for the checks of the file.
         now_s: The time of day, for keys that expire: seconds since 1970.
 

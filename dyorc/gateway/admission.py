@@ -56,8 +56,8 @@ class Ticket:
     """Room for one request, from `Admission.admit` to the end of the block that it is entered for.
 
     Attributes:
-        arrived_ns: When the request's first byte came, on the monotonic clock, so that its time counts from then; set by whoever
-        knows it. None: time counts from when the request was read.
+        arrived_ns: When the request's first byte came, on the monotonic clock, so that its time counts from then; set by the
+            shell that knows it. None: time counts from when the request was read.
     """
 
     __slots__ = ("_account", "_admission", "_num_bytes", "_since_s", "_tenant", "arrived_ns")
@@ -81,7 +81,7 @@ class Ticket:
         self._admission.release(self._tenant, self._account, self._num_bytes, self._since_s)
 
     def terms(self, *, timeout_s: float | None, priority: int, explain: bool) -> Terms:
-        """The terms on which the request is served.
+        """Returns the terms on which the request is served.
 
         Raises:
             PermissionDeniedError: If the priority is higher than its tenant's key may ask for.
@@ -171,7 +171,7 @@ class Admission:
     # For tickets
 
     def take_bytes(self, tenant: Tenant, account: _Account, num_bytes: int) -> None:
-        """`Ticket.grow`."""
+        """Does what `Ticket.grow` says."""
         self._check_bytes(tenant, account, num_bytes, is_only=account.num_requests == 1)
         account.num_bytes += num_bytes
         self.num_bytes += num_bytes
@@ -200,7 +200,7 @@ class Admission:
             raise self._over(tenant, account, f"{account.num_bytes} bytes in flight: its share, as others need room too")
 
     def _is_beyond_share(self, tenant: Tenant, account: _Account, held: int, free: int) -> bool:
-        """Whether a tenant would hold too much compared to what would then be free."""
+        """Returns whether a tenant would hold too much compared to what would then be free."""
         return bool(tenant.name) and held > _GREED * account.weight / self._heaviest * free
 
     def _take_token(self, tenant: Tenant, account: _Account, rate: float, now_s: float) -> None:

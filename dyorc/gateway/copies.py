@@ -16,14 +16,16 @@ _PIECE_BYTES = 2**20
 
 
 def copied(array: Array) -> bytes | memoryview:
-    """The bytes of an array whose elements are in order. NumPy lets other threads run while it copies."""
+    """Returns the bytes of an array whose elements are in order. NumPy lets other threads run while it copies."""
     if array.nbytes <= _SMALL_BYTES:
         return array.tobytes()
     return array.copy().reshape(-1).view("u1").data
 
 
 def joined(parts: Sequence[bytes | memoryview]) -> bytes:
-    """Buffers as one piece. Large ones are copied piece by piece: `join` lets other threads run only if all it joins is bytes."""
+    """Joins buffers into one piece. Copies large ones piece by piece: `join` lets other threads run only if all it joins is
+    bytes.
+    """
     pieces: list[bytes | memoryview] = []
     for part in parts:
         if isinstance(part, bytes) or len(part) <= _SMALL_BYTES:

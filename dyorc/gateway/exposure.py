@@ -22,7 +22,7 @@ def refuse_open_address(config: GatewayConfig) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address. A name counts as reachable by others, except ``localhost``."""
+    """Returns whether only this machine reaches an address. A name counts as reachable by others, except ``localhost``."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:

@@ -77,7 +77,7 @@ class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     keys: list[KeyRecord] = []
 
     def tenant(self) -> Tenant:
-        """The tenant as the rest of the server knows it."""
+        """Returns the tenant as the rest of the server knows it."""
         return Tenant(
             name=self.name,
             weight=self.weight,

@@ -19,7 +19,7 @@ def require_ready(status: StatusBoard, model: Model | None = None) -> None:
 
 
 def is_ready(status: StatusBoard, model: Model) -> bool:
-    """Whether every program that a model may call has a replica."""
+    """Returns whether every program that a model may call has a replica."""
     return all(one.state is ProgramState.READY for one in _programs_of(status, model))
 
 

@@ -18,6 +18,6 @@ _EXTENSIONS = (
 
 
 def server_metadata(clients: ClientMemory) -> dict[str, Any]:
-    """Name, version, and the supported protocol extensions. Clients ask for statistics only if they are listed."""
+    """Returns name, version, and the supported protocol extensions. Clients ask for statistics only if they are listed."""
     extensions = [*_EXTENSIONS, *(["system_shared_memory"] if clients.is_allowed else [])]
     return {"name": "dyorc", "version": package_version("dyorc"), "extensions": extensions}

@@ -92,7 +92,7 @@ class InferenceService:
             story: Filled with the steps of the request.
             started: Called with the future of the answer; cancelling that cancels the request.
             take: Turns the outputs, which are in the order of the model's signature and may be views of memory that is reused
-            afterwards, into the answer.
+                afterwards, into the answer.
 
         Returns:
             What `take` returns.

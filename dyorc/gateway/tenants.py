@@ -29,7 +29,7 @@ class Tenant:
     highest_priority: int | None = None
 
     def may_use(self, model: str) -> bool:
-        """Whether it may use a model."""
+        """Returns whether it may use a model."""
         return self.models is None or model in self.models
 
     def check_model(self, model: str) -> None:

@@ -93,7 +93,7 @@ def _new_context() -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Called if the key is encrypted; otherwise OpenSSL would prompt on the terminal."""
+    """Refuses an encrypted key; otherwise OpenSSL would prompt on the terminal."""
     raise OSError("the key is encrypted with a password, expected one that is not")
 
 

@@ -31,7 +31,7 @@ class Fleet(Protocol):
         ...
 
     def end_turn(self) -> None:
-        """All that the engine has decided in a turn has been passed on. A fleet with programs in this process runs them now."""
+        """Runs what programs in this process have been given: the engine has decided everything in this turn."""
         ...
 
     def release(self, blocks: Sequence[BlockId]) -> None:
@@ -39,7 +39,7 @@ class Fleet(Protocol):
         ...
 
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
-        """A replica will need tensors of another node, and may fetch them ahead. A fleet on one node has nothing to do."""
+        """Announces that a replica will need tensors of another node, and may fetch them ahead. A fleet on one node ignores it."""
         ...
 
     def give_up(self, replica_id: str, reason: str) -> None:
@@ -47,7 +47,7 @@ class Fleet(Protocol):
         ...
 
     def start_over(self) -> None:
-        """A new engine knows no replicas: announces every idle one again."""
+        """Announces every idle replica again, because a new engine knows none."""
         ...
 
     def report(self) -> Mapping[str, int]:

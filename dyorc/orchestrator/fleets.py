@@ -19,7 +19,7 @@ class Fleets:
 
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
-        """Enters all."""
+        """Enters all fleets."""
         async with AsyncExitStack() as stack:
             for fleet in self._fleets:
                 await stack.enter_async_context(fleet.running(partial(self._post, post, fleet), flush))
@@ -39,12 +39,12 @@ class Fleets:
             fleet.dispatch(action)
 
     def end_turn(self) -> None:
-        """Tells all."""
+        """Tells all fleets."""
         for fleet in self._fleets:
             fleet.end_turn()
 
     def release(self, blocks: Sequence[BlockId]) -> None:
-        """Tells all: any replica may hold a block, or a copy."""
+        """Tells all fleets: any replica may hold a block, or a copy."""
         for fleet in self._fleets:
             fleet.release(blocks)
 
@@ -61,10 +61,10 @@ class Fleets:
             fleet.give_up(replica_id, reason)
 
     def start_over(self) -> None:
-        """Tells all."""
+        """Tells all fleets."""
         for fleet in self._fleets:
             fleet.start_over()
 
     def report(self) -> Mapping[str, int]:
-        """Returns the figures of all."""
+        """Returns the figures of all fleets."""
         return {name: number for fleet in self._fleets for name, number in fleet.report().items()}

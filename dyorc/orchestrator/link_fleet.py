@@ -114,7 +114,7 @@ class LinkFleet:
         return {"num_bytes_sent": self._link.num_bytes_sent, "num_bytes_received": self._link.num_bytes_received}
 
     def start_over(self) -> None:
-        """For a new engine: replicas join again when they announce themselves, and drop what they fetched for the old one."""
+        """Has replicas join a new engine when they announce themselves, and drop what they fetched for the old one."""
         self._welcomed.clear()
         self._staged.clear()
 
@@ -146,7 +146,7 @@ class LinkFleet:
                     self._staged.setdefault((tensor.holder, tensor.block), set()).add(action.replica_id)
 
     def end_turn(self) -> None:
-        """Everything has been sent."""
+        """Does nothing: everything has been sent."""
 
     def release(self, blocks: Sequence[BlockId]) -> None:
         """Tells those who hold blocks, or fetched them ahead, that they are no longer needed."""
@@ -256,7 +256,9 @@ class LinkFleet:
     # Replicas that go
 
     def _connection_lost(self, peer: bytes, ending: Ending) -> None:
-        """A replica is dead, stopped or cut off. If it does not come back soon, its process has to make room for another."""
+        """Handles that a replica is dead, stopped or cut off. If it does not come back soon, its process is ended, to make room
+        for another.
+        """
         hello = self._hellos.get(peer)
         self._lost(peer, ending.reason, is_crash=ending.is_crash)
         if hello is not None:

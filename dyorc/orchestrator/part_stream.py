@@ -68,10 +68,10 @@ class PartStream:
         return parts
 
     def take(self, part: ReadPart) -> None:
-        """The next part was used."""
+        """Removes the next part, which was used."""
         del self._parts[part.index]
         self._num_taken += 1
 
     def lose(self, part: ReadPart) -> None:
-        """The next part was lost: it comes again."""
+        """Removes the next part, which was lost and comes again."""
         del self._parts[part.index]

@@ -84,7 +84,7 @@ class StepWatch:
             self._warn(took_ns)
 
     def abort(self) -> str:
-        """Notes that the step was interrupted. Returns what to tell the user."""
+        """Notes that the step was interrupted. Returns the text of the error."""
         self._started_ns = 0
         self._disarm()
         where = f" ({self._place})" if self._place else ""

@@ -8,7 +8,7 @@ from dyorc.transport.outbox import num_bytes_of
 
 
 def is_large(arrays: Sequence[Array]) -> bool:
-    """Whether outputs are worth a thread."""
+    """Returns whether outputs are worth a thread."""
     num_bytes = 0
     for array in arrays:
         num_bytes += array.nbytes

@@ -56,7 +56,7 @@ class Tensors:
         self._holders: dict[str, Holder] = {}
 
     def open(self) -> None:
-        """Call it once the exchange is entered."""
+        """Begins to use the exchange. Call it once the exchange is entered."""
         self._fetcher = ThreadPoolExecutor(1, "dyorc-fetcher")  # its thread starts on first use
         self._far_inbox: Inbox | None = None
         self._far_routes: Routes | None = None
@@ -67,7 +67,7 @@ class Tensors:
         self._inbox = Inbox(self._routes, is_writing=False)
 
     def close(self) -> None:
-        """Call it before the exchange is left."""
+        """Ends the use of the exchange. Call it before the exchange is left."""
         self._fetcher.shutdown()
         if self._far_routes is not None:
             self._far_routes.close()
@@ -263,7 +263,7 @@ class Tensors:
     # Reading
 
     def is_near(self, tensors: Sequence[TensorRef]) -> bool:
-        """Whether all bytes are on this node or inline."""
+        """Returns whether all bytes are on this node or inline."""
         for tensor in tensors:
             if tensor.block:
                 holder = self._holders.get(tensor.holder)
@@ -333,7 +333,7 @@ class Tensors:
 
 
 def has_stored(tensors: Sequence[TensorRef]) -> bool:
-    """Whether any tensor is stored rather than inline."""
+    """Returns whether any tensor is stored rather than inline."""
     for tensor in tensors:  # noqa: SIM110  a generator would cost more than all it looks at
         if tensor.block:
             return True
@@ -347,7 +347,7 @@ def carried(tensor: TensorRef) -> Array:
 
 
 def _follows(last: StoredRows, holder: int, tensor: TensorRef) -> bool:
-    """Whether a tensor lies right behind those of a piece and has the same layout."""
+    """Returns whether a tensor lies right behind those of a piece and has the same layout."""
     return (
         last.strides is None
         and not tensor.views

@@ -4,5 +4,5 @@ SERVICE = "inference.GRPCInferenceService"
 
 
 def path_of(call: str) -> str:
-    """The path of a call, such as ``ModelInfer``."""
+    """Returns the path of a call, such as ``ModelInfer``."""
     return f"/{SERVICE}/{call}"

@@ -38,7 +38,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     error: ErrorBody | None = None
 
     def failure(self) -> DyOrcError | None:
-        """Why there is no result and never will be; None if there may be one."""
+        """Returns why there is no result and never will be; None if there may be one."""
         match self.state:
             case JobState.FAILED:
                 return refusal(self.error or ErrorBody(f"job {self.id!r} failed"))

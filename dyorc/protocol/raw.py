@@ -15,7 +15,7 @@ MAX_SIZE = 2**48
 
 
 def encode_bytes(array: Array) -> bytes:
-    """BYTES elements as the Open Inference Protocol writes them: a 4-byte little-endian length, then the bytes."""
+    """Encodes BYTES elements as the Open Inference Protocol does: a 4-byte little-endian length, then the bytes."""
     parts: list[bytes] = []
     for item in array.reshape(-1).tolist():
         if not isinstance(item, bytes):
@@ -25,7 +25,7 @@ def encode_bytes(array: Array) -> bytes:
 
 
 def decode_bytes(raw: bytes | bytearray | memoryview, shape: Shape) -> Array:
-    """The inverse of `encode_bytes`.
+    """Undoes `encode_bytes`.
 
     Raises:
         TransportError: If the lengths run past the end, or the number of elements does not match the shape.

@@ -33,7 +33,9 @@ error_decoder = msgspec.json.Decoder(ErrorBody)
 
 
 def _tree() -> dict[str, type[DyOrcError]]:
-    """Every class by its code. A parent stands before its children, so that one that adds no code of its own hides nobody."""
+    """Returns every class by its code. A parent stands before its children, so that one that adds no code of its own hides
+    nobody.
+    """
     found: dict[str, type[DyOrcError]] = {}
     waiting: list[type[DyOrcError]] = [DyOrcError]
     for kind in waiting:
@@ -73,7 +75,7 @@ def refusal_of(status: int, headers: Mapping[str, str], content: memoryview) -> 
 
 
 def as_told(error: E, **attributes: Any) -> E:
-    """The error with attributes of its own instead of its class's: what a server says of it goes before."""
+    """Returns the error with attributes of its own in place of its class's: what a server says of it takes precedence."""
     vars(error).update(attributes)
     return error
 

@@ -49,7 +49,7 @@ class Request:
         return replace(self, headers=(*self.headers, (name, value)))
 
     def chunks(self) -> Iterator[Piece]:
-        """The body in pieces of a size that suits sockets."""
+        """Yields the body in pieces of a size that suits sockets."""
         small: list[Piece] = []
         num_bytes = 0
         for piece in self.pieces:

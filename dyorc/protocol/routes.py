@@ -26,7 +26,7 @@ MODEL_STATISTICS = "stats"
 
 
 def model_path(model: str, version: str | None, action: str = "") -> str:
-    """The path of a model's route, such as its ``infer``."""
+    """Returns the path of a model's route, such as its ``infer``."""
     path = f"{MODELS}/{quote(model, safe='')}"
     if version is not None:
         path += f"/versions/{quote(version, safe='')}"

@@ -55,5 +55,5 @@ class ReplicaDeployment:
         self._worker.start()
 
     def check_health(self) -> None:
-        """Called by Serve; an exception makes it replace this replica."""
+        """Raises if this replica should be replaced. Called by Serve."""
         self._worker.check()

@@ -93,8 +93,8 @@ class Executor:
         return executor
 
     def settle_thread(self) -> None:
-        """Call it on each thread that runs batches: how many others torch may use is a setting of the calling thread."""
-        if self._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # under `dyorc.run`, threads are the user's business
+        """Sets torch's number of threads, which each thread has for itself: call it on every thread that runs batches."""
+        if self._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # under `dyorc.run`, the user decides about threads
             importlib.import_module("torch").set_num_threads(num_threads())
 
     def reuse_memory(self) -> None:

@@ -43,7 +43,7 @@ def compare(
 
 
 def as_json(rows: Sequence[Row]) -> str:
-    """A JSON array with one row on each line."""
+    """Returns a JSON array with one row on each line."""
     return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]"
 
 

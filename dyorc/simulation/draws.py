@@ -65,7 +65,7 @@ def draw(name: str, *columns: NDArray[np.float64], size: int | None = None) -> N
 
 
 def request_value(seed: int, request_id: int) -> float:
-    """The number that a request brings."""
+    """Returns the number that a request brings."""
     return (_mix(_mix(seed & _MASK) ^ request_id) >> 11) / _SCALE
 
 

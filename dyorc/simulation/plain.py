@@ -87,18 +87,18 @@ def evaluate(workflow: Workflow, values: Sequence[Value], statics: Sequence[Stat
 
 
 def as_operand(value: Any) -> Value:
-    """A value as `value_of` takes it."""
+    """Returns a value in the form that `value_of` takes."""
     return value if getattr(value, "ndim", 0) else float(value)
 
 
 def operand_of(tensor: TensorRef) -> Value:
-    """The value of a tensor that carries its data, as `value_of` takes it."""
+    """Returns the value of a tensor that carries its data, in the form that `value_of` takes."""
     data = apply_views(tensor.data, tensor.views) if tensor.views else tensor.data
     return as_operand(data)
 
 
 def tensor_of(value: Value) -> TensorRef:
-    """A tensor that carries `value`."""
+    """Returns a tensor that carries `value`."""
     if isinstance(value, np.ndarray):
         return inline(value)
     return TensorRef(dtype=DType.FP64, shape=(), num_bytes=8, data=np.float64(value))
@@ -117,7 +117,7 @@ def _reply(wanted: Any) -> Any:
 
 
 def _value_of(given: Any) -> Value:
-    """What a workflow returned or yielded."""
+    """Returns the value that a workflow returned or yielded."""
     return as_operand(_look(given) if isinstance(given, Ref) else given)
 
 

@@ -17,14 +17,14 @@ from dyorc.simulation.oracle import Oracle
 from dyorc.simulation.timer_batching import TimerScheduler
 
 MakeEngine: TypeAlias = Callable[[Sequence[Program], int], Engine]
-"""From programs and a seed."""
+"""Makes an engine from programs and a seed."""
 
 ORACLE = "oracle"
 """The policy that the others are compared with."""
 
 
 def _config(*, hold: bool = True, speculation: SpeculationConfig = SpeculationConfig()) -> EngineConfig:  # noqa: B008 (frozen)
-    """The engine's defaults, but long queues are shown, not refused."""
+    """Returns the engine's defaults, except that long queues are not refused, so that results show them."""
     return EngineConfig(max_requests=2**31, request_timeout_s=1e7, hold=hold, speculation=speculation)
 
 
@@ -32,22 +32,22 @@ _NO_GUESSES = SpeculationConfig(enabled=False)
 
 
 def greedy_engine(programs: Sequence[Program], seed: int) -> Engine:
-    """The engine without foresight: a batch is formed from what is there when a replica is free."""
+    """Makes an engine without foresight: it forms a batch from what is there when a replica is free."""
     return Engine(_config(hold=False, speculation=_NO_GUESSES), programs)
 
 
 def holding_engine(programs: Sequence[Program], seed: int) -> Engine:
-    """`greedy`, and a batch may wait for calls that are about to be ready."""
+    """Makes a `greedy` engine whose batches may wait for calls that are about to be ready."""
     return Engine(_config(speculation=_NO_GUESSES), programs)
 
 
 def speculating_engine(programs: Sequence[Program], seed: int) -> Engine:
-    """The engine as it serves."""
+    """Makes the engine as it serves."""
     return Engine(_config(), programs)
 
 
 def oracle_engine(programs: Sequence[Program], seed: int) -> Engine:
-    """The same, but it knows every outcome in advance."""
+    """Makes the same engine, except that it knows every outcome in advance."""
     return Engine(_config(speculation=SpeculationConfig(max_depth=10_000)), programs, predictor=_OraclePredictor())
 
 
@@ -66,7 +66,7 @@ class _OraclePredictor:
 
 
 def timer_engine(programs: Sequence[Program], seed: int, wait_s: float = 0.01) -> Engine:
-    """The engine's workflows on Ray Serve's batching."""
+    """Makes an engine that runs its workflows on Ray Serve's batching."""
     make_scheduler = partial(TimerScheduler, wait_s=wait_s, seed=seed)
     return Engine(_config(hold=False, speculation=_NO_GUESSES), programs, make_scheduler=make_scheduler)
 
@@ -82,7 +82,7 @@ POLICIES: dict[str, MakeEngine] = {
 
 
 def policy(name: str) -> MakeEngine:
-    """How to make the engine of the policy called `name`. ``timer:0.05`` is `timer` with a wait of 0.05 s.
+    """Returns how to make the engine of the policy called `name`. ``timer:0.05`` is `timer` with a wait of 0.05 s.
 
     Raises:
         InvalidInputError: If there is none.

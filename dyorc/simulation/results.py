@@ -25,7 +25,7 @@ class ProgramResult:
 
     @classmethod
     def of(cls, account: ProgramAccount, num_replicas: int) -> Self:
-        """From the ledger."""
+        """Makes a result from the ledger's account."""
         num_calls = account.num_calls + account.num_wasted
         return cls(
             num_replicas=num_replicas,
@@ -47,7 +47,7 @@ class Result:
         mean_batch_size: Calls per batch, over all programs.
         device_time_per_request_ms: Replicas' time, waste included.
         wasted_ratio: The part of the device time spent on calls that no request needed; calls of a batch share its time
-        equally.
+            equally.
         throughput_rps: Answers per second, as long as requests arrive.
     """
 
@@ -71,11 +71,11 @@ class Result:
     programs: Mapping[str, ProgramResult]
 
     def as_row(self) -> dict[str, Any]:
-        """For JSON: everything but the programs."""
+        """Returns everything but the programs, for JSON."""
         return {name: value for name, value in vars(self).items() if name != "programs"}
 
     def as_object(self) -> dict[str, Any]:
-        """For JSON: everything."""
+        """Returns everything, for JSON."""
         return asdict(self)
 
 

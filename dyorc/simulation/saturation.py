@@ -14,7 +14,7 @@ _SEED = 0
 
 @cache
 def visits_per_request(workload: Workload) -> dict[str, float]:
-    """Calls of each program that a request makes on average, over 4,000 drawn requests."""
+    """Returns how many calls of each program a request makes on average, over 4,000 drawn requests."""
     counts = Counter[str]()
     for request_id in range(_NUM_DRAWN):
         counts.update(program.name for program, _ in evaluate(workload.workflow, [request_value(_SEED, request_id)]).calls)

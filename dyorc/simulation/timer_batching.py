@@ -67,7 +67,7 @@ class TimerScheduler:
         self._num_batches = 0
 
     def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
-        """There is always room."""
+        """Returns None: there is always room."""
         return None
 
     def submit(self, call: Call) -> None:
@@ -85,13 +85,13 @@ class TimerScheduler:
         raise InternalError(f"{call!r} was a guess, and this scheduler takes none")
 
     def withdraw(self, call: Call) -> None:
-        """A call that nobody needs is dropped when its batch is closed."""
+        """Does nothing: a call that nobody needs is dropped when its batch is closed."""
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
-        """Nobody looks ahead here."""
+        """Does nothing: nobody looks ahead here."""
 
     def take(self, event: ReplicaEvent) -> None:
-        """A replica is ready, or a batch ran."""
+        """Adds a replica that is ready, or ends a batch that ran."""
         match event:
             case ReplicaJoined():
                 batcher = Batcher(event.replica_id, self._programs[event.program])
@@ -105,24 +105,24 @@ class TimerScheduler:
                 raise InternalError(f"simulated replicas neither fail nor leave, but there was {event}")
 
     def fire(self, timer: Timer) -> None:
-        """A batch has been open for long enough."""
+        """Closes a batch that has been open for long enough."""
         self._close(self._batchers[str(timer.key)])
 
     def lose(self, blocks: Iterable[BlockId]) -> None:
-        """Nothing is stored here."""
+        """Does nothing: no tensor is stored here."""
 
     def forget(self, blocks: Iterable[BlockId]) -> None:
-        """Nothing is stored here."""
+        """Does nothing: no tensor is stored here."""
 
     def drain(self) -> None:
-        """Nothing to do: batches are closed by their size and by timers."""
+        """Does nothing: batches are closed by their size and by timers."""
 
     def report(self, program: str) -> dict[str, Any]:
-        """How many calls wait in batches that are open."""
+        """Returns how many calls wait in open batches."""
         return {"num_queued": sum(len(batcher.open) for batcher in self._by_program[program])}
 
     def _route(self, batchers: list[Batcher]) -> Batcher:
-        """The less busy of two."""
+        """Returns the less busy of two batchers drawn at random."""
         if len(batchers) == 1:
             return batchers[0]
         first = self._rng.randrange(len(batchers))

@@ -40,15 +40,15 @@ class Observer(Protocol):
     """Sees what happens in a world."""
 
     def arrived(self, event: RequestArrived, now_ns: int) -> None:
-        """A request arrives."""
+        """Notes that a request arrives."""
         ...
 
     def dispatched(self, program: str, outputs: Sequence[Value], execute_ns: int) -> None:
-        """A batch is sent; `outputs` is what its calls will return, `execute_ns` its cost."""
+        """Notes that a batch is sent; `outputs` is what its calls will return, `execute_ns` its cost."""
         ...
 
     def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
-        """A request is answered; if it streams, by the tensors of all its parts."""
+        """Notes that a request is answered; if it streams, by the tensors of all its parts."""
         ...
 
 

@@ -314,11 +314,11 @@ class JobStore(Protocol):
         ...
 
     async def webhook_done(self, job_id: str) -> None:
-        """A webhook was delivered, or given up."""
+        """Notes that a webhook was delivered, or given up."""
         ...
 
     async def webhook_failed(self, job_id: str, delay_s: float) -> None:
-        """A webhook was not delivered; it is due again after a delay."""
+        """Notes that a webhook was not delivered; it is due again after a delay."""
         ...
 
     async def wait_for_work(self, timeout_s: float) -> None:

@@ -109,7 +109,7 @@ class RedisStore:
         return StoreError(f"the job store {self._place} cannot be used now: {type(error).__name__}: {error}")
 
     async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[Job, bool]:
-        """As `JobStore.submit`."""
+        """See `JobStore.submit`."""
         tenant = _key(job.tenant)
         key = f"{tenant}:{sha256(job.idempotency_key.encode()).hexdigest()}" if job.idempotency_key else ""
         fields = {
@@ -132,25 +132,25 @@ class RedisStore:
         return taken, taken.id == job.id
 
     async def lanes(self, models: Collection[str], lease_s: float) -> list[Lane]:
-        """As `JobStore.lanes`."""
+        """See `JobStore.lanes`."""
         self._woken, found = await self._call("lanes", _ms(lease_s), *models)
         return [Lane(unquote(tenant.decode()), model.decode(), band == b"1") for band, tenant, model in found]
 
     async def claim(self, lanes: Sequence[Lane], owner: str, lease_s: float) -> list[Claim]:
-        """As `JobStore.claim`."""
+        """See `JobStore.claim`."""
         flat = [part for lane in lanes for part in (int(lane.is_urgent), _key(lane.tenant), lane.model_name)]
         found = await self._call("claim", owner, _ms(lease_s), *flat)
         return [Claim(_job(job), int(_fields(job)["token"]), _body(body)) for job, body in found]
 
     async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
-        """See `JobStore.renew`. Whoever looks for ended leases decides their length, so all have to use the same."""
+        """See `JobStore.renew`. The server that looks for ended leases decides their length, so all have to use the same."""
         if not claims:
             return set()
         held = [part for claim in claims for part in (claim.job.id, claim.token)]
         return {job_id.decode() for job_id in await self._call("renew", *held)}
 
     async def finish(self, claim: Claim, outcome: Outcome, quota: Quota = NO_QUOTA) -> bool:
-        """As `JobStore.finish`."""
+        """See `JobStore.finish`."""
         error = "" if outcome.error is None else msgspec.json.encode(outcome.error)
         body = () if outcome.result is None else _parts(outcome.result)
         num_bytes = RECORD_BYTES if outcome.result is None else outcome.result.num_stored_bytes
@@ -163,57 +163,57 @@ class RedisStore:
         return kind == b"ended"
 
     async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
-        """As `JobStore.release`."""
+        """See `JobStore.release`."""
         return bool(await self._call("release", claim.job.id, claim.token, delay_s, int(is_counted)))
 
     async def cancel(self, tenant: str, job_id: str) -> Job:
-        """As `JobStore.cancel`."""
+        """See `JobStore.cancel`."""
         return _known(await self._call("cancel", _key(tenant), job_id, RECORD_BYTES), job_id)
 
     async def get(self, tenant: str, job_id: str) -> Job:
-        """As `JobStore.get`."""
+        """See `JobStore.get`."""
         return _known(await self._call("get", _key(tenant), job_id), job_id)
 
     async def result(self, tenant: str, job_id: str) -> Body | None:
-        """As `JobStore.result`."""
+        """See `JobStore.result`."""
         is_known, *found = await self._call("result", _key(tenant), job_id)
         if not is_known:
             raise _unknown(job_id)
         return None if found[0][0] is None else _body(found[0])
 
     async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[Job]:
-        """As `JobStore.page`."""
+        """See `JobStore.page`."""
         found = await self._call("page", _key(tenant), state or "", min(limit, MAX_LISTED), after)
         return [_job(one) for one in found]
 
     async def delete(self, tenant: str, job_id: str) -> None:
-        """As `JobStore.delete`."""
+        """See `JobStore.delete`."""
         if not await self._call("delete", _key(tenant), job_id):
             raise _unknown(job_id)
 
     async def expire(self, limit: int) -> int:
-        """As `JobStore.expire`."""
+        """See `JobStore.expire`."""
         return int(await self._call("expire", limit))
 
     async def num_bytes(self) -> int:
-        """As `JobStore.num_bytes`."""
+        """See `JobStore.num_bytes`."""
         return int(await self._call("num_bytes"))
 
     async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
-        """As `JobStore.due_webhooks`."""
+        """See `JobStore.due_webhooks`."""
         found = await self._call("due_webhooks", limit, lease_s)
         return [Delivery(_job(one), int(_fields(one).get("num_webhook_attempts", 0))) for one in found]
 
     async def webhook_done(self, job_id: str) -> None:
-        """As `JobStore.webhook_done`."""
+        """See `JobStore.webhook_done`."""
         await self._call("webhook_done", job_id)
 
     async def webhook_failed(self, job_id: str, delay_s: float) -> None:
-        """As `JobStore.webhook_failed`."""
+        """See `JobStore.webhook_failed`."""
         await self._call("webhook_failed", job_id, delay_s)
 
     async def wait_for_work(self, timeout_s: float) -> None:
-        """As `JobStore.wait_for_work`."""
+        """See `JobStore.wait_for_work`."""
         block_ms = max(1, round(min(timeout_s, _MAX_BLOCK_S) * 1e3))
         await self._in_turn(lambda: self._redis.xread({f"{self._prefix}wake": self._woken}, count=1, block=block_ms))
 

@@ -31,7 +31,7 @@ _POLL_S = 0.25
 
 
 def default_path() -> Path:
-    """``jobs.sqlite`` in the user's state folder, by the XDG base directory specification."""
+    """Returns ``jobs.sqlite`` in the user's state folder, by the XDG base directory specification."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "dyorc" / "jobs.sqlite"
 
@@ -129,56 +129,56 @@ class SqliteStore:
     # The store
 
     async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[Job, bool]:
-        """As `JobStore.submit`."""
+        """See `JobStore.submit`."""
         found = await self._call(jobs.submit, job, quota)
         self._is_new.set()
         return found
 
     async def lanes(self, models: Collection[str], lease_s: float) -> list[Lane]:
-        """As `JobStore.lanes`."""
+        """See `JobStore.lanes`."""
         self._is_new.clear()
         return await self._call(jobs.lanes, models)
 
     async def claim(self, lanes: Sequence[Lane], owner: str, lease_s: float) -> list[Claim]:
-        """As `JobStore.claim`."""
+        """See `JobStore.claim`."""
         return await self._call(jobs.claim, lanes, owner, lease_s)
 
     async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
-        """As `JobStore.renew`."""
+        """See `JobStore.renew`."""
         return await self._call(jobs.renew, claims, lease_s)
 
     async def finish(self, claim: Claim, outcome: Outcome, quota: Quota = NO_QUOTA) -> bool:
-        """As `JobStore.finish`."""
+        """See `JobStore.finish`."""
         return await self._call(jobs.finish, claim, outcome, quota)
 
     async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
-        """As `JobStore.release`."""
+        """See `JobStore.release`."""
         is_released = await self._call(jobs.release, claim, delay_s, is_counted)
         self._is_new.set()
         return is_released
 
     async def cancel(self, tenant: str, job_id: str) -> Job:
-        """As `JobStore.cancel`."""
+        """See `JobStore.cancel`."""
         return await self._call(jobs.cancel, tenant, job_id)
 
     async def get(self, tenant: str, job_id: str) -> Job:
-        """As `JobStore.get`."""
+        """See `JobStore.get`."""
         return await self._call(jobs.read, tenant, job_id)
 
     async def result(self, tenant: str, job_id: str) -> Body | None:
-        """As `JobStore.result`."""
+        """See `JobStore.result`."""
         return await self._call(jobs.result, tenant, job_id)
 
     async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[Job]:
-        """As `JobStore.page`."""
+        """See `JobStore.page`."""
         return await self._call(jobs.page, tenant, state, limit, after)
 
     async def delete(self, tenant: str, job_id: str) -> None:
-        """As `JobStore.delete`."""
+        """See `JobStore.delete`."""
         await self._call(jobs.delete, tenant, job_id)
 
     async def expire(self, limit: int) -> int:
-        """As `JobStore.expire`."""
+        """See `JobStore.expire`."""
         num_forgotten = await self._call(jobs.expire, limit)
         if await self._batches.call(give_back):
             while await self._batches.call(give_back):
@@ -187,23 +187,23 @@ class SqliteStore:
         return num_forgotten
 
     async def num_bytes(self) -> int:
-        """As `JobStore.num_bytes`."""
+        """See `JobStore.num_bytes`."""
         return await self._call(jobs.num_bytes)
 
     async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
-        """As `JobStore.due_webhooks`."""
+        """See `JobStore.due_webhooks`."""
         return await self._call(jobs.due_webhooks, limit, lease_s)
 
     async def webhook_done(self, job_id: str) -> None:
-        """As `JobStore.webhook_done`."""
+        """See `JobStore.webhook_done`."""
         await self._batches.call(lambda connection: jobs.forget_webhook(connection, job_id))
 
     async def webhook_failed(self, job_id: str, delay_s: float) -> None:
-        """As `JobStore.webhook_failed`."""
+        """See `JobStore.webhook_failed`."""
         await self._call(jobs.count_webhook_failure, job_id, delay_s)
 
     async def wait_for_work(self, timeout_s: float) -> None:
-        """As `JobStore.wait_for_work`."""
+        """See `JobStore.wait_for_work`."""
         try:
             async with asyncio.timeout(min(timeout_s, _POLL_S)):
                 await self._is_new.wait()

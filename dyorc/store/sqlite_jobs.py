@@ -33,7 +33,7 @@ _HELD = "id = ? AND token = ? AND state = 'running'"
 
 
 def submit(connection: Connection, job: NewJob, quota: Quota, now_s: float) -> tuple[Job, bool]:
-    """As `JobStore.submit`."""
+    """See `JobStore.submit`."""
     digest = job.body.digest
     found = connection.execute(
         "SELECT id, digest, expires_s FROM jobs WHERE tenant = ? AND (id = ? OR idempotency_key = ?)",
@@ -62,7 +62,7 @@ def submit(connection: Connection, job: NewJob, quota: Quota, now_s: float) -> t
 
 
 def lanes(connection: Connection, models: Collection[str], now_s: float) -> list[Lane]:
-    """As `JobStore.lanes`."""
+    """See `JobStore.lanes`."""
     lapsed = connection.execute(
         "SELECT DISTINCT tenant, model_name, is_urgent FROM jobs WHERE state = 'running' AND lease_until_s <= ?", (now_s,)
     ).fetchall()
@@ -73,7 +73,7 @@ def lanes(connection: Connection, models: Collection[str], now_s: float) -> list
 
 
 def _queued(connection: Connection, is_urgent: bool) -> Iterator[Lane]:
-    """Returns lanes with queued jobs. Steps over the index from lane to lane, not from job to job."""
+    """Yields lanes with queued jobs. Steps over the index from lane to lane, not from job to job."""
     last = ("", "")
     while True:
         row = connection.execute(
@@ -101,7 +101,7 @@ def _next(connection: Connection, lane: Lane, now_s: float) -> str | None:
 
 
 def claim(connection: Connection, lanes: Sequence[Lane], owner: str, lease_s: float, now_s: float) -> list[Claim]:
-    """As `JobStore.claim`."""
+    """See `JobStore.claim`."""
     claims: list[Claim] = []
     for lane in lanes:
         job_id = _lapsed(connection, lane, now_s) or _next(connection, lane, now_s)
@@ -132,7 +132,7 @@ def _take(connection: Connection, job_id: str, owner: str, lease_s: float, now_s
 
 
 def renew(connection: Connection, claims: Sequence[Claim], lease_s: float, now_s: float) -> set[str]:
-    """As `JobStore.renew`."""
+    """See `JobStore.renew`."""
     lost: set[str] = set()
     for one in claims:
         held = connection.execute(f"UPDATE jobs SET lease_until_s = ? WHERE {_HELD}", (now_s + lease_s, one.job.id, one.token))
@@ -142,7 +142,7 @@ def renew(connection: Connection, claims: Sequence[Claim], lease_s: float, now_s
 
 
 def finish(connection: Connection, held: Claim, outcome: Outcome, quota: Quota, now_s: float) -> bool:
-    """As `JobStore.finish`."""
+    """See `JobStore.finish`."""
     error = None if outcome.error is None else msgspec.json.encode(outcome.error).decode()
     ended = connection.execute(
         "UPDATE jobs SET state = ?, error = ?, num_attempts = ?, finished_s = ?, expires_s = ? + ttl_s, lease_until_s = NULL "
@@ -166,7 +166,7 @@ def _keep_result(connection: Connection, job: Job, result: Body, quota: Quota) -
 
 
 def release(connection: Connection, held: Claim, delay_s: float, is_counted: bool, now_s: float) -> bool:
-    """As `JobStore.release`."""
+    """See `JobStore.release`."""
     released = connection.execute(
         "UPDATE jobs SET state = 'queued', num_attempts = num_attempts - ?, ready_s = ?, lease_until_s = NULL, owner = NULL "
         f"WHERE {_HELD}",
@@ -176,7 +176,7 @@ def release(connection: Connection, held: Claim, delay_s: float, is_counted: boo
 
 
 def cancel(connection: Connection, tenant: str, job_id: str, now_s: float) -> Job:
-    """As `JobStore.cancel`."""
+    """See `JobStore.cancel`."""
     job = read(connection, tenant, job_id, now_s)
     if job.state.is_final:
         return job
@@ -196,7 +196,7 @@ def _after_end(connection: Connection, job_id: str, webhook: str, now_s: float) 
 
 
 def read(connection: Connection, tenant: str, job_id: str, now_s: float) -> Job:
-    """As `JobStore.get`."""
+    """See `JobStore.get`."""
     row = connection.execute(
         f"SELECT {_FIELDS} FROM jobs WHERE id = ? AND tenant = ? AND (expires_s IS NULL OR expires_s > ?)",
         (job_id, tenant, now_s),
@@ -207,13 +207,13 @@ def read(connection: Connection, tenant: str, job_id: str, now_s: float) -> Job:
 
 
 def result(connection: Connection, tenant: str, job_id: str, now_s: float) -> Body | None:
-    """As `JobStore.result`."""
+    """See `JobStore.result`."""
     read(connection, tenant, job_id, now_s)
     return _body(connection, job_id, RESULT)
 
 
 def page(connection: Connection, tenant: str, state: JobState | None, limit: int, after: str, now_s: float) -> list[Job]:
-    """As `JobStore.page`."""
+    """See `JobStore.page`."""
     where, values = "tenant = ? AND (expires_s IS NULL OR expires_s > ?)", [tenant, now_s]
     for condition, value in (("state = ?", state), ("id < ?", after)):
         if value:
@@ -226,13 +226,13 @@ def page(connection: Connection, tenant: str, state: JobState | None, limit: int
 
 
 def delete(connection: Connection, tenant: str, job_id: str, now_s: float) -> None:
-    """As `JobStore.delete`."""
+    """See `JobStore.delete`."""
     read(connection, tenant, job_id, now_s)
     _forget(connection, job_id)
 
 
 def expire(connection: Connection, limit: int, now_s: float) -> int:
-    """As `JobStore.expire`."""
+    """See `JobStore.expire`."""
     rows = connection.execute("SELECT id FROM jobs WHERE expires_s <= ? LIMIT ?", (now_s, limit)).fetchall()
     for row in rows:
         _forget(connection, row[0])
@@ -240,7 +240,7 @@ def expire(connection: Connection, limit: int, now_s: float) -> int:
 
 
 def num_bytes(connection: Connection, now_s: float) -> int:
-    """As `JobStore.num_bytes`."""
+    """See `JobStore.num_bytes`."""
     return connection.execute("SELECT COALESCE(SUM(num_bytes), 0) FROM usage").fetchone()[0]
 
 
@@ -257,7 +257,7 @@ def _forget(connection: Connection, job_id: str) -> None:
 
 
 def due_webhooks(connection: Connection, limit: int, lease_s: float, now_s: float) -> list[Delivery]:
-    """As `JobStore.due_webhooks`."""
+    """See `JobStore.due_webhooks`."""
     fields = ", ".join(f"jobs.{name}" for name in _NAMES)
     rows = connection.execute(
         f"SELECT {fields}, webhooks.num_attempts FROM webhooks JOIN jobs ON jobs.id = job_id "
@@ -276,13 +276,13 @@ def postpone(connection: Connection, job_id: str, delay_s: float, now_s: float) 
 
 
 def count_webhook_failure(connection: Connection, job_id: str, delay_s: float, now_s: float) -> None:
-    """As `JobStore.webhook_failed`."""
+    """See `JobStore.webhook_failed`."""
     postpone(connection, job_id, delay_s, now_s)
     connection.execute("UPDATE webhooks SET num_attempts = num_attempts + 1 WHERE job_id = ?", (job_id,))
 
 
 def forget_webhook(connection: Connection, job_id: str) -> None:
-    """As `JobStore.webhook_done`."""
+    """See `JobStore.webhook_done`."""
     connection.execute("DELETE FROM webhooks WHERE job_id = ?", (job_id,))
 
 

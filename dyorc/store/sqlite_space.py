@@ -16,7 +16,9 @@ _MAX_LOG_BYTES = 64 * 2**20
 
 
 def prepare_new(connection: Connection) -> None:
-    """Call it before there is any table, and before the journal's mode is set; a file with tables is not changed."""
+    """Sets the mode of a file. Call it before there is any table, and before the journal's mode is set; a file with tables is
+    not changed.
+    """
     connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
 
 

@@ -68,7 +68,7 @@ def _shared_memory() -> set[str]:
 
 
 def _is_mapped(name: str) -> bool:
-    """Whether a living process maps the file. If so, another server owns it, since this one's processes are listed anyway."""
+    """Returns whether a living process maps the file. If so, another server owns it: this one's processes are listed anyway."""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
             if f"{SHARED_MEMORY}/{name}" in maps.read_text():

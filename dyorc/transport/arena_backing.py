@@ -97,7 +97,7 @@ class Backing:
             yield start, end
 
     def _join(self, start: int, end: int) -> None:
-        """A range has no memory any more."""
+        """Notes that a range has no memory any more."""
         self.num_bytes -= end - start
         first = bisect.bisect_left(self._holes, start, key=lambda hole: hole[1])
         last = bisect.bisect_right(self._holes, end, key=lambda hole: hole[0])

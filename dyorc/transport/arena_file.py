@@ -58,7 +58,7 @@ class Layout(msgspec.Struct, frozen=True):
         return f"{_NAME_PREFIX}{self.token:016x}"
 
     def encode(self) -> bytes:
-        """The header's bytes."""
+        """Returns the header's bytes."""
         return _HEADER.pack(_MAGIC, _VERSION, self.num_slots, self.size_bytes, self.data_start, self.token, self.pid)
 
 
@@ -97,12 +97,12 @@ def decode_layout(header: bytes, name: str, size_bytes: int) -> Layout:
 
 
 def round_up(number: int, step: int) -> int:
-    """The smallest multiple of `step` that is not below `number`."""
+    """Returns the smallest multiple of `step` that is not below `number`."""
     return -(-number // step) * step
 
 
 def default_size(folder: str) -> int:
-    """Half of what the folder's file system can hold, in whole pages; at least 1 MiB."""
+    """Returns half of what the folder's file system can hold, in whole pages; at least 1 MiB."""
     status = os.statvfs(folder)
     half = status.f_blocks * status.f_frsize // 2
     return max(half - half % PAGE_BYTES, _MIN_BYTES)
@@ -158,7 +158,7 @@ def create_file(folder: str, layout: Layout) -> tuple[int, Layout]:
 
 
 def _create_nameless(folder: str, layout: Layout) -> int:
-    """The kernel removes a file without a name if we are killed; when it gets one, it is complete and locked."""
+    """Creates a file without a name, which the kernel removes if we are killed; when it gets one, it is complete and locked."""
     descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
     try:
         _lock_and_fill(descriptor, layout)
@@ -175,7 +175,7 @@ def _create_nameless(folder: str, layout: Layout) -> int:
 
 
 def _create_new(folder: str, layout: Layout) -> int | None:
-    """For file systems whose files all have names. None if a sweep came between creation and lock and removed it."""
+    """Creates a file where all files have names. Returns None if a sweep came between creation and lock and removed it."""
     path = os.path.join(folder, layout.name)
     descriptor = os.open(path + _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -102,7 +102,9 @@ class ArenaView:
             page += num_pages
 
     def is_intact(self, block_id: int) -> bool:
-        """Whether the arena still has a block. Call it after using its bytes: it tells whether they were the right ones."""
+        """Returns whether the arena still has a block. Call it after using its bytes, to learn whether they were the right
+        ones.
+        """
         return self._is_open and block_id > 0 and self._table[block_id % self._layout.num_slots * ENTRY_WORDS] == block_id
 
     def close(self) -> None:
@@ -154,7 +156,7 @@ def _read_layout(descriptor: int, name: str) -> Layout:
 
 
 def _has_private_pages(address: int, num_pages: int) -> bool:
-    """Whether any page of a private mapping has been written. If the kernel does not say, it may have been.
+    """Returns whether any page of a private mapping has been written. If the kernel does not say, it may have been.
 
     Source: Linux, Documentation/admin-guide/mm/pagemap.rst: bit 63 is set if a page is in memory, 62 if it is swapped out, 61 if
     it is the file's own.

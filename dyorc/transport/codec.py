@@ -87,7 +87,7 @@ def num_frames(header: ColumnHeader) -> int:
 
 
 def each_row(rows: Rows) -> Sequence[Array]:
-    """Yields the arrays of a column one by one; iterating over a stack of rank-0 tensors would yield numbers."""
+    """Returns the arrays of a column one by one; iterating over a stack of rank-0 tensors would yield numbers."""
     return [rows[at, ...] for at in range(len(rows))] if isinstance(rows, np.ndarray) else rows
 
 

@@ -83,7 +83,7 @@ class Exchange:
         self.arena.free_all({self._probe_block})
 
     def usage_of(self, holders: Iterable[Holder]) -> dict[str, ArenaUsage]:
-        """What the arenas of those holders take that are on this node; our own under the name ``server``."""
+        """Returns what the arenas of those holders take that are on this node; our own under the name ``server``."""
         found = {
             holder.holder_id or "server": usage_of(self.config.arena_folder, holder.arena)
             for holder in holders

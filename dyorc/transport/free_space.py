@@ -48,7 +48,7 @@ class FreeSpace:
         self._add(start, length)
 
     def ranges(self) -> list[tuple[int, int]]:
-        """All free ranges, the highest first: where each begins, and the address after it."""
+        """Returns all free ranges, the highest first: where each begins, and the address after it."""
         return sorted(((start, start + length) for start, length in self._length_at.items()), reverse=True)
 
     def _add(self, start: int, length: int) -> None:

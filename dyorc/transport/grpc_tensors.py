@@ -220,7 +220,7 @@ class GrpcTier:
         self._watchdog = _Watchdog(config.peer_timeout_s)
 
     def reaches(self, holder: Holder) -> bool:
-        """Whether it has a server."""
+        """Returns whether it has a server."""
         return bool(holder.grpc_address)
 
     def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
@@ -339,7 +339,7 @@ class _Watchdog:
                 self._call = None
 
     def saw_progress(self) -> None:
-        """Something has come from the call."""
+        """Notes that something has come from the call."""
         self._progress_s = time.monotonic()
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ class InPlaceTier:
         self._view = view
 
     def reaches(self, holder: Holder) -> bool:
-        """Only ourselves."""
+        """Returns whether the holder is this process."""
         return holder.holder_id == self._holder_id
 
     def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
@@ -30,7 +30,7 @@ class InPlaceTier:
         return read(span.block, span.offset, span.num_bytes)
 
     def is_intact(self, holder: Holder, block: int) -> bool:
-        """Whether a block is still what it was."""
+        """Returns whether a block is still what it was."""
         return self._view.is_intact(block)
 
     def restore(self, holder: Holder, span: Span) -> None:
@@ -43,7 +43,7 @@ class InPlaceTier:
             buffer[:] = self.view(holder, span, False)
 
     def forget(self, holder_id: str) -> None:
-        """Never happens: this is our own process."""
+        """Does nothing: this is our own process, which never goes."""
 
     def close(self) -> None:
         """Drops the view."""

@@ -59,7 +59,7 @@ class Inbox:
     Args:
         landing: Returns a buffer for a column's bytes from other nodes: (number of the column, bytes).
         staged: Returns the bytes of a span that was fetched before, if it was (`Staging.take`). With a third argument it fetches
-        them, to be kept: if a batch needs a part of a tensor, the next one is likely to need another part.
+            them, to be kept: if a batch needs a part of a tensor, the next one is likely to need another part.
         is_writing: Whether what it returns may be written to, where that costs no copy.
 
     Attributes:
@@ -210,7 +210,7 @@ class Inbox:
         return view
 
     def _is_taken(self, holder: Holder, span: Span) -> bool:
-        """Whether a span overlaps another that may be written to, as when a tensor is two inputs of one call."""
+        """Returns whether a span overlaps another that may be written to, as when a tensor is two inputs of one call."""
         return any(
             viewed.is_writable
             and (viewed.holder.holder_id, viewed.span.block) == (holder.holder_id, span.block)

@@ -27,7 +27,7 @@ class Secrets:
 
     @classmethod
     def generate(cls) -> "Secrets":
-        """New ones."""
+        """Makes new ones."""
         return cls(keys=ClusterKeys.generate(), token=secrets.token_hex(32))
 
 
@@ -68,7 +68,7 @@ def serve_tensors(network: Network, source: Source, config: TransportConfig, sta
 
 
 def wire_tiers(network: Network, config: TransportConfig) -> Iterator[Tier]:
-    """Returns the tiers to other nodes, for one thread."""
+    """Yields the tiers to other nodes, for one thread."""
     yield ZmqTier(config, network.secrets.keys)
     if config.grpc:
         from dyorc.transport.grpc_tensors import GrpcTier

@@ -138,7 +138,7 @@ class Outbox:
             raise
 
     def is_small(self, rows: Rows) -> bool:
-        """Whether the tensors of a column travel inline."""
+        """Returns whether the tensors of a column travel inline."""
         limit = self.inline_limit_bytes
         if isinstance(rows, np.ndarray) and rows.dtype != object:
             return rows.nbytes <= limit * max(1, len(rows))
@@ -163,7 +163,7 @@ class Outbox:
         return self._publish(dtype, block, end, places)
 
     def _store_alike(self, rows: Rows, dtype: DType, blocks: list[Block]) -> StoredColumn:
-        """Calls of one shape: no gap between them, so that they can be read as one array."""
+        """Puts calls of one shape into a block, without gaps, so that they can be read as one array."""
         first = rows[0]
         if any(row.dtype != first.dtype for row in rows):
             raise TransportError(f"a column mixes {first.dtype} with other types")

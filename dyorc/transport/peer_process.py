@@ -48,7 +48,7 @@ class PeerProcess:
                 self.end_descriptor = os.pidfd_open(pid)
 
     def is_running(self) -> bool:
-        """Whether it can do anything; also true if there is no way to know."""
+        """Returns whether it can do anything; also true if there is no way to know."""
         if self._file is None:
             return True
         try:
@@ -58,7 +58,7 @@ class PeerProcess:
         return status[status.rfind(b")") + 2 :][:1] not in _NOT_RUNNING  # the name before may contain anything
 
     def ending(self) -> Ending:
-        """How it ended, as far as the kernel still tells."""
+        """Returns how it ended, as far as the kernel still tells."""
         status = self._status_before_it_was_taken()
         if status is None:
             status = self._status_after_it_was_taken()

@@ -62,7 +62,9 @@ class Routes:
             raise
 
     def report(self) -> dict[str, dict[str, dict[str, float]]]:
-        """By holder and tier, what a fetch costs: `base_us`, and `us_per_mib`. Only holders that several tiers lead to."""
+        """Returns what a fetch costs, by holder and tier: `base_us` and `us_per_mib`. Omits holders that only one tier leads
+        to.
+        """
         return {
             holder.holder_id: {
                 name: {"base_us": round(base * 1e6, 1), "us_per_mib": round(slope * 1e6 * 2**20, 1)}
@@ -84,7 +86,7 @@ class Routes:
 
 
 def _measure(tiers: Sequence[Tier], holder: Holder) -> dict[str, tuple[float, float]]:
-    """Each tier's cost (b seconds, a seconds per byte); a tier that does not answer is left out."""
+    """Measures each tier's cost (b seconds, a seconds per byte); a tier that does not answer is left out."""
     if holder.probe is None:
         raise TransportError(f"holder {holder.holder_id!r} names no block to measure with")
     costs: dict[str, tuple[float, float]] = {}

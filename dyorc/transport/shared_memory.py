@@ -22,7 +22,7 @@ class SharedMemoryTier:
         self._views: dict[str, tuple[str, ArenaView]] = {}
 
     def reaches(self, holder: Holder) -> bool:
-        """All processes of this node that have an arena."""
+        """Returns whether the holder is a process of this node that has an arena."""
         return holder.node == self._node and bool(holder.arena)
 
     def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
@@ -37,7 +37,7 @@ class SharedMemoryTier:
         return read(span.block, span.offset, span.num_bytes)
 
     def is_intact(self, holder: Holder, block: int) -> bool:
-        """Whether a block is still what it was."""
+        """Returns whether a block is still what it was."""
         view = self._opened(holder)
         return view is not None and view.is_intact(block)
 

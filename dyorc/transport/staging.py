@@ -38,7 +38,7 @@ class _Staged:
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
 
     def part(self, span: Span) -> memoryview:
-        """The bytes of a span within it."""
+        """Returns the bytes of a span within it."""
         at = span.offset - self.span.offset
         return self.memory[at : at + span.num_bytes].toreadonly()
 
@@ -90,12 +90,12 @@ class Staging:
         """Returns the bytes of a span, not to be written; waits if they are on their way.
 
         Args:
-        fetch: Fetches what is not here, to be kept for others, who are likely to need it too.
+            fetch: Fetches what is not here, to be kept for others, who are likely to need it too.
 
         Returns:
             None if they are not here, and are neither being fetched nor can be kept.
 
-            Raises:
+        Raises:
             TransportError: As raised by `fetch`.
         """
         with self._changed:
@@ -115,7 +115,7 @@ class Staging:
         return staged.part(span)
 
     def _find(self, holder: Holder, span: Span) -> _Staged | None:
-        """What covers a span. (A holder that has started again, with another arena, is another one.)"""
+        """Returns what covers a span. (A holder that has started again, with another arena, is another one.)"""
         for staged in self._by_block.get((holder.holder_id, span.block), ()):
             at = span.offset - staged.span.offset
             if staged.holder == holder and at >= 0 and at + span.num_bytes <= staged.span.num_bytes:
@@ -159,7 +159,7 @@ class Staging:
         self.drop(blocks)
 
     def forget(self, holder_id: str) -> None:
-        """A holder is gone. What came from it stays valid until it is dropped, but is no longer needed: its names are void."""
+        """Drops plans for a holder that is gone. What came from it stays valid until it is dropped, but its names are void."""
         with self._changed:
             gone = [block for block in self._by_block if block[0] == holder_id]
         self.drop(tuple(gone))
@@ -167,7 +167,7 @@ class Staging:
 
     @property
     def num_bytes(self) -> int:
-        """Returns what is held, and on its way."""
+        """Returns how many bytes are held or on their way."""
         with self._changed:
             return self._num_bytes
 

@@ -59,7 +59,7 @@ class Tier(Protocol):
         ...
 
     def reaches(self, holder: Holder) -> bool:
-        """Whether this way leads to a holder."""
+        """Returns whether this way leads to a holder."""
         ...
 
     def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
@@ -93,7 +93,7 @@ class ViewTier(Tier, Protocol):
         ...
 
     def is_intact(self, holder: Holder, block: int) -> bool:
-        """Whether a block that was viewed is still what it was."""
+        """Returns whether a block that was viewed is still what it was."""
         ...
 
     def restore(self, holder: Holder, span: Span) -> None:
@@ -114,7 +114,7 @@ class Source(Protocol):
         ...
 
     def is_intact(self, block_id: int) -> bool:
-        """Whether the block is still there, so that what was read from it so far is right."""
+        """Returns whether the block is still there, so that what was read from it so far is right."""
         ...
 
 

@@ -92,7 +92,7 @@ class MessageReader:
         self.error: TransportError | None = None
 
     def space(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Returns where the next bytes go; never empty."""
         return self._scratch[self._num_kept :] if self._body is None else self._body[self._num_filled :]
 
     def take(self, num_bytes: int) -> list[list[Frame]]:

@@ -72,11 +72,11 @@ class UnixRouterLink:
 
     Args:
         address: Where to listen: ``unix:///path``. The file is created, and removed at the end. One of a dead orchestrator is
-        replaced.
+            replaced.
         received: Called with the peer's key and the frames of each message.
         drained: Called when there are no more messages, after some were.
         lost: Called with the peer's key when its connection is gone, if it has said anything, and with how its process ended, if
-        it has.
+            it has.
 
     Attributes:
         num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
@@ -220,7 +220,9 @@ class UnixRouterLink:
             self._drained()
 
     def _await_end(self, peer: _Peer) -> None:
-        """A connection has ended. A process closes its files before it is dead, so how it ended is known a moment later."""
+        """Waits for a process whose connection has ended: it closes its files before it is dead, so how it ended is known a
+        moment later.
+        """
         descriptor = peer.process.end_descriptor
         if descriptor is None or not peer.has_spoken:
             self._leave(peer, PROCESS_ENDED)
@@ -415,7 +417,7 @@ def _listen(path: str) -> socket.socket:
 
 
 def _is_stale(path: str) -> bool:
-    """Whether a file is the socket of somebody who does not listen any more."""
+    """Returns whether a file is the socket of somebody who does not listen any more."""
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:

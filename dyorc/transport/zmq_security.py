@@ -51,7 +51,7 @@ class ClusterKeys(msgspec.Struct, frozen=True):
 
     @classmethod
     def generate(cls) -> "ClusterKeys":
-        """A new pair."""
+        """Makes a new pair."""
         public, secret = zmq.curve_keypair()
         return cls(public, secret)
 

@@ -290,7 +290,7 @@ class ZmqTier:
         self._next_id = 1
 
     def reaches(self, holder: Holder) -> bool:
-        """Whether it has a server."""
+        """Returns whether it has a server."""
         return bool(holder.zmq_address)
 
     def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:

@@ -36,7 +36,7 @@ class Predictor(Protocol):
     """What the engine asks before it guesses."""
 
     def predict(self, decision: Decision, context: Context) -> Distribution:
-        """Probabilities of the outcomes, the likeliest first; they sum to at most 1. One of exactly 1 counts as known."""
+        """Returns probabilities of the outcomes, the likeliest first; they sum to at most 1. One of exactly 1 counts as known."""
         ...
 
     def observe(self, decision: Decision, context: Context, outcome: Outcome) -> None:
@@ -73,11 +73,11 @@ class _Counts:
             self.weight = 1.0
 
     def is_stale(self) -> bool:
-        """Whether to recompute `cached`: an eighth of all observations is new, or 16 are."""
+        """Returns whether to recompute `cached`: an eighth of all observations is new, or 16 are."""
         return self.age >= min(_MAX_AGE, 1 + self.num_seen // 8)
 
     def posterior(self, prior: Distribution, strength: float) -> dict[Outcome, float]:
-        """The mean, under a prior that counts for `strength` observations."""
+        """Returns the mean under a prior that counts for `strength` observations."""
         size = self.total + strength * self.weight
         counts = {outcome: strength * self.weight * p for outcome, p in prior.items()}
         for outcome, count in self.by_outcome.items():
@@ -96,7 +96,7 @@ class HistoryPredictor:
         self._contexts: dict[Context, _Counts] = {}
 
     def predict(self, decision: Decision, context: Context) -> Distribution:
-        """Probabilities of the outcomes, the likeliest first."""
+        """Returns probabilities of the outcomes, the likeliest first."""
         counts = self._contexts.get(context)
         if counts is not None and counts.cached is not None and not counts.is_stale():
             return counts.cached

@@ -46,7 +46,7 @@ class _Payoff:
         self.skips = 0
 
     def allows(self) -> bool:
-        """Whether to follow it this time."""
+        """Returns whether to follow the outcome this time."""
         if self.skips:
             self.skips -= 1
             return False
@@ -58,7 +58,7 @@ class _Payoff:
         return True
 
     def add(self, gain_s: float) -> None:
-        """It was followed and gained this much."""
+        """Records what following the outcome gained once."""
         self.num_samples += 1
         self.score_s += max(_SCORE_RATE, 1 / self.num_samples) * (gain_s - self.score_s)
         if self.num_samples < _NUM_TRIALS:
@@ -158,7 +158,7 @@ class Speculator:
     # Device time
 
     def can_bet(self, call: Call, waste_s: float) -> bool:
-        """Whether the budgets have room for a call with this expected waste."""
+        """Returns whether the budgets have room for a call with this expected waste."""
         return self.total.can_waste(waste_s) and call.standing.budget.can_waste(waste_s)
 
     def place(self, call: Call, bet: Bet) -> None:
@@ -179,14 +179,14 @@ class Speculator:
             self.total.use(number * share_s)
 
     def win(self, call: Call) -> float:
-        """A call that was bet on is needed. Returns the gain in seconds."""
+        """Books that a call that was bet on is needed. Returns the gain in seconds."""
         bet = self._settle(call)
         self.num_commits += 1
         self.use([call], bet.share_s)
         return bet.saved_s
 
     def lose(self, call: Call) -> float:
-        """A call that was bet on is not needed. Returns the cost in seconds."""
+        """Books that a call that was bet on is not needed. Returns the cost in seconds."""
         bet = self._settle(call)
         self.num_squashes += 1
         self.total.waste(bet.share_s)

@@ -16,7 +16,7 @@ from dyorc.engine.timers import TimerKind
 
 
 def calls_are_in_one_place(engine: Engine) -> None:
-    """A waiting call is nowhere, a queued one once in its program's queue, a running one in one batch, a settled one nowhere."""
+    """A waiting or settled call is nowhere, a queued one once in its program's queue, and a running one in one batch."""
     guessed = Counter(call for pool in scheduler_of(engine).pools.values() for call in pool.guesses)
     queued = Counter(call for pool in scheduler_of(engine).pools.values() for call in (*pool.queue, *pool.suspects))
     running = Counter(call for batch in scheduler_of(engine).batches.values() for call in batch.calls)
@@ -96,7 +96,7 @@ def batches_belong_to_replicas(engine: Engine) -> None:
 
 
 def idle_bookkeeping_agrees(engine: Engine) -> None:
-    """Idle are the replicas that hold no batch, each under its own node."""
+    """The idle replicas are those that hold no batch, each listed under its own node."""
     for pool in scheduler_of(engine).pools.values():
         listed = {(node, name) for node, here in pool.idle.items() for name in here}
         actual = {(replica.node, name) for name, replica in pool.replicas.items() if not replica.batches}
@@ -105,7 +105,7 @@ def idle_bookkeeping_agrees(engine: Engine) -> None:
 
 
 def idle_replicas_leave_no_work(engine: Engine) -> None:
-    """Work-conserving: no call waits while a replica of its program is idle, or has room and is due for the next batch.
+    """No call waits while a replica of its program is idle, or has room and is due for the next batch.
 
     Only the last replica that is idle or due may be held, and not for ever.
     """
@@ -124,7 +124,7 @@ def idle_replicas_leave_no_work(engine: Engine) -> None:
 
 
 def cores_are_counted(engine: Engine) -> None:
-    """As many replicas as a processor counts hold batches."""
+    """Each processor counts as busy as many replicas as hold batches on it."""
     busy = Counter(replica.processor for replica in scheduler_of(engine).replicas.values() if replica.batches)
     for node, processor in scheduler_of(engine).processors.items():
         if processor.num_busy != busy[processor]:

@@ -29,7 +29,7 @@ def nothing_is_left_undone(engine: Engine) -> None:
 
 
 def requests_can_progress(engine: Engine) -> None:
-    """Whatever waits will be told: it waits for as many values as there are calls and tasks under way that know of it."""
+    """No waiter waits forever: it awaits as many values as there are unfinished calls and tasks that will tell it."""
     told: Counter[Call | Waiter] = Counter()
     postponed = postponed_waiters(engine)
     for request in engine.tasks.requests.values():
@@ -92,7 +92,7 @@ def certainty_agrees(engine: Engine) -> None:
 
 
 def effects_are_certain(engine: Engine) -> None:
-    """What is not pure does not run before it is certain."""
+    """An impure call does not run before it is certain."""
     for request in engine.tasks.requests.values():
         for call in calls_of(request):
             has_run = call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.cell.state is CellState.READY

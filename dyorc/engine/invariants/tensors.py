@@ -43,7 +43,7 @@ def batches_read_what_they_were_given(engine: Engine) -> None:
 
 
 def queued_calls_have_their_inputs(engine: Engine) -> None:
-    """No call waits for a replica whose inputs cannot be read."""
+    """No call whose inputs cannot be read waits for a replica."""
     for pool in scheduler_of(engine).pools.values():
         for call in (*pool.queue, *pool.guesses):
             if not engine.leases.are_there(call.blocks):
@@ -54,7 +54,7 @@ def queued_calls_have_their_inputs(engine: Engine) -> None:
 
 
 def restorations_are_under_way(engine: Engine) -> None:
-    """Who makes a lost cell again runs, or waits for others that are made again; and somebody needs that cell."""
+    """Each restoration runs, or waits for others that are under way, and somebody needs its cell."""
     placed = {call for _, call in placed_calls(engine)}
     for request in engine.tasks.requests.values():
         waits = Counter(

@@ -13,7 +13,7 @@ from dyorc.tensor import blocks_of
 
 
 def scheduler_of(engine: Engine) -> Scheduler:
-    """The engine's scheduler.
+    """Returns the engine's scheduler.
 
     Raises:
         TypeError: If it is another than the one that serves, whose state these checks do not know.
@@ -24,7 +24,7 @@ def scheduler_of(engine: Engine) -> Scheduler:
 
 
 def entries_of(request: Request) -> Iterator[Entry]:
-    """The request's root, and all calls and tasks below it."""
+    """Yields the request's root, and all calls and tasks below it."""
     pending: list[Entry] = [request.root] if request.root is not None else []
     while pending:
         entry = pending.pop()
@@ -52,7 +52,7 @@ def open_points(task: Task) -> Iterator[BranchPoint]:
 
 
 def waiters_of(request: Request) -> "Iterator[Call | Waiter]":
-    """Everybody in a request who waits for values."""
+    """Yields everything in a request that waits for values."""
     yield from unsent_parts(request)
     for entry in entries_of(request):
         if isinstance(entry, Call):
@@ -74,7 +74,7 @@ def placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
 
 
 def unsent_parts(request: Request) -> list[Part]:
-    """Parts that have to wait for their tensors: those that were lost, and the next one, or it would have been sent."""
+    """Returns parts that wait for their tensors: lost ones, and the next one, which otherwise would have been sent."""
     stream = request.stream
     if stream is None:
         return []
@@ -86,5 +86,5 @@ def is_stored(cell: Cell) -> bool:
 
 
 def postponed_waiters(engine: Engine) -> set[Waiter]:
-    """Those that go on in the next turn."""
+    """Returns the waiters that continue in the next turn."""
     return {waiter for waiters in engine.turn.postponed.values() for waiter in waiters}

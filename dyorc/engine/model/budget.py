@@ -52,7 +52,7 @@ class Budget:
         self.useful_s = self.wasted_s = self.reserved_s = 0.0
 
     def report(self) -> dict[str, float]:
-        """As plain values."""
+        """Returns the figures as plain values."""
         spent_s = self.useful_s + self.wasted_s
         return {
             "useful_s": round(self.useful_s, 6),
@@ -61,15 +61,15 @@ class Budget:
         }
 
     def can_waste(self, seconds: float) -> bool:
-        """Whether there is room for a bet with this expected waste."""
+        """Returns whether there is room for a bet with this expected waste."""
         return self._tokens_s - self.reserved_s >= seconds
 
     def use(self, seconds: float) -> None:
-        """Device time went to a call that is needed."""
+        """Adds device time that went to a call that is needed."""
         self.useful_s += seconds
         self._tokens_s = min(self._burst_s, self._tokens_s + self._rate * seconds)
 
     def waste(self, seconds: float) -> None:
-        """Device time went to a call that is not."""
+        """Adds device time that went to a call that is not needed."""
         self.wasted_s += seconds
         self._tokens_s -= seconds

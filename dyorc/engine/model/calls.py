@@ -39,12 +39,13 @@ class Order(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @classmethod
     def of_request(cls, terms: Terms, now_ns: int, deadline_ns: int, arrival: int, max_overtaking_ns: int) -> "Order":
-        """The place of a request that arrives now.
+        """Returns the place of a request that arrives now.
 
         It is due at its deadline, but no later than a third of `max_overtaking_ns` after its arrival. Any priority moves that
         forward by another third, so that it counts for more than a deadline, and priority n by an n-th of the last third. A
-        request is therefore due at most two thirds before and one third after its arrival: priorities age, since whoever
-        arrives later than `max_overtaking_ns` after a request is due after it. The place never changes, so a heap keeps it.
+        request is therefore due at most two thirds before and one third after its arrival: priorities age, since a
+        request that arrives more than `max_overtaking_ns` after another is due after it. The place never changes, so a heap can
+        hold it.
         """
         third_ns = max_overtaking_ns // 3
         due_ns = min(deadline_ns, now_ns + third_ns)
@@ -187,13 +188,13 @@ class Call:
         self.state = CallState.WAITING
 
     def settle(self) -> None:
-        """Has run, or will never run."""
+        """Ends: it has run, or will never run."""
         if self.state not in _BEFORE_SETTLED:
             raise self._cannot_become(CallState.SETTLED)
         self.state = CallState.SETTLED
 
     def withdraw(self) -> None:
-        """Is not needed any more."""
+        """Leaves its queue or batch, because nobody needs it any more."""
         if self.state not in _UNFINISHED:
             raise self._cannot_become(CallState.WITHDRAWN)
         self.state = CallState.WITHDRAWN

@@ -48,7 +48,7 @@ class Cell:
 
     @classmethod
     def ready(cls, *tensors: TensorRef) -> "Cell":
-        """A cell that is filled from the start."""
+        """Returns a cell that is filled from the start."""
         cell = cls()
         cell.fill(tensors)
         return cell
@@ -104,7 +104,7 @@ class Argument:
         self.views = views
 
     def same_as(self, other: "Argument") -> bool:
-        """Whether it stands for the same tensor. Values written down in the workflow's code are compared as values."""
+        """Returns whether it stands for the same tensor. Values written down in the workflow's code are compared as values."""
         if self.cell is other.cell:
             return self.field == other.field and self.views == other.views
         mine, theirs = self.cell, other.cell
@@ -114,7 +114,7 @@ class Argument:
         return a is not None and b is not None and same_array(a, b)
 
     def resolve(self) -> TensorRef:
-        """The tensor, once its cell is ready.
+        """Returns the tensor, once its cell is ready.
 
         Raises:
             IndexError: If a view does not fit the tensor.
@@ -129,7 +129,7 @@ Outcome: TypeAlias = Hashable
 """What a decision returns."""
 
 Waiter: TypeAlias = "Run | BranchPoint | Task | Part"
-"""Who goes on when values are there; the engine counts the values each still waits for."""
+"""What continues once its values are there; the engine counts how many each waiter still needs."""
 
 
 def look(ref: Ref) -> Any:

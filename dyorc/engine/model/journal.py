@@ -117,7 +117,7 @@ class BranchPoint:
         return Site(site.code, last_line(error, site.code) or site.line)
 
     def branch(self, outcome: Outcome) -> "Segment":
-        """What follows an outcome."""
+        """Returns the segment that follows an outcome."""
         segment = self.branches.get(outcome)
         if segment is None:
             is_certain = self.segment.is_certain and self.is_resolved
@@ -125,7 +125,7 @@ class BranchPoint:
         return segment
 
     def same_as(self, decision: Decision) -> bool:
-        """Whether another run asks the same question."""
+        """Returns whether another run asks the same question."""
         mine, theirs = self.decision, decision
         return (
             mine.site is theirs.site
@@ -163,7 +163,7 @@ class Part:
         self.is_lost = False
 
     def same_as(self, arguments: tuple[Argument, ...]) -> bool:
-        """Whether another run yields the same tensors."""
+        """Returns whether another run yields the same tensors."""
         return all(a.same_as(b) for a, b in zip(self.arguments, arguments, strict=True))
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ class Segment:
         self.end: BranchPoint | Part | tuple[Argument, ...] | None = None
 
     def below(self) -> "Iterator[Segment]":
-        """This segment and all that follow it."""
+        """Yields this segment and all that follow it."""
         pending: list[Segment] = [self]
         while pending:
             segment = pending.pop()
@@ -201,7 +201,7 @@ class Segment:
                 pending.append(segment.end.following)
 
     def next_taken(self) -> "Segment | None":
-        """The segment that follows, if there is no decision between them, or one that is taken."""
+        """Returns the segment that follows, if there is no decision between them, or one that is taken."""
         end = self.end
         if isinstance(end, BranchPoint):
             return end.branches[end.outcome] if end.is_resolved else None

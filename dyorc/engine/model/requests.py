@@ -67,12 +67,12 @@ class Task:
         self.result: tuple[Argument, ...] = ()
 
     def inputs(self) -> list[Ref]:
-        """Its arguments, as its own code sees them."""
+        """Returns its arguments, as its own code sees them."""
         group = self.callee.signature.input_group
         return [Ref(argument.cell, group, argument.field, argument.views) for argument in self.arguments]
 
     def entries(self) -> Iterator[Entry]:
-        """The calls and tasks it asked for, on all branches that are not cut off."""
+        """Yields the calls and tasks it asked for, on all branches that are not cut off."""
         for segment in self.journal.below():
             yield from segment.entries
 

@@ -27,7 +27,7 @@ class Stream:
         self.error: DyOrcError | None = None
 
     def unsent(self) -> Iterator[Part]:
-        """Parts that are certain and still to be sent."""
+        """Yields the parts that are certain and still to be sent."""
         segment = self.front
         while segment is not None:
             if isinstance(segment.end, Part):
@@ -35,5 +35,5 @@ class Stream:
             segment = segment.next_taken()
 
     def is_due(self, part: Part) -> bool:
-        """Whether a part is still to be sent, or to be taken."""
+        """Returns whether a part is still to be sent, or to be taken."""
         return self.untaken.get(part.index) is part or part in self.unsent()

@@ -9,12 +9,12 @@ from dyorc.engine.model.requests import Request, Task, TaskState
 
 
 def request_of(entry: Entry) -> Request:
-    """Whose it is."""
+    """Returns the request that a call or task belongs to."""
     return entry.request if isinstance(entry, Task) else entry.segment.task.request
 
 
 def is_effect(entry: Entry) -> bool:
-    """Whether it must run even if nobody waits for its result."""
+    """Returns whether a call or task must run even if nobody waits for its result."""
     if isinstance(entry, Call):
         return not entry.callee.options.pure
     return not entry.callee.is_pure
@@ -76,7 +76,7 @@ def unfinished(task: Task) -> list[Entry]:
 
 
 def live_effects(task: Task) -> Iterator[Entry]:
-    """Unfinished calls and tasks with an effect below `task`, also in tasks that have settled."""
+    """Yields unfinished calls and tasks with an effect below `task`, also in tasks that have settled."""
     pending = [task] if task.request.num_effects else []
     while pending:
         for entry in pending.pop().entries():

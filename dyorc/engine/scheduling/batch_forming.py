@@ -115,7 +115,7 @@ class BatchFormer:
         return min(pool.program.options.max_batch_size, max(share, pool.latency.efficient_size()))
 
     def _hold(self, pool: Pool, replica: Replica | None, now_ns: int) -> bool:
-        """Whether the only replica that is idle, or is about to be (`replica`), waits for more calls."""
+        """Returns whether the only replica that is idle, or is about to be (`replica`), waits for more calls."""
         pool.held_until_ns = 0
         if not self._can_hold or pool.num_idle > 1 or (replica is None and len(pool.replicas) == 1 and not pool.foreseen):
             return False  # nobody else is about to be free, and nothing is about to come

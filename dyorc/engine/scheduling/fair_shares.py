@@ -77,7 +77,7 @@ class Turns:
         heapq.heappush(self._heap, (share.tag, -share.number, share))
 
     def first(self) -> Share | None:
-        """Whose turn it is."""
+        """Returns whose turn it is."""
         heap = self._heap
         while heap:
             tag, number, share = heap[0]
@@ -125,12 +125,12 @@ class SharedLanes:
         return self.size
 
     def __iter__(self) -> Iterator[Call]:
-        """All calls that wait, tenant by tenant."""
+        """Yields all calls that wait, tenant by tenant."""
         for share in self._shares.values():
             yield from share.lanes
 
     def num_calls_by_tenant(self) -> dict[str, int]:
-        """How many calls each tenant has waiting."""
+        """Returns how many calls each tenant has waiting."""
         return {tenant: share.lanes.size for tenant, share in self._shares.items() if share.lanes.size}
 
     def add(self, call: Call) -> None:
@@ -165,21 +165,21 @@ class SharedLanes:
         return calls
 
     def peek(self) -> Call | None:
-        """The most urgent call of the tenant whose turn it is."""
+        """Returns the most urgent call of the tenant whose turn it is."""
         share = self._turns.first()
         return None if share is None else share.lanes.peek()
 
     def front(self) -> BatchKey | None:
-        """The lane of that call."""
+        """Returns the lane of that call."""
         share = self._turns.first()
         return None if share is None else share.lanes.front()
 
     def num_in(self, key: BatchKey) -> int:
-        """How many calls wait in a lane."""
+        """Returns how many calls wait in a lane."""
         return self._num_in.get(key, 0)
 
     def take(self, key: BatchKey, max_size: int, end_ns: int, late: list[Call]) -> list[Call]:
-        """Up to `max_size` calls of a lane, shared between its tenants.
+        """Removes and returns up to `max_size` calls of a lane, shared between its tenants.
 
         Those whose deadline is before `end_ns` go to `late`, and cost nothing.
         """
@@ -208,7 +208,7 @@ class SharedLanes:
         return share
 
     def _went(self, share: Share, key: BatchKey, number: int) -> None:
-        """Calls of a share have left a lane."""
+        """Notes that calls of a share have left a lane."""
         self.size -= number
         self._num_in[key] -= number
         if not self._num_in[key]:

@@ -41,16 +41,16 @@ class Lanes:
         return self.size
 
     def __iter__(self) -> Iterator[Call]:
-        """All calls that wait, in no particular order. For tests and for giving up."""
+        """Yields all calls that wait, in no particular order. For tests and for giving up."""
         for lane in self._lanes.values():
             yield from (call for _, _, call in lane if call.state is self._state)
 
     def keys(self) -> Set[BatchKey]:
-        """The keys of the lanes in which calls wait."""
+        """Returns the keys of the lanes in which calls wait."""
         return self._lanes.keys()
 
     def num_in(self, key: BatchKey) -> int:
-        """How many calls wait in a lane."""
+        """Returns how many calls wait in a lane."""
         lane = self._lanes.get(key)
         return 0 if lane is None else len(lane) - self._num_withdrawn.get(key, 0)
 
@@ -99,12 +99,12 @@ class Lanes:
         return calls
 
     def count_next(self, limit: int) -> int:
-        """How many calls the next batch could have, up to `limit`."""
+        """Returns how many calls the next batch could have, up to `limit`."""
         key = self.front()
         return 0 if key is None else min(limit, self.num_in(key))
 
     def peek(self, key: BatchKey | None = None) -> Call | None:
-        """The first call of a lane, or of all; None if there is none."""
+        """Returns the first call of a lane, or of all; None if there is none."""
         if key is None and (key := self.front()) is None:
             return None
         lane = self._lanes.get(key)
@@ -150,7 +150,7 @@ class Lanes:
         self.size = 0
 
     def front(self) -> BatchKey | None:
-        """The lane of the most urgent call."""
+        """Returns the lane of the most urgent call."""
         while self._fronts:
             order, call_id, key = self._fronts[0]
             lane = self._lanes.get(key)
@@ -163,7 +163,7 @@ class Lanes:
         return None
 
     def _drop_first(self, key: BatchKey) -> None:
-        """The first call of a lane was withdrawn."""
+        """Removes the first call of a lane, which was withdrawn."""
         heapq.heappop(self._lanes[key])
         self._num_withdrawn[key] -= 1
         self._lane_changed(key)

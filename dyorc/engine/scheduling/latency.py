@@ -60,12 +60,12 @@ class LatencyModel:
         return self._line
 
     def predict(self, size: int) -> float | None:
-        """Expected seconds of a batch of `size`; None before the first observation."""
+        """Returns the expected seconds of a batch of `size`; None before the first observation."""
         line = self._line or self.line
         return None if line is None else line[0] + line[1] * size
 
     def efficient_size(self) -> int:
-        """The size b/a from which a batch spends at least half of its time on its calls rather than on itself."""
+        """Returns the size b/a from which a batch spends at least half of its time on its calls rather than on itself."""
         line = self._line or self.line
         if line is None or line[1] <= 0:
             return 2**30
@@ -101,7 +101,7 @@ class LeastLatency:
             self.pace = min(pace, self.pace + _PACE_RATE * (pace - self.pace))
 
     def predict(self, size: int) -> float | None:
-        """Expected seconds; None while too little is known."""
+        """Returns the expected seconds; None while too little is known."""
         if self._num_seen < _MIN_SEEN:
             return None
         expected_s = self._model.predict(min(size, self._largest))
@@ -147,7 +147,7 @@ class Rate:
         self._last_ns = now_ns
 
     def per_s(self, now_ns: int) -> float | None:
-        """The rate; None until a tenth of the window has passed, because a single burst says nothing."""
+        """Returns the rate; None until a tenth of the window has passed, because a single burst says nothing."""
         if self._from_ns is None:
             return None
         age_s = (now_ns - self._from_ns) / 1e9

@@ -122,7 +122,7 @@ class Pool:
             self.suspects.release(len(self.replicas), self.num_idle, now_ns)
 
     def soonest_prefetch(self) -> Replica | None:
-        """The busy replica that may be sent another batch soonest; its `prefetch_ns` says when."""
+        """Returns the busy replica that may be sent another batch soonest; its `prefetch_ns` says when."""
         while self._prefetchable:
             prefetch_ns, replica_id = self._prefetchable[0]
             replica = self.replicas.get(replica_id)
@@ -132,7 +132,7 @@ class Pool:
         return None
 
     def next_free_ns(self, otherwise_ns: int, but: Replica | None = None) -> int:
-        """When a busy replica other than `but` can be sent a batch at the earliest; `otherwise_ns` if none can sooner."""
+        """Returns when a busy replica other than `but` can be sent a batch at the earliest; `otherwise_ns` if none can sooner."""
         replica = self.soonest_prefetch()
         if replica is not None and replica is but:
             first = heapq.heappop(self._prefetchable)
@@ -141,12 +141,13 @@ class Pool:
         return otherwise_ns if replica is None else min(replica.prefetch_ns, otherwise_ns)
 
     def earliest_end_ns(self, replica: Replica | None, size: int, now_ns: int) -> int:
-        """When a batch of `size` calls, formed now, will be back at the earliest; 0 if too little is known to refuse work.
+        """Returns when a batch of `size` calls, formed now, will be back at the earliest; 0 if too little is known to refuse
+        work.
 
         The link varies more than programs do, and its average follows the slowest; rely on half of it.
 
         Args:
-        replica: The one that takes the batch; None if it is idle.
+            replica: The one that takes the batch; None if it is idle.
         """
         batch_s = self.least_latency.predict(size)
         if batch_s is None or (self.num_idle == len(self.replicas) and now_ns - self.last_done_ns > _STALE_NS):
@@ -157,7 +158,7 @@ class Pool:
         return now_ns + int(self.least_latency.pace * wait_ns + batch_s * 1e9)
 
     def slot_price(self, size: int) -> float:
-        """A call's share of the time of a batch of `size`, T(n)/n, relative to a full batch; 1 if unknown."""
+        """Returns a call's share of the time of a batch of `size`, T(n)/n, relative to a full batch; 1 if unknown."""
         full = self.program.options.max_batch_size
         line = self.latency.line
         if line is None or not (full_s := line[0] + line[1] * full):
@@ -165,7 +166,8 @@ class Pool:
         return (line[0] / size + line[1]) / (full_s / full)
 
     def price_of_guesses_s(self, replica: Replica, batch_s: float, rate: float, now_ns: int) -> float:
-        """How much longer others are expected to wait, in all, if an idle replica runs a batch of guesses this long, in seconds.
+        """Returns how many seconds longer others are expected to wait, in all, if an idle replica runs a batch of guesses this
+        long.
 
         The batch delays either other calls of the program or other programs that share its cores. In any case it has to be sent
         and received instead of something that is needed, which takes about as long as a batch is on its way.

@@ -9,7 +9,7 @@ from dyorc.engine.scheduling.lanes import Lanes
 
 
 def _one(size: int) -> float:
-    """Every slot costs the same."""
+    """Returns the same price for every slot."""
     return 1.0
 
 
@@ -42,12 +42,12 @@ class CallQueue:
         return self.size
 
     def __iter__(self) -> Iterator[Call]:
-        """All calls that wait, in no particular order. For tests and for giving up."""
+        """Yields all calls that wait, in no particular order. For tests and for giving up."""
         yield from self._retrying
         yield from self._lanes
 
     def num_calls_by_tenant(self) -> dict[str, int]:
-        """How many calls each tenant has waiting, without retries."""
+        """Returns how many calls each tenant has waiting, without retries."""
         if isinstance(self._lanes, SharedLanes):
             return self._lanes.num_calls_by_tenant()
         return {self._tenant or "": self._lanes.size} if self._lanes.size else {}
@@ -108,14 +108,14 @@ class CallQueue:
         return sorted(calls, key=lambda call: (call.order, call.call_id))
 
     def count_next(self, limit: int) -> int:
-        """How many calls the next batch could have, up to `limit`."""
+        """Returns how many calls the next batch could have, up to `limit`."""
         if self._retrying:
             return limit
         key = self._lanes.front()
         return 0 if key is None else min(limit, self._lanes.num_in(key))
 
     def peek(self) -> Call | None:
-        """The next call, not counting groups to be retried; None if there is none."""
+        """Returns the next call, not counting groups to be retried; None if there is none."""
         return self._lanes.peek()
 
     def take(self, max_size: int, end_ns: int = 0) -> tuple[list[Call], bool, list[Call]]:

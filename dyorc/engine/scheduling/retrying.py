@@ -39,7 +39,7 @@ class Retrying:
         self._refusals = refusals
 
     def lacks_inputs(self, call: Call) -> bool:
-        """Whether any input of a call was lost."""
+        """Returns whether any input of a call was lost."""
         return not self._leases.are_there(call.blocks)
 
     def suspect(self, call: Call, pool: Pool) -> None:
@@ -101,7 +101,7 @@ class Retrying:
                 self._turn.ended.append(Unready(call))
 
     def no_memory(self, batch: Batch, error: CapacityError) -> None:
-        """There was no memory for the results of a batch. Smaller ones need less: it is halved and tried again, a few times.
+        """Halves a batch whose results had no room, and tries again, a few times: smaller ones need less.
 
         Its replica does nothing else while it waits for room, so the parts share what the batch has left of its wait.
         """

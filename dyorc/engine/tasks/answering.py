@@ -76,7 +76,7 @@ class Answering:
         self._answer(request, FailRequest(request_id, error))
 
     def root_ended(self, request: Request) -> None:
-        """The request's workflow has settled."""
+        """Answers or fails a request whose workflow has settled."""
         if request.root is None or request.is_answered:
             return
         error = request.root.cell.error
@@ -86,20 +86,20 @@ class Answering:
             self._give_answer(request)
 
     def effect_ended(self, request: Request, entry: Entry) -> None:
-        """A call or a task below the root has settled: if it had an effect, the request need not stay for that any longer."""
+        """Lets go of a request if the call or task that has settled below its root was the last with an effect."""
         if is_effect(entry):
             request.num_effects -= 1
             self._forget_if_done(request)
 
     def restored(self, request: Request, error: DyOrcError | None) -> None:
-        """The lost tensors of an answer are there again, or will not be."""
+        """Answers a request whose lost tensors have been restored, or fails it if they cannot be."""
         if error is None:
             self._give_answer(request)
         else:
             self._answer(request, FailRequest(request.request_id, error))
 
     def taken(self, event: AnswerTaken) -> None:
-        """The tensors of an answer were read, or were lost before."""
+        """Notes that the tensors of an answer were read; if they were lost before, answers again."""
         request = self.requests.get(event.request_id)
         if request is None or not request.is_untaken:
             return
@@ -113,14 +113,14 @@ class Answering:
             self._answer(request, FailRequest(request.request_id, error))
 
     def count_lost(self) -> None:
-        """The engine is given up: requests it has not answered count as failed."""
+        """Counts unanswered requests as failed, because the engine is given up."""
         for request in self.requests.values():
             if not request.is_answered:
                 name, now_ns = request.standing.record.name, self._turn.now_ns
                 self._statistics.ended_without_result(name, now_ns - request.arrived_ns, now_ns)
 
     def _give_answer(self, request: Request) -> None:
-        """Answers, or first has lost tensors of the answer restored."""
+        """Answers, unless lost tensors of the answer have to be restored first."""
         root = request.root
         if root is None or (request.has_stored and self._needs.await_cell(request, root.cell, request)):
             return

@@ -51,7 +51,7 @@ class EarlyRelease:
         self._leases = leases
 
     def ended(self, entry: Call | Task, request: Request) -> None:
-        """A call or task does not need its arguments any more, nor the parts of its result."""
+        """Drops the arguments of a call or task that has ended, and the parts of its result."""
         for argument in entry.arguments:
             argument.hold = None
         if isinstance(entry, Task):
@@ -60,7 +60,7 @@ class EarlyRelease:
         self.touch(request)
 
     def touch(self, request: Request) -> None:
-        """Something ended that may have been the last to need a tensor of a request."""
+        """Plans a search for unneeded tensors of a request: something ended that may have been the last to need one."""
         if len(request.pinned) <= _FEW or len(request.pinned) > request.release_at:
             self._turn.releasable[request] = None
 
@@ -92,7 +92,7 @@ class EarlyRelease:
 
     @staticmethod
     def unheld(request: Request) -> set[Cell]:
-        """The cells of a request that no run holds now."""
+        """Returns the cells of a request that no run holds now."""
         return {cell for cell in request.pinned if getrefcount(cell.hold) <= _OWN_REFERENCES}
 
     def dismantle(self, journal: Segment, request: Request) -> int:

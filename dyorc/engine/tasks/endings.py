@@ -16,23 +16,23 @@ class Endings:
         self._withdrawals = withdrawals
 
     def stop(self, task: Task) -> None:
-        """A task is ended before its coroutine has ended by itself. `returned` or `failed` follows."""
+        """Stops a task whose coroutine has not ended by itself. `returned` or `failed` follows."""
         self._withdrawals.stop(task)
 
     def returned(self, task: Task, result: tuple[Argument, ...]) -> None:
-        """The coroutine has ended; the tensors of its result may still be computed."""
+        """Ends a task's coroutine; the tensors of its result may still be computed."""
         task.paths = []
         task.state = TaskState.RETURNED
         task.result = result
         self._withdrawals.withdraw_unneeded(task)
 
     def settled(self, task: Task, tensors: tuple[TensorRef, ...]) -> None:
-        """The tensors of the result are there; for a task that streams, they have all been taken."""
+        """Settles a task whose result's tensors are there or, if it streams, have all been taken."""
         task.state = TaskState.SETTLED
         self._turn.settle(task.cell, tensors)
 
     def failed(self, task: Task, error: DyOrcError) -> None:
-        """There will be no result."""
+        """Settles a task that will have no result."""
         self.returned(task, ())
         task.state = TaskState.SETTLED
         self._turn.fail(task.cell, error)

@@ -36,7 +36,7 @@ class Fetches:
         self._num_fetches = 0
 
     def fetch(self, waiter: Waiter, cell: Cell) -> None:
-        """Somebody needs to read a ready cell."""
+        """Brings in the value of a ready cell for a waiter."""
         waiter.num_awaited += 1
         waiters = self.waiters.setdefault(cell, [])
         waiters.append(waiter)
@@ -44,7 +44,7 @@ class Fetches:
             self._ask_for(cell)
 
     def _is_missing(self, waiter: Waiter, cell: Cell) -> bool:
-        """Whether a cell has to be restored first. If so, that is under way, and `restored` follows."""
+        """Returns whether a cell has to be restored first. If so, its restoration begins, and `restored` follows."""
         task = waiter if isinstance(waiter, Task) else waiter.segment.task
         return self._needs.await_cell(task.request, cell, cell)
 
@@ -56,7 +56,7 @@ class Fetches:
         self._turn.actions.append(FetchValue(self._num_fetches, cell.tensors))
 
     def fetched(self, event: ValueFetched) -> None:
-        """A fetched value has come, or was lost on the way."""
+        """Shows a fetched value to its waiters; fetches it again if it was lost on the way."""
         cell, blocks = self.in_progress.pop(event.fetch_id, (None, ()))
         if cell is None:
             return
@@ -81,7 +81,7 @@ class Fetches:
             self._ask_for(cell)
 
     def restored(self, cell: Cell, error: DyOrcError | None) -> None:
-        """A wanted value is there again, or will not be."""
+        """Continues with a wanted value that has been restored, or fails its waiters."""
         if error is not None:
             self._end(cell, error)
         elif cell.is_at_hand:
@@ -98,17 +98,17 @@ class Fetches:
             self._turn.tell(waiter)
 
     def is_awaited(self, cell: Cell) -> bool:
-        """Whether anybody still wants to read a cell."""
+        """Returns whether anybody still wants to read a cell."""
         return any(_is_live(waiter) for waiter in self.waiters.get(cell, ()))
 
     def forget(self, cell: Cell) -> None:
-        """Nobody wants to read a cell any more."""
+        """Drops a cell that nobody wants to read any more."""
         self.waiters.pop(cell, None)
         self._num_losses.pop(cell, None)
 
 
 def _is_live(waiter: Waiter) -> bool:
-    """Whether a waiter still needs what it waits for."""
+    """Returns whether a waiter still needs what it waits for."""
     if isinstance(waiter, Task):
         return waiter.is_live
     if isinstance(waiter, Part):

@@ -20,19 +20,19 @@ class Needs:
         self._leases = leases
 
     def await_inputs(self, call: Call) -> bool:
-        """Whether a call has to wait for lost inputs. If so, it now does, and those that are there are pinned."""
+        """Makes a call wait for its lost inputs, and pins the others. Returns whether any is lost."""
         return self._await_arguments(call.segment.task.request, call.arguments, call)
 
     def await_part(self, part: Part) -> bool:
-        """Whether a part of an answer has to wait for lost tensors. If so, it now does, and those that are there are pinned."""
+        """Makes a part of an answer wait for its lost tensors, and pins the others. Returns whether any is lost."""
         return self._await_arguments(part.segment.task.request, part.arguments, part)
 
     def await_result(self, restoration: Restoration, result: Iterable[Argument]) -> bool:
-        """Whether restoring a task's cell has to wait for lost tensors of the task's result. If so, it now does."""
+        """Makes the restoration of a task's cell wait for lost tensors of the task's result. Returns whether any is lost."""
         return self._await_arguments(restoration.request, result, restoration)
 
     def await_cell(self, request: Request, cell: Cell, waiter: Cell | Request) -> bool:
-        """Whether a cell has to be restored before it can be read. If so, the waiter is told when it is."""
+        """Has a cell restored, if it is lost, before a waiter reads it. Returns whether it is lost."""
         if self._leases.are_there(blocks_of(cell.tensors)):
             return False
         self._need(request, cell, waiter)

@@ -64,7 +64,7 @@ class Parts:
         return index - stream.num_taken < self._config.max_untaken_parts
 
     def end(self, request: Request, error: DyOrcError | None) -> None:
-        """The workflow has ended, with or without an error; its last parts may still have to be sent."""
+        """Notes that the workflow has ended, with or without an error; its last parts may still have to be sent."""
         stream, root = request.stream, request.root
         if stream is None or stream.is_ended or root is None:
             return
@@ -76,7 +76,7 @@ class Parts:
     # To the consumer
 
     def wake(self, part: Part) -> None:
-        """A part is new, was taken, or has what it waited for: sends what can be sent now."""
+        """Sends what can be sent, now that a part is new, was taken, or has what it waited for."""
         request = part.segment.task.request
         if part.is_lost and not part.num_awaited and request.stream is not None:
             self._send(request, part)
@@ -103,14 +103,14 @@ class Parts:
             self._finish(root, stream.error)
 
     def _finish(self, root: Task, error: DyOrcError | None) -> None:
-        """The last part was taken."""
+        """Ends the workflow's task: the last part was taken."""
         if error is not None:
             self._endings.failed(root, error)
         else:
             self._endings.settled(root, ())
 
     def _is_ready(self, part: Part) -> bool:
-        """Whether the tensors of the next part are there. If not, it waits; if they never will be, the request ends."""
+        """Returns whether the tensors of the next part are there. If not, it waits; if they never will be, the request ends."""
         if part.num_awaited:
             return False
         for argument in part.arguments:
@@ -146,7 +146,7 @@ class Parts:
         part.blocks = ()
 
     def fail(self, part: Part, error: DyOrcError) -> None:
-        """This part cannot be had: the request fails once those before it were taken, and needs nothing more."""
+        """Gives up a part that cannot be computed: the request needs nothing more, and fails once earlier parts were taken."""
         request = part.segment.task.request
         stream, root = request.stream, request.root
         if stream is None or root is None or not root.is_live:
@@ -166,7 +166,7 @@ class Parts:
     # From the consumer
 
     def taken(self, request: Request, event: PartTaken) -> None:
-        """A part was read, or could not be."""
+        """Goes on after a part was read; has it made again if it could not be read."""
         stream, root = request.stream, request.root
         part = None if stream is None else stream.untaken.get(event.index)
         if stream is None or root is None or part is None:
@@ -188,8 +188,9 @@ class Parts:
         self._turn.runnable.append(part)
 
     def _lose(self, request: Request, stream: Stream, part: Part, lost: Sequence[BlockId]) -> None:
-        """A part could not be read. It is made again, together with other lost ones that wait to be taken: one by one, they
-        would need the same values again and again, since those are released when a part is taken."""
+        """Has a part that could not be read made again, together with other lost ones that wait to be taken: one by one, they
+        would need the same values again and again, since those are released when a part is taken.
+        """
         if part.is_lost or (part.blocks and not any(block in part.blocks for block in lost)):
             return  # this was an earlier copy of it
         if part.num_sent >= self._config.max_attempts:
@@ -208,7 +209,7 @@ class Parts:
                 self._turn.runnable.append(path)
 
     def forget(self, request: Request) -> None:
-        """A request has ended: parts that were sent and not taken are void."""
+        """Drops what a request that has ended sent and nobody took."""
         stream, request.stream = request.stream, None
         for part in stream.untaken.values() if stream is not None else ():
             self._release_blocks(part)

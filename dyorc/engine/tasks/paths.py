@@ -125,7 +125,7 @@ class Path:
         self._close_coroutine()
 
     def _close_coroutine(self) -> None:
-        """Errors of its ``finally`` blocks interest nobody."""
+        """Closes the coroutine; errors of its ``finally`` blocks interest nobody."""
         try:
             self._coroutine.close()
         except BaseException:
@@ -211,7 +211,7 @@ class Path:
         return point.error or (point.outcome,)
 
     def _arrive(self, point: BranchPoint) -> None:
-        """The first path to reach a decision takes it, or leaves it open if its value is not at hand."""
+        """Takes a decision that no path has reached before, or leaves it open if its value is not at hand."""
         cell = point.decision.ref.cell
         if cell.is_at_hand or cell.state is CellState.FAILED:
             point.take()
@@ -248,7 +248,7 @@ class Path:
         return (None,)
 
     def _branch_point(self, decision: Decision) -> BranchPoint:
-        """The journal's point for a decision."""
+        """Returns the journal's point for a decision."""
         end = self.segment.end
         if self._cursor == len(self.segment.entries):
             if end is None:

@@ -38,7 +38,7 @@ class Readiness:
             self.make_ready(call)
 
     def make_ready(self, call: Call) -> None:
-        """All inputs of a call are there, or one has failed: submits it, or first has lost inputs restored."""
+        """Submits a call that has all its inputs, unless lost ones have to be restored first. Fails it if an input has failed."""
         if call.state is not CallState.WAITING:
             return
         if not call.call_id:
@@ -59,7 +59,9 @@ class Readiness:
             self._dispatcher.submit(call)
 
     def _has_inputs(self, call: Call) -> bool:
-        """Whether the stored inputs of a call can be read. If not, it waits: a guess until it is certain, others for them."""
+        """Returns whether the stored inputs of a call can be read. If not, a guess waits until it is certain, other calls until
+        they are restored.
+        """
         call.blocks = blocks_of(call.operands)
         if self._leases.are_there(call.blocks) and call.restores is None:
             return True
@@ -69,13 +71,13 @@ class Readiness:
         return not self._needs.await_inputs(call)
 
     def input_settled(self, call: Call, *, has_failed: bool) -> None:
-        """An input of a waiting call is there, or will not be."""
+        """Counts an input of a waiting call that is there, or will not be."""
         call.num_awaited -= 1
         if has_failed or not call.num_awaited:
             self.make_ready(call)
 
     def input_restored(self, call: Call, error: DyOrcError | None) -> None:
-        """A lost input of a waiting call is there again, or will not be."""
+        """Counts a lost input of a waiting call that is there again, or will not be."""
         if call.state is not CallState.WAITING:
             return
         call.num_awaited -= 1
@@ -87,7 +89,7 @@ class Readiness:
     # Ends
 
     def done(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
-        """A call ran."""
+        """Settles a call that ran."""
         if call.state is CallState.WITHDRAWN:
             self._leases.discard(blocks_of(outputs))
             return
@@ -106,7 +108,7 @@ class Readiness:
         self._turn.settle(call.cell, outputs)
 
     def failed(self, call: Call, error: DyOrcError) -> None:
-        """A call cannot run."""
+        """Settles a call that cannot run."""
         if call.state is CallState.WITHDRAWN:
             return
         call.settle()
@@ -119,7 +121,7 @@ class Readiness:
         self._turn.fail(call.cell, error)
 
     def deferred(self, call: Call) -> None:
-        """A guess went wrong on its replica, or its inputs were lost: it is not tried again before it is certain."""
+        """Puts off a guess that failed on its replica, or whose inputs were lost, until it is certain."""
         if call.state is CallState.WITHDRAWN:
             return
         call.wait()
@@ -128,7 +130,7 @@ class Readiness:
         call.num_awaited += 1
 
     def unready(self, call: Call) -> None:
-        """A call that was submitted has left its queue or its batch, because tensors were lost: perhaps its inputs."""
+        """Takes back a call that left its queue or batch because tensors were lost, perhaps its inputs."""
         if call.state is CallState.WITHDRAWN:
             return
         if call.is_guess:

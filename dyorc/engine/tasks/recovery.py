@@ -62,7 +62,7 @@ class Recovery:
             self._run_again(restoration, producer)
 
     def _restore_result(self, restoration: Restoration, task: Task) -> None:
-        """A task's tensors are those of its result, wherever they are now."""
+        """Refills a task's cell with the tensors of its result, wherever they are now."""
         if self._needs.await_result(restoration, task.result):
             return
         request, cell = restoration.request, restoration.cell
@@ -88,7 +88,7 @@ class Recovery:
         self._turn.ready.append(call)
 
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:
-        """The call that was run again has ended."""
+        """Takes the results of a call that was run again."""
         request, cell = restoration.request, restoration.cell
         self._leases.pin_new(request.pinned, cell, blocks_of(outputs))
         cell.refill(outputs)
@@ -101,7 +101,7 @@ class Recovery:
         self._turn.restorations.append(restoration)
 
     def fail(self, restoration: Restoration, error: DyOrcError) -> None:
-        """The tensors cannot be had."""
+        """Ends a restoration whose tensors cannot be computed."""
         if restoration.error is None:
             restoration.error = error
             self._turn.restorations.append(restoration)

@@ -73,7 +73,7 @@ class TaskRunner:
         return self.answering.requests
 
     def part_taken(self, event: PartTaken) -> None:
-        """The tensors of a part have been read, or were lost before."""
+        """Notes that the tensors of a part have been read, or were lost before."""
         request = self.requests.get(event.request_id)
         if request is not None:
             self._parts.taken(request, event)
@@ -108,7 +108,7 @@ class TaskRunner:
                 return
 
     def _take_bad_end(self, end: Failed | Late | Deferred | Unready) -> None:
-        """The scheduler has found out that a call cannot be run, or not yet."""
+        """Handles a call that the scheduler cannot run, or cannot run yet."""
         match end:
             case Failed(call, error):
                 self._calls.failed(call, error)
@@ -120,7 +120,7 @@ class TaskRunner:
                 self._calls.unready(call)
 
     def _tell_restored(self, needer: Needer, error: DyOrcError | None) -> None:
-        """Lost tensors that somebody needs are there again, or will not be."""
+        """Tells those who need lost tensors that they are there again, or will not be."""
         match needer:
             case Call():
                 self._calls.input_restored(needer, error)
@@ -145,7 +145,7 @@ class TaskRunner:
             self._ended(cell.producer)
 
     def _ended(self, entry: Entry) -> None:
-        """A call or a task has settled, and all dependents know."""
+        """Handles the end of a call or task, once all dependents know of it."""
         request = entry.request if isinstance(entry, Task) else entry.segment.task.request
         if request.has_stored:
             self._release.ended(entry, request)
@@ -155,7 +155,7 @@ class TaskRunner:
             self.answering.effect_ended(request, entry)
 
     def _go_on(self, waiter: Waiter) -> None:
-        """Somebody has everything it waited for. Runs the users' code, so a watch may interrupt it."""
+        """Continues a waiter that has everything it waited for. Runs user code, so a watch may interrupt it."""
         request = waiter.request if isinstance(waiter, Task) else waiter.segment.task.request
         num_steps, watch = self._turn.num_steps, self._watch
         num_steps[request] = number = num_steps.get(request, 0) + 1
@@ -196,7 +196,7 @@ class TaskRunner:
     def make_entry(
         self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
-        """A call that is new to a task's journal.
+        """Returns an entry for a call or task that is new to a journal.
 
         Raises:
             WorkflowError: If the request may not make it.
@@ -270,7 +270,7 @@ class TaskRunner:
         path.issued.clear()
 
     def _finish(self, task: Task, end: End) -> None:
-        """A task's coroutine has ended, and its end rests on no guess."""
+        """Ends a task whose coroutine has ended, if no guess led there."""
         error = end.error if isinstance(end, Raised) else self._determinism.check(task)
         if task.callee.is_streaming:
             self._parts.end(task.request, error)
@@ -285,7 +285,7 @@ class TaskRunner:
                 self._complete(task)
 
     def _complete(self, task: Task) -> None:
-        """The tensors of a task's result are all there, or one has failed."""
+        """Settles a task once all tensors of its result are there, or one has failed."""
         if task.state is not TaskState.RETURNED:
             return
         for argument in task.result:

@@ -32,7 +32,7 @@ class Withdrawals:
                     self.abandon(entry)
 
     def withdraw_unneeded(self, task: Task) -> None:
-        """A task's coroutine has ended: withdraws what neither its result nor an effect needs."""
+        """Withdraws what neither the result of a task whose coroutine has ended nor an effect needs."""
         live = unfinished(task)
         if not live:
             return

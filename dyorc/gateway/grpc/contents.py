@@ -57,7 +57,7 @@ def from_contents(head: Head, contents: Any) -> Array:
 
 
 def num_bytes_of(head: Head, contents: Any) -> int:
-    """About how much work an input's contents are, in bytes of an array: each item is an object of Python's in between."""
+    """Estimates how much work an input's contents are, in bytes of an array: each item is an object of Python's in between."""
     field = _FIELDS.get(head.dtype)
     if contents is None or field is None:
         return 0

@@ -40,7 +40,7 @@ class Control:
         return pb.ServerReadyResponse(ready=self._status.is_ready)
 
     def model_ready(self, request: Any, tenant: Tenant) -> Any:
-        """Whether a model is ready. An unknown model is not, as with Triton."""
+        """Returns whether a model is ready. An unknown model is not, as with Triton."""
         try:
             model = self._service.model(tenant, request.name, request.version or None)
         except UnknownModelError:
@@ -64,7 +64,7 @@ class Control:
         return ParseDict({"model_stats": found}, pb.ModelStatisticsResponse())
 
     def repository_index(self, request: Any, tenant: Tenant) -> Any:
-        """The models that the tenant may use. Repositories have no names here."""
+        """Returns the models that the tenant may use. Repositories have no names here."""
         if request.repository_name:
             raise UnsupportedError(f"there is no repository {request.repository_name!r}; leave repository_name empty")
         found = repository_index(self._service.catalog, self._status, tenant, only_ready=request.ready)
@@ -77,7 +77,7 @@ class Control:
         raise UnsupportedError(f"cannot unload {request.model_name!r}: models are fixed when the server starts")
 
     def trace_setting(self, request: Any, tenant: Tenant) -> Any:
-        """The settings of one model or of all. Setting one to its current value, or to nothing (which resets it), changes
+        """Returns the settings of one model or of all. Setting one to its current value, or to nothing (which resets it), changes
         nothing."""
         if request.model_name:
             self._service.model(tenant, request.model_name)
@@ -87,7 +87,7 @@ class Control:
         return ParseDict({"settings": {name: {"value": value} for name, value in settings.items()}}, pb.TraceSettingResponse())
 
     def log_settings(self, request: Any, tenant: Tenant) -> Any:
-        """The settings. Setting one to its current value changes nothing."""
+        """Returns the settings. Setting one to its current value changes nothing."""
         asked = {name: _value_of(setting) for name, setting in request.settings.items()}
         refuse_changes(asked, LOG_SETTINGS)
         kinds = {bool: "bool_param", int: "uint32_param", str: "string_param"}

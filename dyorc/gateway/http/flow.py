@@ -85,7 +85,7 @@ def waited_ns(transport: asyncio.Transport) -> int:
 
 
 def is_cut(transport: asyncio.Transport) -> bool:
-    """Whether the connection has ended on both sides, or may have: without reading, the server is not told."""
+    """Returns whether the connection has ended on both sides, or may have: without reading, the server is not told."""
     info = _tcp_info(transport)
     return info is None or info[_STATE_AT] == _TCP_CLOSE
 

@@ -16,7 +16,7 @@ def _object(properties: dict[str, Any], required: tuple[str, ...] = (), **more: 
 
 
 def _closed(properties: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
-    """An object without other properties."""
+    """Returns an object without other properties."""
     return _object(properties, required, additionalProperties=False)
 
 

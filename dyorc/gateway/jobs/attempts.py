@@ -43,7 +43,7 @@ class Attempts:
         self._no_memory = ClientMemory(False)
 
     def memory(self) -> RequestMemory:
-        """Where a job's tensors are. Never in its client's memory: that may be gone when it runs."""
+        """Returns where a job's tensors are. Never in its client's memory: that may be gone when it runs."""
         return RequestMemory(self._service.backend.tensors, self._no_memory, self._service.config.max_request_bytes)
 
     def read(self, body: Body, model: Model, memory: RequestMemory) -> InferRequest:
@@ -59,7 +59,7 @@ class Attempts:
             raise UnsupportedError("a job cannot use shared memory of its client, which may be gone when it runs") from error
 
     def is_repeatable(self, claim: Claim) -> bool:
-        """Whether a job that may have run can safely run again: each program is pure or idempotent."""
+        """Returns whether a job that may have run can safely run again: each program is pure or idempotent."""
         return self._service.catalog.models[claim.job.model_name].is_repeatable
 
     async def run(self, claim: Claim, ticket: Ticket) -> Ending:
@@ -102,6 +102,6 @@ def effect_lost(claim: Claim, num_attempts: int) -> Outcome:
 
 
 def _delay_s(num_attempts: int, at_least_s: float) -> float:
-    """Doubles with each attempt, with jitter, so that jobs that failed together do not come back together."""
+    """Returns a delay that doubles with each attempt; its jitter spreads jobs that failed together."""
     delay_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** (num_attempts - 1))
     return max(at_least_s, delay_s * random.uniform(0.5, 1.0))

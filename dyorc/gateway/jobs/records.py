@@ -21,7 +21,7 @@ class _Terms(msgspec.Struct, frozen=True):
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    """A job, as every route and webhook sends it."""
+    """Returns a job as every route and webhook sends it."""
     error = job.error
     return {
         "id": job.id,
@@ -38,12 +38,12 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def job_bytes(job: Job) -> bytes:
-    """The same as JSON."""
+    """Returns the same as JSON."""
     return orjson.dumps(job_json(job))
 
 
 def error_json(error: JobError) -> dict[str, Any]:
-    """A job's error, in the form of all errors."""
+    """Returns a job's error, in the form of all errors."""
     return msgspec.structs.asdict(ErrorBody(error.text, error.code, error.retryable))
 
 

@@ -43,20 +43,20 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
     async def list_jobs(
         request: Request, state: str | None = None, limit: str | None = None, after: str | None = None
     ) -> dict[str, Any]:
-        """The tenant's jobs, the newest first. `next` is where the next page goes on, if there is one."""
+        """Returns the tenant's jobs, the newest first. `next` is where the next page goes on, if there is one."""
         num = _DEFAULT_LISTED if limit is None else _limit(limit)
         found = await jobs.page(tenant_of(request.scope), _state(state), num, _id(after) if after else "")
         return {"jobs": [job_json(job) for job in found], "next": found[-1].id if len(found) == num else None}
 
     @app.get(_JOB)
     async def get_job(request: Request, job_id: str, wait_s: str | None = None) -> dict[str, Any]:
-        """A job; with `wait_s`, at most 60, as soon as it has ended."""
+        """Returns a job; with `wait_s`, at most 60, as soon as it has ended."""
         wait = 0.0 if wait_s is None else _seconds(wait_s)
         return job_json(await jobs.get(tenant_of(request.scope), _id(job_id), wait))
 
     @app.get(f"{_JOB}/result")
     async def get_result(request: Request, job_id: str) -> Response:
-        """What the inference route would have answered."""
+        """Returns what the inference route would have answered."""
         return _result(*await jobs.result(tenant_of(request.scope), _id(job_id)))
 
     @app.post(f"{_JOB}/cancel")

@@ -43,7 +43,7 @@ class _Run:
         self._attempt: asyncio.Task[Ending] | None = None
 
     async def attempt(self, attempts: Attempts, ticket: Ticket) -> Ending | None:
-        """How the attempt ended; None if it was dropped."""
+        """Returns how the attempt ended; None if it was dropped."""
         if self.is_dropped:
             return None
         self._attempt = asyncio.create_task(attempts.run(self.claim, ticket))
@@ -119,7 +119,7 @@ class Runner:
             await asyncio.wait(self._tasks, timeout=self._service.config.drain_timeout_s)
 
     def wake(self) -> None:
-        """A job was submitted here; its lane may have a free slot."""
+        """Notes that a job was submitted here; its lane may have a free slot."""
         self._has_room.set()
 
     def drop(self, job_id: str) -> None:

@@ -74,7 +74,7 @@ class Slots:
         self._lengths_s[slot.model_name] = known_s + _SMOOTHING * (length_s - known_s)
 
     def _welcome(self, waiting: set[str]) -> None:
-        """A tenant that begins to wait starts level with the others: no credit for idle time, and nothing is forgiven."""
+        """Puts a tenant that begins to wait level with the others: no credit for idle time, and nothing is forgiven."""
         active = {tenant for tenant in self._tags if self._held["tenant", tenant, ""]} | (waiting & self._tags.keys())
         now = min((self._tags[tenant] for tenant in active), default=0.0)
         self._tags = {tenant: tag for tenant, tag in self._tags.items() if tenant in active or tag > now}
@@ -83,7 +83,7 @@ class Slots:
             self._tags[tenant] = max(now, self._tags.get(tenant, now))
 
     def _has_room(self, held: Counter[tuple[str, ...]], lane: Lane, num_free: int) -> bool:
-        """Whether a lane may have one more slot when this many are free. A lane that holds none may."""
+        """Returns whether a lane may have one more slot when this many are free. A lane that holds none may."""
         greeds = (_LANE_GREED, _MODEL_GREED, self._tenant_greed(lane.tenant))
         return all(
             not held[holder] or held[holder] + 1 <= greed * num_free

@@ -81,7 +81,7 @@ class Webhooks:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stops. Webhooks being sent are sent again later, since nobody knows whether they arrived."""
+        """Stops. Webhooks being sent are sent again later, since it is unknown whether they arrived."""
         self._is_stopping = True
         self._is_due.set()
         if self._task is not None:
@@ -92,7 +92,7 @@ class Webhooks:
         await self._client.aclose()
 
     def wake(self) -> None:
-        """A job has ended."""
+        """Notes that a job has ended."""
         self._is_due.set()
 
     async def _send_forever(self) -> None:

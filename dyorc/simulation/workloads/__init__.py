@@ -23,7 +23,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 
 
 def workload(name: str) -> Workload:
-    """The workload called `name`.
+    """Returns the workload called `name`.
 
     Raises:
         InvalidInputError: If there is none.

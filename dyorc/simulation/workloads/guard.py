@@ -12,18 +12,18 @@ from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numb
 
 @program(name="guard", max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def guard_program(text: Numbers) -> Numbers:
-    """How harmless a text is."""
+    """Says how harmless a text is."""
     return draw("guard", text)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def generate(text: Numbers) -> Numbers:
-    """What the text asks for."""
+    """Writes what the text asks for."""
     return draw("generate", text)
 
 
 def guard(yes_ratio: float = 0.97) -> Workload:
-    """A guard that lets `yes_ratio` of the texts through, and a generator three times as slow."""
+    """Makes a guard that lets `yes_ratio` of the texts through, and a generator three times as slow."""
 
     @workflow(name="guard")
     async def guarded(text: Number) -> Number:
@@ -43,24 +43,24 @@ def guard(yes_ratio: float = 0.97) -> Workload:
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def toss(text: Numbers) -> Numbers:
-    """A fair coin."""
+    """Tosses a fair coin."""
     return draw("toss", text)
 
 
 @program(max_batch_size=16, max_queued_calls=MAX_QUEUED_CALLS)
 def toil(text: Numbers) -> Numbers:
-    """Hard work."""
+    """Works hard."""
     return draw("toil", text)
 
 
 @program(max_batch_size=16, max_queued_calls=MAX_QUEUED_CALLS)
 def moil(text: Numbers) -> Numbers:
-    """Other work, as hard."""
+    """Does other work, as hard."""
     return draw("moil", text)
 
 
 def coin(yes_ratio: float = 0.5) -> Workload:
-    """A short test, then one of two kinds of hard work: a guess costs more than it can save."""
+    """Makes a short test, then one of two kinds of hard work: a guess costs more than it can save."""
 
     @workflow(name="coin")
     async def tossed(text: Number) -> Number:

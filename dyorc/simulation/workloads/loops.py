@@ -16,24 +16,24 @@ MAX_TURNS = 16
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def refine(state: Numbers) -> Numbers:
-    """One turn."""
+    """Computes the state after one more turn."""
     return draw("refine", state)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def halting_head(state: Numbers) -> Numbers:
-    """Whether more turns would help."""
+    """Says whether more turns would help."""
     return draw("halting_head", state)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def read_out(state: Numbers) -> Numbers:
-    """The answer from the last state."""
+    """Reads the answer from the last state."""
     return draw("read_out", state)
 
 
 def halting(halt_ratio: float = 0.2) -> Workload:
-    """Learned halting: after each turn a head looks at the state and ends the loop with probability `halt_ratio`."""
+    """Makes a learned halting: after each turn a head looks at the state and ends the loop with probability `halt_ratio`."""
 
     @workflow(name="halting")
     async def think(state: Number) -> Number:
@@ -56,25 +56,25 @@ def halting(halt_ratio: float = 0.2) -> Workload:
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def plan(state: Numbers) -> Numbers:
-    """What to do next."""
+    """Chooses what to do next."""
     return draw("plan", state)
 
 
 @program(max_batch_size=16, max_queued_calls=MAX_QUEUED_CALLS)
 def search(state: Numbers) -> Numbers:
-    """A tool: looks for documents."""
+    """Looks for documents: a tool."""
     return draw("search", state)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def read(state: Numbers) -> Numbers:
-    """A tool: reads a document."""
+    """Reads a document: a tool."""
     return draw("read", state)
 
 
 @program(max_batch_size=16, max_queued_calls=MAX_QUEUED_CALLS)
 def compute(state: Numbers) -> Numbers:
-    """A tool: runs code."""
+    """Runs code: a tool."""
     return draw("compute", state)
 
 
@@ -91,12 +91,12 @@ HABITS: Mapping[str, Sequence[float]] = {
     "read": (0.12, 0.08, 0.55, 0.25),
     "compute": (0.05, 0.05, 0.10, 0.80),
 }
-"""After each choice, the probabilities of the next: search, read, compute, and to answer."""
+"""After each choice, the probabilities of the next: to search, read, compute or answer."""
 _CHOICES = ("search", "read", "compute", "answer")
 
 
 def agent(habits: Mapping[str, Sequence[float]] = HABITS) -> Workload:
-    """An agent that plans, uses a tool, and plans again. What it chooses depends on what it chose before."""
+    """Makes an agent that plans, uses a tool, and plans again. What it chooses depends on what it chose before."""
     bounds = {previous: list(accumulate(ratios[:-1])) for previous, ratios in habits.items()}
 
     def next_choice(previous: str, score: float) -> str:

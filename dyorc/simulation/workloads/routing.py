@@ -13,18 +13,18 @@ from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numb
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def small(image: Numbers) -> Numbers:
-    """A quick answer, and how sure it is."""
+    """Answers quickly, and says how sure it is."""
     return draw("small", image)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def large(image: Numbers) -> Numbers:
-    """A better answer."""
+    """Answers better, but more slowly."""
     return draw("large", image)
 
 
 def cascade(large_ratio: float = 0.4) -> Workload:
-    """A small model that passes `large_ratio` of the images on to a large one."""
+    """Makes a small model that passes `large_ratio` of the images on to a large one."""
 
     @workflow(name="cascade")
     async def classify(image: Number) -> Number:
@@ -73,7 +73,7 @@ EXPERTS = (expert_0, expert_1, expert_2, expert_3)
 
 
 def router(ratios: Sequence[float] = (0.75, 0.15, 0.07, 0.03)) -> Workload:
-    """A router that sends texts to four experts, expert k getting ``ratios[k]`` of them. Experts see the text only."""
+    """Makes a router that sends texts to four experts, expert k getting ``ratios[k]`` of them. Experts see the text only."""
     bounds = list(accumulate(ratios[:-1]))
 
     @workflow(name="router", programs=EXPERTS)

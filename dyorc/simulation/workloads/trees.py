@@ -16,30 +16,30 @@ MAX_LINES = 24
 
 @program(max_batch_size=8, max_queued_calls=MAX_QUEUED_CALLS)
 def detect(page: Numbers) -> Float64[np.ndarray, "batch 25"]:
-    """Number 0 says how many lines there are, the others are the lines."""
+    """Finds the lines of a page: number 0 says how many there are, the others are the lines."""
     return draw("detect", page, size=1 + MAX_LINES)
 
 
 @program(max_batch_size=64, max_queued_calls=MAX_QUEUED_CALLS)
 def orient(line: Numbers) -> Numbers:
-    """Whether a line stands on its head."""
+    """Says whether a line stands on its head."""
     return draw("orient", line)
 
 
 @program(max_batch_size=64, max_queued_calls=MAX_QUEUED_CALLS)
 def turn(line: Numbers) -> Numbers:
-    """A line the right way up."""
+    """Turns a line the right way up."""
     return draw("turn", line)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def recognise(line: Numbers) -> Numbers:
-    """The text of a line."""
+    """Reads the text of a line."""
     return draw("recognise", line)
 
 
 def fanout(mean_lines: float = 6.0, turned_ratio: float = 0.05) -> Workload:
-    """Finds the lines of a page and reads each; `turned_ratio` of them have to be turned first.
+    """Makes a workload that finds the lines of a page and reads each; `turned_ratio` of them have to be turned first.
 
     Args:
         mean_lines: Of a geometric number of lines, at least 1, cut at 24.
@@ -76,42 +76,42 @@ def fanout(mean_lines: float = 6.0, turned_ratio: float = 0.05) -> Workload:
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def screen(item: Numbers) -> Numbers:
-    """Whether to go on at all."""
+    """Says whether to go on at all."""
     return draw("screen", item)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def parse(item: Numbers) -> Numbers:
-    """The first stage."""
+    """Computes the first stage."""
     return draw("parse", item)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def inspect_parse(item: Numbers) -> Numbers:
-    """Whether the first stage's result deserves the second."""
+    """Says whether the first stage's result deserves the second."""
     return draw("inspect_parse", item)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def enrich(item: Numbers) -> Numbers:
-    """The second stage."""
+    """Computes the second stage."""
     return draw("enrich", item)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def inspect_enrich(item: Numbers) -> Numbers:
-    """Whether the second stage's result deserves the third."""
+    """Says whether the second stage's result deserves the third."""
     return draw("inspect_enrich", item)
 
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def polish(item: Numbers) -> Numbers:
-    """The third stage."""
+    """Computes the third stage."""
     return draw("polish", item)
 
 
 def nested(ratios: tuple[float, float, float] = (0.9, 0.7, 0.5)) -> Workload:
-    """Three stages, a decision inside a decision inside a decision; ``ratios[k]`` of those that come to the k-th go on."""
+    """Makes three stages, a decision inside a decision inside a decision; ``ratios[k]`` of those that come to the k-th go on."""
 
     @workflow(name="nested")
     async def descend(item: Number) -> Number:

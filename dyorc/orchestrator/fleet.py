@@ -39,7 +39,7 @@ class Fleet(Protocol):
         ...
 
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
-        """Announces that a replica will need tensors of another node, and may fetch them ahead. A fleet on one node ignores it."""
+        """Announces that a replica will need tensors of another node and may fetch them ahead. A fleet on one node ignores it."""
         ...
 
     def give_up(self, replica_id: str, reason: str) -> None:

@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _show_digits(images: np.ndarray, labels: np.ndarray, replies: list[Reply]) -> None:
-    """Shows some digits as sent, and how they were read: two easy ones, two hard ones, two mistakes."""
+    """Shows some digits as sent, and the answers: two easy ones, two hard ones, two mistakes."""
     is_right = np.array([reply.digit for reply in replies]) == labels
     took_large = np.array([reply.took_large for reply in replies])
     chosen = [

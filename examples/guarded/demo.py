@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _show_messages(messages: list[Message], replies: list[Reply]) -> None:
-    """Four messages that were continued, three that were not, and all about which the guard was wrong."""
+    """Shows four messages that were continued, three that were not, and all that the guard judged wrongly."""
     pairs = list(zip(messages, replies, strict=True))
     passed = [pair for pair in pairs if not pair[0].harm and not pair[1].is_refused]
     stopped = [pair for pair in pairs if pair[0].harm and pair[1].is_refused]

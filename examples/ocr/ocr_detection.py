@@ -1,6 +1,6 @@
 """Before and after the detection model: a page made to fit it, its probability map turned into quadrilaterals.
 
-The model (differentiable binarization, "DB") gives, for each pixel, the probability that it lies in the shrunk
+The model (differentiable binarization, "DB") returns, for each pixel, the probability that it lies in the shrunk
 core of a text line. Pure functions, called by the program `detect`.
 
 Source: Liao et al., Real-time Scene Text Detection with Differentiable Binarization, AAAI 2020.
@@ -28,7 +28,7 @@ Rectangle = tuple[Sequence[float], Sequence[float], float]
 
 
 def fit_page(page: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "fitted_height fitted_width 3"]:
-    """The page scaled to sides the model takes; its proportions change by less than one `SIDE_MULTIPLE`."""
+    """Returns the page scaled to sides the model takes; its proportions change by less than one `SIDE_MULTIPLE`."""
     height, width = page.shape[:2]
     scale = max(1.0, MIN_SHORT_SIDE / min(height, width))
     scale = min(scale, MAX_LONG_SIDE / max(height, width))
@@ -41,7 +41,7 @@ def fit_page(page: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "fi
 def find_lines(
     probability: Float[np.ndarray, "fitted_height fitted_width"], page_height: int, page_width: int
 ) -> Float[np.ndarray, "lines 4 2"]:
-    """The text lines of a page, in reading order.
+    """Returns the text lines of a page, in reading order.
 
     Returns:
         The corners of each line as x, y in whole pixels of the page: top left, top right, bottom right, bottom left.
@@ -61,7 +61,7 @@ def find_lines(
 
 
 def unshrink(core: Rectangle) -> Rectangle:
-    """The whole line around its core: every side moves out by D' = A' r' / L' (area, ratio, perimeter of the core).
+    """Returns the whole line around its core: every side moves out by D' = A' r' / L' (area, ratio, perimeter of the core).
 
     For a rectangle this is exact: the offset polygon has round corners, but the smallest rectangle around it does not.
     """
@@ -71,7 +71,7 @@ def unshrink(core: Rectangle) -> Rectangle:
 
 
 def corners(rectangle: Rectangle) -> Float[np.ndarray, "4 2"]:
-    """Top left, top right, bottom right, bottom left of a rectangle, read with less than 45 degrees of tilt."""
+    """Returns top left, top right, bottom right, bottom left of a rectangle, read with less than 45 degrees of tilt."""
     centre, (width, height), angle = rectangle
     quarter_turns = round(angle / 90)
     if quarter_turns % 2:
@@ -83,7 +83,7 @@ def corners(rectangle: Rectangle) -> Float[np.ndarray, "4 2"]:
 
 
 def mean_inside(probability: Float[np.ndarray, "height width"], rectangle: Rectangle) -> float:
-    """The mean probability of the pixels inside a rectangle."""
+    """Returns the mean probability of the pixels inside a rectangle."""
     points = corners(rectangle)
     height, width = probability.shape
     x0, y0 = np.clip(np.floor(points.min(axis=0)).astype(int), 0, (width - 1, height - 1))
@@ -94,7 +94,7 @@ def mean_inside(probability: Float[np.ndarray, "height width"], rectangle: Recta
 
 
 def in_reading_order(quads: Float[np.ndarray, "lines 4 2"]) -> Float[np.ndarray, "lines 4 2"]:
-    """Rows from top to bottom, each from left to right, on a page as tilted as most of its text.
+    """Sorts rows from top to bottom, each from left to right, on a page as tilted as most of its text.
 
     A line belongs to the row of the line above it when their middles lie less than half a line apart.
     """

@@ -16,10 +16,10 @@ RECOGNITION_MODEL = "PP-OCRv6_rec_small.onnx"
 
 
 def load_model(file_name: str, num_threads: int) -> onnxruntime.InferenceSession:
-    """A session of one model file, computing on `num_threads` threads.
+    """Opens a session of one model file, computing on `num_threads` threads.
 
     Raises:
-        FileNotFoundError: the installed `rapidocr` carries other models.
+        FileNotFoundError: If the installed `rapidocr` carries other models.
     """
     path = Path(str(metadata.distribution("rapidocr").locate_file(f"rapidocr/models/{file_name}")))
     if not path.is_file():
@@ -34,13 +34,13 @@ def load_model(file_name: str, num_threads: int) -> onnxruntime.InferenceSession
 
 
 def run_model(session: onnxruntime.InferenceSession, images: Float[np.ndarray, "batch 3 height width"]) -> np.ndarray:
-    """The only output of a model that has one input and one output."""
+    """Returns the only output of a model that has one input and one output."""
     (output,) = session.run(None, {session.get_inputs()[0].name: images})
     return np.asarray(output)
 
 
 def as_model_input(image: UInt8[np.ndarray, "height width 3"]) -> Float[np.ndarray, "3 height width"]:
-    """An RGB picture as the models read it: channels first, blue first, 0..255 mapped to -1..1.
+    """Returns an RGB picture as the models read it: channels first, blue first, 0..255 mapped to -1..1.
 
     No value of `image` maps to exactly zero, so a column of zeros can only be padding.
     """

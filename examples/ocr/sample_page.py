@@ -34,7 +34,7 @@ MARGIN = 50  # pixels
 
 
 def draw_page(seed: int = 0, num_lines: int = 8) -> tuple[UInt8[np.ndarray, "height width 3"], list[str]]:
-    """An RGB page and its texts in reading order; the same seed draws the same page.
+    """Draws an RGB page and returns it with its texts in reading order; the same seed draws the same page.
 
     Args:
         seed: Chooses texts, order, sizes, colours, and which line stands upside down.
@@ -56,7 +56,7 @@ def draw_page(seed: int = 0, num_lines: int = 8) -> tuple[UInt8[np.ndarray, "hei
 
 
 def draw_line(text: str, font_size: int, ink: tuple[int, int, int]) -> Image.Image:
-    """One line of text on a strip of paper just large enough."""
+    """Draws one line of text on a strip of paper just large enough."""
     font = ImageFont.load_default(size=font_size)
     left, top, right, bottom = (round(edge) for edge in font.getbbox(text))
     strip = Image.new("RGB", (right - left, bottom - top), PAPER)

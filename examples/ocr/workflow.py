@@ -1,4 +1,4 @@
-"""Optical character recognition: find the text lines of a page, turn those that stand on their head, read them.
+"""Optical character recognition: finds the text lines of a page, turns those that stand on their head, and reads them.
 
 Each line is a small workflow of its own, so the lines of all pages in flight advance side by side and share batches:
 
@@ -44,7 +44,7 @@ class Page(TypedDict):
 
 @dyorc.program(batched=False)
 class Detect:
-    """The corners of each text line of an RGB page, in reading order."""
+    """Finds the corners of each text line of an RGB page, in reading order."""
 
     def __init__(self) -> None:
         self.model = load_model(DETECTION_MODEL, dyorc.num_threads())
@@ -59,7 +59,7 @@ class Detect:
 
 @dyorc.program(batched=False)
 class Straighten:
-    """The line inside a quad: level, 48 pixels high, ready for the models."""
+    """Makes the line inside a quad level and 48 pixels high, ready for the models."""
 
     def __call__(
         self, crop: UInt8[np.ndarray, "height width 3"], quad: Float[np.ndarray, "4 2"]
@@ -69,7 +69,7 @@ class Straighten:
 
 @dyorc.program(max_batch_size=8, pad=dyorc.pad(width=LINE_WIDTHS))
 class Classify:
-    """The probabilities that a line stands upright and that it stands upside down."""
+    """Estimates how likely it is that a line stands upright, and that it stands upside down."""
 
     def __init__(self) -> None:
         self.model = load_model(ORIENTATION_MODEL, dyorc.num_threads())
@@ -80,7 +80,7 @@ class Classify:
 
 @dyorc.program(max_batch_size=8, pad=dyorc.pad(width=LINE_WIDTHS))
 class Recognise:
-    """The text of each line, and how sure the model is of it."""
+    """Reads the text of each line, and says how sure the model is of it."""
 
     def __init__(self) -> None:
         self.model = load_model(RECOGNITION_MODEL, dyorc.num_threads())
@@ -101,7 +101,7 @@ recognise = Recognise()
 
 
 def is_upside_down(probabilities: Float[np.ndarray, "2"]) -> bool:
-    """Whether a line is to be turned, from what `classify` says of it."""
+    """Returns whether to turn a line, from what `classify` says of it."""
     return bool(probabilities[1] > MIN_TURN_PROBABILITY)
 
 

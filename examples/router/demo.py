@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _show_questions(questions: list[Question], replies: list[Reply]) -> None:
-    """Two questions of each topic, and a few that were read wrongly."""
+    """Shows two questions of each topic, and a few that were read wrongly."""
     pairs = list(zip(questions, replies, strict=True))
     right = [pair for pair in pairs if _is_right(*pair)]
     wrong = [pair for pair in pairs if not _is_right(*pair)]

@@ -24,10 +24,10 @@ MAX_WORD_CHARS = 100
 
 
 def find_model() -> Path:
-    """The folder of the model's files.
+    """Returns the folder of the model's files.
 
     Raises:
-        FileNotFoundError: The package is not installed; says how to do that.
+        FileNotFoundError: If the package is not installed; says how to install it.
     """
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
@@ -43,13 +43,15 @@ class Tokenizer:
         self._codes = {piece: code for code, piece in enumerate(pieces)}
 
     def __call__(self, text: str) -> list[int]:
-        """Codes of the pieces, between those of start and end, filled up to `NUM_TOKENS`."""
+        """Returns the codes of the pieces, between those of start and end, filled up to `NUM_TOKENS`."""
         codes = [code for word in _words(text) for code in self._pieces(word)][: NUM_TOKENS - 2]
         codes = [self._codes["[CLS]"], *codes, self._codes["[SEP]"]]
         return codes + [self._codes["[PAD]"]] * (NUM_TOKENS - len(codes))
 
     def _pieces(self, word: str) -> list[int]:
-        """The longest known piece, then the longest of what is left, and so on; one unknown piece makes the word unknown."""
+        """Splits a word into the longest known piece, the longest of what is left, and so on; an unknown piece makes it
+        unknown.
+        """
         codes: list[int] = []
         start = 0
         while start < len(word):
@@ -64,7 +66,7 @@ class Tokenizer:
 
 
 def _words(text: str) -> list[str]:
-    """Small letters without accents; every sign of punctuation and every Chinese character is a word of its own."""
+    """Splits a text into words, in small letters without accents; each punctuation mark and Chinese character is a word."""
     plain = unicodedata.normalize("NFD", text.lower())
     spaced: list[str] = []
     for letter in plain:
@@ -97,7 +99,7 @@ class MiniLM(nn.Module):
 
 
 def load_minilm() -> MiniLM:
-    """The model with its weights."""
+    """Returns the model with its weights."""
     given = load_file(find_model() / "model.safetensors")
     places = given["embeddings.position_embeddings.weight"][:NUM_TOKENS]
     state = {
@@ -126,6 +128,6 @@ def load_minilm() -> MiniLM:
 
 
 def load_words() -> Tensor:
-    """MiniLM's vectors for single pieces of words, one row for each code."""
+    """Returns MiniLM's vectors for single pieces of words, one row for each code."""
     with safe_open(find_model() / "model.safetensors", framework="pt") as file:
         return file.get_tensor("embeddings.word_embeddings.weight")

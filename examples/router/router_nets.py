@@ -30,14 +30,14 @@ class Expert(nn.Module):
 
 
 def load_expert(topic: str, num_intents: int) -> Expert:
-    """An expert with the weights that `train.py` made."""
+    """Returns an expert with the weights that `train.py` made."""
     expert = Expert(num_intents, load_words())
     expert.load_state_dict(_load(topic))
     return expert.eval()
 
 
 def load_centroids() -> Tensor:
-    """The mean embedding of each topic's questions."""
+    """Returns the mean embedding of each topic's questions."""
     return _load("centroids")["centroids"]
 
 

@@ -144,7 +144,7 @@ class Question:
 
 
 def draw_questions(num_of_each: int, seed: int, *, is_held_out: bool) -> list[Question]:
-    """Questions of every phrase, with its gaps filled, in an order that means nothing."""
+    """Draws questions of every phrase, with its gaps filled, in random order."""
     rng = random.Random(seed)
     questions = [
         Question(_fill(phrase, rng), topic, intent)

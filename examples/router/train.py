@@ -29,14 +29,14 @@ def main() -> None:
 
 @torch.inference_mode()
 def find_centroids(minilm: MiniLM, tokenizer: Tokenizer, questions: list[Question]) -> Tensor:
-    """For each topic the mean embedding of some of its questions, with length 1."""
+    """Returns for each topic the mean embedding of some of its questions, with length 1."""
     texts = [[question.text for question in questions if question.topic == topic][:48] for topic in TOPICS]
     means = [minilm(_tokens(tokenizer, each)).mean(dim=0) for each in texts]
     return nn.functional.normalize(torch.stack(means), dim=1)
 
 
 def train_expert(topic: str, tokenizer: Tokenizer, words: Tensor, questions: list[Question]) -> Expert:
-    """Adam on the topic's own questions, in shuffled batches."""
+    """Trains with Adam on the topic's own questions, in shuffled batches."""
     own = [question for question in questions if question.topic == topic]
     tokens = _tokens(tokenizer, [question.text for question in own])
     targets = torch.tensor([INTENTS[topic].index(question.intent) for question in own])
@@ -55,7 +55,7 @@ def train_expert(topic: str, tokenizer: Tokenizer, words: Tensor, questions: lis
 
 @torch.inference_mode()
 def judge(minilm: MiniLM, centroids: Tensor, experts: dict[str, Expert], tokenizer: Tokenizer, questions: list[Question]) -> None:
-    """On phrases that were held out."""
+    """Evaluates on phrases that were held out."""
     tokens = _tokens(tokenizer, [question.text for question in questions])
     routed = [TOPICS[int(at)] for at in (minilm(tokens) @ centroids.T).argmax(dim=1)]
     is_routed = [topic == question.topic for topic, question in zip(routed, questions, strict=True)]

@@ -34,7 +34,7 @@ class Answer(TypedDict):
 
 @dyorc.program(max_batch_size=32)
 class Tokenise:
-    """Texts as MiniLM's pieces of words."""
+    """Splits texts into MiniLM's pieces of words."""
 
     def __init__(self) -> None:
         self.tokenizer = Tokenizer()
@@ -45,7 +45,7 @@ class Tokenise:
 
 @dyorc.program(max_batch_size=8)
 class Route:
-    """How near each topic is to a question, by its sentence embedding."""
+    """Says how near each topic is to a question, by its sentence embedding."""
 
     def __init__(self) -> None:
         self.embed = load_minilm()
@@ -57,7 +57,7 @@ class Route:
 
 @dyorc.program(max_batch_size=32)
 class Expert:
-    """What is wanted in a question of one topic."""
+    """Finds out what is wanted in a question of one topic."""
 
     def __init__(self, topic: str) -> None:
         self.intents = [intent.encode() for intent in INTENTS[topic]]

@@ -5,5 +5,5 @@ import pytest
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The only event loop that DyOrc knows."""
+    """Names the only event loop that DyOrc uses."""
     return "asyncio"

@@ -38,7 +38,7 @@ def test_a_trace_is_stretched_to_the_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1.0\n", "2.0\n1.0\n", "1.0\n1.0\n", "1.0\nsoon\n", "1.0\nnan\n", "1.0\ninf\n"])
-def test_a_bad_trace_is_named(tmp_path: Path, text: str) -> None:
+def test_the_error_names_a_bad_trace(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trace.txt"
     path.write_text(text)
 

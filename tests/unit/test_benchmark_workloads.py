@@ -37,7 +37,7 @@ class Case:
 
 @pytest.fixture(scope="module", autouse=True)
 def path() -> Iterator[None]:
-    """Examples and apps put their folders on the path; here they are taken off it again."""
+    """Takes the folders off the path that examples and apps put there."""
     before = sys.path.copy()
     yield
     sys.path[:] = before
@@ -45,7 +45,7 @@ def path() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=NAMES)
 def case(request: pytest.FixtureRequest, path: None) -> Case:
-    """Skipped where a model is not on this machine: weights are trained, or come in a package."""
+    """Makes a case; skips it where a model is not on this machine: weights are trained, or come in a package."""
     name: str = request.param
     found = workload(name)
     try:
@@ -58,7 +58,7 @@ def case(request: pytest.FixtureRequest, path: None) -> Case:
 
 
 def assert_fits(tensors: Tensors, specs: Mapping[str, TensorSpec]) -> None:
-    """Tensors of one item are what was declared."""
+    """Checks that tensors of one item are what was declared."""
     assert set(tensors) == set(specs)
     for name, spec in specs.items():
         array = tensors[name]
@@ -72,7 +72,7 @@ def assert_fits(tensors: Tensors, specs: Mapping[str, TensorSpec]) -> None:
 
 
 def assert_same(found: Mapping[str, Any], expected: Tensors, tolerance: float) -> None:
-    """Numbers agree within the tolerance, all else is equal."""
+    """Checks that numbers agree within the tolerance, and all else is equal."""
     assert set(found) == set(expected)
     for name, array in expected.items():
         got = np.asarray(found[name], array.dtype)
@@ -99,7 +99,7 @@ def test_draws_depend_on_the_seed_and_on_nothing_else(case: Case) -> None:
     assert not is_same(case.workload.draw(NUM_DRAWN, 1))
 
 
-def test_programs_take_and_give_what_they_declare(case: Case) -> None:
+def test_programs_take_and_return_what_they_declare(case: Case) -> None:
     async def call(program: str, /, **inputs: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         declared = case.workload.programs[program]
         assert_fits(inputs, declared.inputs)

@@ -1,4 +1,4 @@
-"""Settings from the environment: names and values that cannot be meant are refused."""
+"""Settings from the environment: unknown names and wrong values are refused."""
 
 import os
 import subprocess
@@ -22,13 +22,13 @@ from dyorc.errors import ConfigurationError
         ("DYORC_STROE", "DYORC_STORE"),
     ],
 )
-def test_a_name_that_is_no_setting_is_refused_with_the_nearest(name: str, meant: str) -> None:
+def test_an_unknown_name_is_refused_and_the_nearest_suggested(name: str, meant: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_settings({name: "1"})
     assert str(caught.value) == f"there is no setting {name} (did you mean {meant}?); docs/operations.md lists all"
 
 
-def test_a_name_like_no_other_is_refused_too() -> None:
+def test_a_name_unlike_any_setting_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^there is no setting DYORC_BOGUS; docs/operations.md lists all$"):
         read_settings({"DYORC_BOGUS": "1"})
 
@@ -53,7 +53,7 @@ def test_a_name_like_no_other_is_refused_too() -> None:
         },
     ],
 )
-def test_what_is_a_setting_or_comes_from_kubernetes_is_not_refused(environment: dict[str, str]) -> None:
+def test_settings_and_variables_of_kubernetes_are_accepted(environment: dict[str, str]) -> None:
     read_settings(environment)
 
 

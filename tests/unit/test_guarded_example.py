@@ -1,4 +1,4 @@
-"""`examples/guarded`: the same bits in every batch, and stories of the right pieces; with any weights on their grid."""
+"""`examples/guarded`: the same bits in every batch, and stories of the right pieces, with any weights on their grid."""
 
 import importlib
 import importlib.util
@@ -21,13 +21,13 @@ BATCH_SIZES = (1, 5, 8)
 
 @pytest.fixture
 def nets(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The example's nets."""
+    """Returns the example's nets."""
     monkeypatch.syspath_prepend(FOLDER)
     return importlib.import_module("guarded_nets")
 
 
 def fill(nets: ModuleType, net: Net) -> Net:
-    """Sets a net's weights from all over the grid: sums are as long as they can be."""
+    """Sets a net's weights to values from the whole grid, so that sums are as long as they can be."""
     torch.manual_seed(0)
     with torch.no_grad():
         for weight in net.parameters():
@@ -66,7 +66,7 @@ NUM_PIECES = 3
 
 @pytest.fixture
 def example(nets: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The example's workflows, whose nets need no training: about half of all messages are harmful to this guard."""
+    """Returns the example's workflows, whose nets need no training: about half of all messages are harmful to this guard."""
     spec = importlib.util.spec_from_file_location("guarded_workflow", FOLDER / "workflow.py")
     assert spec is not None
     assert spec.loader is not None
@@ -81,20 +81,20 @@ def example(nets: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @torch.inference_mode()
 def scores(nets: ModuleType) -> Tensor:
-    """How harmful the guard finds each message."""
+    """Returns how harmful the guard finds each message."""
     return fill(nets, nets.Guard())(messages())
 
 
 @torch.inference_mode()
 def pieces_by_hand(nets: ModuleType, text: Tensor) -> list[list[int]]:
-    """What the generator adds to a text, and to what it has added."""
+    """Returns what the generator adds to a text, and to what it has added."""
     generator, written = fill(nets, nets.Generator()), text
     for _ in range(NUM_PIECES):
         written = torch.cat([written, generator.continue_text(written[None, -64:])[0]])
     return written[64:].reshape(NUM_PIECES, 32).tolist()
 
 
-def test_a_story_has_the_pieces_that_the_nets_give_by_hand(nets: ModuleType, example: ModuleType) -> None:
+def test_a_story_has_the_pieces_computed_by_hand(nets: ModuleType, example: ModuleType) -> None:
     harmless = messages()[scores(nets).argmin()]
     pieces = [piece.tolist() for piece in dyorc.run(example.guarded_story, harmless, NUM_PIECES)]
     assert pieces == pieces_by_hand(nets, harmless)
@@ -126,7 +126,7 @@ def test_pieces_are_made_while_the_guard_reads_and_none_leaves_before_it_says_ye
 
 
 def _eager_world(example: ModuleType) -> World:
-    """Replicas of both programs that are known to be slow, under an engine that always guesses."""
+    """Makes a world with replicas of both programs that are known to be slow, under an engine that always guesses."""
     speculation = SpeculationConfig(margin=0, max_wasted_ratio=0.95, min_probability=0.0, max_depth=8, burst_s=1e6)
     programs: list[Any] = [example.guard, example.generate]
     world = World(programs, EngineConfig(speculation=speculation))

@@ -1,4 +1,4 @@
-"""The oracle line: what is recorded of a flow, what the line says of it, and how times of batches are measured."""
+"""The oracle line: what it records of a flow, the bound that follows, and how times of batches are measured."""
 
 import asyncio
 import itertools
@@ -63,7 +63,7 @@ async def sequence(call: Call, inputs: Tensors) -> tuple[dict[str, Any], str]:
 
 
 async def two_strands(call: Call, inputs: Tensors) -> tuple[dict[str, Any], str]:
-    """Each looks at its first result before it makes its second call; what comes after needs both."""
+    """Runs two strands, each of which looks at its first result before its second call; what comes after needs both."""
 
     async def strand(program: str) -> dict[str, Any]:
         found = await call(program, x=inputs["x"])
@@ -79,7 +79,7 @@ def trees_of(flow: Flow, num_requests: int = 4) -> Sequence[Tree]:
     return record(workload, workload.draw(num_requests, 0)).trees
 
 
-def test_a_decision_is_no_dependency() -> None:
+def test_a_decision_is_not_a_dependency() -> None:
     small, large = RecordedCall("small", (), ()), RecordedCall("large", (), (0,))
 
     assert trees_of(cascade) == [(small,), (small, large), (small,), (small, large)]
@@ -89,8 +89,8 @@ def test_an_output_is_a_dependency() -> None:
     assert trees_of(sequence, 1) == [(RecordedCall("small", (), ()), RecordedCall("large", (0,), (0,)))]
 
 
-def test_what_a_flow_works_out_needs_all_that_it_had_awaited() -> None:
-    """But not what another strand of it awaited."""
+def test_a_computed_value_depends_on_all_that_was_awaited_before() -> None:
+    """It does not depend on what another strand of the flow has awaited."""
     [tree] = trees_of(two_strands, 1)
 
     where = {call.program: [at for at, other in enumerate(tree) if other.program == call.program] for call in tree}
@@ -115,7 +115,7 @@ def test_an_output_that_is_the_input_is_another_tensor() -> None:
     assert [call.needs for call in tree] == [(), (0,), ()]
 
 
-def test_inputs_are_kept() -> None:
+def test_inputs_are_recorded() -> None:
     items = record(toy(cascade), toy(cascade).draw(100, 0)).items
 
     assert len(items["small"]) == 16
@@ -141,8 +141,8 @@ def test_one_request_at_a_time_takes_its_critical_path(flow: Flow, p50_ms: float
     assert found.mean_batch_size == 1
 
 
-def test_the_cascade_by_hand() -> None:
-    """Half of the requests take T(1) of `small`; the others that of `large` beside it. On one core they take both."""
+def test_the_cascade_is_as_computed_by_hand() -> None:
+    """Half of the requests take T(1) of `small`; the others take that of `large` beside it. On one core they take both."""
     wide, narrow = bound(cascade, 0.01, num_requests=50), bound(cascade, 0.01, num_requests=50, num_cores=1)
 
     assert wide.p99_ms == pytest.approx(9.0)
@@ -154,7 +154,7 @@ def test_the_cascade_by_hand() -> None:
 @pytest.mark.parametrize("flow", [cascade, sequence, two_strands])
 @pytest.mark.parametrize("load", [0.05, 0.5, 0.9])
 @pytest.mark.parametrize("can_hold", [False, True])
-def test_nobody_without_foresight_is_below(flow: Flow, load: float, can_hold: bool) -> None:
+def test_no_policy_without_foresight_is_below_the_line(flow: Flow, load: float, can_hold: bool) -> None:
     workload, trees = toy(flow), trees_of(flow)
     rate_rps = load * saturation_rps(workload, trees, COSTS)
     times_ns = Poisson().times_ns(600, rate_rps, np.random.default_rng(5)).tolist()
@@ -167,7 +167,7 @@ def test_nobody_without_foresight_is_below(flow: Flow, load: float, can_hold: bo
     assert least.device_ms_per_request <= blind.device_ms_per_request
 
 
-def test_foresight_pays() -> None:
+def test_foresight_lowers_latency() -> None:
     workload, trees = toy(cascade), trees_of(cascade)
     times_ns = Poisson().times_ns(600, 100, np.random.default_rng(5)).tolist()
 
@@ -195,7 +195,7 @@ def test_saturation_is_that_of_the_cores_or_of_the_busiest_program() -> None:
     assert saturation_rps(toy(cascade, {"large": 2}), trees, COSTS, num_cores=2) == pytest.approx(2 / 0.00175)
 
 
-def test_batches_are_not_larger_than_pays() -> None:
+def test_batches_are_no_larger_than_is_useful() -> None:
     dear = [(1, 0.001), (2, 0.0015), (4, 0.01)]
     assert cheapest_size(dear) == 2
     assert cheapest_size([(1, 0.001), (2, 0.002)]) == 2
@@ -205,7 +205,7 @@ def test_batches_are_not_larger_than_pays() -> None:
     assert 1.9 < found.mean_batch_size <= 2
 
 
-def test_what_was_not_measured_is_named() -> None:
+def test_the_error_names_what_was_not_measured() -> None:
     with pytest.raises(KeyError, match="large"):
         lower_bound(toy(sequence), trees_of(sequence), {"small": COSTS["small"]}, 10)
     with pytest.raises(InvalidInputError, match="'small'"):
@@ -217,7 +217,7 @@ def test_the_same_seed_gives_the_same_line() -> None:
     assert bound(cascade, 200) != bound(cascade, 200, seed=1)
 
 
-def test_sizes_that_are_measured() -> None:
+def test_sizes_to_measure_are_spread() -> None:
     assert [batch_sizes(size) for size in (1, 2, 8, 24)] == [[1], [1, 2], [1, 2, 4, 8], [1, 2, 4, 8, 16, 24]]
 
 
@@ -225,8 +225,8 @@ def test_times_do_not_fall() -> None:
     assert rising([(1, 1.0), (2, 3.0), (4, 2.0), (8, 4.0)]) == [(1, 1.0), (2, 2.5), (4, 2.5), (8, 4.0)]
 
 
-def test_measured_is_the_program_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without padding and stacking: on a clock on which an item takes its program 1 ms, and a batch 1 s besides."""
+def test_only_the_program_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Excludes padding and stacking: on this clock, an item takes its program 1 ms, and a batch takes 1 s besides."""
     now_s = [0.0]
     run_items = LoadedProgram.run_items
 

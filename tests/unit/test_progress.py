@@ -21,7 +21,7 @@ def test_a_complaint_of_serve_is_not_repeated_once_its_program_is_ready(is_termi
     async def changes() -> AsyncIterator[Mapping[str, str]]:
         yield COMPLAINT
         status.joined("double", "double-0", 1)
-        yield COMPLAINT  # Serve has not been asked again yet
+        yield COMPLAINT  # Serve has not been polled again yet
 
     output = io.StringIO()
     console = Console(file=output, force_terminal=is_terminal, width=200, soft_wrap=True)

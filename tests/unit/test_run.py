@@ -1,4 +1,4 @@
-"""`dyorc.run` on workflows that go near the edge. What one request does wrong is its own affair."""
+"""`dyorc.run` on workflows that test its limits. A mistake in one request affects no other."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ def test_a_slice_with_step_0_or_two_ellipses_is_the_workflows_error() -> None:
             dyorc.run(workflow, X)
 
 
-def test_a_result_that_is_no_tensor_is_the_workflows_error() -> None:
+def test_a_result_that_is_not_a_tensor_is_the_workflows_error() -> None:
     @dyorc.workflow
     async def group_in_a_field(x: Float[np.ndarray, " n"]) -> ItemPair:
         return {"a": two(x), "b": x}
@@ -109,7 +109,7 @@ def test_a_result_does_not_share_memory_with_the_input() -> None:
     assert X[0] == 1
 
 
-def test_a_program_may_run_another_while_it_is_loaded() -> None:
+def test_a_program_may_run_a_workflow_while_it_is_loaded() -> None:
     @dyorc.program
     class Nested:
         def __init__(self) -> None:
@@ -174,7 +174,7 @@ def test_whatever_a_program_raises_while_it_loads_is_its_error() -> None:
         dyorc.run(faulty.interrupted, X)
 
 
-def test_an_interrupt_from_outside_is_no_error_of_the_code_that_runs() -> None:
+def test_an_interrupt_from_outside_is_not_an_error_of_the_running_code() -> None:
     num_runs = 0
 
     @dyorc.program
@@ -215,13 +215,13 @@ def check_told_what_it_may_await(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 0.01])
-def test_a_workflow_that_awaits_something_foreign_is_told_what_it_may_await(seconds: float) -> None:
+def test_the_error_of_awaiting_something_foreign_says_what_may_be_awaited(seconds: float) -> None:
     check_told_what_it_may_await(seconds)
 
 
 @pytest.mark.parametrize("seconds", [0, 0.01])
-def test_a_workflow_that_awaits_something_foreign_is_told_the_same_where_a_loop_runs(seconds: float) -> None:
-    """As in a notebook."""
+def test_the_error_of_awaiting_something_foreign_is_the_same_where_a_loop_runs(seconds: float) -> None:
+    """A notebook, for example, runs a loop."""
 
     async def in_loop() -> None:
         check_told_what_it_may_await(seconds)
@@ -258,8 +258,8 @@ def test_lists_of_other_numbers_are_not_converted() -> None:
         dyorc.run(flag, "no")
 
 
-def test_arrays_of_another_byte_order_are_taken_as_others() -> None:
-    """As inputs, as constants of a workflow, and as what a program returns."""
+def test_arrays_of_another_byte_order_are_converted() -> None:
+    """As inputs, as constants of a workflow, and as results of a program."""
 
     @dyorc.program
     def swapped(x: Float[np.ndarray, "batch n"], y: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
@@ -320,7 +320,7 @@ def _note_anew() -> None:
     _noted.clear()
 
 
-def test_a_streaming_workflow_gives_an_iterator_of_parts() -> None:
+def test_a_streaming_workflow_returns_an_iterator_of_parts() -> None:
     parts = list(dyorc.run(count_up, X, 3))
     assert [part["a"].tolist() for part in parts] == [[2, 3, 4, 5], [3, 4, 5, 6], [4, 5, 6, 7]]
     assert all(np.array_equal(part["a"], part["b"]) for part in parts)
@@ -337,7 +337,7 @@ def test_a_stream_runs_as_far_as_it_is_asked_and_is_closed_with_its_iterator() -
     assert _noted[3:] == ["closed"]
 
 
-def test_wrong_inputs_of_a_stream_are_told_before_it_is_asked_for_parts() -> None:
+def test_wrong_inputs_of_a_stream_are_refused_before_parts_are_asked_for() -> None:
     with pytest.raises(InvalidInputError, match="'num_parts' is missing"):
         dyorc.run(count_up, X)
 

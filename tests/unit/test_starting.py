@@ -1,4 +1,4 @@
-"""Starting Ray: once more if it fails, and then one line."""
+"""Ray is started a second time if the first attempt fails; after that there is one line of error."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,26 +17,26 @@ class Scripted:
         self.calls: list[str] = []
 
     def step(self) -> None:
-        """One attempt."""
+        """Makes one attempt."""
         self.calls.append("step")
         for error in self._errors:
             raise error
 
     def undo(self) -> None:
-        """After an attempt that failed."""
+        """Notes that a failed attempt was reverted."""
         self.calls.append("undo")
 
 
 TIMED_OUT = RuntimeError("The current node timed out during startup.\nLast 20 lines of raylet.out:\n" + "  line of a log\n" * 70)
 
 
-def test_what_fails_once_is_taken_back_and_tried_again() -> None:
+def test_a_step_that_fails_once_is_reverted_and_tried_again() -> None:
     ray = Scripted(TIMED_OUT)
     asyncio.run(start("Ray", ray.step, ray.undo))
     assert ray.calls == ["step", "undo", "step"]
 
 
-def test_what_fails_twice_is_one_line() -> None:
+def test_the_error_of_a_step_that_fails_twice_is_one_line() -> None:
     ray = Scripted(TIMED_OUT, TIMED_OUT)
     with pytest.raises(LaunchError) as caught:
         asyncio.run(start("Ray", ray.step, ray.undo))
@@ -50,7 +50,7 @@ def test_what_fails_twice_is_one_line() -> None:
     assert caught.value.__cause__ is TIMED_OUT
 
 
-def test_what_must_not_be_repeated_is_tried_once() -> None:
+def test_a_step_that_must_not_be_repeated_is_tried_once() -> None:
     cluster = Scripted(ConnectionError("nobody there"))
     with pytest.raises(LaunchError, match=r"^a cluster could not be started: ConnectionError: nobody there$"):
         asyncio.run(start("a cluster", cluster.step, cluster.undo, max_attempts=1))

@@ -1,4 +1,6 @@
-"""The batcher that the benchmarks give to Ray Serve: when it forms batches, of what, and what happens if one fails."""
+"""The batcher that the benchmarks give to Ray Serve: when it forms batches, which calls they hold, and what happens if one
+fails.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -36,7 +38,7 @@ class Doubling:
 
 
 async def settle() -> None:
-    """Until nothing goes on by itself any more."""
+    """Waits until nothing goes on by itself any more."""
     for _ in range(20):
         await asyncio.sleep(0)
 

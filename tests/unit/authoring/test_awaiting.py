@@ -1,4 +1,4 @@
-"""What a workflow forgets to await says so: Python's own answers about such an object would be wrong, without a word."""
+"""Using a value without awaiting it raises an error: Python would otherwise answer silently, and wrongly."""
 
 import copy
 import math
@@ -89,13 +89,13 @@ def unpacked(first: object, second: object) -> object:
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pending
-def test_what_is_not_awaited_answers_nothing(make: Callable[[], object], advice: str, use: Callable[[Any], object]) -> None:
+def test_an_unawaited_object_answers_no_question(make: Callable[[], object], advice: str, use: Callable[[Any], object]) -> None:
     with pytest.raises(TypeError, match=advice):
         use(make())
 
 
 @pending
-def test_what_is_not_awaited_can_be_kept_copied_and_shown(make: Callable[[], Any], advice: str) -> None:
+def test_an_unawaited_object_can_be_kept_copied_and_shown(make: Callable[[], Any], advice: str) -> None:
     it, other = make(), make()
     assert it is not None
     assert {it: 1, other: 2}[it] == 1
@@ -189,7 +189,7 @@ def test_a_decision_that_is_never_awaited_is_reported_with_its_place(ask: Callab
             list(dyorc.run(workflow, [1, 2, 3]))
 
 
-def test_a_decision_that_is_awaited_late_or_twice_is_in_order() -> None:
+def test_a_decision_may_be_awaited_late_or_twice() -> None:
     @dyorc.workflow
     async def asks(x: Vector) -> Vector:
         is_large = dyorc.when(total(x), lambda value: value > 10)
@@ -199,7 +199,7 @@ def test_a_decision_that_is_awaited_late_or_twice_is_in_order() -> None:
     assert dyorc.run(asks, [1, 2, 3]).tolist() == [1, 2, 3]
 
 
-def test_who_returns_nothing_is_told_so() -> None:
+def test_a_workflow_that_returns_nothing_gets_an_error() -> None:
     @dyorc.workflow
     async def one(x: Vector) -> Vector:
         total(x)

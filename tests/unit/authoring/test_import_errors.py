@@ -1,4 +1,4 @@
-"""A module that cannot be imported: its author sees what it raised and where, and nothing of ours."""
+"""A module that cannot be imported: its author sees what it raised and where, and none of our frames."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ _FILES = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Holds modules that cannot be imported; what they leave in Python is taken out again."""
+    """Holds modules that cannot be imported; removes what they leave in Python."""
     monkeypatch.setattr(sys, "path", sys.path.copy())
     for name, text in _FILES.items():
         (tmp_path / name).write_text(text)
@@ -57,14 +57,14 @@ def test_the_error_names_what_was_raised_and_where(
     assert name not in sys.modules
 
 
-def test_an_error_of_ours_stays_what_it_is(folder: Path) -> None:
+def test_an_error_of_ours_is_not_changed(folder: Path) -> None:
     (folder / "wrong_program.py").write_text("import dyorc\n\n@dyorc.program\ndef f(x):\n    return x\n")
     with pytest.raises(DefinitionError) as caught:
         load(f"{folder / 'wrong_program.py'}:f")
     assert type(caught.value) is DefinitionError
 
 
-def test_the_command_line_shows_the_users_lines_and_then_one_of_its_own(folder: Path) -> None:
+def test_the_command_line_shows_the_users_lines_and_one_of_its_own(folder: Path) -> None:
     command = [sys.executable, "-m", "dyorc.cli", "run", f"{folder / 'wrong_name.py'}:x", "-i", "x.npy"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert found.returncode == 1

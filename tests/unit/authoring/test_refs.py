@@ -1,4 +1,4 @@
-"""`Ref`: what one may do with a value that is not there yet."""
+"""`Ref`: what a workflow may do with a value that has not been computed."""
 
 import copy
 from typing import TypedDict

@@ -1,4 +1,4 @@
-"""What annotations say, and the errors of wrong tensors."""
+"""Signatures as annotations declare them, and the errors of tensors that do not fit."""
 
 import collections.abc
 import typing
@@ -46,7 +46,7 @@ def variadic(x: Float[np.ndarray, "2 ... channels"]) -> Float[np.ndarray, ""]: .
         ((zeros(3, 5, 6, dtype="float64"), zeros(3, 5, 6)), "'a' is FP64, expected FP32"),
     ],
 )
-def test_a_wrong_tensor_is_told_its_name_the_dimension_and_both_sizes(arrays: tuple[np.ndarray, ...], message: str) -> None:
+def test_the_error_of_a_wrong_tensor_names_it_the_dimension_and_both_sizes(arrays: tuple[np.ndarray, ...], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         check(two_images, *arrays, zeros(5, dtype="uint8"))
 
@@ -61,7 +61,7 @@ def test_a_variadic_dimension_stands_for_any_number_of_dimensions(shape: tuple[i
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 7)])
-def test_what_stands_beside_a_variadic_dimension_is_checked(shape: tuple[int, ...]) -> None:
+def test_dimensions_beside_a_variadic_one_are_checked(shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidInputError):
         check(variadic, zeros(*shape))
 
@@ -73,7 +73,7 @@ def test_an_error_behind_a_variadic_dimension_counts_dimensions_as_they_came() -
         check(f, zeros(2, 1, 1, 4))
 
 
-def test_specs_say_what_the_metadata_of_the_protocol_needs() -> None:
+def test_specs_have_what_the_protocols_metadata_needs() -> None:
     spec = signature_of(two_images).inputs[0]
     assert (spec.dtype, spec.wire_shape, spec.fixed_shape) == (DType.FP32, [3, -1, -1], None)
     assert signature_of(variadic).inputs[0].describe() == "[2, ..., channels]"
@@ -165,7 +165,7 @@ def test_arguments_are_sorted_into_tensors_and_parameters() -> None:
         (("x", True), {}, "parameter 'size' is bool True, expected int"),
     ],
 )
-def test_wrong_arguments_are_named(args: tuple[object, ...], kwargs: dict[str, object], message: str) -> None:
+def test_errors_name_wrong_arguments(args: tuple[object, ...], kwargs: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         signature_of(with_statics).bind(args, kwargs)
 
@@ -198,7 +198,7 @@ def test_a_wrong_program_is_refused_where_it_is_declared(function: object, optio
         dyorc.program(**options)(function)
 
 
-def test_a_program_s_signature_is_that_of_one_item() -> None:
+def test_a_programs_signature_is_that_of_one_item() -> None:
     program = dyorc.program(batch_fits)
     assert program.signature.inputs[0].describe() == "[n]"
     assert program.declared.inputs[0].describe() == "[batch, n]"
@@ -206,7 +206,7 @@ def test_a_program_s_signature_is_that_of_one_item() -> None:
 
 @dyorc.program(max_batch_size=3)
 class TwoWords:
-    """A class loads its weights later."""
+    """A program class: loads its weights later."""
 
     def __init__(self, weight: float) -> None:
         raise AssertionError("loaded too early")
@@ -251,7 +251,7 @@ def test_with_padding_the_smallest_bucket_that_fits_is_the_key(size: int, bucket
     assert keys(pad, (size,)) == ((), ((bucket,),))
 
 
-def test_a_size_above_the_largest_bucket_is_named() -> None:
+def test_the_error_names_a_size_above_the_largest_bucket() -> None:
     with pytest.raises(InvalidInputError, match=r"'x' has size 9 in dimension 0 \('n'\), expected at most 8, the largest bucket"):
         keys(dyorc.pad(n=(4, 8)), (9,))
 
@@ -262,7 +262,7 @@ def test_buckets_are_positive(sizes: tuple[int, ...]) -> None:
         dyorc.pad(n=sizes)
 
 
-def test_parameters_that_are_no_tensors_are_part_of_the_key() -> None:
+def test_parameters_other_than_tensors_are_part_of_the_key() -> None:
     @dyorc.program
     def scale(x: Float[np.ndarray, "batch 2"], factor: float) -> Float[np.ndarray, "batch 2"]: ...
 
@@ -271,7 +271,7 @@ def test_parameters_that_are_no_tensors_are_part_of_the_key() -> None:
 
 
 class Scored(TypedDict):
-    """What one part of a stream may be."""
+    """One part of a stream, as a dataclass."""
 
     box: Float[np.ndarray, "4"]
     score: Float[np.ndarray, ""]
@@ -331,12 +331,12 @@ def test_a_part_may_be_anything_that_a_result_may_be(part: Any, kind: OutputKind
     ],
     ids=str,
 )
-def test_what_yields_says_what_one_part_is(annotation: Any, words: str) -> None:
+def test_a_function_that_yields_declares_one_part(annotation: Any, words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
         streaming_with(annotation)
 
 
-def test_what_does_not_yield_declares_no_parts() -> None:
+def test_a_function_that_does_not_yield_declares_no_parts() -> None:
     with pytest.raises(DefinitionError, match="does not yield"):
 
         @dyorc.workflow

@@ -1,4 +1,4 @@
-"""Tables of the benchmark, made up."""
+"""Made-up tables of the benchmark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cell(system: str, p50_ms: float, p99_ms: float, *, name: str = "cascade", lo
 
 
 def table(**changes: Any) -> Table:
-    """DyOrc is ahead of its two peers everywhere, and near the oracle."""
+    """Makes a table in which DyOrc is ahead of its two peers everywhere, and near the oracle."""
     figures = {"dyorc": (4.4, 9.0), "ray": (12.0, 30.0), "triton": (6.0, 14.0)}
     facts: dict[str, Any] = {
         "kind": "quick",
@@ -67,7 +67,7 @@ def table(**changes: Any) -> Table:
 
 @cache
 def large_table() -> Table:
-    """As large as a real one, with whatever may occur."""
+    """Makes a table as large as a real one, with every kind of value."""
     names = ("cascade", "ocr", "guarded", "router", "loop", "chain", "fanout")
     systems = {"dyorc": 1.0, "ray": 3.0, "bentoml": 2.2, "litserve": 2.0, "mosec": 1.6, "triton": 1.2}
     cells: list[Cell] = []

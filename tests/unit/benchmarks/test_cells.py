@@ -1,4 +1,4 @@
-"""Rounds become cells."""
+"""The rounds of a measurement become cells of the table."""
 
 import pytest
 from hdrh.histogram import HdrHistogram

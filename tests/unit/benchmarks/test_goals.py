@@ -14,7 +14,7 @@ from tests.unit.benchmarks.made_tables import cell, large_table, table, workload
 
 
 def with_cell(changed: Any, **changes: Any) -> Table:
-    """The table, with another cell instead of that of the same system and load."""
+    """Returns the table with another cell in place of the one of the same system and load."""
     found = table()
     place = next(at for at, old in enumerate(found.cells) if (old.system, old.load) == (changed.system, changed.load))
     cells = [*found.cells[:place], changed, *found.cells[place + 1 :]]
@@ -28,24 +28,24 @@ def highest(**rates: float | tuple[float, bool]) -> list[Highest]:
     ]
 
 
-def test_all_are_met() -> None:
+def test_all_goals_are_met() -> None:
     assert [(goal.is_met, goal.said) for goal in goals(table())] == [(True, "6 of 6"), (True, "1 of 1"), (True, "2 of 2")]
 
 
-def test_a_peer_that_is_faster_somewhere() -> None:
+def test_a_peer_that_is_faster_somewhere_is_a_miss() -> None:
     (miss,) = latency_misses(with_cell(cell("triton", 5.0, 3.0, load="medium")))
 
     assert miss == Miss(workload="cascade", load="medium", figure="p99_ms", against="triton", ours=9.0, theirs=3.0, ratio=3.0)
 
 
-def test_as_fast_is_not_faster() -> None:
+def test_a_peer_that_is_as_fast_is_a_miss() -> None:
     misses = latency_misses(with_cell(cell("ray", 4.4, 99.0)))
 
     assert [(miss.load, miss.figure, miss.against, miss.ratio) for miss in misses] == [("low", "p50_ms", "ray", 1.0)]
 
 
 @pytest.mark.parametrize(("trouble", "counts"), [({"failed": 11}, False), ({"failed": 10}, True), ({"wrong": 1}, False)])
-def test_fast_errors_are_no_answers(trouble: dict[str, int], counts: bool) -> None:
+def test_fast_errors_do_not_count_as_answers(trouble: dict[str, int], counts: bool) -> None:
     found = with_cell(cell("ray", 1.0, 2.0, **trouble))
 
     assert bool(latency_misses(found)) is counts
@@ -61,7 +61,7 @@ def test_our_own_errors_are_a_miss() -> None:
     ]
 
 
-def test_what_we_have_not_measured_is_a_miss() -> None:
+def test_a_figure_of_ours_that_was_not_measured_is_a_miss() -> None:
     found = table()
     found = msgspec.structs.replace(found, cells=[one for one in found.cells if one.system != "dyorc"], highest=[])
 
@@ -84,7 +84,7 @@ def test_what_we_have_not_measured_is_a_miss() -> None:
         ({"dyorc": 900.0, "ray": 300.0, "triton": (100.0, True)}, False, 3.0),
     ],
 )
-def test_highest_rates(rates: dict[str, Any], is_met: bool, ratio: float | None) -> None:
+def test_the_highest_rates_are_compared(rates: dict[str, Any], is_met: bool, ratio: float | None) -> None:
     found = table(highest=highest(**rates))
 
     goal = goals(found)[1]
@@ -102,7 +102,7 @@ def test_only_five_workloads_need_the_highest_rate() -> None:
     assert [(entry.workload, entry.ratio) for entry in rate_ratios(found)] == [("cascade", 2.25), ("chain", 1.0)]
 
 
-def test_the_oracle_under_medium_load() -> None:
+def test_latency_under_medium_load_is_compared_with_the_oracles() -> None:
     found = with_cell(cell("dyorc", 5.1, 9.0, load="medium"))
 
     goal = goals(found)[2]
@@ -112,7 +112,7 @@ def test_the_oracle_under_medium_load() -> None:
     assert goals(with_cell(cell("dyorc", 5.1, 9.0, load="high")))[2].is_met
 
 
-def test_reasons(tmp_path: Path) -> None:
+def test_misses_are_shown_with_their_reasons(tmp_path: Path) -> None:
     path = tmp_path / "reasons.toml"
     path.write_text('chain = "a"\n"chain/low" = "b"\n"chain/triton/low" = "c"\n', encoding="utf-8")
     reasons = read_reasons(path)
@@ -127,7 +127,7 @@ def test_reasons(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["chain = 3", "not TOML at all"])
-def test_malformed_reasons(tmp_path: Path, content: str) -> None:
+def test_malformed_reasons_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "reasons.toml"
     path.write_text(content, encoding="utf-8")
 

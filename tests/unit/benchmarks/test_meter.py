@@ -1,4 +1,4 @@
-"""What programs are counted by."""
+"""The counts of programs' batches and of processor time."""
 
 import time
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_batches_and_processor_time_are_counted_over_all_copies(folder: Path) ->
     assert counted["large"] == (0.0, {})
 
 
-def test_waiting_is_no_device_time(folder: Path) -> None:
+def test_waiting_does_not_count_as_device_time(folder: Path) -> None:
     def wait() -> None:
         time.sleep(0.05)
 
@@ -51,7 +51,7 @@ def test_a_batch_that_raises_is_counted(folder: Path) -> None:
     assert meter.read(folder)["small"][1] == {2: 1}
 
 
-def test_the_difference_of_two_readings(folder: Path) -> None:
+def test_a_measurement_is_the_difference_of_two_readings(folder: Path) -> None:
     one = Meter("small")
     one.run(burn, 2, seconds=0.001)
     before = meter.read(folder)

@@ -18,7 +18,7 @@ from tests.unit.loadgen.pages import Page, hints, name_of, pictures, words
 
 
 def rows(document: str, first: str) -> list[list[str]]:
-    """Of all tables of a Markdown document: the rows whose first cell is this."""
+    """Returns the rows with this first cell, from all tables of a Markdown document."""
     found = [line.strip("|").split("|") for line in document.splitlines() if line.startswith("|")]
     return [[text.strip() for text in row] for row in found if row[0].strip() == first]
 
@@ -30,7 +30,7 @@ def invoke(main: object, *arguments: str | Path) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_the_figures_of_a_workload() -> None:
+def test_a_page_shows_the_figures_of_a_workload() -> None:
     document = page(table(), {})
 
     (ours,) = [row for row in rows(document, "DyOrc") if "dev" in row[1]]
@@ -51,7 +51,7 @@ def test_every_table_has_as_many_cells_in_each_row() -> None:
             assert len({line.replace("\\|", "").count("|") for line in block.splitlines()}) == 1, block
 
 
-def test_how_well_rounds_agree() -> None:
+def test_a_page_shows_how_well_rounds_agree() -> None:
     cells = [
         cell("dyorc", 4.0, 9.0, p50s_ms=[4.0, 4.0], p99s_ms=[9.0, 9.0]),
         cell("ray", 6.0, 9.0, p50s_ms=[8.0, 6.0], p99s_ms=[9.0, 9.0]),
@@ -68,7 +68,7 @@ def test_how_well_rounds_agree() -> None:
     assert "two rounds agree" not in page(table(), {})
 
 
-def test_where_dyorc_loses() -> None:
+def test_a_page_shows_where_dyorc_loses() -> None:
     document = page(large_table(), {"chain": "Triton's server is C++"})
 
     assert "## Where DyOrc loses" in document
@@ -80,7 +80,7 @@ def test_where_dyorc_loses() -> None:
     assert "does not count fanout; its ratio is 1.20." in document
 
 
-def test_errors_saturation_and_limits_are_said() -> None:
+def test_a_page_names_errors_saturation_and_limits() -> None:
     document = page(large_table(), {})
 
     (ray,) = [row for row in rows(document, "ray") if "dev" in row[1]][:1]
@@ -90,7 +90,7 @@ def test_errors_saturation_and_limits_are_said() -> None:
     assert rows(document, "cascade (25 ms)")[0][1] == "**≥ 1,000**"
 
 
-def test_best_is_bold_only_where_it_can_be_compared() -> None:
+def test_the_best_value_is_bold_only_where_values_can_be_compared() -> None:
     cells = [cell("dyorc", 4.0, 9.0), cell("ray", 1.0, 2.0, failed=500), cell("triton", 6.0, 8.0)]
 
     document = page(table(cells=cells), {})
@@ -102,7 +102,7 @@ def test_best_is_bold_only_where_it_can_be_compared() -> None:
     assert found == {"DyOrc": "**4.00** / 9.00", "ray": "1.00 / 2.00", "triton": "6.00 / **8.00**"}
 
 
-def test_cannot_is_not_the_same_as_not_measured() -> None:
+def test_a_system_that_cannot_differs_from_one_not_measured() -> None:
     cannot = [Cannot(workload="cascade", system="mosec", reason="no way back")]
     found = table(cannot=cannot, highest=[*table().highest, Highest(workload="other", system="bentoml", rps=1.0)])
 
@@ -113,11 +113,11 @@ def test_cannot_is_not_the_same_as_not_measured() -> None:
     assert ["bentoml", "not measured", "not measured", "not measured"] in rows(document, "bentoml")
 
 
-def test_text_means_nothing_to_markdown() -> None:
+def test_text_is_escaped_for_markdown() -> None:
     assert plain("a|b *c* <d> & e_f\n`g`") == "a\\|b \\*c\\* &lt;d&gt; &amp; e\\_f \\`g\\`"
 
 
-def test_the_page_with_pictures() -> None:
+def test_the_html_page_holds_its_pictures() -> None:
     text = html_page(large_table(), {"chain": "Triton's server is C++"})
     seen = Page(text)
 
@@ -149,7 +149,7 @@ def test_a_system_has_one_colour_on_all_pictures() -> None:
     assert len(set().union(*found.values())) == 3
 
 
-def test_text_from_elsewhere_stays_text() -> None:
+def test_text_from_outside_is_escaped() -> None:
     evil = "</style><script>alert(1)</script>"
     found = large_table()
     found = type(found)(
@@ -168,7 +168,7 @@ def test_text_from_elsewhere_stays_text() -> None:
     assert "<script" not in page(found, {})
 
 
-def test_the_picture_stands_alone() -> None:
+def test_a_picture_needs_no_other_file() -> None:
     picture = ElementTree.fromstring(highest_picture(large_table(), is_alone=True))
 
     bars = hints(picture, "rect")
@@ -181,7 +181,7 @@ def test_the_picture_stands_alone() -> None:
     assert "prefers-color-scheme:dark" in style
 
 
-def test_large_ratios_need_a_logarithm() -> None:
+def test_large_ratios_are_drawn_on_a_logarithmic_scale() -> None:
     rates = [Highest(workload="cascade", system="dyorc", rps=9000.0), Highest(workload="cascade", system="ray", rps=100.0)]
 
     picture = ElementTree.fromstring(highest_picture(table(highest=rates)))
@@ -190,7 +190,7 @@ def test_large_ratios_need_a_logarithm() -> None:
     assert highest_picture(table(highest=[])) == ""
 
 
-def test_on_the_command_line(tmp_path: Path) -> None:
+def test_the_command_line_writes_the_pages(tmp_path: Path) -> None:
     source, out = tmp_path / "full" / "table.json", tmp_path / "docs" / "benchmarks.md"
     write_table(large_table(), source)
 

@@ -1,4 +1,4 @@
-"""The rates of the loads, and the systems that are put under them."""
+"""The rates of the loads, and the systems that are measured at them."""
 
 from benchmarks.serving import Address
 from benchmarks.table import rates

@@ -30,7 +30,7 @@ def test_a_slower_machine_with_the_same_ratios_agrees() -> None:
     assert (p50.num_ratios, p50.share_within, p50.worst_difference) == (2, 1, pytest.approx(0))
 
 
-def test_share_and_worst() -> None:
+def test_the_share_and_the_worst_difference_are_found() -> None:
     (p50, p99, _) = agreements(run_of(4, 12, 6), run_of(4, 12.9, 9))
 
     assert p50.share_within == 0.5
@@ -47,13 +47,13 @@ def test_the_order_of_the_runs_does_not_matter() -> None:
     )
 
 
-def test_what_only_one_run_has_does_not_count() -> None:
+def test_a_cell_that_only_one_run_has_does_not_count() -> None:
     fewer = table(cells=[cell("dyorc", 4.4, 9.0), cell("ray", 12.0, 30.0)], highest=[])
 
     assert [(entry.figure, entry.num_ratios) for entry in agreements(table(), fewer)] == [("p50_ms", 1), ("p99_ms", 1)]
 
 
-def test_rounds_of_one_run() -> None:
+def test_rounds_of_one_run_are_compared() -> None:
     cells = [
         cell("dyorc", 4.5, 9.0, p50s_ms=[4.0, 5.0], p99s_ms=[9.0, 9.0]),
         cell("ray", 9.0, 9.0, p50s_ms=[8.0, 10.0], p99s_ms=[8.0, 16.0]),
@@ -66,19 +66,19 @@ def test_rounds_of_one_run() -> None:
     assert agreement_of_rounds(table()) == []
 
 
-def test_no_ratio_to_who_cannot_follow() -> None:
+def test_there_is_no_ratio_to_a_system_that_cannot_keep_up() -> None:
     cells = [cell("dyorc", 4.0, 9.0), cell("ray", 3000.0, 4000.0, goodput_ratio=0.1)]
 
     assert agreements(table(cells=cells, highest=[]), table(cells=cells, highest=[])) == []
 
 
-def test_no_ratio_to_nothing() -> None:
+def test_there_is_no_ratio_to_zero() -> None:
     rates = [Highest(workload="cascade", system="dyorc", rps=9.0), Highest(workload="cascade", system="ray", rps=0.0)]
 
     assert [entry.figure for entry in agreements(table(highest=rates), table())] == ["p50_ms", "p99_ms"]
 
 
-def test_on_the_command_line(tmp_path: Path) -> None:
+def test_the_command_line_compares_two_runs(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(main)
     write_table(run_of(4, 12, 6), tmp_path / "a.json")

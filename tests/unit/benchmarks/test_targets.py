@@ -1,4 +1,4 @@
-"""Every module that the Makefile runs is there."""
+"""Every module that the Makefile runs exists."""
 
 import re
 from importlib.util import find_spec

@@ -7,7 +7,7 @@ SHORT_S = LIMIT_S / 5
 
 
 def rule_on_loop() -> InlineRule:
-    """A program that was found to be short."""
+    """Returns the rule for a program that was found to be short."""
     rule = InlineRule(LIMIT_S)
     observe(rule, 8, SHORT_S)
     assert rule.is_inline
@@ -15,13 +15,13 @@ def rule_on_loop() -> InlineRule:
 
 
 def observe(rule: InlineRule, number: int, wall_s: float, cpu_s: float | None = None, size: int = 1) -> None:
-    """Equal batches."""
+    """Shows the rule a number of equal batches."""
     for _ in range(number):
         rule.observe(size, wall_s, wall_s if cpu_s is None else cpu_s)
 
 
 def num_until_inline(rule: InlineRule) -> int:
-    """Short batches until it is on the loop."""
+    """Returns how many short batches it takes until the program is on the loop."""
     number = 0
     while not rule.is_inline:
         observe(rule, 1, SHORT_S)

@@ -1,4 +1,4 @@
-"""Programs in the process of the orchestrator that runs them."""
+"""Programs that run in the orchestrator's process."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ X = np.arange(4, dtype=np.float32)
 
 @contextlib.asynccontextmanager
 async def celled(*programs: Program, **settings: Any) -> AsyncGenerator[Orchestrator]:
-    """A cell that is ready."""
+    """Runs a cell and enters once it is ready."""
     config = CellsConfig(**{"load_retry_s": 0.01} | settings)
     transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
     async with cell(programs, EngineConfig(), transport, config) as orchestrator:
@@ -44,7 +44,7 @@ async def celled(*programs: Program, **settings: Any) -> AsyncGenerator[Orchestr
 
 
 async def ask(orchestrator: Orchestrator, program: Program, x: Array) -> Array:
-    """One call."""
+    """Makes one call."""
     (y,) = await orchestrator.infer(of_program(program), [x])
     return y
 
@@ -57,7 +57,7 @@ async def move_to_loop(orchestrator: Orchestrator, program: Program, x: Array = 
 
 
 def program_of(make: Callable[[], Callable[[Any], Any]], **options: Any) -> Program:
-    """A program of float vectors; `make` loads it."""
+    """Makes a program of float vectors; `make` loads it."""
 
     @dyorc.program(name="tried", **options)
     class Tried:
@@ -138,7 +138,7 @@ async def test_a_program_that_becomes_slow_leaves_the_loop_after_one_batch() -> 
 
 
 async def test_programs_that_move_under_load_run_every_call_once() -> None:
-    """Its calls may not be repeated, so a batch lost in a move would fail its requests."""
+    """The calls may not be repeated, so a batch lost in a move would fail its requests."""
     num_run = 0
     is_slow = False
 
@@ -336,7 +336,7 @@ async def test_a_program_of_which_too_many_batches_hang_is_not_loaded_again() ->
             over.release()
 
 
-async def test_after_a_bug_of_the_engine_programs_are_there_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_bug_of_the_engine_the_next_one_has_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     handle = Engine.handle
     is_broken = False
 
@@ -356,7 +356,7 @@ async def test_after_a_bug_of_the_engine_programs_are_there_for_the_next(monkeyp
         np.testing.assert_array_equal(await ask(orchestrator, arithmetic.double, X), 2 * X)
 
 
-async def test_many_inline_steps_leave_the_loop_to_others_in_between() -> None:
+async def test_a_long_chain_of_inline_steps_lets_others_use_the_loop() -> None:
     """A long chain of short batches is cut into turns."""
 
     @dyorc.program(name="step")
@@ -391,7 +391,7 @@ async def test_requests_of_one_turn_share_a_batch_although_each_could_be_answere
         assert orchestrator.report()["link"]["num_batches_inline"] - before <= 20
 
 
-async def test_statistics_are_those_of_any_replica() -> None:
+async def test_statistics_count_as_for_any_replica() -> None:
     async with celled(arithmetic.double) as orchestrator:
         for _ in range(30):
             await ask(orchestrator, arithmetic.double, X)
@@ -411,6 +411,6 @@ async def test_nothing_is_left_when_it_stops() -> None:
 
 
 def left() -> tuple[list[str], float, str | None]:
-    """Our threads, and what the interpreter was told."""
+    """Returns our threads, and the interpreter's settings."""
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("dyorc-")]
     return threads, sys.getswitchinterval(), os.environ.get("DYORC_NUM_THREADS")

@@ -1,4 +1,4 @@
-"""What programs return becomes references to copies."""
+"""A program's results become references to copies."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_with_replicas_elsewhere_large_tensors_lie_in_the_arena(tmp_path: Path) 
         tensors.close()
 
 
-def test_memory_asked_for_by_the_program_is_not_copied(tmp_path: Path) -> None:
+def test_memory_that_the_program_asked_for_is_not_copied(tmp_path: Path) -> None:
     tensors = Tensors(exchange(str(tmp_path), OWN, inline_limit_bytes=64))
     with tensors.exchange:
         tensors.open()
@@ -77,7 +77,7 @@ def test_memory_asked_for_by_the_program_is_not_copied(tmp_path: Path) -> None:
         tensors.close()
 
 
-def test_without_room_nothing_is_kept(tmp_path: Path) -> None:
+def test_nothing_is_kept_if_there_is_no_room(tmp_path: Path) -> None:
     tensors = Tensors(exchange(str(tmp_path), OWN, inline_limit_bytes=64))
     with tensors.exchange:
         tensors.open()
@@ -91,6 +91,6 @@ def test_without_room_nothing_is_kept(tmp_path: Path) -> None:
 
 
 def free(tensors: Tensors, kept: list[tuple[TensorRef, ...]]) -> None:
-    """All blocks of some results."""
+    """Frees all blocks of some results."""
     tensors.free(list(dict.fromkeys(blocks_of(tensor for row in kept for tensor in row))))
     assert tensors.exchange.arena.num_blocks == 0

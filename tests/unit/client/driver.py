@@ -1,4 +1,4 @@
-"""Runs operations of the client by hand: a clock that is set, and answers from a list."""
+"""Runs operations of the client by hand: with a clock that the test sets, and answers from a list."""
 
 import json
 from collections.abc import Generator
@@ -12,7 +12,7 @@ from dyorc.errors import TransportError
 
 @dataclass
 class Driver:
-    """A server by heart.
+    """Plays a server by a script.
 
     Attributes:
         outcomes: The outcome of each request, in order, and after how many seconds it comes.
@@ -31,7 +31,7 @@ class Driver:
         return Delivery(lambda: self.now_s, lambda: self.draw)
 
     def run(self, flow: Generator[Any, Any, Any]) -> Any:
-        """What an operation returns."""
+        """Returns what an operation returns."""
         outcome: Any = None
         while True:
             try:
@@ -54,17 +54,17 @@ class Driver:
 
 
 def reply(content: Any, status: int = 200, **headers: str) -> Reply:
-    """An answer in JSON."""
+    """Returns an answer in JSON."""
     return Reply(
         status, {name.replace("_", "-"): value for name, value in headers.items()}, bytearray(json.dumps(content).encode())
     )
 
 
 def refused(status: int, code: str, *, retryable: bool, **headers: str) -> Reply:
-    """An error of a server of ours."""
+    """Returns an error as our servers send it."""
     return reply({"error": f"it is {code}", "code": code, "retryable": retryable}, status, **headers)
 
 
 def broken(*, was_sent: bool) -> Broken:
-    """A connection that broke."""
+    """Returns a connection that broke."""
     return Broken(TransportError("it broke"), was_sent=was_sent)

@@ -1,4 +1,4 @@
-"""What is not read is given up."""
+"""Requests and answers that nobody waits for are given up."""
 
 import math
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ STREAMED = Send(Request("GET", "/x"), math.inf, is_streamed=True)
 
 
 @pytest.mark.parametrize("num_read", [0, 1, 3])
-def test_closing_in_the_middle_of_a_streamed_answer_closes_it(num_read: int) -> None:
+def test_closing_an_exchange_closes_its_streamed_answer(num_read: int) -> None:
     stream = _Stream()
     exchange = _exchange(_Transport(stream))
     assert isinstance(exchange.perform(STREAMED), Reply)
@@ -55,14 +55,14 @@ def test_closing_in_the_middle_of_a_streamed_answer_closes_it(num_read: int) -> 
     assert stream.is_closed
 
 
-def test_an_error_is_read_whole_although_a_stream_was_asked_for() -> None:
+def test_the_body_of_an_error_is_read_even_if_a_stream_was_asked_for() -> None:
     stream = _Stream()
     reply = _exchange(_Transport(stream, 500)).perform(STREAMED)
     assert (reply.status, bytes(reply.content)) == (500, b"onetwo")
     assert stream.is_closed
 
 
-def test_what_has_no_time_left_is_not_sent() -> None:
+def test_a_request_with_no_time_left_is_not_sent() -> None:
     outcome = _exchange(_Transport(_Stream())).perform(Send(Request("GET", "/x"), 0.0))
     assert isinstance(outcome.error, DeadlineError)
     assert not outcome.was_sent

@@ -1,4 +1,4 @@
-"""Frames of a stream are read, in whatever pieces they arrive."""
+"""The frames of a stream are read, in whatever pieces they arrive."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_parts_come_whole_and_in_order(piece: int) -> None:
     assert all(array.flags.aligned and array.flags.writeable for array in found if array.size)
 
 
-def test_a_part_is_given_as_soon_as_its_last_byte_is_there() -> None:
+def test_a_part_comes_out_with_its_last_byte() -> None:
     reader = FrameReader(LIMIT)
     content = _part(3)
     assert list(reader.feed(content[:-1])) == []
@@ -72,7 +72,7 @@ def test_a_part_that_is_too_long_is_not_begun() -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"{}", b"[]", b"\x00", b'{"outputs": 3}', b'{"error": 3}'])
-def test_a_frame_that_is_none_is_a_transport_error(head: bytes) -> None:
+def test_a_malformed_frame_is_a_transport_error(head: bytes) -> None:
     with pytest.raises(TransportError, match="JSON is malformed") as found:
         _read(frame(head), 100)
     assert not found.value.retryable

@@ -1,4 +1,4 @@
-"""What importing costs whom."""
+"""What each part of the package imports."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ def _modules_after(code: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_who_only_writes_programs_imports_neither_the_client_nor_the_engine() -> None:
+def test_writing_programs_imports_neither_the_client_nor_the_engine() -> None:
     found = _modules_after("import dyorc")
     assert not {"httpx", "httpcore", "torch", "ray", "pydantic", "dyorc.client", "dyorc.engine", "dyorc.config"} & found
 
@@ -26,7 +26,7 @@ def test_the_client_imports_neither_torch_nor_the_server() -> None:
     assert not {"torch", "ray", "zmq", "fastapi", "dyorc.gateway"} & found
 
 
-def test_what_threads_decode_is_prepared_when_it_is_imported() -> None:
+def test_decoders_used_by_threads_are_made_when_imported() -> None:
     """With msgspec 0.22, threads that decode a type for the first time at the same time crash the process."""
     sources = Path(dyorc.client.__file__).parent.glob("*.py")
     assert not [path.name for path in sources if re.search(r"json\.decode\(|msgspec\.convert\(", path.read_text("utf-8"))]

@@ -41,7 +41,7 @@ def _paths(driver: Driver) -> list[str]:
     return [send.request.path for send in driver.sent]
 
 
-def test_metadata_is_asked_for_once() -> None:
+def test_metadata_is_requested_once() -> None:
     driver = Driver([(0, reply(MODEL)), (0, reply(ANSWER)), (0, reply(ANSWER)), (0, reply(MODEL)), (0, reply(MODEL))])
     operations = _operations(driver)
     assert [_infer(driver, operations).tolist() for _ in range(2)] == [[2.0], [2.0]]
@@ -50,7 +50,7 @@ def test_metadata_is_asked_for_once() -> None:
     assert _paths(driver)[3:] == ["/v2/models/m"], "an explicit request gets the current state"
 
 
-def test_metadata_that_may_be_old_is_asked_for_again() -> None:
+def test_metadata_that_may_be_stale_is_requested_again() -> None:
     driver = Driver(
         [(0, reply(MODEL)), (0, refused(400, "invalid_input", retryable=False)), (0, reply(MODEL)), (0, reply(ANSWER))]
     )
@@ -81,7 +81,7 @@ def test_an_inference_that_may_have_run_is_sent_again_only_if_its_model_is_repea
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "1" * 30, "\u0663", ""])
-def test_a_length_that_is_no_number_is_refused(length: str) -> None:
+def test_a_length_that_is_not_a_number_is_refused(length: str) -> None:
     driver = Driver([(0, reply(MODEL)), (0, reply(ANSWER, inference_header_content_length=length))])
     with pytest.raises(TransportError, match="Inference-Header-Content-Length is"):
         _infer(driver, _operations(driver))
@@ -116,7 +116,7 @@ def _jobs(driver: Driver, timeout_s: float = 60.0) -> JobOperations:
     return JobOperations(_operations(driver, timeout_s))
 
 
-def test_a_job_is_handed_in_under_one_key_however_often_it_is_sent() -> None:
+def test_a_job_keeps_its_key_however_often_it_is_sent() -> None:
     driver = Driver([(0, reply(MODEL)), (0, broken(was_sent=True)), (0, reply(_job("queued"), 202))] * 2)
     job = JobOptions(webhook="http://me/done", ttl_s=60, run_timeout_s=1.5)
     operations = _jobs(driver)
@@ -161,7 +161,7 @@ def test_waiting_ends_at_its_time_and_the_job_goes_on() -> None:
     assert max(send.deadline_s for send in driver.sent) == 1041
 
 
-def test_a_server_that_does_not_wait_is_not_asked_without_end() -> None:
+def test_a_server_that_does_not_wait_is_not_polled_without_pause() -> None:
     driver = Driver([(0, reply(_job("running")))] * 8 + [(0, reply(_job("succeeded")))])
     driver.run(_jobs(driver).wait("j/1", None))
     assert driver.slept_s == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 1])
@@ -190,20 +190,20 @@ def test_a_list_of_jobs_is_read_page_by_page() -> None:
 
 
 @pytest.mark.parametrize("answer", [{}, {"id": "x"}, _job("asleep"), []])
-def test_a_job_that_is_none_is_a_transport_error(answer: Any) -> None:
+def test_a_malformed_job_is_a_transport_error(answer: Any) -> None:
     driver = Driver([(0, reply(answer))])
     with pytest.raises(TransportError, match="JSON is malformed"):
         driver.run(_jobs(driver).get("x"))
 
 
-def test_no_limit_means_no_limit() -> None:
+def test_without_a_limit_nothing_times_out() -> None:
     driver = Driver([(1e9, reply(MODEL)), (0, reply(ANSWER))])
     _infer(driver, _operations(driver, math.inf))
     assert driver.sent[1].deadline_s == math.inf
     assert "request-timeout" not in dict(driver.sent[1].request.headers)
 
 
-def test_streams_are_not_begun_anew_once_they_have_begun() -> None:
+def test_a_stream_that_has_begun_is_not_started_again() -> None:
     head = {"content-type": "application/vnd.dyorc.stream; v=1"}
     driver = Driver([(0, reply(MODEL)), (0, Reply(200, head)), (0, Broken(TransportError("cut"), was_sent=True))])
     with pytest.raises(TransportError, match="cut"):

@@ -1,4 +1,4 @@
-"""Each transport is in one pair of hands."""
+"""Each transport is used by one thread at a time."""
 
 import threading
 
@@ -35,7 +35,7 @@ class _Makes:
         return self.made[-1]
 
 
-def test_what_was_used_last_is_lent_first() -> None:
+def test_the_transport_used_last_is_lent_first() -> None:
     makes = _Makes()
     pool = makes.pool()
     first, second = pool.lend(0), pool.lend(0)
@@ -47,7 +47,7 @@ def test_what_was_used_last_is_lent_first() -> None:
     assert len(makes.made) == 2
 
 
-def test_who_needs_one_more_waits_until_one_comes_back() -> None:
+def test_a_further_caller_waits_until_a_transport_comes_back() -> None:
     pool = _Makes().pool(max_size=1)
     lent = pool.lend(0)
     with pytest.raises(httpx.PoolTimeout):
@@ -60,7 +60,7 @@ def test_who_needs_one_more_waits_until_one_comes_back() -> None:
     assert found == [lent]
 
 
-def test_one_that_cannot_be_made_takes_nobodys_place() -> None:
+def test_a_transport_that_cannot_be_made_takes_no_place() -> None:
     makes = _Makes()
     pool = makes.pool(max_size=2)
     lent = pool.lend(0)
@@ -72,7 +72,7 @@ def test_one_that_cannot_be_made_takes_nobodys_place() -> None:
     assert pool.lend(0) is not lent
 
 
-def test_those_idle_for_longer_than_servers_keep_them_are_closed() -> None:
+def test_transports_idle_for_longer_than_servers_keep_them_are_closed() -> None:
     makes = _Makes()
     pool = makes.pool()
     first, second = pool.lend(0), pool.lend(0)
@@ -84,7 +84,7 @@ def test_those_idle_for_longer_than_servers_keep_them_are_closed() -> None:
     assert [transport.is_closed for transport in makes.made] == [True, False]
 
 
-def test_closing_closes_the_idle_at_once_and_the_lent_when_they_come_back() -> None:
+def test_closing_closes_idle_transports_at_once_and_lent_ones_when_they_return() -> None:
     makes = _Makes()
     pool = makes.pool()
     idle, lent = pool.lend(0), pool.lend(0)
@@ -95,7 +95,7 @@ def test_closing_closes_the_idle_at_once_and_the_lent_when_they_come_back() -> N
     assert [transport.is_closed for transport in makes.made] == [True, True]
 
 
-def test_no_two_threads_hold_the_same() -> None:
+def test_no_two_threads_hold_the_same_transport() -> None:
     pool = _Makes().pool(max_size=3)
     held: set[int] = set()
     clashes: list[int] = []

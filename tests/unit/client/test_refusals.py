@@ -45,7 +45,7 @@ def test_an_unknown_code_keeps_what_the_server_says() -> None:
     assert (DyOrcError.code, DyOrcError.retryable) == ("error", False), "the class is as it was"
 
 
-def test_the_server_knows_better_than_the_class() -> None:
+def test_what_the_server_says_goes_before_the_class() -> None:
     assert not refusal(ErrorBody("full for good", "capacity", retryable=False)).retryable
     assert refusal(ErrorBody("try again", "internal", retryable=True)).retryable
     assert not InternalError.retryable
@@ -60,7 +60,7 @@ def test_other_servers_send_the_text_alone(status: int, is_retryable: bool) -> N
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'"text"', b"[1]", b"{}", b'{"error": 3}', b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_error_body_is_a_transport_error_that_shows_it(body: bytes) -> None:
+def test_a_malformed_error_body_is_a_transport_error_that_shows_it(body: bytes) -> None:
     error, is_ours = refusal_of(502, {}, memoryview(body))
     assert not is_ours
     assert isinstance(error, TransportError)
@@ -69,5 +69,5 @@ def test_what_is_no_error_body_is_a_transport_error_that_shows_it(body: bytes) -
 
 
 @pytest.mark.parametrize("value", ["-1", "soon", "1e9", "9" * 30, "Wed, 21 Oct 2026 07:28:00 GMT", "\u0663"])
-def test_a_retry_after_that_is_no_number_of_seconds_counts_for_nothing(value: str) -> None:
+def test_a_retry_after_that_is_not_a_number_is_ignored(value: str) -> None:
     assert refusal_of(503, {"retry-after": value}, memoryview(b'{"error": "busy"}'))[0].retry_after_s is None

@@ -1,4 +1,4 @@
-"""What becomes of the values that users pass."""
+"""How values from users become inputs and parameters."""
 
 import json
 from typing import Any
@@ -55,7 +55,7 @@ def test_values_become_tensors(name: str, value: Any, datatype: str, shape: list
     assert rest == raw.tobytes()
 
 
-def test_what_is_no_input_is_a_parameter() -> None:
+def test_a_name_that_is_not_an_input_is_a_parameter() -> None:
     head, _ = _sent({"threshold": 0.5, "label": "x", "deep": True, "count": np.int64(3), "rate": np.array(0.25)})
     assert head["inputs"] == []
     assert head["parameters"] == {
@@ -85,12 +85,12 @@ def test_a_parameter_that_json_cannot_carry_is_refused(value: Any, text: str) ->
 
 
 @pytest.mark.parametrize(("name", "value"), [("fp32", "text"), ("int64", [0.5]), ("bytes", [3]), ("fp32", np.zeros(1, complex))])
-def test_a_value_that_is_no_tensor_is_refused_before_it_is_sent(name: str, value: Any) -> None:
+def test_a_value_that_cannot_be_a_tensor_is_refused_before_it_is_sent(name: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=name if name != "fp32" or value == "text" else "complex128"):
         _sent({name: value})
 
 
-def test_options_are_the_protocols() -> None:
+def test_options_become_parameters_of_the_protocol() -> None:
     head, _ = _sent({}, Options(priority=2, explain=True, request_id="r-1", outputs=["y"]), webhook="http://x")
     assert head == {
         "webhook": "http://x",
@@ -101,7 +101,7 @@ def test_options_are_the_protocols() -> None:
     }
 
 
-def test_inputs_in_both_ways_add_up() -> None:
+def test_inputs_given_in_both_ways_are_merged() -> None:
     assert merged({"timeout_s": 1}, {"x": 2}) == {"timeout_s": 1, "x": 2}
     with pytest.raises(InvalidInputError, match="input 'x' was given twice"):
         merged({"x": 1}, {"x": 2})

@@ -38,7 +38,7 @@ def _send(driver: Driver, retries: Retries = DEFAULT_RETRIES, timeout_s: float =
         (refused(500, "something_new", retryable=True), DyOrcError),
     ],
 )
-def test_what_the_server_calls_retryable_is_sent_again(failure: Reply, kind: type[DyOrcError]) -> None:
+def test_a_retryable_error_is_sent_again(failure: Reply, kind: type[DyOrcError]) -> None:
     driver = Driver([(0, failure), (0, failure), (0, reply({}))])
     assert _send(driver, is_repeatable=False).status == 200
     driver = Driver([(0, failure)] * 3)
@@ -60,7 +60,7 @@ def test_what_the_server_calls_retryable_is_sent_again(failure: Reply, kind: typ
         Reply(302, {"location": "/elsewhere"}),
     ],
 )
-def test_what_will_not_get_better_is_not_sent_again(failure: Reply) -> None:
+def test_a_permanent_error_is_not_sent_again(failure: Reply) -> None:
     driver = Driver([(0, failure)])
     with pytest.raises(DyOrcError):
         _send(driver)
@@ -79,7 +79,7 @@ def test_a_request_that_never_left_is_sent_again_and_one_that_may_have_run_only_
             _send(driver, **may_not)
 
 
-def test_an_error_of_somebody_in_between_leaves_open_whether_the_request_ran() -> None:
+def test_after_an_error_of_a_proxy_the_request_may_have_run() -> None:
     page = Reply(502, {}, bytearray(b"<html>Bad Gateway</html>"))
     driver = Driver([(0, page), (0, reply({}))])
     assert _send(driver, is_repeatable=True).status == 200
@@ -114,7 +114,7 @@ def test_one_deadline_bounds_all_attempts_and_the_server_is_told_what_is_left() 
     assert driver.sent[0].request.headers == (), "without a limit nothing is said"
 
 
-def test_nobody_waits_for_an_attempt_that_would_come_too_late() -> None:
+def test_an_attempt_that_would_come_too_late_is_not_waited_for() -> None:
     driver = Driver([(0.95, BUSY)])
     with pytest.raises(CapacityError):
         _send(driver, Retries(first_backoff_s=0.1), timeout_s=1)
@@ -123,14 +123,14 @@ def test_nobody_waits_for_an_attempt_that_would_come_too_late() -> None:
         _send(Driver(), timeout_s=0, is_timed=True)
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_senseless_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="max_attempts is 0, expected at least 1"):
         Retries(max_attempts=0)
     with pytest.raises(ValueError, match="expected finite times"):
         Retries(max_backoff_s=math.inf)
 
 
-def test_conflicts_say_what_they_are() -> None:
+def test_a_conflict_is_named() -> None:
     with pytest.raises(ConflictError, match="it is conflict") as found:
         _send(Driver([(0, refused(409, "conflict", retryable=False))]))
     assert found.value.code == "conflict"

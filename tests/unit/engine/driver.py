@@ -71,7 +71,7 @@ class Dispatched:
         return len(self.action.operands)
 
     def column(self, at: int = 0) -> list[Any]:
-        """The values of one input, call by call."""
+        """Returns the values of one input, call by call."""
         return [array.tolist() for array in self.columns[at]]
 
 
@@ -132,10 +132,10 @@ class World:
         self._num_blocks = 0
         self._executors = {program.name: Executor.load(program) for program in self.programs}
 
-    # What happens
+    # Events
 
     def join(self, program: Program, replica_id: str = "", node: str = "", num_cores: int = 0) -> str:
-        """A replica is ready."""
+        """Adds a replica that is ready."""
         replica_id = replica_id or f"{program.name}#{self._num_joined}"
         self._num_joined += 1
         self._replicas[replica_id] = program.name
@@ -144,7 +144,7 @@ class World:
         return replica_id
 
     def leave(self, replica_id: str) -> None:
-        """A replica dies, with its batches."""
+        """Lets a replica die, with its batches."""
         self.forget(replica_id)
         self.tell(ReplicaLeft(replica_id))
 
@@ -164,7 +164,7 @@ class World:
         identity: Hashable = None,
         **statics: Any,
     ) -> RequestArrived:
-        """The event of a new request. `deadline_s` counts from now."""
+        """Returns the event of a new request. `deadline_s` counts from now."""
         request_id = len(self.workflows) + 1
         self.workflows[request_id] = workflow
         tensors, parameters = workflow.signature.bind(values, statics)
@@ -183,7 +183,7 @@ class World:
         return event.request_id
 
     def submit_all(self, workflow: Workflow, values: Iterable[Any], **options: Any) -> list[int]:
-        """Several requests of one input arrive together."""
+        """Makes several requests of one input arrive together."""
         events = [self.arrival(workflow, value, **options) for value in values]
         self.tell(*events)
         return [event.request_id for event in events]
@@ -192,11 +192,11 @@ class World:
         self.tell(RequestCancelled(request_id))
 
     def finish(self, batch: Dispatched | None = None, execute_s: float = 0.01) -> None:
-        """A batch (the oldest, if none is given) runs and ends, well or with what its program raises."""
+        """Runs a batch (by default the oldest) to its end, with its results or with what its program raises."""
         self.tell(self.outcome(batch or self.oldest(), execute_s))
 
     def finish_all(self) -> None:
-        """Batches run, oldest first, until none is in flight."""
+        """Runs batches, oldest first, until none is in flight."""
         for _ in range(1000):
             if not self.in_flight:
                 return
@@ -222,7 +222,7 @@ class World:
         return BatchDone(action.replica_id, action.batch_id, outputs, execute_s)
 
     def lose_inputs(self, batch: Dispatched | None = None, blocks: list[BlockId] | None = None) -> None:
-        """A batch (the oldest, if none is given) does not run because these blocks (all, if none are given) cannot be had."""
+        """Ends a batch (by default the oldest) that could not run because these blocks (by default all) cannot be read."""
         batch = batch or self.oldest()
         del self.in_flight[batch.action.batch_id]
         self.not_run.append(batch)
@@ -231,13 +231,13 @@ class World:
         self.tell(TensorsLost(batch.action.replica_id, batch.action.batch_id, blocks))
 
     def fail(self, batch: Dispatched | None = None, message: str = "out of memory") -> None:
-        """A batch (the oldest, if none is given) ends with an error, whatever its program would do."""
+        """Ends a batch (by default the oldest) with an error, whatever its program would do."""
         batch = batch or self.oldest()
         del self.in_flight[batch.action.batch_id]
         self.tell(BatchFailed(batch.action.replica_id, batch.action.batch_id, "RuntimeError", message))
 
     def fetch(self) -> None:
-        """Values that were asked for come; or it shows that they were lost."""
+        """Delivers the values that were asked for, or reports that they were lost."""
         fetches, self.fetches = self.fetches, {}
         events: list[Event] = []
         for fetch_id, tensors in fetches.items():
@@ -246,7 +246,7 @@ class World:
         self.tell(*events)
 
     def take(self) -> None:
-        """Answers are read; or it shows that they were lost."""
+        """Reads answers, or reports that they were lost."""
         untaken, self.untaken = self.untaken, {}
         events: list[Event] = []
         for request_id, tensors in untaken.items():
@@ -257,16 +257,16 @@ class World:
         self.tell(*events)
 
     def next_part(self, request_id: int) -> int | None:
-        """The part of a request that its consumer reads next; None if it is not there."""
+        """Returns the part of a request that its consumer reads next; None if it is not there."""
         index = len(self.parts.get(request_id, ()))
         return index if index in self.waiting_parts.get(request_id, ()) else None
 
     def takable(self) -> list[int]:
-        """Requests of which a part can be read."""
+        """Returns the requests of which a part can be read."""
         return [request_id for request_id in self.waiting_parts if self.next_part(request_id) is not None]
 
     def blocks_of_parts(self, request_id: int) -> set[BlockId]:
-        """Blocks of the parts that can be read; not of those behind one that is lost."""
+        """Returns the blocks of the parts that can be read; not of those after a lost one."""
         parts, index = self.waiting_parts[request_id], len(self.parts.get(request_id, ()))
         blocks: set[BlockId] = set()
         while index in parts:
@@ -275,7 +275,7 @@ class World:
         return blocks
 
     def take_part(self, request_id: int) -> bool:
-        """The next part of a request is read, or it shows that it was lost. Returns whether it was read."""
+        """Reads the next part of a request, or reports that it was lost. Returns whether it was read."""
         index = self.next_part(request_id)
         assert index is not None, f"no part of request {request_id} can be read"
         arrays, lost = self.read(self.waiting_parts[request_id].pop(index))
@@ -285,38 +285,38 @@ class World:
         return not lost
 
     def part_values(self, request_id: int) -> list[Any]:
-        """The parts that were read, in the user's grouping."""
+        """Returns the parts that were read, in the user's grouping."""
         outputs = self.workflows[request_id].signature.outputs
         return [outputs.build([as_value(array) for array in arrays]) for arrays in self.parts.get(request_id, ())]
 
     def vanish(self, block: BlockId) -> None:
-        """A holder loses a block, and nobody notices before it is needed."""
+        """Takes a block from its holder; nobody notices before the block is needed."""
         del self.stored[block]
         self.vanished.add(block)
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock on; the timer fires at its time, as often as the engine sets it."""
+        """Moves the clock on, and fires the timer whenever the engine has set it."""
         end_ns = self.now_ns + int(seconds * 1e9)
         while self.wake_ns is not None and self.wake_ns <= end_ns:
             self.now_ns, self.wake_ns = max(self.now_ns, self.wake_ns), None
             self.tell(TimerFired())
         self.now_ns = end_ns
 
-    # What one sees
+    # Observations
 
     def oldest(self) -> Dispatched:
         return next(iter(self.in_flight.values()))
 
     def batches(self, program: Program) -> list[Dispatched]:
-        """A program's batches in flight, oldest first."""
+        """Returns a program's batches in flight, oldest first."""
         return [batch for batch in self.in_flight.values() if batch.action.program is program]
 
     def sizes(self, program: Program) -> list[int]:
-        """Sizes of all batches a program was ever sent, in order."""
+        """Returns the sizes of all batches that a program was ever sent, in order."""
         return [batch.size for batch in self.history if batch.action.program is program]
 
     def result(self, request_id: int) -> Any:
-        """What a request was answered with, in the user's grouping.
+        """Returns what a request was answered with, in the user's grouping.
 
         Raises:
             DyOrcError: What it failed with.
@@ -327,7 +327,7 @@ class World:
         return self.workflows[request_id].signature.outputs.build([as_value(array) for array in answer])
 
     def check_nothing_is_left(self) -> None:
-        """All requests were answered, all stored tensors released, and the engine remembers nothing of them."""
+        """Checks that all requests were answered, all stored tensors released, and that the engine remembers nothing of them."""
         assert self.workflows.keys() == self.answers.keys()
         assert not self.engine.tasks.requests
         assert not self.stored
@@ -345,11 +345,12 @@ class World:
         )
         assert abs(self.engine.speculator.total.reserved_s) < 1e-9
 
-    # How it works
+    # Mechanics
 
     def tell(self, *events: Event) -> None:
-        """Hands events to the engine, carries out what it says, and checks every invariant. Turns that it asks for at once come,
-        each a millisecond after the one before."""
+        """Hands events to the engine, carries out what it says, and checks every invariant. Turns that it asks for at once
+        follow, each a millisecond after the one before.
+        """
         self._tell(events)
         while self.engine.turn.postponed:
             self.now_ns += 1_000_000
@@ -370,7 +371,7 @@ class World:
             self.take_part(takable[0])
 
     def keep(self, array: Array, node: str = "") -> TensorRef:
-        """A tensor that carries its data, or is stored in a block of its own."""
+        """Returns a tensor that carries its data, or is stored in a block of its own."""
         tensor = inline(array)
         if self.is_storing:
             self._num_blocks += 1
@@ -379,7 +380,7 @@ class World:
         return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, data=array)
 
     def place(self, arrays: list[Any], holder: str) -> list[TensorRef]:
-        """Tensors in one block of a replica."""
+        """Puts tensors into one block of a replica."""
         self._num_blocks += 1
         rows = {64 * at: np.asarray(array) for at, array in enumerate(arrays)}
         if holder in self._replicas:
@@ -396,7 +397,7 @@ class World:
         ]  # fmt: skip
 
     def read(self, tensors: Iterable[TensorRef]) -> tuple[list[Array], list[BlockId]]:
-        """The contents of tensors; or none, and the blocks that were lost."""
+        """Returns the contents of tensors; or none, and the blocks that were lost."""
         tensors = list(tensors)
         blocks = blocks_of(tensors)
         for block in blocks:
@@ -481,7 +482,7 @@ class World:
         return apply_views(array, tensor.views)
 
     def forget(self, replica_id: str) -> None:
-        """A replica dies with its batches and whatever it holds; the engine is not told."""
+        """Lets a replica die with its batches and all that it holds, without telling the engine."""
         del self._replicas[replica_id]
         held = {block for block in (*self.stored, *self.vanished) if block[0] == replica_id}
         self.gone |= held

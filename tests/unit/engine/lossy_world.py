@@ -12,7 +12,7 @@ PROGRAMS = (add_one, double, add, check, send, put)
 def world_with(
     *absent: dyorc.Program, config: EngineConfig = NO_GUESSES, is_fetching: bool = True, is_taking: bool = True
 ) -> World:
-    """A world with one replica of every program that is not `absent`. Each is named after its program."""
+    """Makes a world with one replica of every program that is not `absent`. Each is named after its program."""
     world = World(PROGRAMS, config, is_placing=True, is_fetching=is_fetching, is_taking=is_taking)
     for program in PROGRAMS:
         if program not in absent:
@@ -21,7 +21,7 @@ def world_with(
 
 
 def restart(world: World, program: dyorc.Program) -> None:
-    """The replica of a program dies with what it holds, and another takes its place."""
+    """Lets the replica of a program die with what it holds, and another take its place."""
     world.leave(program.name)
     world.join(program, program.name)
 

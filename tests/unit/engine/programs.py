@@ -1,4 +1,4 @@
-"""Programs and workflows for tests of the engine: NumPy only, each with a result that is easy to foresee."""
+"""Programs and workflows for tests of the engine: NumPy only, each with a result that is easy to predict."""
 
 from typing import TypedDict
 

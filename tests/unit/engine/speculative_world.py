@@ -18,7 +18,7 @@ PROGRAMS = (add_one, double, check, scale, add, send, put)
 
 
 class Says:
-    """Predicts the same for every decision."""
+    """Predicts the same outcome for every decision."""
 
     def __init__(self, distribution: Distribution) -> None:
         self.distribution = distribution
@@ -45,7 +45,9 @@ def world_with(
     num_cores: int = 0,
     **speculation: float,
 ) -> World:
-    """One replica of each program, all known to take T(n) = 0.1 s + 0.01 s * n. They share `num_cores`, unless that is 0."""
+    """Makes a world with one replica of each program, all known to take T(n) = 0.1 s + 0.01 s * n. They share `num_cores`,
+    unless that is 0.
+    """
     config = EngineConfig(hold=hold, speculation=SpeculationConfig.model_validate(speculation), **(limits or {}))
     world = World(PROGRAMS, config, is_storing, is_fetching, predictor)
     for program in programs:
@@ -79,7 +81,7 @@ GOOD, BAD = [1, 2], [0, 2]
 
 
 def counts(world: World) -> tuple[int, int, int]:
-    """How many guesses ran, were right, and were wrong."""
+    """Returns how many guesses ran, were right, and were wrong."""
     speculator = world.engine.speculator
     return speculator.num_speculations, speculator.num_commits, speculator.num_squashes
 

@@ -1,4 +1,4 @@
-"""A world for workflows that yield their answers part by part, and a log of how far they came."""
+"""A world for workflows that yield their answers part by part, and a log of how far they got."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -17,7 +17,7 @@ log: list[str] = []
 
 
 def world_with(speculation: SpeculationConfig = NEVER, max_untaken_parts: int = 16, **options: Any) -> World:
-    """Replicas of all programs, and an empty log. Parts wait until the test takes them."""
+    """Makes a world with replicas of all programs, and empties the log. Parts wait until the test takes them."""
     log.clear()
     limits = {name: options.pop(name) for name in list(options) if name.startswith("max_")}
     config = EngineConfig(speculation=speculation, max_untaken_parts=max_untaken_parts, **limits)

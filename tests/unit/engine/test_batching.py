@@ -38,7 +38,7 @@ def learn(world: World, *, base_s: float = 0.1, item_s: float = 0.01, sizes: tup
     world.history.clear()
 
 
-def test_an_idle_replica_takes_what_is_there_at_once() -> None:
+def test_an_idle_replica_takes_waiting_calls_at_once() -> None:
     world = world_with()
     world.submit(increment, [1, 1])
     assert world.sizes(add_one) == [1]
@@ -131,7 +131,7 @@ def test_idle_replicas_do_not_split_a_queue_that_one_batch_serves_as_fast() -> N
     assert world.oldest().action.reason is FormReason.FULL
 
 
-def test_one_replica_alone_never_counts_as_sharing() -> None:
+def test_a_single_replica_never_counts_as_sharing() -> None:
     world = world_with()
     learn(world, base_s=0.001, item_s=0.1)
     world.submit_all(increment, [[0, 0]] * 3)
@@ -139,11 +139,11 @@ def test_one_replica_alone_never_counts_as_sharing() -> None:
 
 
 Urgency = tuple[float | None, int]
-"""Deadline in seconds, priority."""
+"""A request's deadline in seconds, and its priority."""
 
 
 def order_of(*requests: Urgency, between_s: float = 0.0) -> list[int]:
-    """The order in which up to four requests run that wait while a batch does, by the number of their arrival."""
+    """Returns the order in which up to four requests that wait while a batch runs are served, by the number of their arrival."""
     world = world_with()
     world.submit(increment, [0, 0])
     for number, (deadline_s, priority) in enumerate(requests, 1):
@@ -175,7 +175,7 @@ def test_any_priority_counts_for_more_than_a_deadline() -> None:
 
 
 def num_overtaking(priority: int, deadline_s: float | None) -> int:
-    """How many requests go before one that waits, if another arrives every second and one is served in that time."""
+    """Returns how many requests overtake a waiting one, if another arrives every second and one is served in that time."""
     world = World([one_at_a_time], EngineConfig(max_overtaking_s=30, early_drop=False))
     world.join(one_at_a_time)
     world.submit_all(slowly, [[0, 0]] * 2)  # one runs, one travels
@@ -241,7 +241,7 @@ async def scaled(x: Row, factor: float = 2.0) -> Row:
 
 
 def sizes_of_two(program: dyorc.Program, workflow: dyorc.Workflow, a: list[float], b: list[float], **of_b: float) -> list[int]:
-    """How many calls each batch of two requests has that wait together."""
+    """Returns the sizes of the batches of two requests whose calls wait together."""
     world = World([program])
     world.tell(world.arrival(workflow, a), world.arrival(workflow, b, **of_b))
     world.join(program)

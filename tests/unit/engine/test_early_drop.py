@@ -12,7 +12,7 @@ from tests.unit.engine.programs import Vector, add_one, increment, increment_twi
 
 
 def experienced(program: dyorc.Program = add_one, workflow: dyorc.Workflow = increment, **limits: bool) -> World:
-    """A world that has seen enough batches: T(n) = 0.1 + 0.01 n seconds, without a link."""
+    """Returns a world that has seen enough batches: T(n) = 0.1 + 0.01 n seconds, without a link."""
     world = World([program], EngineConfig.model_validate(limits))
     world.join(program)
     for size in (1, 2, 3, 4) * 2:
@@ -32,7 +32,7 @@ def test_a_request_that_cannot_be_done_in_time_fails_at_once_and_takes_no_device
     assert world.engine.tasks.answering.deadlines == {}
 
 
-def test_one_that_can_just_be_done_is_run() -> None:
+def test_a_request_that_can_just_be_done_in_time_runs() -> None:
     world = experienced()
     request_id = world.submit(increment, [1, 1], deadline_s=0.111)
     world.advance(0.11)
@@ -40,7 +40,7 @@ def test_one_that_can_just_be_done_is_run() -> None:
     assert np.array_equal(world.result(request_id), [2, 2])
 
 
-def test_the_batch_that_runs_counts_in() -> None:
+def test_the_running_batch_is_taken_into_account() -> None:
     world = experienced()
     world.submit(increment, [0, 0])
     doomed = world.submit(increment, [1, 1], deadline_s=0.2)
@@ -52,7 +52,7 @@ def test_the_batch_that_runs_counts_in() -> None:
     assert np.array_equal(world.result(feasible), [3, 3])
 
 
-def test_a_full_batch_that_travels_behind_another_waits_for_that() -> None:
+def test_a_full_batch_sent_behind_another_waits_for_it() -> None:
     world = experienced()
     world.submit(increment, [0, 0])
     doomed = [world.arrival(increment, [1, 1], deadline_s=0.2) for _ in range(4)]  # 0.11 + T(4) = 0.25
@@ -93,14 +93,14 @@ def test_nothing_is_dropped_before_enough_batches_have_been_seen() -> None:
     assert len(world.in_flight) == 1
 
 
-def test_nothing_is_dropped_if_that_is_switched_off() -> None:
+def test_nothing_is_dropped_if_dropping_is_switched_off() -> None:
     world = experienced(early_drop=False)
     world.submit(increment, [1, 1], deadline_s=0.01)
     assert len(world.in_flight) == 1
 
 
-def test_what_was_learned_long_ago_is_tried_again() -> None:
-    """Else a program that was slow once would be refused for ever: nothing runs, so nothing is learned."""
+def test_an_old_measurement_is_tried_again() -> None:
+    """Otherwise a program that was slow once would be refused for ever: nothing runs, so nothing is learned."""
     world = experienced()
     world.submit(increment, [1, 1], deadline_s=0.05)
     assert world.history == []
@@ -119,7 +119,7 @@ def test_one_fast_batch_is_enough_to_trust_the_program_again() -> None:
     assert (least.predict(1) or 1) < 0.11
 
 
-def test_the_margin_is_what_batches_have_varied_by() -> None:
+def test_the_margin_is_how_much_batch_times_have_varied() -> None:
     model = LatencyModel()
     least = LeastLatency(model)
     rng = np.random.default_rng(0)
@@ -133,7 +133,7 @@ def test_the_margin_is_what_batches_have_varied_by() -> None:
     assert 0.08 <= (least.predict(1) or 0) <= 0.1
 
 
-def test_sizes_that_were_never_seen_count_as_the_largest_that_was() -> None:
+def test_a_size_never_seen_counts_as_the_largest_seen() -> None:
     model = LatencyModel()
     least = LeastLatency(model)
     for size in (1, 2) * 10:
@@ -153,7 +153,7 @@ async def send_first(x: Vector) -> Vector:
     return add_one(send(x))
 
 
-def test_what_has_an_effect_is_never_dropped() -> None:
+def test_a_call_with_an_effect_is_never_dropped() -> None:
     world = experienced(send, notify)
     world.submit(notify, [1, 1], deadline_s=0.01)
     assert len(world.in_flight) == 1

@@ -112,7 +112,7 @@ def test_one_bad_input_fails_alone() -> None:
     world.check_nothing_is_left()
 
 
-def test_the_last_call_that_is_needed_does_not_fail_for_one_that_was_cancelled() -> None:
+def test_the_last_needed_call_does_not_fail_because_another_was_cancelled() -> None:
     world = World([check])
     world.join(check)
     good, bad = world.submit_all(checked, [[1, 1], [-1, 0]])
@@ -122,7 +122,7 @@ def test_the_last_call_that_is_needed_does_not_fail_for_one_that_was_cancelled()
     assert np.array_equal(world.result(good), [1, 1])
 
 
-def test_halves_of_a_failed_batch_are_not_filled_up_with_others() -> None:
+def test_halves_of_a_failed_batch_take_no_further_calls() -> None:
     world = World([check])
     world.join(check)
     world.submit_all(checked, [[0, -1], [1, 0]])
@@ -272,7 +272,7 @@ async def send_through_a_task(x: Vector) -> Vector:
     return add_one(x)
 
 
-def test_what_an_effect_in_a_finished_task_needs_is_computed(effects: World) -> None:
+def test_the_inputs_of_an_effect_in_a_finished_task_are_computed(effects: World) -> None:
     request_id = effects.submit(send_through_a_task, [1, 2])
     effects.finish(effects.batches(add_one)[0])
     assert np.array_equal(effects.result(request_id), [2, 3])
@@ -287,7 +287,7 @@ async def send_the_sum(x: Vector) -> Vector:
     return x
 
 
-def test_what_fed_a_failed_effect_is_withdrawn_with_it(effects: World) -> None:
+def test_the_inputs_of_a_failed_effect_are_withdrawn_with_it(effects: World) -> None:
     request_id = effects.submit(send_the_sum, [-1, 2])
     assert np.array_equal(effects.result(request_id), [-1, 2])
     effects.finish(effects.batches(check)[0])

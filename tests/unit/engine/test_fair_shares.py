@@ -15,7 +15,9 @@ NUMBERS = {"a": 1.0, "b": 2.0, "c": 3.0}
 
 
 def flooded(*waiting: tuple[str, int, float]) -> World:
-    """Tenants (name, calls, weight) whose calls have arrived one tenant after the other, and a replica that is busy."""
+    """Makes a world in which the calls of tenants (name, calls, weight) have arrived one tenant after the other, and the
+    replica is busy.
+    """
     world = World([add_one])
     world.join(add_one)
     world.submit_all(increment, [[0, 0]] * 8)
@@ -30,7 +32,7 @@ def send(world: World, tenant: str, number: int, weight: float = 1.0) -> None:
 
 
 def served(world: World, num_batches: int, skip: int = 2) -> list[Counter[str]]:
-    """Whose calls are in the next batches that are sent."""
+    """Returns whose calls are in the next batches that are sent."""
     names = {value: name for name, value in NUMBERS.items()}
     while len(world.history) < num_batches + skip:
         world.finish()
@@ -44,11 +46,11 @@ def test_tenants_share_batches_equally_whoever_came_first() -> None:
     assert served(flooded(("a", 20, 1.0), ("b", 20, 1.0)), 3) == [{"a": 2, "b": 2}] * 3
 
 
-def test_slots_go_by_weight() -> None:
+def test_slots_are_shared_by_weight() -> None:
     assert sum(served(flooded(("a", 20, 3.0), ("b", 20, 1.0)), 4), Counter[str]()) == {"a": 12, "b": 4}
 
 
-def test_who_comes_later_goes_before_the_backlog_of_the_other() -> None:
+def test_a_later_tenant_goes_before_the_backlog_of_another() -> None:
     world = flooded(("a", 40, 1.0))
     world.finish()
     send(world, "b", 2)
@@ -59,8 +61,8 @@ def test_no_slot_is_left_empty() -> None:
     assert served(flooded(("a", 7, 1.0), ("b", 1, 100.0)), 2) == [{"a": 3, "b": 1}, {"a": 4}]
 
 
-def test_who_was_idle_has_no_credit() -> None:
-    """`c` has had nothing while others were served, and gets no more than its share from now on."""
+def test_an_idle_tenant_earns_no_credit() -> None:
+    """Tenant `c` has had nothing while others were served, and gets no more than its share from now on."""
     world = flooded(("a", 40, 1.0), ("b", 40, 1.0))
     served(world, 5)
     send(world, "c", 40)
@@ -69,7 +71,9 @@ def test_who_was_idle_has_no_credit() -> None:
 
 
 def test_going_away_for_a_moment_clears_no_debt() -> None:
-    """`b` never has more than one call waiting, but sends the next as soon as that runs: of the weight 1/8 it gets that share."""
+    """Tenant `b` never has more than one call waiting, but sends the next as soon as that runs: its weight is 1/8, and it gets
+    that share.
+    """
     world = flooded(("a", 60, 1.0), ("b", 1, 1 / 8))
     total = Counter[str]()
     for at in range(12):
@@ -80,7 +84,7 @@ def test_going_away_for_a_moment_clears_no_debt() -> None:
     assert 5 <= total["b"] <= 6, total  # of 48
 
 
-def test_within_a_tenant_the_order_is_as_ever() -> None:
+def test_within_a_tenant_the_order_does_not_change() -> None:
     world = flooded()
     for tenant, priority in (("a", 0), ("b", 0), ("a", 5), ("b", 1)):
         value = [NUMBERS[tenant], priority]
@@ -97,7 +101,7 @@ def test_a_tenant_alone_is_not_counted() -> None:
     assert world.sizes(add_one) == [4, 4, 4, 4, 1]
 
 
-def test_when_nothing_waits_all_is_forgotten() -> None:
+def test_shares_are_forgotten_when_nothing_waits() -> None:
     world = flooded(("a", 9, 1.0), ("b", 3, 1e-9))
     world.finish_all()
     queue = world.engine.scheduler.pools["add_one"].queue
@@ -119,9 +123,10 @@ async def scaled(x: Row) -> Row:
     return scale(x)
 
 
-def test_who_makes_small_batches_pays_for_them() -> None:
-    """`a` sends a different shape each time, so that none of its calls shares a batch; `b` fills its batches. T(n) is constant:
-    each gets every second batch, and not `a` four for each of `b`."""
+def test_a_tenant_pays_for_its_small_batches() -> None:
+    """Tenant `a` sends a different shape each time, so that none of its calls shares a batch; `b` fills its batches. T(n) is
+    constant: each gets every second batch, and not `a` four for each of `b`.
+    """
     world = World([scale])
     world.join(scale)
     for size in (1, 4, 2, 3) * 3:

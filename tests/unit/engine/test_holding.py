@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 def world_with(num_replicas: int = 1, *, base_s: float = 0.1, item_s: float = 0.01, **limits: Any) -> World:
-    """Replicas of `double` and one of `add_one`."""
+    """Makes a world with replicas of `double` and one of `add_one`."""
     world = World([add_one, double], EngineConfig(speculation=SpeculationConfig(enabled=False), **limits))
     world.join(add_one)
     for _ in range(num_replicas):
@@ -81,21 +81,21 @@ def test_one_call_waits_for_many() -> None:
     assert world.sizes(double) == [4]
 
 
-def test_nobody_waits_where_a_batch_costs_no_more_than_its_calls() -> None:
+def test_no_batch_waits_where_it_costs_no_more_than_its_calls() -> None:
     world = world_with(base_s=0.0, item_s=0.1)
     start(world, 1, 0.09)
     world.submit(only_double, [7, 7])
     assert world.sizes(double) == [1]
 
 
-def test_a_full_batch_waits_for_nobody() -> None:
+def test_a_full_batch_does_not_wait() -> None:
     world = world_with()
     start(world, 1, 0.1)
     world.submit_all(only_double, [[7, 7]] * 4)
     assert world.sizes(double) == [4]
 
 
-def test_nobody_waits_if_another_replica_is_idle() -> None:
+def test_no_batch_waits_if_another_replica_is_idle() -> None:
     world = world_with(2)
     start(world, 1, 0.09)
     world.submit(only_double, [7, 7])
@@ -129,7 +129,7 @@ def test_a_call_that_can_no_longer_come_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("deadline_s", "expected"), [(0.2, []), (0.15, [1])])
-def test_nobody_waits_beyond_what_a_deadline_leaves(deadline_s: float, expected: list[int]) -> None:
+def test_no_batch_waits_longer_than_a_deadline_allows(deadline_s: float, expected: list[int]) -> None:
     """A full batch takes 0.14 s, the wait 0.02 s."""
     world = world_with()
     start(world, 1, 0.09)
@@ -147,7 +147,7 @@ def test_calls_of_a_batch_that_is_waited_for_keep_their_order() -> None:
     assert world.oldest().column()[0] == [8, 8]
 
 
-def test_without_holding_nobody_ever_waits() -> None:
+def test_without_holding_no_batch_ever_waits() -> None:
     world = world_with(hold=False)
     start(world, 1, 0.1)
     world.submit(only_double, [7, 7])
@@ -159,7 +159,9 @@ def test_without_holding_nobody_ever_waits() -> None:
 
 
 def busy_world(rate: float, **options: Any) -> World:
-    """Two replicas of `double`, to which `rate` calls come in a second; one has just got a batch of 4, which takes 0.14 s."""
+    """Makes a world with two replicas of `double`, to which `rate` calls come in a second; one has just got a batch of 4,
+    which takes 0.14 s.
+    """
     world = world_with(2, **options)
     pool = world.engine.scheduler.pools["double"]
     for _ in range(int(10 * rate)):
@@ -188,7 +190,7 @@ def test_of_two_replicas_the_second_starts_half_way_through_the_batch_of_the_fir
     world.check_nothing_is_left()
 
 
-def test_the_second_replica_does_not_wait_if_hardly_anybody_will_come_meanwhile() -> None:
+def test_the_second_replica_does_not_wait_if_few_calls_will_come_meanwhile() -> None:
     world = busy_world(1)
     world.advance(0.001)
     world.submit(only_double, [1, 1])
@@ -203,7 +205,9 @@ def test_the_second_replica_does_not_wait_when_the_first_is_about_to_be_free() -
 
 
 def time_beside_an_idle_replica(rate: float, *, base_s: float, item_s: float) -> tuple[float, int]:
-    """How long one call waits (in seconds, and in wakes), while one of two replicas runs a batch of 4 that has just begun."""
+    """Returns how long one call waits (in seconds, and in wakes), while one of two replicas runs a batch of 4 that has just
+    begun.
+    """
     world = world_with(1, base_s=base_s, item_s=item_s)
     pool = world.engine.scheduler.pools["double"]
     for _ in range(int(10 * rate)):
@@ -220,18 +224,18 @@ def time_beside_an_idle_replica(rate: float, *, base_s: float, item_s: float) ->
     return (world.now_ns - submitted_ns) / 1e9, num_wakes
 
 
-def test_nobody_is_spaced_where_a_batch_costs_no_more_than_its_calls() -> None:
+def test_batches_are_not_spaced_where_they_cost_no_more_than_their_calls() -> None:
     """T(n) = 0.1 s * n: no batch gains from a call that comes later."""
     assert time_beside_an_idle_replica(20, base_s=0.0, item_s=0.1) == (0.0, 0)
 
 
-def test_what_waits_for_even_spacing_is_woken_a_few_times_at_most() -> None:
+def test_a_batch_waiting_for_even_spacing_is_woken_a_few_times_at_most() -> None:
     wait_s, num_wakes = time_beside_an_idle_replica(100, base_s=0.1, item_s=0.01)
     assert 0 < wait_s < 0.14
     assert num_wakes < 10
 
 
-def test_one_replica_alone_is_never_spaced() -> None:
+def test_batches_of_a_single_replica_are_never_spaced() -> None:
     world = world_with(1)
     for at in range(200):
         world.engine.scheduler.pools["double"].demand.add(1, at * 10 * MS)

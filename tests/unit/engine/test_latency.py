@@ -1,4 +1,4 @@
-"""T(n) = b + a*n, learned from what is seen."""
+"""The line T(n) = b + a*n, learned from the times of batches."""
 
 import random
 
@@ -36,7 +36,7 @@ def test_a_program_that_changes_is_learned_again() -> None:
     assert model.line == pytest.approx((0.1, 0.002), rel=0.01)
 
 
-def test_of_one_size_alone_the_mean_is_known() -> None:
+def test_from_one_size_alone_the_mean_is_learned() -> None:
     model = LatencyModel()
     for seconds in (0.1, 0.3, 0.2):
         model.observe(8, seconds)
@@ -66,7 +66,7 @@ def test_the_efficient_size_is_b_over_a() -> None:
     assert learned(0.012, 0.001).efficient_size() in (12, 13)
 
 
-def test_the_line_follows_what_is_seen_after_it_was_asked_for() -> None:
+def test_the_line_follows_what_is_seen_after_it_was_read() -> None:
     model = learned(0.01, 0.001)
     before = model.predict(4)
     for _ in range(300):

@@ -1,4 +1,6 @@
-"""Blocks of tensors are released when nobody needs them any more, and not before; and staged once where they are going to be."""
+"""Blocks of tensors are released when nobody needs them any more, and not before; and they are staged once, where they will be
+needed.
+"""
 
 import numpy as np
 import pytest
@@ -53,7 +55,7 @@ def test_a_row_that_is_dropped_before_its_neighbour_is_taken_does_not_release_th
     assert leases.flush() == ReleaseTensors([("a", 1)])
 
 
-def test_a_holder_that_left_has_nothing_and_nobody_is_told() -> None:
+def test_a_holder_that_left_has_nothing_to_release() -> None:
     leases = Leases()
     leases.holder_joined("a")
     leases.acquire_new([("a", 1), ("", 2)])
@@ -189,7 +191,7 @@ def test_a_stored_answer_is_kept_until_it_was_taken() -> None:
     world.check_nothing_is_left()
 
 
-def test_an_answer_that_is_carried_along_is_forgotten_at_once() -> None:
+def test_an_inline_answer_is_forgotten_at_once() -> None:
     world = World([add_one], NO_GUESSES)
     world.join(add_one)
     world.submit(increment, [0, 0])
@@ -234,7 +236,7 @@ async def sends(x: Vector) -> Vector:
 
 
 def find_no_room(world: World, batch: Dispatched) -> int:
-    """A batch finds no memory for its results; says how large it was."""
+    """Answers a batch whose results found no memory; returns how large it was."""
     del world.in_flight[batch.action.batch_id]
     world.tell(BatchFailed(batch.action.replica_id, batch.action.batch_id, "MemoryError", "the arena is full", is_capacity=True))
     return batch.size
@@ -411,7 +413,7 @@ def test_results_of_programs_that_must_not_be_repeated_and_inputs_are_kept_to_th
     world.check_nothing_is_left()
 
 
-def test_a_released_tensor_does_not_trouble_the_check_of_determinism() -> None:
+def test_the_check_of_determinism_needs_no_released_tensor() -> None:
     world = world_with(add_one, add, double)
     for _ in range(4):
         world.submit(long_loop, [1e28, 1e28])
@@ -424,7 +426,7 @@ def test_a_released_tensor_does_not_trouble_the_check_of_determinism() -> None:
 
 
 def staging_world(*nodes: str) -> World:
-    """`add_one` on node "a", and replicas of `add` on these."""
+    """Makes a world with `add_one` on node "a", and replicas of `add` on these."""
     world = World([add_one, add], NO_GUESSES, is_placing=True)
     world.join(add_one, "maker", node="a")
     for at, node in enumerate(nodes):
@@ -439,7 +441,7 @@ async def made_and_used_twice(x: Vector) -> Vector:
 
 
 def make_busy(world: World, num_replicas: int) -> None:
-    """Each of the using replicas has a batch."""
+    """Gives each of the using replicas a batch."""
     for number in range(num_replicas):
         world.submit(made_and_used_twice, [number, number])
         world.finish(world.batches(add_one)[-1])
@@ -460,7 +462,7 @@ def test_inputs_on_another_node_are_staged_once_for_the_least_loaded_replica_whi
 
 
 @pytest.mark.parametrize("nodes", [["a"], ["a", "b"], ["b", "c"], [], [""]])
-def test_nothing_is_staged_where_it_lies_or_if_it_is_not_plain_where_it_is_needed(nodes: list[str]) -> None:
+def test_nothing_is_staged_where_it_lies_or_if_the_place_is_unclear(nodes: list[str]) -> None:
     world = staging_world(*nodes)
     make_busy(world, len(nodes))
     world.submit(made_and_used_twice, [0, 0])
@@ -468,7 +470,7 @@ def test_nothing_is_staged_where_it_lies_or_if_it_is_not_plain_where_it_is_neede
     assert not world.staged
 
 
-def test_a_replica_that_comes_back_takes_what_waits_and_is_staged_for() -> None:
+def test_a_replica_that_comes_back_takes_waiting_calls_and_gets_their_inputs_staged() -> None:
     world = staging_world("b")
     make_busy(world, 1)
     world.submit(made_and_used_twice, [7, 7])
@@ -494,7 +496,7 @@ def test_nodes_are_counted() -> None:
     assert pool.num_replicas_on == {"b": 1}
 
 
-def test_releases_come_last_and_together() -> None:
+def test_releases_come_last_in_one_action() -> None:
     world = world_with(add_one, is_taking=False)
     world.submit_all(increment_twice, [[0, 0], [1, 1]])
     world.finish()
@@ -506,7 +508,7 @@ def test_releases_come_last_and_together() -> None:
     assert not any(isinstance(action, DispatchBatch | StageTensors) for action in actions)
 
 
-def test_a_deadline_while_an_answer_is_not_there_yet_still_counts() -> None:
+def test_a_deadline_still_counts_while_an_answer_is_awaited() -> None:
     world = world_with(add_one, is_taking=False)
     world.submit(increment, [0, 0], deadline_s=1.0)
     world.advance(2.0)

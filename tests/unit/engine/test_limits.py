@@ -51,7 +51,7 @@ def test_a_request_that_comes_too_late_runs_nothing() -> None:
     assert world.history == []
 
 
-def test_without_a_deadline_the_configured_one_holds() -> None:
+def test_without_a_deadline_the_configured_one_applies() -> None:
     world = World([add_one], EngineConfig(request_timeout_s=5.0))
     request_id = world.submit(increment, [1, 1])
     world.advance(4.9)
@@ -107,7 +107,7 @@ def test_many_cancelled_calls_leave_the_queue_at_once() -> None:
     world.check_nothing_is_left()
 
 
-def test_more_requests_than_the_engine_takes_are_turned_away() -> None:
+def test_requests_beyond_the_limit_are_turned_away() -> None:
     world = World([add_one], EngineConfig(max_requests=2), is_storing=True)
     world.join(add_one)
     request_ids = world.submit_all(increment, [[1, 1]] * 3)
@@ -154,7 +154,7 @@ def test_requests_that_do_not_need_the_full_program_are_taken() -> None:
     assert np.array_equal(world.result(request_id), [1, 1])
 
 
-def test_values_that_are_not_at_hand_are_fetched_before_the_workflow_looks_at_them() -> None:
+def test_remote_values_are_fetched_before_the_workflow_reads_them() -> None:
     world = World([add_one, double], is_storing=True, is_fetching=False)
     world.join(add_one)
     world.join(double)
@@ -168,7 +168,7 @@ def test_values_that_are_not_at_hand_are_fetched_before_the_workflow_looks_at_th
     world.check_nothing_is_left()
 
 
-def test_a_value_is_not_fetched_if_nobody_looks_at_it() -> None:
+def test_a_value_that_nobody_reads_is_not_fetched() -> None:
     world = World([add_one], is_storing=True, is_fetching=False)
     world.join(add_one)
     world.submit(increment_twice, [0, 0])
@@ -189,7 +189,7 @@ def test_a_value_that_cannot_be_fetched_raises_in_the_workflow() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_fetch_for_a_cancelled_request_is_of_no_interest() -> None:
+def test_a_fetch_for_a_cancelled_request_is_ignored() -> None:
     world = World([add_one, double], is_storing=True, is_fetching=False)
     world.join(add_one)
     world.submit(cascade, [0, 0])
@@ -241,7 +241,9 @@ def test_nothing_grows_with_the_requests_served() -> None:
 
 
 def test_the_engine_needs_no_torch_no_ray_and_no_sockets() -> None:
-    """`asyncio` is there: jaxtyping and pydantic-settings import it. That the engine does not is checked by import-linter."""
+    """Module `asyncio` is loaded, because jaxtyping and pydantic-settings import it. import-linter checks that the engine does
+    not.
+    """
     code = (
         "import sys, numpy as np, dyorc, dyorc.engine.engine, dyorc.engine.invariants\n"
         "from tests.unit.engine.programs import cascade\n"

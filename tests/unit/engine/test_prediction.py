@@ -1,4 +1,4 @@
-"""How well decisions are foretold. A predictor is asked before each outcome is shown to it."""
+"""How well decisions are predicted. A predictor is asked before each outcome is shown to it."""
 
 from collections.abc import Hashable, Iterable, Sequence
 
@@ -47,7 +47,7 @@ def runs(turns: Sequence[bool], number: int) -> HistoryPredictor:
 
 
 def num_until_likely(predictor: HistoryPredictor, of: Decision, outcome: Hashable) -> int:
-    """Observations of an outcome until it is predicted."""
+    """Returns how many observations of an outcome it takes until it is predicted."""
     for number in range(1, 1000):
         predictor.observe(of, context(), outcome)
         if predictor.predict(of, context())[outcome] > 0.5:
@@ -55,7 +55,7 @@ def num_until_likely(predictor: HistoryPredictor, of: Decision, outcome: Hashabl
     raise AssertionError("it never is")
 
 
-def test_before_anything_was_seen_yes_and_no_are_alike() -> None:
+def test_before_anything_was_seen_yes_and_no_are_equally_likely() -> None:
     assert HistoryPredictor().predict(WHEN, context()) == {True: 0.5, False: 0.5}
 
 
@@ -63,7 +63,7 @@ def test_before_anything_was_seen_nothing_is_known_of_a_choice() -> None:
     assert HistoryPredictor().predict(CHOOSE, context()) == {}
 
 
-def test_what_mostly_happened_is_the_likeliest_and_comes_first() -> None:
+def test_the_commonest_outcome_is_the_likeliest_and_comes_first() -> None:
     distribution = seen([True] * 30 + [False] * 3).predict(WHEN, context())
     assert list(distribution) == [True, False]
     assert distribution[True] == pytest.approx(0.88, abs=0.06)
@@ -79,12 +79,12 @@ def test_one_observation_tells_little() -> None:
 
 
 @pytest.mark.parametrize("num_before", [10, 1000, 20_000])
-def test_an_outcome_that_flips_is_followed(num_before: int) -> None:
+def test_a_change_of_the_usual_outcome_is_learned(num_before: int) -> None:
     predictor = seen([True] * num_before)
     assert num_until_likely(predictor, WHEN, False) <= min(num_before, 160) + 20
 
 
-def test_a_loop_that_always_stops_at_its_third_turn_is_foretold_turn_by_turn() -> None:
+def test_a_loop_that_always_stops_at_its_third_turn_is_predicted_turn_by_turn() -> None:
     predictor = runs([True, True, True, False], 40)
     recent: tuple[bool, ...] = ()
     for turn, outcome in enumerate([True, True, True, False]):
@@ -92,7 +92,7 @@ def test_a_loop_that_always_stops_at_its_third_turn_is_foretold_turn_by_turn() -
         recent = (*recent[-1:], outcome)
 
 
-def test_outcomes_that_alternate_are_foretold_by_those_before() -> None:
+def test_alternating_outcomes_are_predicted_from_the_last_ones() -> None:
     predictor = HistoryPredictor()
     for number in range(100):
         predictor.observe(WHEN, context(0, number % 2 == 0), number % 2 == 1)
@@ -100,7 +100,7 @@ def test_outcomes_that_alternate_are_foretold_by_those_before() -> None:
     assert predictor.predict(WHEN, context(0, False))[True] > 0.9
 
 
-def test_a_history_that_was_never_seen_leans_on_its_site() -> None:
+def test_an_unseen_history_is_predicted_like_its_site() -> None:
     assert seen([True] * 100).predict(WHEN, context(7, False))[True] > 0.95
 
 
@@ -117,7 +117,7 @@ def test_a_hint_counts_as_long_as_nothing_was_seen(likely: bool) -> None:
     assert sum(distribution.values()) == pytest.approx(1)
 
 
-def test_a_hint_at_a_choice_leaves_room_for_what_it_does_not_name() -> None:
+def test_a_hint_at_a_choice_leaves_room_for_other_outcomes() -> None:
     assert HistoryPredictor().predict(decision(DecisionKind.CHOOSE, "left"), context()) == {"left": 0.9}
 
 
@@ -155,7 +155,7 @@ def test_a_distribution_that_was_kept_is_close_to_the_exact_one() -> None:
         assert kept.predict(WHEN, context())[True] == pytest.approx(exact[True], abs=1 / 8), number
 
 
-def test_one_observation_more_is_not_taken_for_much_when_all_is_new() -> None:
+def test_every_early_observation_changes_the_prediction() -> None:
     predictor = HistoryPredictor()
     for _ in range(3):
         before = predictor.predict(WHEN, context())[True]
@@ -178,7 +178,7 @@ def test_a_choice_with_endlessly_many_outcomes_does_not_fill_the_memory() -> Non
     assert len(predictor.predict(CHOOSE, context())) < 10_000
 
 
-def test_a_hundred_thousand_observations_later_it_still_counts_right() -> None:
+def test_after_a_hundred_thousand_observations_it_still_counts_correctly() -> None:
     predictor = seen(number % 4 != 0 for number in range(100_000))
     distribution = predictor.predict(WHEN, context())
     assert distribution[True] == pytest.approx(0.75, abs=0.02)
@@ -193,7 +193,7 @@ async def count_up(x: Vector) -> Vector:
 
 
 def test_the_turns_of_a_loop_are_told_apart_in_the_engine() -> None:
-    """The engine hands over the context that the above is about: site, turn, last outcomes."""
+    """The engine hands over the context that the tests above use: site, turn, last outcomes."""
     asked: list[Context] = []
 
     class Listening(HistoryPredictor):

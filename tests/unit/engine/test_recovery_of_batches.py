@@ -124,7 +124,7 @@ def test_halves_of_a_failed_batch_are_checked_for_lost_inputs() -> None:
     world.check_nothing_is_left()
 
 
-def test_a_batch_whose_replica_dies_after_its_inputs_waits_for_them() -> None:
+def test_a_batch_whose_inputs_and_then_replica_are_lost_waits_for_the_inputs() -> None:
     world = world_with()
     world.submit(one_after_the_other, [1, 1])
     world.finish()

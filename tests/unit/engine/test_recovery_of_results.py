@@ -115,7 +115,7 @@ def test_the_story_tells_what_was_lost() -> None:
 
 
 @pytest.mark.parametrize("need", ["call", "look", "answer"])
-def test_a_lost_result_that_must_not_be_computed_again_fails_whoever_needs_it(need: str) -> None:
+def test_a_lost_result_that_must_not_be_computed_again_fails_its_request(need: str) -> None:
     @dyorc.workflow
     async def needs(x: Vector) -> Vector:
         y = send(x)

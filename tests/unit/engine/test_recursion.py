@@ -34,7 +34,7 @@ async def once(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
     return add_one(x)
 
 
-def test_a_return_looks_at_its_own_task_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_return_looks_only_at_its_own_task(monkeypatch: pytest.MonkeyPatch) -> None:
     num_seen = 0
     walk = withdrawal.closure
 
@@ -65,7 +65,7 @@ def test_a_deep_recursion_goes_on_over_several_turns() -> None:
     assert world.answers[deep] == [100.0]
 
 
-def test_an_endless_recursion_ends_at_its_deadline_and_nobody_else_notices() -> None:
+def test_an_endless_recursion_ends_at_its_deadline_and_delays_nobody() -> None:
     world = World([add_one], EngineConfig(max_steps_per_turn=4, max_calls_per_request=10**9))
     world.join(add_one)
     endless = world.arrival(for_ever, 0.0, deadline_s=0.05)

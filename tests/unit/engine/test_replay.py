@@ -16,7 +16,7 @@ _runs: Iterator[int] = itertools.count()
 
 
 def is_again() -> bool:
-    """False on the first call of a test, True on the next: what a workflow must not look at."""
+    """Returns False on the first call of a test and True on the next: a workflow must not depend on such a value."""
     return next(_runs) % 2 == 1
 
 

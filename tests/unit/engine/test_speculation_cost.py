@@ -18,14 +18,14 @@ def waste(world: World, number: int) -> int:
 
 
 def work(world: World) -> None:
-    """Every batch takes as long as the engine expects it to."""
+    """Runs batches that each take as long as the engine expects."""
     while world.in_flight:
         duration_s = 0.1 + 0.01 * world.oldest().size
         world.advance(duration_s)
         world.finish(execute_s=duration_s)
 
 
-def test_nothing_is_guessed_if_nothing_may_be_wasted() -> None:
+def test_nothing_is_guessed_without_a_budget_for_waste() -> None:
     world = world_with(max_wasted_ratio=0.0, margin=0.0)
     assert waste(world, 20) == 0
     world.check_nothing_is_left()

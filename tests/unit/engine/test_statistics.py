@@ -1,4 +1,4 @@
-"""Counts and times of what was served."""
+"""Counts and times of requests and calls."""
 
 import dyorc
 from dyorc.authoring.workflow import of_program
@@ -18,7 +18,7 @@ def of(world: World, model: dyorc.Program | dyorc.Workflow) -> ModelStatistics:
 
 
 def finish(world: World, after_s: float, gather_s: float = 0.0, infer_s: float | None = None, publish_s: float = 0.0) -> None:
-    """The oldest batch comes back after a time; the replica accounts for a part of it."""
+    """Finishes the oldest batch after a time; the replica accounts for a part of it."""
     world.advance(after_s)
     done = world.outcome(world.oldest(), 0.006)
     assert isinstance(done, BatchDone)
@@ -46,7 +46,7 @@ def test_a_programs_calls_and_batches_are_counted() -> None:
     )
 
 
-def test_waiting_behind_another_batch_on_the_replica_is_waiting() -> None:
+def test_waiting_behind_another_batch_on_the_replica_counts_as_queueing() -> None:
     world = World([add_one])
     world.join(add_one)
     world.submit_all(increment, [[0, 0]] * 5)
@@ -59,7 +59,7 @@ def test_waiting_behind_another_batch_on_the_replica_is_waiting() -> None:
     assert of(world, add_one).compute_infer == Tally(8, 8 * 6 * MS)
 
 
-def test_a_workflows_requests_are_counted_and_the_times_of_its_calls() -> None:
+def test_a_workflows_requests_and_the_times_of_its_calls_are_counted() -> None:
     world = World([add_one])
     world.join(add_one)
     world.submit(increment_twice, [0, 0])
@@ -117,7 +117,7 @@ def test_a_program_that_is_called_as_a_model_has_its_own_statistics() -> None:
     assert (of(world, model).success.count, of(world, model).fail.count) == (1, 1)
 
 
-def test_an_engine_that_takes_over_goes_on_counting_and_what_was_in_flight_has_failed() -> None:
+def test_an_engine_that_takes_over_goes_on_counting_and_counts_lost_requests_as_failed() -> None:
     host = Host()
     world = World([add_one], host=host)
     world.join(add_one)
@@ -131,7 +131,7 @@ def test_an_engine_that_takes_over_goes_on_counting_and_what_was_in_flight_has_f
     assert successor.statistics("add_one").success.count == 1
 
 
-def test_the_shell_says_what_time_it_was() -> None:
+def test_times_are_reported_as_unix_time() -> None:
     world = World([add_one])
     world.join(add_one)
     assert of(world, add_one).last_inference_ms == 0
@@ -140,5 +140,5 @@ def test_the_shell_says_what_time_it_was() -> None:
     assert world.engine.statistics("add_one", 7_000 * MS).last_inference_ms == 7_000 + world.now_ns // MS
 
 
-def test_a_model_that_was_never_used_has_nothing() -> None:
+def test_a_model_that_was_never_used_has_zeros() -> None:
     assert World([add_one]).engine.statistics("unheard of") == ModelStatistics()

@@ -30,7 +30,7 @@ async def guarded(x: Vector) -> Vector:
 
 
 def experienced_world() -> World:
-    """One that knows how long its programs take."""
+    """Returns a world that knows how long its programs take."""
     world = World([look, work], EngineConfig(speculation=SpeculationConfig(margin=0)))
     for program in (look, work):
         world.join(program)
@@ -55,7 +55,7 @@ def story_of(world: World, x: list[float]) -> Story:
     return story
 
 
-def test_it_tells_what_was_guessed_why_batches_ran_and_what_that_brought() -> None:
+def test_it_tells_what_was_guessed_why_batches_ran_and_what_was_gained() -> None:
     steps = story_of(experienced_world(), [1, 1]).steps
     assert [step["event"] for step in steps] == ["followed", "dispatched", "dispatched", "done", "decided", "done", "answered"]
     assert [step["at_ms"] for step in steps] == sorted(step["at_ms"] for step in steps)
@@ -74,7 +74,7 @@ def test_a_wrong_guess_is_told_with_its_cost() -> None:
     assert decided["guesses"][0]["gain_ms"] < 0
 
 
-def test_people_get_a_line_for_each_step() -> None:
+def test_its_text_has_a_line_for_each_step() -> None:
     right, wrong = (as_text(story_of(experienced_world(), [sign, 1.0]).steps) for sign in (1.0, -1.0))
     assert "a guess: p = 0.9" in right
     assert "the guess True was right, saved " in right
@@ -82,7 +82,7 @@ def test_people_get_a_line_for_each_step() -> None:
     assert wrong.splitlines()[-1].endswith("answered")
 
 
-def test_nothing_is_told_unless_somebody_asks() -> None:
+def test_there_is_no_story_unless_asked_for() -> None:
     world = experienced_world()
     request_id = world.submit(guarded, [1, 1])
     assert world.engine.tasks.requests[request_id].standing.story is None

@@ -20,7 +20,7 @@ def _restart() -> None:
 
 
 def is_again() -> bool:
-    """False in the first run of a workflow and True in its replay: nothing a workflow may depend on."""
+    """Returns False in the first run of a workflow and True in its replay: a workflow must not depend on such a value."""
     return next(_runs) % 2 == 1
 
 

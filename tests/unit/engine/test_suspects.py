@@ -1,4 +1,4 @@
-"""Inputs that end their replica: tried again alone, refused, and what others notice of them."""
+"""Inputs that kill their replica: they are tried again alone, then refused; other requests hardly notice."""
 
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ async def increment_of_double(x: Vector) -> Vector:
 
 @dataclass
 class Deaths:
-    """A world in which every replica of a program dies that runs a vector which begins with `BAD`."""
+    """A world in which a replica dies if it runs a vector that begins with `BAD`."""
 
     world: World
     program: dyorc.Program = add_one
@@ -34,7 +34,7 @@ class Deaths:
     """Sizes of the batches that were running."""
 
     def step(self, batch: Dispatched, *, is_crash: bool = True, comes_back: bool = True) -> None:
-        """A batch runs, and ends its replica if it holds the bad input."""
+        """Runs a batch, which kills its replica if it holds the bad input."""
         if batch.program != self.program.name or BAD not in [row[0] for row in batch.column()]:
             self.world.finish(batch)
             return
@@ -45,12 +45,12 @@ class Deaths:
             self.world.join(self.program)
 
     def die(self, replica_id: str, *, is_crash: bool = True) -> None:
-        """A replica's process ends."""
+        """Ends a replica's process."""
         self.world.forget(replica_id)
         self.world.tell(ReplicaLeft(replica_id, SEGFAULT if is_crash else "connection lost", is_crash))
 
     def run(self, **how: bool) -> None:
-        """Batches run, oldest first, until none is in flight."""
+        """Runs batches, oldest first, until none is in flight."""
         while self.world.in_flight:
             self.step(self.world.oldest(), **how)
 
@@ -82,8 +82,8 @@ def test_an_input_that_ends_its_replica_twice_is_refused_and_the_error_says_how_
 
 
 @pytest.mark.parametrize(("is_crash", "victims"), [(True, [4, 1]), (False, [4, 4, 1])])
-def test_who_shared_a_batch_with_it_is_answered(is_crash: bool, victims: list[int]) -> None:
-    """If nobody can tell how the process ended, the company of one batch is not yet a suspicion."""
+def test_requests_that_shared_a_batch_with_it_are_answered(is_crash: bool, victims: list[int]) -> None:
+    """If nobody can tell how the process ended, sharing one batch with it is no reason for suspicion."""
     seen = deaths()
     good = [seen.world.arrival(increment, [at, at]) for at in range(3)]
     bad = seen.world.arrival(increment, [BAD, 0])
@@ -159,7 +159,7 @@ def test_suspects_run_one_after_the_other() -> None:
 # Equal requests
 
 
-def test_an_equal_request_is_refused_at_once_until_that_is_forgotten() -> None:
+def test_an_equal_request_is_refused_at_once_until_the_input_is_forgotten() -> None:
     seen = deaths(refuse_inputs_s=600)
     world = seen.world
     world.submit(increment, [BAD, 0], identity="bad")
@@ -210,7 +210,7 @@ def test_an_equal_request_is_refused_where_its_workflow_reaches_that_program() -
     seen.world.check_nothing_is_left()
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_number_of_remembered_inputs_is_bounded() -> None:
     seen = deaths(max_refused_inputs=2)
     for name in "abc":
         seen.world.submit(increment, [BAD, 0], identity=name)
@@ -246,7 +246,7 @@ def test_an_engine_that_takes_over_refuses_what_the_last_one_refused() -> None:
     assert second.num == 2
 
 
-def test_nothing_asks_what_an_input_is_equal_to_before_one_is_refused() -> None:
+def test_inputs_are_not_compared_before_one_is_refused() -> None:
     class Costly:
         def __hash__(self) -> int:
             raise AssertionError("it was asked for")
@@ -257,7 +257,7 @@ def test_nothing_asks_what_an_input_is_equal_to_before_one_is_refused() -> None:
     assert seen.world.result(1)[0] == 2
 
 
-def test_who_comes_back_clean_is_not_held_guilty_of_a_later_death() -> None:
+def test_an_input_that_was_cleared_is_not_blamed_for_a_later_death() -> None:
     seen = deaths()
     for _ in range(5):
         request_id = seen.world.submit(increment, [1, 1], identity="good")

@@ -1,4 +1,4 @@
-"""What a workflow may do, and what becomes of it."""
+"""What a workflow may do, and how it fails."""
 
 import asyncio
 from collections.abc import Generator
@@ -91,7 +91,7 @@ async def largest(x: Vector) -> Vector:
     return values[int(np.argmax([value.sum() for value in values]))]
 
 
-def test_gather_gives_values_in_the_order_of_its_arguments(world: World) -> None:
+def test_gather_returns_values_in_the_order_of_its_arguments(world: World) -> None:
     assert np.array_equal(run(world, largest, [0, 0]), [1, 1])
 
 
@@ -157,7 +157,7 @@ async def await_view_out_of_range(x: Vector) -> Vector:
     return x
 
 
-def test_a_value_that_cannot_be_looked_at_names_the_line_that_awaits_it(world: World) -> None:
+def test_the_error_of_an_unreadable_value_names_the_line_that_awaits_it(world: World) -> None:
     line = await_view_out_of_range.function.__code__.co_firstlineno + 2
     with pytest.raises(WorkflowError, match=rf"IndexError.*test_workflows\.py, line {line}\)"):
         run(world, await_view_out_of_range, [0, 0])
@@ -168,7 +168,7 @@ async def use_truth(x: Vector) -> Vector:
     return add_one(x) if add_one(x) else x
 
 
-def test_the_truth_of_a_ref_is_an_error_that_says_what_to_write(world: World) -> None:
+def test_using_a_ref_as_a_bool_is_an_error_that_says_what_to_write(world: World) -> None:
     with pytest.raises(WorkflowError, match=r"use_truth.*TypeError.*no truth value yet.*dyorc\.when.*line \d+"):
         run(world, use_truth, [0, 0])
 
@@ -233,7 +233,7 @@ async def predicate_without_bool(x: Vector) -> Vector:
     return x if await dyorc.when(x, lambda value: value) else add_one(x)
 
 
-def test_a_predicate_that_gives_no_bool_is_named(world: World) -> None:
+def test_the_error_names_a_predicate_that_does_not_return_a_bool(world: World) -> None:
     with pytest.raises(WorkflowError, match=r"the predicate returned ndarray .* expected a bool"):
         run(world, predicate_without_bool, [0, 0])
 
@@ -243,7 +243,7 @@ async def predicate_from_a_library(x: Vector) -> Vector:
     return x if await dyorc.when(x, np.linalg.inv) else add_one(x)
 
 
-def test_an_error_in_a_library_names_the_workflow_s_line(world: World) -> None:
+def test_an_error_in_a_library_names_the_workflows_line(world: World) -> None:
     line = predicate_from_a_library.function.__code__.co_firstlineno + 2
     with pytest.raises(WorkflowError, match=rf"LinAlgError.*test_workflows\.py, line {line}\)"):
         run(world, predicate_from_a_library, [0, 0])
@@ -254,7 +254,7 @@ async def chain_after_failure(x: Vector) -> Vector:
     return double(add(add_one(x), check(x)))
 
 
-def test_a_failure_runs_along_dependent_calls_and_spares_them(world: World) -> None:
+def test_a_failure_fails_dependent_calls_without_running_them(world: World) -> None:
     with pytest.raises(ProgramError, match="program 'check' failed: ValueError: a number is negative"):
         run(world, chain_after_failure, [-1, 0])
     assert world.sizes(add) == []
@@ -334,7 +334,7 @@ def test_endless_recursion_of_workflows_ends_at_the_limit() -> None:
         run(world, recursive, [0, 0])
 
 
-def test_a_program_that_nobody_deployed_is_named_with_those_that_are() -> None:
+def test_a_program_that_is_not_deployed_is_named_with_those_that_are() -> None:
     world = World([double])
     with pytest.raises(NotDeployedError, match=r"'add_one' is not deployed; deployed are \['double'\]"):
         run(world, increment, [0, 0])

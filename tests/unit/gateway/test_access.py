@@ -1,4 +1,4 @@
-"""Whose key it is: the file, its changes, and what a wrong key gets to know."""
+"""API keys: the file, changes of it, and what the error of a wrong key reveals."""
 
 import hashlib
 import hmac
@@ -20,35 +20,35 @@ NOON_S = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
 
 
 class Clock:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
 
     def __call__(self) -> float:
-        """The time."""
+        """Returns the time."""
         return self.now_s
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the keys file is."""
+    """Returns the path of the keys file."""
     return tmp_path / "keys.toml"
 
 
 def write(path: Path, **tenants: KeyRecord) -> None:
-    """A file with one key for each tenant."""
+    """Writes a file with one key for each tenant."""
     write_tenants(path, [TenantRecord(name=name, keys=[key]) for name, key in tenants.items()])
 
 
-def test_without_a_file_everybody_is_let_in() -> None:
+def test_without_a_file_nobody_needs_a_key() -> None:
     access = Access()
     assert access.is_open
     assert access.tenant_of(None) is ANONYMOUS
     assert access.tenant_of("anything") is ANONYMOUS
 
 
-def test_a_key_tells_its_tenant_with_all_its_limits(path: Path) -> None:
+def test_a_key_leads_to_its_tenant_with_all_its_limits(path: Path) -> None:
     key, record = new_key()
     other, other_record = new_key()
     limits = {"weight": 2.5, "max_requests": 3, "max_bytes": 4, "max_requests_per_s": 0.5}
@@ -121,7 +121,7 @@ def test_a_key_expires(path: Path) -> None:
         access.tenant_of(key)
 
 
-def test_keys_are_taken_up_and_revoked_within_a_second_and_not_looked_for_more_often(path: Path) -> None:
+def test_new_and_revoked_keys_take_effect_within_a_second(path: Path) -> None:
     clock = Clock()
     (key, record), (other, other_record) = new_key(), new_key()
     write(path, one=record)
@@ -160,7 +160,7 @@ def test_a_server_with_a_broken_file_does_not_start(path: Path, content: str | N
         Access(str(path))
 
 
-def test_a_file_that_others_may_read_or_write_is_warned_of(path: Path) -> None:
+def test_a_warning_names_a_file_that_others_may_read_or_write(path: Path) -> None:
     _, record = new_key()
     write(path, one=record)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -204,7 +204,7 @@ def test_the_file_holds_hashes_only_and_comes_back_as_it_was_written(path: Path)
         ),
     ],
 )
-def test_what_is_wrong_in_the_file_is_named(path: Path, text: str, complaint: str) -> None:
+def test_errors_name_what_is_wrong_in_the_file(path: Path, text: str, complaint: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=complaint) as caught:
         read_tenants(path)

@@ -12,18 +12,18 @@ LARGE = 10**12
 
 
 class Clock:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
 
     def __call__(self) -> float:
-        """The time."""
+        """Returns the time."""
         return self.now_s
 
 
 def flood(admission: Admission, tenant: Tenant, num_bytes: int = 0) -> list[Ticket]:
-    """As many requests as a tenant is let in with."""
+    """Admits as many requests of a tenant as there is room for."""
     tickets: list[Ticket] = []
     with contextlib.suppress(CapacityError):
         while True:
@@ -38,7 +38,7 @@ def end(tickets: list[Ticket]) -> None:
             pass
 
 
-def test_everybody_together_gets_all_where_nobody_needs_a_key() -> None:
+def test_without_keys_everything_may_be_used() -> None:
     admission = Admission(10, 100)
     tickets = flood(admission, ANONYMOUS)
     assert len(tickets) == 10
@@ -138,7 +138,7 @@ def test_a_flood_of_bytes_leaves_room_for_the_next_tenant() -> None:
             ticket.grow(1)
 
 
-def test_of_several_requests_of_a_tenant_each_may_grow_to_its_share_only() -> None:
+def test_several_requests_of_a_tenant_may_grow_only_to_its_share() -> None:
     admission = Admission(10_000, 9000)
     flooding = Tenant(name="flooding")
     with admission.admit(flooding), admission.admit(flooding) as ticket:
@@ -168,7 +168,7 @@ def test_tenants_that_flood_share_by_their_weights() -> None:
     assert len(held[light]) == 8800  # 8/9 again, as it is alone
 
 
-def test_refusals_say_when_about_room_will_be() -> None:
+def test_refusals_estimate_when_there_will_be_room() -> None:
     clock = Clock()
     admission = Admission(1000, LARGE, clock)
     tenant = Tenant(name="a", max_requests=4)
@@ -182,7 +182,7 @@ def test_refusals_say_when_about_room_will_be() -> None:
     assert caught.value.retry_after_s == pytest.approx(0.5, rel=0.01)
 
 
-def test_tenants_that_are_gone_are_forgotten() -> None:
+def test_inactive_tenants_are_forgotten() -> None:
     clock = Clock()
     admission = Admission(1000, LARGE, clock)
     staying = admission.admit(Tenant(name="staying"))

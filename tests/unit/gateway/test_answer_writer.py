@@ -1,4 +1,4 @@
-"""What an answer looks like on its way out, and in how many writes."""
+"""The bytes of an answer, and in how many writes they leave."""
 
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ def transport() -> _Transport:
 
 
 def writer_of(transport: _Transport, method: str = "POST", *, keeps_alive: bool = True) -> AnswerWriter:
-    """Writes the answer to such a request."""
+    """Returns the writer of the answer to such a request."""
     head = ParsedHead(method, "/", b"/", b"", "1.1", [], keeps_alive=keeps_alive, expects_continue=False)
     return AnswerWriter(cast(Any, transport), CommonHeaders(), head)
 
@@ -80,13 +80,13 @@ def test_a_body_must_be_as_long_as_announced(transport: _Transport, body: bytes)
         answer.write(body, is_last_part=True)
 
 
-def test_a_header_cannot_begin_another(transport: _Transport) -> None:
+def test_a_header_cannot_contain_a_line_break(transport: _Transport) -> None:
     with pytest.raises(ValueError, match="line break"):
         writer_of(transport).start(200, [(b"x-name", b"value\r\nset-cookie: a=b"), length(0)])
 
 
 @pytest.mark.parametrize("says_so", ["client", "answer"])
-def test_the_last_answer_of_a_connection_says_so_once(transport: _Transport, says_so: str) -> None:
+def test_the_last_answer_of_a_connection_says_once_that_it_closes(transport: _Transport, says_so: str) -> None:
     answer = writer_of(transport, keeps_alive=says_so != "client")
     answer.start(200, [length(0), *([(b"connection", b"close")] if says_so == "answer" else [])])
     answer.write(b"", is_last_part=True)

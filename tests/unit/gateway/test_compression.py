@@ -1,4 +1,4 @@
-"""Compressed bodies: right, bounded, and refused if they are not what they say."""
+"""Compressed bodies: correct, bounded, and refused if they are not what they claim to be."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ def _read(body: bytes, encoding: Encoding, max_bytes: int = _LIMIT) -> bytes:
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=4), st.integers(1, 2_000), st.sampled_from(Encoding))
 @settings(max_examples=60, deadline=None)
-def test_what_was_compressed_comes_back(parts: list[bytes], times: int, encoding: Encoding) -> None:
+def test_compressed_bodies_are_restored(parts: list[bytes], times: int, encoding: Encoding) -> None:
     body = b"".join(parts) * times
     assert _read(_packed(body, encoding), encoding) == body
     found = asyncio.run(compress([memoryview(part * times) for part in parts], encoding))
@@ -70,7 +70,7 @@ def test_bytes_after_the_end_are_refused() -> None:
 
 @pytest.mark.parametrize("encoding", list(Encoding))
 @pytest.mark.parametrize("limit", [1, 70_000, 5_000_000])
-def test_no_more_is_made_than_the_limit(encoding: Encoding, limit: int) -> None:
+def test_no_more_is_unpacked_than_the_limit(encoding: Encoding, limit: int) -> None:
     made: list[int] = []
     with pytest.raises(PayloadTooLargeError, match=f"more than {limit} bytes"):
         asyncio.run(decompress(_packed(bytes(100_000_000), encoding), encoding, limit, made.append))
@@ -79,7 +79,7 @@ def test_no_more_is_made_than_the_limit(encoding: Encoding, limit: int) -> None:
     assert len(_read(exact, encoding, limit)) == limit
 
 
-def test_room_may_be_refused_while_it_is_made() -> None:
+def test_room_may_be_refused_while_unpacking() -> None:
     made: list[int] = []
 
     def grow(num_bytes: int) -> None:
@@ -122,11 +122,11 @@ def test_short_and_incompressible_bodies_stay_as_they_are() -> None:
         (b";;,,=", None),
     ],
 )
-def test_the_client_chooses(header: bytes, chosen: Encoding | None) -> None:
+def test_the_client_chooses_the_encoding(header: bytes, chosen: Encoding | None) -> None:
     assert accepted_encoding(header) is chosen
 
 
-def test_names_of_encodings() -> None:
+def test_encodings_are_parsed() -> None:
     assert [encoding_of(name) for name in (b"gzip", b" X-GZIP ", b"Deflate")] == [Encoding.GZIP, Encoding.GZIP, Encoding.DEFLATE]
     assert encoding_of(b"identity") is None
     for name in (b"br", b"gzip, deflate", b"\xff" * 1_000):

@@ -30,7 +30,7 @@ def test_a_tenants_own_job_for_another_model_does_not_wait_either() -> None:
     assert Lane("a", "quick") in slots.pick([A, Lane("a", "quick")])
 
 
-def test_one_model_never_has_all_slots_whoever_asks() -> None:
+def test_one_model_never_has_all_slots_whichever_tenants_ask() -> None:
     slots = Slots(40)
     for number in range(40):
         fill(slots, Lane(f"t{number}", "slow"))
@@ -48,7 +48,7 @@ def test_slots_are_shared_by_weight_whatever_jobs_take() -> None:
         assert 2.8 < held_s["a"] / held_s["b"] < 3.2
 
 
-def test_who_was_idle_has_no_credit_and_who_went_away_keeps_its_debt() -> None:
+def test_an_idle_tenant_earns_no_credit_and_an_absent_one_keeps_its_debt() -> None:
     slots = Slots(1)
     for _ in range(100):
         (lane,) = slots.pick([A])

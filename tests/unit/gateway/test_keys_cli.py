@@ -99,7 +99,7 @@ def test_limits_given_with_a_key_change_its_tenant_and_leave_the_rest(file: Path
         ("revoke", "nobody"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(file: Path, arguments: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_refused_and_change_nothing(file: Path, arguments: tuple[str, ...]) -> None:
     keys("add", "--tenant", "one")
     before = file.read_bytes()
     with pytest.raises(ConfigurationError):

@@ -1,4 +1,4 @@
-"""Waiting rooms: whose time is up, and that nobody else is checked."""
+"""Waiting rooms: they notice whose time is up, without checking everybody."""
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.patience import Patience, Room
@@ -11,18 +11,18 @@ class Client:
         self.told: list[tuple[Room, float]] = []
 
     def time_is_up(self, room: Room, now_s: float) -> None:
-        """Stays."""
+        """Notes it, and stays."""
         self.told.append((room, now_s))
 
 
 class Now:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
 
     def __call__(self) -> float:
-        """The time."""
+        """Returns the time."""
         return self.now_s
 
 
@@ -39,7 +39,7 @@ def test_a_client_is_told_when_its_rooms_time_is_up_and_not_before() -> None:
     assert slow.told[0] == (patience.head, 10.0)
 
 
-def test_who_enters_again_waits_anew_and_who_leaves_is_not_told() -> None:
+def test_a_client_that_enters_again_waits_anew_and_one_that_leaves_is_not_told() -> None:
     room = Room(10)
     first, second, third = Client(), Client(), Client()
     for number, client in enumerate((first, second, third)):
@@ -52,7 +52,7 @@ def test_who_enters_again_waits_anew_and_who_leaves_is_not_told() -> None:
     assert len(room) == 2
 
 
-def test_a_sweep_looks_at_the_first_who_has_time_left_and_no_further() -> None:
+def test_a_sweep_stops_at_the_first_client_with_time_left() -> None:
     class Since(float):
         """A time that counts its comparisons."""
 
@@ -69,7 +69,7 @@ def test_a_sweep_looks_at_the_first_who_has_time_left_and_no_further() -> None:
     assert Since.num_looks == 1
 
 
-def test_who_is_gone_is_in_no_room() -> None:
+def test_a_client_that_is_gone_is_in_no_room() -> None:
     patience = Patience(GatewayConfig(), Now())
     client = Client()
     rooms = (patience.idle, patience.head, patience.body, patience.writing, patience.closing, patience.refused)

@@ -1,4 +1,4 @@
-"""What bytes of a connection mean."""
+"""How the bytes of a connection become requests."""
 
 from collections.abc import Iterable
 
@@ -41,7 +41,7 @@ def parse(pieces: Iterable[bytes], max_header_bytes: int = 4096) -> tuple[Listen
 
 
 def in_pieces(data: bytes, size: int) -> Iterable[bytes]:
-    """The same bytes, as they may come."""
+    """Returns the same bytes, in pieces as they may come."""
     return (data[at : at + size] for at in range(0, len(data), size))
 
 
@@ -75,7 +75,7 @@ def test_nothing_is_read_after_the_request_that_the_client_called_its_last() -> 
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01", b"GET  HTTP/9.9\r\n\r\n", b"GET http:// HTTP/1.1\r\nHost: a\r\n\r\n"])
-def test_what_is_no_request_is_refused(data: bytes) -> None:
+def test_malformed_requests_are_refused(data: bytes) -> None:
     _, refusal = parse([data])
     assert refusal is not None
     assert (refusal.status, refusal.code, refusal.retry_after_s) == (400, "http", None)
@@ -87,7 +87,7 @@ def test_a_line_that_does_not_end_is_not_collected() -> None:
     assert refusal.status == 431
 
 
-def test_a_bug_of_the_listener_is_not_taken_for_the_clients() -> None:
+def test_a_bug_of_the_listener_is_not_blamed_on_the_client() -> None:
     listener = Listener()
     listener.on_end = lambda: 1 / 0  # type: ignore[method-assign]
     with pytest.raises(Exception, match="callback"):
@@ -112,7 +112,7 @@ def test_a_request_has_one_host(lines: bytes, told: str) -> None:
         assert (refusal.status, refusal.text) == (400, f"the request {told}")
 
 
-def test_what_surely_belongs_to_a_body_is_known() -> None:
+def test_bytes_that_surely_belong_to_a_body_are_recognized() -> None:
     parser = RequestParser(Listener(), 4096)
     for piece, num in ((POST[:-4], 4), (b"bo", 2), (b"dy" + POST[:-4], 4), (b"body", 0)):
         parser.feed(piece)
@@ -142,7 +142,7 @@ def test_an_offer_of_another_protocol_is_ignored(size: int) -> None:
     assert listener.num_begun == 6
 
 
-def test_a_body_behind_an_offer_is_held_to_its_form() -> None:
+def test_a_body_after_an_upgrade_offer_must_be_well_formed() -> None:
     head = b"POST / HTTP/1.1\r\nHost: a\r\n" + OFFER + b"Transfer-Encoding: chunked\r\n\r\n"
     _, refusal = parse([head + b"no length\r\n"])
     assert refusal is not None

@@ -1,4 +1,4 @@
-"""How far the loop is behind, and who is refused for it."""
+"""How far the loop is behind, and which requests are refused for it."""
 
 import contextlib
 
@@ -25,14 +25,14 @@ def shedding(loop: Loop, lag: LoopLag) -> Shedding:
     return Shedding(lag, loop.clock_ns)
 
 
-def test_a_loop_that_takes_long_turns_is_behind_and_one_long_turn_is_no_reason(loop: Loop, lag: LoopLag) -> None:
+def test_a_loop_with_long_turns_is_behind_and_with_a_single_long_turn_is_not(loop: Loop, lag: LoopLag) -> None:
     busy(loop, lag, 0.001, 0.001, 0.5)
     assert lag.expected_s == pytest.approx(0.006)
     busy(loop, lag, 0.1, 0.1)
     assert lag.expected_s == pytest.approx(0.6)
 
 
-def test_many_requests_in_one_turn_are_foretold_by_what_one_cost_so_far(loop: Loop, lag: LoopLag) -> None:
+def test_the_length_of_a_turn_is_predicted_from_its_requests(loop: Loop, lag: LoopLag) -> None:
     for _ in range(100):
         busy(loop, lag, 0.02, num=20)
         loop.turn(0)  # nothing came
@@ -69,7 +69,7 @@ def no_limit_s() -> float | None:
         (0.0, 0.03, None),
     ],
 )
-def test_what_cannot_be_answered_in_time_is_refused(
+def test_a_request_that_cannot_be_answered_in_time_is_refused(
     loop: Loop, lag: LoopLag, shedding: Shedding, waited_s: float, turn_s: float, kind: type[DyOrcError] | None
 ) -> None:
     busy(loop, lag, *[turn_s] * 4)
@@ -79,12 +79,12 @@ def test_what_cannot_be_answered_in_time_is_refused(
         assert (refusal.retryable, refusal.retry_after_s) == ((False, None) if kind is DeadlineError else (True, 1))
 
 
-def test_who_names_no_limit_is_not_refused(loop: Loop, lag: LoopLag, shedding: Shedding) -> None:
+def test_a_request_without_a_limit_is_not_refused(loop: Loop, lag: LoopLag, shedding: Shedding) -> None:
     busy(loop, lag, *[1.0] * 4)
     assert shedding.refusal(loop.now_ns - 10**10, no_limit_s) is None
 
 
-def test_a_turn_lets_in_what_it_can_serve_and_those_refused_do_not_count(loop: Loop, lag: LoopLag, shedding: Shedding) -> None:
+def test_a_turn_admits_what_it_can_serve_and_refused_requests_do_not_count(loop: Loop, lag: LoopLag, shedding: Shedding) -> None:
     busy(loop, lag, *[0.02] * 50, num=20)  # 1 ms each
     loop.turn(0)
     refusals = [shedding.refusal(loop.now_ns, limit_s) for _ in range(1000)]

@@ -1,4 +1,4 @@
-"""Results as the generator writes them, of latencies that were made up."""
+"""Made-up results, as the generator writes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadgen.results import BranchResult, Counts, Quantiles, RunResult, ServerFi
 
 
 def latencies(num: int = 2000, *, median_ms: float = 5.0, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Latencies as servers have them: most near the median, a few far above."""
+    """Returns latencies as servers have them: most near the median, a few far above."""
     return np.random.default_rng(seed).lognormal(np.log(median_ms), 0.5, num)
 
 
@@ -35,7 +35,7 @@ def branch(values: np.ndarray[Any, Any]) -> BranchResult:
 
 
 def timeline(*, bad: Sequence[int] = (0, 0, 0, 0)) -> Timeline:
-    """Four seconds, in the third of which nothing is due."""
+    """Returns four seconds, in the third of which nothing is due."""
     return Timeline(
         edges_s=[0, 1, 2, 3, 4],
         num_due=[100, 300, 0, 200],

@@ -1,4 +1,4 @@
-"""Reads pages as a browser would: what stands where, and whether it is well formed."""
+"""Reads pages as a browser would: their texts and pictures, and whether they are well formed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Page(HTMLParser):
 
 
 def pictures(text: str) -> list[ElementTree.Element]:
-    """The pictures of a page, read as XML."""
+    """Returns the pictures of a page, read as XML."""
     found: list[ElementTree.Element] = []
     at = text.find("<svg")
     while at >= 0:
@@ -69,12 +69,12 @@ def name_of(picture: ElementTree.Element) -> str:
 
 
 def words(picture: ElementTree.Element) -> list[str]:
-    """The texts that are seen in a picture."""
+    """Returns the texts that are seen in a picture."""
     return [element.text or "" for element in picture.iter(f"{_SVG}text")]
 
 
 def hints(picture: ElementTree.Element, tag: str) -> list[str]:
-    """What elements of a kind say when a pointer rests on them."""
+    """Returns what elements of a kind say when the pointer rests on them."""
     return [
         element.findtext(f"{_SVG}title") or ""
         for element in picture.iter(f"{_SVG}{tag}")

@@ -10,7 +10,7 @@ from loadgen.alarm import Alarm
 
 
 async def ring_at(*delays_ns: int) -> list[int]:
-    """How long after the time that was set it rang, for each."""
+    """Returns by how much it rang after each time that was set."""
     rung: list[int] = []
     over = asyncio.Event()
     waiting = [time.monotonic_ns() + delay_ns for delay_ns in delays_ns]

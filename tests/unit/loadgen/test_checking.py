@@ -1,4 +1,4 @@
-"""What counts as the right answer."""
+"""Which answers count as right."""
 
 from typing import Any
 
@@ -32,17 +32,17 @@ FLOATS = np.array([1.0, np.nan], np.float32)
         (np.array([True]), np.array([False]), "output 'y' is"),
     ],
 )
-def test_equal_or_not(found: np.ndarray[Any, Any], right: np.ndarray[Any, Any], text: str) -> None:
+def test_values_are_compared(found: np.ndarray[Any, Any], right: np.ndarray[Any, Any], text: str) -> None:
     said = difference({"y": found}, {"y": right}, 1e-4)
 
     assert (text in said) if text else not said
 
 
-def test_names_have_to_be_the_same() -> None:
+def test_names_have_to_match() -> None:
     assert difference({"z": FLOATS}, {"y": FLOATS}, 1e-4) == "the answer has the outputs ['z'], expected ['y']"
 
 
-def test_what_is_shown_is_short() -> None:
+def test_a_wrong_answer_is_described_briefly() -> None:
     said = difference({"y": np.zeros(100_000)}, {"y": np.ones(100_000)}, 1e-4)
 
     assert "expected" in said

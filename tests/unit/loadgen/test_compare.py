@@ -39,7 +39,7 @@ def test_medians_spreads_and_ratios() -> None:
     assert slower.figures["b"]["p99_ms"].ratio == pytest.approx(3)
 
 
-def test_where_there_is_no_ratio() -> None:
+def test_there_is_no_spread_or_ratio_to_zero() -> None:
     found = compare({"a": target("a", [0, 0], []), "b": target("b", [0, 5], [])}, num_rounds=2)
 
     assert found.figures["a"]["throughput_rps"].spread == 0
@@ -65,7 +65,7 @@ def test_one_target_is_no_comparison() -> None:
         compare({"a": target("a", [1], [])})
 
 
-def test_targets_by_label() -> None:
+def test_targets_are_named_by_labels() -> None:
     found = named_targets(["a=http://h:1#m", "b=grpc://h:2#x/y", "c=http://h:3/?q=1#m", "d=grpcs://h:4#m"])
 
     assert found == {

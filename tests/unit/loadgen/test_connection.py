@@ -1,4 +1,4 @@
-"""HTTP answers however they come."""
+"""HTTP answers are read however they come."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Transport(asyncio.Transport):
 
 
 def exchange(act: Callable[[Connection], None]) -> tuple[Reply | BaseException, Connection]:
-    """What comes of one request, when `act` has played the server."""
+    """Returns what comes of one request, when `act` has played the server."""
 
     async def play() -> tuple[Reply | BaseException, Connection]:
         connection = Connection(lambda _: None)
@@ -51,7 +51,7 @@ def exchange(act: Callable[[Connection], None]) -> tuple[Reply | BaseException, 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 1000])
 @pytest.mark.parametrize(("answer", "json_bytes"), [(PLAIN, 3), (CHUNKED, -1), (b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN, 3)])
-def test_an_answer_in_any_pieces(answer: bytes, json_bytes: int, step: int) -> None:
+def test_an_answer_may_come_in_any_pieces(answer: bytes, json_bytes: int, step: int) -> None:
     def feed(connection: Connection) -> None:
         for at in range(0, len(answer), step):
             connection.data_received(answer[at : at + step])
@@ -70,7 +70,7 @@ def test_a_connection_is_used_again_unless_the_server_closes_it() -> None:
     assert not closed.is_open
 
 
-def test_without_a_length_the_end_is_the_end() -> None:
+def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     def feed(connection: Connection) -> None:
         connection.data_received(b"HTTP/1.1 200 OK\r\n\r\nhel")
         connection.data_received(b"lo")
@@ -99,7 +99,7 @@ def test_a_closed_connection_fails(data: bytes, text: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"SSH-2.0-OpenSSH\r\n", b"\x00" * 100, b"HTTP/1.1 two hundred\r\n\r\n"])
-def test_what_is_no_http_fails(data: bytes) -> None:
+def test_an_answer_that_is_not_http_fails(data: bytes) -> None:
     found, connection = exchange(lambda connection: connection.data_received(data))
 
     assert isinstance(found, RequestFailedError)
@@ -108,7 +108,7 @@ def test_what_is_no_http_fails(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("more", [PLAIN, b"rubbish"])
-def test_what_nobody_asked_for_ends_the_connection(more: bytes) -> None:
+def test_unrequested_bytes_end_the_connection(more: bytes) -> None:
     found, connection = exchange(lambda connection: connection.data_received(PLAIN + more))
     assert found == (200, 3, b"hello")
     assert not connection.is_open
@@ -135,7 +135,7 @@ def test_errors_are_short_and_alike(status: int, body: bytes, text: str) -> None
     assert str(http_failure(status, body)) == text
 
 
-def test_a_request_is_laid_out_whole() -> None:
+def test_a_request_is_complete() -> None:
     found = http_post("http://user@host:80/base/", "/v2/x", [("Content-Type", "a/b")], {"X-Key": "k"}, b"body")
 
     head, _, body = found.partition(b"\r\n\r\n")

@@ -6,7 +6,7 @@ from loadgen.limit import highest
 
 
 class Seen:
-    """As much of a result as the search looks at."""
+    """The part of a result that the search looks at."""
 
     def __init__(self, **figures: Any) -> None:
         vars(self).update(figures)
@@ -23,7 +23,7 @@ def result(is_late: bool) -> Any:
     )
 
 
-def test_the_highest_rate_that_is_fine() -> None:
+def test_the_highest_rate_without_a_warning_is_found() -> None:
     lines: list[str] = []
     best, seen = highest(lambda rate_rps: result(rate_rps > 5000), 4000.0, lines.append)
 
@@ -41,5 +41,5 @@ def test_a_step_that_fails_once_is_tried_again() -> None:
     assert highest(measure, 4000.0, lambda _: None)[0] == 6250.0
 
 
-def test_none_is_fine() -> None:
+def test_every_rate_may_be_too_high() -> None:
     assert highest(lambda _: result(True), 4000.0, lambda _: None) == (0.0, {})

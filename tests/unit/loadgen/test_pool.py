@@ -1,4 +1,4 @@
-"""Pools survive the way to the workers, and requests are drawn as asked."""
+"""Pools reach the workers unchanged, and requests are drawn as asked."""
 
 from pathlib import Path
 

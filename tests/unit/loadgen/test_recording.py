@@ -1,4 +1,4 @@
-"""What is made of what happened: every planned request is in exactly one count, and waits as long as it did."""
+"""Records become counts: every planned request is in exactly one count, with the time that it waited."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ START = 5_000_000_000
 
 
 def judge(index: int, answer: RawAnswer) -> str:
-    """The right answer is the request's number."""
+    """Returns whether an answer is right: the right one is the request's number."""
     return "" if answer == b"%d" % index else f"request {index}: {answer!r} came"
 
 
@@ -50,7 +50,7 @@ def test_each_request_is_in_one_count() -> None:
     assert found.send_delay_ns.tolist() == [0, 0, 5 * MS, 0, 150 * MS]
 
 
-def test_workers_are_put_together() -> None:
+def test_the_records_of_workers_are_merged() -> None:
     parts: list[Records] = []
     for error in ("HTTP 503", "HTTP 500"):
         recorder = Recorder(None, 3)
@@ -82,7 +82,7 @@ def test_the_same_answer_is_judged_once_and_a_new_one_again() -> None:
     assert (measures.counts(found, None).correct, measures.counts(found, None).wrong) == (3, 3)
 
 
-def test_beyond_the_room_answers_are_judged_at_once() -> None:
+def test_answers_that_exceed_the_room_are_judged_at_once() -> None:
     judged: list[int] = []
 
     def note(index: int, answer: RawAnswer) -> str:
@@ -100,7 +100,7 @@ def test_beyond_the_room_answers_are_judged_at_once() -> None:
     assert found.wrong == "request 0: b'wrong' came"
 
 
-def test_there_are_not_more_errors_than_can_be_kept() -> None:
+def test_the_number_of_kept_errors_is_bounded() -> None:
     recorder = Recorder(None, 1)
     recorder.plan(np.zeros(1000, np.int64), np.arange(1000) + START)
     for number in range(1000):
@@ -111,7 +111,7 @@ def test_there_are_not_more_errors_than_can_be_kept() -> None:
     assert found.errors["other errors"] == 800
 
 
-def test_records_survive_the_way_to_the_parent(tmp_path: Path) -> None:
+def test_records_reach_the_parent_unchanged(tmp_path: Path) -> None:
     recorder = Recorder(judge, 3)
     planned(recorder, 0, 10, 20)
     recorder.answered(1, START + 11 * MS, b"no")

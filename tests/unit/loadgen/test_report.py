@@ -36,7 +36,7 @@ def full(label: str = "mine", **changes: object) -> RunResult:
     return result(label, **(found | changes))
 
 
-def test_every_piece_is_there() -> None:
+def test_every_part_of_the_page_exists() -> None:
     text = page([full()], heading="A heading")
     seen = Page(text)
 
@@ -60,7 +60,7 @@ def test_many_warnings_are_cut_short() -> None:
     assert "and 12 more" in text
 
 
-def test_what_is_not_known_is_not_there() -> None:
+def test_unknown_figures_are_left_out() -> None:
     text = page([result()])
 
     for heading in ("By branch", "Batches", "Speculation", "Errors", "Latency against load", "the limit"):
@@ -68,7 +68,7 @@ def test_what_is_not_known_is_not_there() -> None:
     assert [name_of(picture) for picture in pictures(text)] == ["Latency"]
 
 
-def test_text_from_elsewhere_stays_text() -> None:
+def test_text_from_outside_is_escaped() -> None:
     evil = full(EVIL, errors={EVIL: 1}, branches={EVIL: branch(latencies(9))}, client_warning=EVIL)
     evil = msgspec.structs.replace(
         evil,
@@ -157,7 +157,7 @@ def test_results_of_earlier_versions_have_no_course() -> None:
     assert "Over time" not in Page(page([result("a")])).text
 
 
-def test_a_trace_has_the_rate_that_came_of_it() -> None:
+def test_a_trace_shows_the_rate_it_reached() -> None:
     sizes = {label: ServerFigures(batch_sizes={label: {"1": 1}}) for label in ("slow", "fast")}
     fast = result("a", rate_rps=0.0, arrivals="trace", server=sizes["fast"])  # 2,000 requests in 10 s
     slow = result("a", rate_rps=50.0, arrivals="trace", server=sizes["slow"])
@@ -188,7 +188,7 @@ def test_repeated_points_are_marks_around_their_median() -> None:
     assert heights[1] == ends[0][1]  # through the one in the middle
 
 
-def test_nobody_who_guessed_nothing_has_a_chart_of_guesses() -> None:
+def test_without_guesses_there_is_no_chart_of_them() -> None:
     nothing = ServerFigures(speculation={"num_commits": 0.0, "num_squashes": 0.0, "wasted_s": 0.0})
     counts_only = ServerFigures(speculation={"num_commits": 4.0, "num_squashes": 0.0, "wasted_s": 0.0})
 
@@ -212,7 +212,7 @@ def test_series_are_told_apart() -> None:
     assert len({entry.style for entry in many}) == 29
 
 
-def test_calls_by_the_size_of_their_batch() -> None:
+def test_calls_are_shown_by_the_size_of_their_batch() -> None:
     assert size_shares({"1": 10, "2": 5, "3": 10, "4": 5, "0": 7}) == [pytest.approx(100 * part / 70) for part in (10, 10, 50)]
     assert size_shares({}) == []
 
@@ -226,7 +226,7 @@ def test_guesses_are_counted_apart_from_seconds() -> None:
     assert hints(seconds, "rect")[1:] == ["useful, dyorc: 1.5", "wasted, dyorc: 0.25"]
 
 
-def test_scales() -> None:
+def test_scales_place_values_and_marks() -> None:
     assert list(linear(730).ticks)[-1] >= 730
     assert linear(0).at(0) == 0
     scale = logarithmic(0.3, 70)
@@ -240,7 +240,7 @@ def test_scales() -> None:
     assert [shares_scale.label(tick) for tick in shares_scale.ticks] == ["0 %", "50 %", "90 %", "99 %", "99.9 %", "99.99 %"]
 
 
-def test_one_value_is_a_picture_too() -> None:
+def test_a_single_value_is_drawn() -> None:
     alone = msgspec.structs.replace(result(), histogram=histogram([3.0]))
     none = msgspec.structs.replace(result(), histogram=histogram([]))
 
@@ -279,7 +279,7 @@ def test_other_schemas_are_refused(tmp_path: Path) -> None:
         read_results(path)
 
 
-def test_on_the_command_line(tmp_path: Path) -> None:
+def test_the_command_line_writes_the_page(tmp_path: Path) -> None:
     import typer
 
     from loadgen.report_cli import report_command

@@ -32,7 +32,7 @@ def test_the_rate_holds_until_the_end(arrivals: str, rel: float) -> None:
     assert 39.0 < schedule.times_ns[-1] / 1e9 < 40.0
 
 
-def test_seeds_differ() -> None:
+def test_different_seeds_differ() -> None:
     one, other = (plan(Load(rate_rps=100, seed=seed)).times_ns for seed in (1, 2))
 
     assert len(one) != len(other) or np.any(one != other)
@@ -45,7 +45,7 @@ def test_a_ramp_grows_evenly_after_the_warm_up() -> None:
     assert counts == pytest.approx([2000, 3000, 5000, 7000, 9000], rel=0.06)
 
 
-def test_a_ramp_from_nothing() -> None:
+def test_a_ramp_may_start_at_zero() -> None:
     schedule = plan(Load(arrivals="ramp", rate_rps=1000, warm_up_s=1, duration_s=20, seed=3))
     counts, _ = np.histogram(schedule.times_ns / 1e9 - 1, [-1, 0, 10, 20])
 
@@ -79,12 +79,12 @@ def test_a_trace_ends_where_it_ends(tmp_path: Path) -> None:
         (Load(rate_rps=1, arrivals="ramp", start_rps=2), "a ramp from 2 to 1 requests per second"),
     ],
 )
-def test_what_cannot_be_planned_is_named(load: Load, text: str) -> None:
+def test_errors_name_what_cannot_be_planned(load: Load, text: str) -> None:
     with pytest.raises(ValueError, match=text.replace("(", r"\(")):
         plan(load)
 
 
-def test_a_bad_trace_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_bad_trace(tmp_path: Path) -> None:
     (tmp_path / "trace.txt").write_text("soon\n")
 
     with pytest.raises(InvalidInputError, match=r"trace\.txt"):

@@ -1,4 +1,4 @@
-"""The search for the highest rate, on targets that are made up."""
+"""The search for the highest rate, on made-up targets."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,13 +11,13 @@ from tests.unit.loadgen.made_results import result
 
 
 def server(capacity_rps: float, *, over: float = 0.5, **always: object) -> Callable[[float], RunResult]:
-    """Meets every objective up to its capacity; beyond, only this part of the answers is in time."""
+    """Makes a target that meets every objective up to its capacity; beyond, only this part of the answers is in time."""
     return lambda rate_rps: result(rate_rps=rate_rps, goodput_ratio=1.0 if rate_rps <= capacity_rps else over, **always)
 
 
 @pytest.mark.parametrize("capacity_rps", [1.3, 90, 100, 101, 730, 12_345])
 @pytest.mark.parametrize("precision", [0.02, 0.1])
-def test_finds_the_highest_rate_from_above_and_from_below(capacity_rps: float, precision: float) -> None:
+def test_it_finds_the_highest_rate_from_above_and_from_below(capacity_rps: float, precision: float) -> None:
     found = sweep(server(capacity_rps), start_rps=100, max_rps=1e6, precision=precision)
 
     assert capacity_rps / (1 + precision) <= found.highest_rps <= capacity_rps
@@ -37,7 +37,7 @@ def test_every_measurement_is_kept_and_shown() -> None:
     assert all(probe.result.load["rate_rps"] == probe.rate_rps for probe in shown)
 
 
-def test_never_exceeds_the_highest_rate_allowed() -> None:
+def test_it_never_exceeds_the_highest_rate_allowed() -> None:
     found = sweep(server(1e9), start_rps=100, max_rps=350)
 
     assert found.highest_rps == 350
@@ -46,7 +46,7 @@ def test_never_exceeds_the_highest_rate_allowed() -> None:
 
 
 def test_a_chance_failure_is_tried_again() -> None:
-    """A machine that hiccups at every first try: the second one counts."""
+    """The machine hiccups at every first try: the second one counts."""
     seen: set[float] = set()
 
     def hiccups(rate_rps: float) -> RunResult:
@@ -60,7 +60,7 @@ def test_a_chance_failure_is_tried_again() -> None:
     assert [probe.is_repeated for probe in found.probes[:4]] == [False, True, False, True]
 
 
-def test_a_failure_by_far_is_not_tried_again() -> None:
+def test_a_clear_failure_is_not_tried_again() -> None:
     found = sweep(server(300, over=0.5), start_rps=100, max_rps=1e6)
 
     assert not any(probe.is_repeated for probe in found.probes)
@@ -69,7 +69,7 @@ def test_a_failure_by_far_is_not_tried_again() -> None:
     assert near.highest_rps == found.highest_rps
 
 
-def test_the_share_that_has_to_be_in_time() -> None:
+def test_the_required_share_of_answers_in_time_is_respected() -> None:
     def falls_slowly(rate_rps: float) -> RunResult:
         return result(rate_rps=rate_rps, goodput_ratio=1 - rate_rps / 10_000)
 
@@ -91,7 +91,7 @@ def test_one_wrong_answer_is_a_failure_and_not_tried_again() -> None:
     assert "wrong" in found.reason
 
 
-def test_a_target_that_never_keeps_it() -> None:
+def test_a_target_may_fail_at_every_rate() -> None:
     found = sweep(server(0), start_rps=100, max_rps=1e6)
 
     assert found.highest_rps == 0
@@ -100,7 +100,7 @@ def test_a_target_that_never_keeps_it() -> None:
     assert len(sweep(server(1e9, wrong=2), start_rps=100, max_rps=1e6).probes) == 2
 
 
-def test_no_rate_is_tried_at_which_hardly_anything_is_measured() -> None:
+def test_no_rate_is_tried_that_yields_hardly_any_requests() -> None:
     found = sweep(server(0), start_rps=100, max_rps=1e6, min_rps=20)
 
     assert [probe.rate_rps for probe in found.probes] == [100, 50, 25]
@@ -108,7 +108,7 @@ def test_no_rate_is_tried_at_which_hardly_anything_is_measured() -> None:
         sweep(server(1), start_rps=100, max_rps=1e6, min_rps=200)
 
 
-def test_stops_where_the_generator_was_the_limit() -> None:
+def test_it_stops_where_the_generator_was_the_limit() -> None:
     def client_up_to_700(rate_rps: float) -> RunResult:
         return result(rate_rps=rate_rps, client_warning="send delay p99 3 ms" if rate_rps > 700 else "")
 
@@ -120,7 +120,7 @@ def test_stops_where_the_generator_was_the_limit() -> None:
     assert [probe.rate_rps for probe in found.probes] == [100, 200, 400, 800, 800]
 
 
-def test_goes_on_past_the_generators_limit_if_told_to() -> None:
+def test_it_goes_on_past_the_generators_limit_if_told_to() -> None:
     def always_warns(rate_rps: float) -> RunResult:
         return result(rate_rps=rate_rps, goodput_ratio=1.0 if rate_rps <= 700 else 0.3, client_warning="busy")
 
@@ -131,7 +131,7 @@ def test_goes_on_past_the_generators_limit_if_told_to() -> None:
     assert not any(probe.is_repeated for probe in found.probes)
 
 
-def test_says_that_the_rate_above_was_out_of_the_generators_reach() -> None:
+def test_it_says_that_the_generator_could_not_reach_the_next_rate() -> None:
     def both(rate_rps: float) -> RunResult:
         return result(
             rate_rps=rate_rps, goodput_ratio=1.0 if rate_rps <= 500 else 0.3, client_warning="busy" if rate_rps > 500 else ""
@@ -159,12 +159,12 @@ def test_a_warning_by_chance_does_not_end_the_search() -> None:
 @pytest.mark.parametrize(
     "changes", [{"start_rps": 0}, {"start_rps": 200, "max_rps": 100}, {"precision": 0}, {"min_goodput_ratio": 1.5}]
 )
-def test_arguments_without_sense_are_refused(changes: dict[str, float]) -> None:
+def test_senseless_arguments_are_refused(changes: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         sweep(server(100), **({"start_rps": 10, "max_rps": 100} | changes))
 
 
-def test_a_line_for_each_measurement() -> None:
+def test_each_measurement_prints_a_line() -> None:
     found = sweep(server(300, over=0.9), start_rps=100, max_rps=1e6, label="mine")
     lines = [probe_line(probe) for probe in found.probes]
 

@@ -6,7 +6,7 @@ from loadgen.tables import aligned, milliseconds, percent, rate_text, run_table
 from tests.unit.loadgen.made_results import branch, latencies, result
 
 
-def test_a_row_for_each_result_and_branch() -> None:
+def test_each_result_and_branch_has_a_row() -> None:
     values = latencies(500, median_ms=40)
     found = result(
         "mine", failed=3, wrong=2, errors={"HTTP 503: busy": 3}, branches={"large": branch(values)}, client_warning="late"
@@ -29,7 +29,7 @@ def test_columns_are_aligned() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "text"), [(1, "100.0"), (0.99999, "99.9"), (0.9994, "99.9"), (0.5, "50.0"), (0, "0.0")])
-def test_nearly_all_is_not_all(ratio: float, text: str) -> None:
+def test_nearly_all_is_not_shown_as_all(ratio: float, text: str) -> None:
     assert percent(ratio) == text
 
 
@@ -46,7 +46,7 @@ def test_nearly_all_is_not_all(ratio: float, text: str) -> None:
         ({"rate_rps": 0.25}, "0.25/s"),
     ],
 )
-def test_loads_in_words(load: dict[str, object], text: str) -> None:
+def test_loads_are_described_in_words(load: dict[str, object], text: str) -> None:
     found = result()
     assert (
         rate_text(type(found)(**({name: getattr(found, name) for name in found.__struct_fields__} | {"load": found.load | load})))

@@ -1,4 +1,4 @@
-"""How a measurement went over its time."""
+"""The course of a measurement over its time."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,9 @@ _NS_PER_MS = 1_000_000
 
 
 def records(requests: Sequence[tuple[float, float, int]], *, ended_ms: float = 9_000, start_ms: float = 0) -> Records:
-    """Each request: when it was due, when it was answered (0: never), and what became of it; milliseconds from the start."""
+    """Makes records of requests: when each was due, when it was answered (0: never), and how it ended; milliseconds from the
+    start.
+    """
 
     def ns(values: Sequence[float]) -> np.ndarray:
         return np.array([round((value + start_ms) * _NS_PER_MS) if value else 0 for value in values], np.int64)
@@ -45,7 +47,7 @@ def test_requests_count_in_the_step_in_which_they_were_due_and_answers_when_they
     assert found.p99_ms == [200, None, None, 10]
 
 
-def test_all_that_is_not_right_is_bad() -> None:
+def test_every_answer_that_is_not_right_counts_as_bad() -> None:
     outcomes = [(10, 20, CORRECT), (10, 20, WRONG), (10, 20, FIRST_ERROR), (10, 0, UNANSWERED)]
 
     found = course(records(outcomes))
@@ -55,13 +57,13 @@ def test_all_that_is_not_right_is_bad() -> None:
     assert found.p99_ms[0] == 8990  # the last one waited until the end
 
 
-def test_what_waits_is_counted_from_when_it_was_due_and_at_its_most() -> None:
+def test_the_backlog_counts_requests_from_when_they_were_due() -> None:
     found = course(records([(10, 290, CORRECT), (20, 30, CORRECT), (40, 50, CORRECT), (350, 0, UNANSWERED)]))
 
     assert found.max_waiting == [2, 1, 1, 1]
 
 
-def test_the_backlog_of_the_warm_up_waits_too() -> None:
+def test_the_backlog_of_the_warm_up_is_included() -> None:
     found = course(records([(50, 260, CORRECT), (60, 0, UNANSWERED), (210, 220, CORRECT)]), warm_up_ms=100)
 
     assert found.edges_s == [0, 0.1, 0.2, 0.3]
@@ -76,7 +78,7 @@ def test_a_client_that_sends_with_its_answer_is_one_request() -> None:
     assert found.max_waiting == [1, 1, 1, 1]
 
 
-def test_workers_are_put_together_by_their_own_start() -> None:
+def test_the_records_of_workers_are_aligned_by_their_own_start() -> None:
     one, other = records([(10, 20, CORRECT)]), records([(10, 20, CORRECT), (310, 320, CORRECT)], start_ms=5_000)
 
     found = course(one, other)

@@ -32,7 +32,7 @@ class InMemoryFleet:
 
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
-        """Its replicas are there from the start."""
+        """Announces its replicas while entered."""
         self._loop = asyncio.get_running_loop()
         self._post = post
         self._flush = flush
@@ -52,29 +52,29 @@ class InMemoryFleet:
             self._loop.call_soon(self._run, action)
 
     def end_turn(self) -> None:
-        """Batches run in turns of their own."""
+        """Does nothing: batches run in turns of their own."""
 
     def replace(self, name: str) -> None:
-        """A program's replica dies, and another comes."""
+        """Lets a program's replica die, and another take its place."""
         self._post(ReplicaLeft(self._replica(name)))
         self._numbers[name] += 1
         self._post(ReplicaJoined(self._replica(name), name))
 
     def release(self, blocks: Sequence[BlockId]) -> None:
-        """There are no copies."""
+        """Counts the blocks; there are no copies to free."""
         self.num_released += len(blocks)
 
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
-        """There is one node."""
+        """Refuses: there is one node."""
         raise AssertionError("nothing is on another node")
 
     def give_up(self, replica_id: str, reason: str) -> None:
-        """The engine has forgotten it already."""
+        """Notes the replica; the engine has forgotten it already."""
         self.given_up.append(replica_id)
         self.replace(replica_id.partition("-")[0])
 
     def report(self) -> Mapping[str, int]:
-        """Nothing goes anywhere."""
+        """Returns nothing: no bytes travel."""
         return {}
 
     def _replica(self, name: str) -> str:

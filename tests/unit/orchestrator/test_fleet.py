@@ -1,4 +1,4 @@
-"""The orchestrator needs no more of replicas than the contract in `fleet.py` says: here they are objects in this process."""
+"""The orchestrator needs no more of replicas than the contract in `fleet.py`: here they are objects in this process."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ async def test_a_replica_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 
 async def break_engine(orchestrator: Orchestrator, workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine raises once, at a request of its own."""
+    """Makes the engine raise once, at a request of its own."""
 
     def crash(*_: object) -> None:
         raise RuntimeError("a bug")
@@ -96,7 +96,7 @@ async def break_engine(orchestrator: Orchestrator, workflow: Workflow, monkeypat
         await orchestrator.infer(workflow, [X])
 
 
-async def test_a_new_engine_gets_to_know_the_replicas_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_engine_is_told_of_the_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(tmp_path, arithmetic.quadruple) as (orchestrator, _):
         await break_engine(orchestrator, arithmetic.quadruple, monkeypatch)
         np.testing.assert_array_equal((await orchestrator.infer(arithmetic.quadruple, [X]))[0], X * 4)

@@ -25,7 +25,7 @@ X = np.arange(4, dtype=np.float32)
 
 @contextlib.asynccontextmanager
 async def served(folder: Path) -> AsyncGenerator[tuple[Orchestrator, InMemoryFleet, InMemoryFleet]]:
-    """Two programs, each in a fleet of its own."""
+    """Serves two programs, each in a fleet of its own."""
     tensors = Tensors(exchange(str(folder), OWN, inline_limit_bytes=0))
     first, second = InMemoryFleet([double], tensors), InMemoryFleet([add_up], tensors)
     programs = (double, add_up)
@@ -35,7 +35,7 @@ async def served(folder: Path) -> AsyncGenerator[tuple[Orchestrator, InMemoryFle
 
 
 async def ask(orchestrator: Orchestrator) -> None:
-    """A call of each program."""
+    """Calls each program once."""
     (y,) = await orchestrator.infer(of_program(double), [X])
     np.testing.assert_array_equal(y, 2 * X)
     total, _ = await orchestrator.infer(of_program(add_up), [X])
@@ -49,7 +49,7 @@ async def test_each_batch_goes_to_the_fleet_of_its_replica_and_releases_to_all(t
         assert first.num_released == second.num_released > 0
 
 
-async def test_a_replica_that_was_replaced_is_found_and_the_old_one_is_not_missed(tmp_path: Path) -> None:
+async def test_a_replica_that_was_replaced_is_found(tmp_path: Path) -> None:
     async with served(tmp_path) as (orchestrator, first, second):
         await ask(orchestrator)
         first.replace("double")
@@ -66,7 +66,7 @@ async def test_a_replica_that_hangs_is_given_up_by_its_own_fleet(tmp_path: Path)
         assert (first.given_up, second.given_up) == ([], ["add_up-0"])
 
 
-async def test_a_new_engine_gets_all_replicas(tmp_path: Path) -> None:
+async def test_a_new_engine_is_told_of_all_replicas(tmp_path: Path) -> None:
     async with served(tmp_path) as (orchestrator, _, _):
         orchestrator._start_over()  # pyright: ignore[reportPrivateUsage]
         await ask(orchestrator)

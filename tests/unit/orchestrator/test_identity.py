@@ -23,7 +23,7 @@ def test_requests_are_equal_if_their_inputs_are(array: Array) -> None:
     assert (first, hash(first)) == (second, hash(second))
 
 
-def test_requests_differ_in_anything_that_counts() -> None:
+def test_requests_differ_if_anything_that_counts_differs() -> None:
     all_of_them = [
         identity(X),
         identity(X.T),
@@ -39,7 +39,7 @@ def test_requests_differ_in_anything_that_counts() -> None:
     assert len(set(all_of_them)) == len(all_of_them)
 
 
-def test_what_was_closed_is_not_looked_at_any_more() -> None:
+def test_a_closed_identity_no_longer_reads_its_inputs() -> None:
     early, late, other = identity(X), identity(X), identity(X)
     assert early == other
     for each in (early, late):

@@ -1,4 +1,4 @@
-"""Workflow code that computes, sleeps or never comes back: interrupted, named, and nobody else pays for it."""
+"""Workflow code that computes, sleeps or never returns: it is interrupted and named, and no other request fails."""
 
 import contextlib
 import sys
@@ -20,7 +20,7 @@ from dyorc.orchestrator.step_watch import StepWatch
 from tests.unit.engine.driver import World
 
 END_S = 60.0
-"""By then a step ends by itself, so that a test whose watch does not bark fails instead of hanging."""
+"""A step ends by itself after this time, so that a test whose watch fails does not hang."""
 
 
 @dyorc.program(max_batch_size=8)
@@ -61,7 +61,7 @@ async def increment(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
 
 
 def line_of(function: Callable[..., object], text: str) -> int:
-    """Where a line of a workflow stands in this file."""
+    """Returns the number of a workflow's line in this file."""
     lines = Path(__file__).read_text().splitlines()
     start = function.__code__.co_firstlineno
     return next(number for number, line in enumerate(lines, 1) if number >= start and text in line)

@@ -24,14 +24,14 @@ LIMIT = 64
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Exchange]:
-    """The orchestrator's end of the path."""
+    """Makes the orchestrator's end of the path."""
     with exchange(str(tmp_path), OWN, inline_limit_bytes=LIMIT) as opened:
         yield opened
 
 
 @pytest.fixture
 def tensors(own: Exchange) -> Tensors:
-    """References to what lies there."""
+    """Makes references to tensors in its arena."""
     opened = Tensors(own)
     opened.open()
     return opened
@@ -39,13 +39,13 @@ def tensors(own: Exchange) -> Tensors:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[TensorPath]:
-    """Everything is stored."""
+    """Opens a tensor path that stores every tensor."""
     with tensor_path(str(tmp_path)) as opened:
         yield opened
 
 
 def body_with(tensors: Tensors, array: Array, lead: int) -> tuple[Body, Array]:
-    """A body of `lead` bytes and an array, which is seen where it lies there."""
+    """Makes a body of `lead` bytes and an array, with a view of the array in it."""
     body = tensors.body(lead + array.nbytes, lead)
     body.memory[lead:] = array.tobytes()
     return body, np.frombuffer(body.memory[lead:], array.dtype).reshape(array.shape)
@@ -91,7 +91,7 @@ def test_an_array_outside_of_the_body_is_copied(own: Exchange, tensors: Tensors)
         assert same_array(tensors.read([tensor])[0], array)
 
 
-def test_small_inputs_ride_along_and_outlive_the_body(own: Exchange, tensors: Tensors) -> None:
+def test_small_inputs_travel_inline_and_outlive_the_body(own: Exchange, tensors: Tensors) -> None:
     sent = np.arange(LIMIT // 8, dtype=np.int64)
     body, array = body_with(tensors, sent, 3)
     (tensor,) = tensors.keep_all([array], body)
@@ -102,7 +102,7 @@ def test_small_inputs_ride_along_and_outlive_the_body(own: Exchange, tensors: Te
     assert own.arena.num_blocks == 0
 
 
-def test_texts_are_stored_or_ride_along_by_their_length(own: Exchange, tensors: Tensors) -> None:
+def test_texts_are_stored_or_travel_inline_by_their_length(own: Exchange, tensors: Tensors) -> None:
     short, long = np.array([b"a", b""], object), np.array([b"b" * LIMIT, b"\xff\x00"], object)
     refs = tensors.keep_all([short, long])
     assert [bool(tensor.block) for tensor in refs] == [False, True]
@@ -110,7 +110,7 @@ def test_texts_are_stored_or_ride_along_by_their_length(own: Exchange, tensors: 
         assert same_array(before, after)
 
 
-def test_an_empty_body(own: Exchange, tensors: Tensors) -> None:
+def test_a_body_may_be_empty(own: Exchange, tensors: Tensors) -> None:
     body = tensors.body(0, 0)
     assert body.offset_of(np.zeros(3)) is None
     tensors.drop(body)
@@ -144,7 +144,7 @@ def test_a_request_whose_inputs_cannot_all_be_kept_keeps_none(
     assert own.arena.num_blocks == 1
 
 
-def test_a_body_without_room_is_a_matter_of_capacity(own: Exchange, tensors: Tensors) -> None:
+def test_a_body_without_room_is_a_capacity_error(own: Exchange, tensors: Tensors) -> None:
     block = own.arena.allocate(ARENA_BYTES // 2)
     assert block is not None
     with pytest.raises(CapacityError, match=f"no room now for the request's {ARENA_BYTES // 2} bytes"):
@@ -152,7 +152,7 @@ def test_a_body_without_room_is_a_matter_of_capacity(own: Exchange, tensors: Ten
     assert own.arena.num_blocks == 1
 
 
-def test_what_would_not_fit_into_an_empty_arena_is_refused_for_good_with_both_sizes(own: Exchange, tensors: Tensors) -> None:
+def test_inputs_larger_than_the_arena_are_refused_for_good_with_both_sizes(own: Exchange, tensors: Tensors) -> None:
     limit = own.arena.max_block_bytes
     with pytest.raises(PayloadTooLargeError, match=f"take {ARENA_BYTES} bytes of shared memory, of which the server has {limit}"):
         tensors.body(ARENA_BYTES, 0)
@@ -173,7 +173,7 @@ def test_what_would_not_fit_into_an_empty_arena_is_refused_for_good_with_both_si
     assert kept.block
 
 
-def test_only_what_is_its_own_is_freed(own: Exchange, tensors: Tensors) -> None:
+def test_only_its_own_blocks_are_freed(own: Exchange, tensors: Tensors) -> None:
     kept, other = tensors.keep(np.arange(100.0)), tensors.keep(np.arange(100.0))
     tensors.free([("a", other.block), (OWN, kept.block), ("b", 2)])
     assert own.arena.num_blocks == 1
@@ -185,7 +185,7 @@ def test_only_what_is_its_own_is_freed(own: Exchange, tensors: Tensors) -> None:
 
 
 def huge(holder: str, row: int, num_bytes: int = 8 * 2**20, block: int = 7) -> TensorRef:
-    """A tensor that is claimed to lie behind others of its length."""
+    """Makes a tensor that is claimed to lie behind others of its length."""
     shape = (num_bytes // 4,)
     return TensorRef(
         dtype=DType.FP32, shape=shape, num_bytes=num_bytes, node=NODE, holder=holder, block=block, offset=row * num_bytes
@@ -205,7 +205,7 @@ def test_neighbours_become_one_piece_and_the_message_stays_small(tensors: Tensor
 
 
 def test_the_message_of_a_batch_from_everywhere_stays_small(tensors: Tensors) -> None:
-    """The worst that 32 calls can be: no two neighbours, and each seen through a view."""
+    """The worst case of 32 calls: no two neighbours, and each seen through a view."""
     for name in "abcd":
         tensors.join(Holder(name, NODE, f"arena-{name}"))
     operands = [(huge("abcd"[row % 4], row).view((slice(None, None, 2),)),) for row in range(32)]
@@ -225,14 +225,14 @@ def test_the_message_of_a_batch_from_everywhere_stays_small(tensors: Tensors) ->
     ],
     ids=["gap", "other block", "other holder", "other shape", "view"],
 )
-def test_what_only_looks_like_a_neighbour_is_a_piece_of_its_own(tensors: Tensors, second: TensorRef) -> None:
+def test_a_tensor_that_only_looks_like_a_neighbour_is_a_piece_of_its_own(tensors: Tensors, second: TensorRef) -> None:
     for name in "ab":
         tensors.join(Holder(name, NODE, f"arena-{name}"))
     headers, _, _ = tensors.pack([(huge("a", 0),), (second,)])
     assert len(headers[0].parts) == 2  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_a_holder_that_left_is_named(path: TensorPath) -> None:
+def test_the_error_names_a_holder_that_left(path: TensorPath) -> None:
     calls = path.publish([np.arange(2000.0).reshape(2, 1000)])
     path.tensors.leave("producer")
     for act in (lambda: path.tensors.pack(calls), lambda: path.tensors.read(calls[0])):
@@ -242,7 +242,7 @@ def test_a_holder_that_left_is_named(path: TensorPath) -> None:
     path.tensors.leave("producer")
 
 
-def test_a_block_that_was_released_is_named(path: TensorPath) -> None:
+def test_the_error_names_a_block_that_was_released(path: TensorPath) -> None:
     calls = path.publish([np.arange(2000.0).reshape(2, 1000)])
     path.release(calls)
     with pytest.raises(InputsLostError) as caught:
@@ -270,18 +270,18 @@ whole = StoredRows(0, 1, 4096, 8, (2,), 1, 2)
         (StoredColumn(DType.FP32, (whole, Column(DType.FP32, ()))),),
     ],
 )
-def test_claims_that_make_no_sense_are_refused(tensors: Tensors, columns: tuple[StoredColumn, ...]) -> None:
+def test_inconsistent_claims_are_refused(tensors: Tensors, columns: tuple[StoredColumn, ...]) -> None:
     tensors.join(Holder("a", NODE, "arena-a"))
     with pytest.raises(TransportError):
         tensors.refs("a", columns, [])
 
 
-def test_a_replica_that_is_not_known_is_refused(tensors: Tensors) -> None:
+def test_an_unknown_replica_is_refused(tensors: Tensors) -> None:
     with pytest.raises(TransportError, match="'nobody', which is not known"):
         tensors.refs("nobody", [StoredColumn(DType.FP32, (whole,))], [])
 
 
-def test_what_rides_along_cannot_be_written_to(path: TensorPath) -> None:
+def test_inline_tensors_cannot_be_written_to(path: TensorPath) -> None:
     path.limit(2**20)
     ((tensor,), _) = path.publish([np.zeros((2, 3))])
     assert not tensor.data.flags.writeable

@@ -61,7 +61,7 @@ def fail(x: Batch) -> Batch:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[TensorPath]:
-    """Everything is stored, whatever its size. The consumer runs the batches."""
+    """Opens a tensor path that stores every tensor, whatever its size. The consumer runs the batches."""
     with tensor_path(str(tmp_path)) as opened:
         yield opened
 
@@ -103,12 +103,12 @@ class Replica:
 
 
 def numbers(num_calls: int, size: int = SIZE) -> Array:
-    """Rows that all differ."""
+    """Returns rows that all differ."""
     return np.arange(num_calls * size, dtype=np.float32).reshape(num_calls, size)
 
 
 def outputs_of(path: TensorPath, reply: tuple[Message, list[Frame]]) -> list[Array]:
-    """The outputs that a reply points to, each as one array."""
+    """Returns the outputs that a reply points to, each as one array."""
     message, frames = reply
     assert isinstance(message, BatchReply), message
     calls = path.tensors.refs("consumer", message.columns, frames)
@@ -147,7 +147,7 @@ def test_results_wait_for_room(path: TensorPath) -> None:
     assert np.array_equal(outputs, numbers(2))
 
 
-def test_results_that_find_no_room_in_time_are_a_matter_of_capacity(path: TensorPath) -> None:
+def test_results_that_find_no_room_in_time_are_a_capacity_error(path: TensorPath) -> None:
     fill(path, 4 * SIZE)
     replica = Replica(path, twice, arena_wait_s=0.0)
     failure, frames = replica.answer(path.publish([numbers(1)]))
@@ -178,7 +178,7 @@ def test_a_column_larger_than_the_arena_names_sizes_and_setting(path: TensorPath
     assert (replica.num_waits, path.consumer.arena.num_blocks) == (0, 0)
 
 
-# Inputs that go
+# Inputs that are freed
 
 
 def check_lost(path: TensorPath, message: Message, calls: list[Call]) -> None:
@@ -201,10 +201,10 @@ def test_inputs_that_are_gone_before_the_batch_are_lost(path: TensorPath, order:
 @orders
 @pytest.mark.parametrize("program", [same, fail])
 @pytest.mark.parametrize("is_reused", [False, True])
-def test_inputs_that_go_while_the_program_runs_are_lost(
+def test_inputs_freed_while_the_program_runs_are_lost(
     path: TensorPath, order: list[int], program: Program, is_reused: bool
 ) -> None:
-    """Whatever came of the program, even an error: it may have read anything."""
+    """Whatever the program returned, even an error: it may have read anything."""
     calls = path.publish([numbers(2)])
     replica = Replica(path, program)
 
@@ -221,7 +221,7 @@ def test_inputs_that_go_while_the_program_runs_are_lost(
     check_lost(path, message, calls)
 
 
-def test_inputs_that_go_while_results_wait_for_room_are_lost(path: TensorPath) -> None:
+def test_inputs_freed_while_results_wait_for_room_are_lost(path: TensorPath) -> None:
     """The program returns its input, which is overwritten before it is copied."""
     calls = path.publish([numbers(2)])
     block = fill(path, 2 * SIZE)
@@ -259,7 +259,7 @@ def test_a_holder_that_is_gone_is_lost(path: TensorPath) -> None:
     check_lost(path, sent[0], calls)
 
 
-def test_a_batch_after_one_that_was_lost_is_right(path: TensorPath) -> None:
+def test_the_batch_after_a_lost_one_is_right(path: TensorPath) -> None:
     lost, calls = path.publish([numbers(2)]), path.publish([numbers(2)])
     path.release(lost)
     replica = Replica(path, same)
@@ -287,7 +287,7 @@ def test_outputs_that_are_inputs_are_right(path: TensorPath, order: list[int], l
     assert np.array_equal(second, batch[order])
 
 
-def test_a_small_part_of_an_input_that_was_written_to_rides_along_as_the_program_left_it(path: TensorPath) -> None:
+def test_a_small_part_of_a_modified_input_travels_inline_as_the_program_left_it(path: TensorPath) -> None:
     calls = path.publish([numbers(1)])
     path.limit(64)
     message, frames = Replica(path, start).answer(calls)

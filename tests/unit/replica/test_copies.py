@@ -1,4 +1,4 @@
-"""How many times a tensor is copied on its way from program to program, and that nobody sees what others write to inputs."""
+"""How many times a tensor is copied on its way from program to program, and that writing to inputs affects nobody else."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -60,14 +60,14 @@ def add_to_second(x: Float[np.ndarray, "batch n"], y: Float[np.ndarray, "batch n
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[TensorPath]:
-    """Everything is stored, whatever its size."""
+    """Opens a tensor path that stores every tensor, whatever its size."""
     with tensor_path(str(tmp_path)) as opened:
         yield opened
         opened.check_empty()
 
 
 def numbers(num_calls: int, first: int = 0, size: int = SIZE) -> Array:
-    """A batch of `num_calls` rows that all differ."""
+    """Returns a batch of `num_calls` rows that all differ."""
     return np.arange(first, first + num_calls * size, dtype=np.float32).reshape(num_calls, size)
 
 
@@ -96,7 +96,7 @@ class Watched:
 
 
 def mapped(path: TensorPath, calls: Sequence[Call], routes: Routes) -> Array:
-    """The first tensor's block, where the consumer's private mapping has it."""
+    """Returns the first tensor's block, where the consumer's private mapping has it."""
     tensor = calls[0][0]
     tier = routes.viewer(path.producer.holder)
     assert tier is not None
@@ -170,7 +170,7 @@ def test_padding_copies_once_where_it_is_needed(path: TensorPath, size: int) -> 
 
 
 def far_inbox(path: TensorPath, folder: Path) -> tuple[Inbox, CopyingTier]:
-    """A consumer on another node than the producer."""
+    """Opens a consumer on another node than the producer's."""
     tier = CopyingTier(str(folder))
     path.tensors.join(type(path.producer.holder)("producer", FAR, path.producer.arena.name))
     return Inbox(Routes((SharedMemoryTier(path.consumer.holder.node, str(folder)),), (tier,)), Buffers().take), tier
@@ -209,7 +209,7 @@ def test_tensors_of_both_nodes_land_together(path: TensorPath, tmp_path: Path) -
     path.release(far)
 
 
-def test_ragged_tensors_of_another_node_are_brought_together_once_more(path: TensorPath, tmp_path: Path) -> None:
+def test_ragged_tensors_of_another_node_are_copied_once_more(path: TensorPath, tmp_path: Path) -> None:
     inbox, _ = far_inbox(path, tmp_path)
     column = [numbers(1, size=SIZE)[0], numbers(1, size=SIZE + 3)[0]]
     calls, program = path.publish([column]), Watched(look_padded)
@@ -233,7 +233,7 @@ orders = pytest.mark.parametrize("order", [[0, 1, 2], [1], [2, 0], [0, 0]], ids=
 @writers
 @orders
 @pytest.mark.parametrize("limit", [0, 2**20], ids=["stored", "inline"])
-def test_what_a_program_writes_stays_with_it(path: TensorPath, program: Program, order: Order, limit: int) -> None:
+def test_writes_of_a_program_stay_private(path: TensorPath, program: Program, order: Order, limit: int) -> None:
     path.limit(limit)
     batch = numbers(3)
     calls = path.publish([batch])
@@ -252,7 +252,7 @@ def test_what_a_program_writes_stays_with_it(path: TensorPath, program: Program,
 
 
 @writers
-def test_what_was_written_does_not_hide_what_comes_there_later(path: TensorPath, program: Program) -> None:
+def test_earlier_writes_do_not_hide_later_tensors(path: TensorPath, program: Program) -> None:
     writer = Watched(program)
     places: list[int] = []
     for first in range(4):
@@ -267,8 +267,8 @@ def test_what_was_written_does_not_hide_what_comes_there_later(path: TensorPath,
 
 
 @writers
-def test_what_a_replica_writes_to_its_own_tensors_stays_with_the_batch(path: TensorPath, program: Program) -> None:
-    """In place: what it gave comes back to it as an input."""
+def test_writes_of_a_replica_to_its_own_tensors_stay_with_the_batch(path: TensorPath, program: Program) -> None:
+    """The replica reads its own output in place, as an input."""
     writer, batch = Watched(program), numbers(2)
     inbox = Inbox(path.producer.routes())
     calls = path.publish([batch])

@@ -44,7 +44,7 @@ def test_ratios_to_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timer["p50_vs_oracle"] == pytest.approx(timer["p50_ms"] / greedy["p50_ms"], abs=1e-4)
 
 
-def test_processes_change_nothing() -> None:
+def test_the_number_of_processes_changes_nothing() -> None:
     options = {"workloads": ["guard"], "policies": ["timer", "greedy"], "loads": [0.5], "num_requests": 50}
 
     assert list(compare(**options, num_processes=2)) == list(compare(**options))
@@ -56,7 +56,7 @@ def run(*arguments: str) -> str:
     return result.output
 
 
-def test_one_object() -> None:
+def test_one_run_is_printed_as_one_object() -> None:
     arguments = [
         "--workload",
         "guard",
@@ -81,7 +81,7 @@ def test_one_object() -> None:
     assert run(*arguments) == output
 
 
-def test_a_whole_table() -> None:
+def test_a_comparison_is_printed_as_a_table() -> None:
     rows = json.loads(
         run(
             *[
@@ -105,7 +105,7 @@ def test_a_whole_table() -> None:
     assert all(row.keys() >= REQUIRED | {"p50_vs_oracle", "p99_vs_oracle"} for row in rows)
 
 
-def test_tables_for_people() -> None:
+def test_tables_are_aligned_for_people() -> None:
     assert "p99 ms" in run("--requests", "50")
     assert "timer" in run("compare", "--workload", "guard", "--load", "0.2", "--requests", "50")
 
@@ -124,7 +124,7 @@ def test_a_trace_needs_a_file() -> None:
     assert CliRunner().invoke(app, ["--arrivals", "trace"]).exit_code == 2
 
 
-def test_the_picture(tmp_path: Path) -> None:
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "picture.png"
 

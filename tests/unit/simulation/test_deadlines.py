@@ -1,4 +1,4 @@
-"""Under overload with deadlines, dropping what is late keeps the replicas busy with what is not."""
+"""Under overload with deadlines, dropping late requests keeps the replicas busy with the others."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,9 @@ NUM_REQUESTS = 3000
 
 
 def answered(load: float, early_drop: bool, weights: Sequence[float] = (1.0,), deadline_ms: int = 100) -> list[int]:
-    """Requests that are answered in time, of `NUM_REQUESTS` that come at a constant rate, the tenants in turn; by tenant."""
+    """Returns how many requests are answered in time, by tenant, of `NUM_REQUESTS` that come at a constant rate, the tenants
+    in turn.
+    """
     workload = tiny()
     config = EngineConfig(max_requests=2**31, early_drop=early_drop, speculation=SpeculationConfig(enabled=False))
     diary, missed = Diary(), list[int]()
@@ -53,6 +55,6 @@ def test_below_saturation_nothing_is_dropped() -> None:
 
 
 def test_under_overload_goodput_is_shared_by_weight() -> None:
-    """As long as deadlines leave enough calls to choose from when a batch is formed."""
+    """Holds as long as deadlines leave enough calls to choose from when a batch is formed."""
     one, three = answered(3.0, True, (1.0, 3.0), deadline_ms=400)
     assert three == pytest.approx(3 * one, rel=0.15)

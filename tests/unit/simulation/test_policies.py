@@ -1,4 +1,4 @@
-"""What guessing brings in the simulator, where time is virtual and the figures are always the same."""
+"""What guessing gains in the simulator, where time is virtual and the figures are always the same."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_a_guard_hardly_costs_anything_beside_its_generator(load: float) -> None
 
 
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
-def test_guessing_stays_out_of_the_way_where_nobody_can_foresee_anything(load: float) -> None:
+def test_guessing_does_no_harm_where_nothing_can_be_predicted(load: float) -> None:
     guessing, greedy = run("coin", "speculate", load), run("coin", "greedy", load)
     assert guessing.p50_ms < 1.02 * greedy.p50_ms
     assert guessing.p99_ms < 1.02 * greedy.p99_ms

@@ -1,4 +1,4 @@
-"""What whole runs give."""
+"""The results of whole runs."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def test_a_burst_keeps_its_order_under_overload() -> None:
 
 @pytest.mark.parametrize("name", ["guard", "nested", "coin"])
 def test_saturation_is_where_queues_begin_to_grow(name: str) -> None:
-    """Below it twice as many requests wait no longer than half of them."""
+    """Below saturation, twice as many requests wait no longer than half of them."""
     below = [simulate(name, "greedy", load=0.95, num_requests=number) for number in (1500, 3000)]
     above = [simulate(name, "greedy", load=1.2, num_requests=number) for number in (1500, 3000)]
 
@@ -115,7 +115,7 @@ def test_all_policies_see_the_same_requests_at_the_same_times() -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
-    """In processes whose hashes of texts differ."""
+    """The runs are in processes that hash texts differently."""
     script = (
         "import json; from dyorc.simulation.simulate import simulate; from dyorc.simulation.policies import POLICIES\n"
         "for policy in POLICIES:\n"
@@ -139,7 +139,7 @@ def test_another_seed_gives_another_run() -> None:
     assert runs[0].p50_ms != runs[1].p50_ms
 
 
-def test_many_replicas_cost_no_more_than_few() -> None:
+def test_many_idle_replicas_cost_nothing() -> None:
     """A thousand replicas: the run ends, and nearly all of them stay idle."""
     result = simulate("guard", "greedy", rate_rps=500, replicas=500, num_requests=1000)
 
@@ -166,7 +166,7 @@ def test_replicas_are_chosen_by_program() -> None:
         ({"policy_name": "timer:soon", "load": 0.5}, "'timer:soon'"),
     ],
 )
-def test_wrong_arguments_are_named(options: dict[str, object], complaint: str) -> None:
+def test_errors_name_wrong_arguments(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(InvalidInputError, match=complaint):
         simulate(**({"workload": "guard", "policy_name": "greedy"} | options))  # type: ignore[arg-type]
 

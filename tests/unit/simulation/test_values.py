@@ -84,7 +84,7 @@ def test_the_ledger_tells_waste_from_work() -> None:
 
 @workflow
 async def inner(text: Number) -> Number:
-    """A task with a decision of its own."""
+    """Decides within a task of its own."""
     return embed(text) if await when(guard_program(text), lambda harm: harm < 0.5) else text
 
 
@@ -97,7 +97,7 @@ async def outer(text: Number) -> Number:
 
 
 def first_decision(task: Task) -> BranchPoint:
-    """What a task without results waits for."""
+    """Returns the decision that a task without results waits for."""
     assert isinstance(task.journal.end, BranchPoint)
     return task.journal.end
 
@@ -129,7 +129,7 @@ def test_the_oracle_knows_first_outcomes(name: str) -> None:
     assert len(outcomes) > 1
 
 
-def test_the_oracle_knows_nothing_of_a_value_that_is_not_there() -> None:
+def test_the_oracle_knows_nothing_of_a_missing_value() -> None:
     engine = policy("greedy")([net], 0)
     stored = inline(np.asarray(0.5))
     stored = type(stored)(dtype=stored.dtype, shape=(), num_bytes=8, node="a", block=3)

@@ -1,4 +1,4 @@
-"""Virtual time is exact, and a world that goes wrong says so."""
+"""Virtual time is exact, and a world that goes wrong raises an error."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from dyorc.terms import Terms
 from tests.unit.simulation.tiny import NS_PER_MS, Diary, flow, net, run_world, tiny
 
 
-def test_hand_computed_times() -> None:
+def test_times_are_those_computed_by_hand() -> None:
     """T(n) = 10 + n ms, 0.1 ms each way.
 
     1 arrives at 0 and is back at 0.1 + 11 + 0.1 = 11.2. 2 and 3 came meanwhile and go together: 11.2 + 0.1 + 12 + 0.1 = 23.4.
@@ -36,7 +36,7 @@ def test_hand_computed_times() -> None:
     assert diary.latencies_ms == {1: 11.2, 2: 18.4, 3: 17.4, 4: 22.4}
 
 
-def test_hand_computed_times_of_timers() -> None:
+def test_times_under_timers_are_those_computed_by_hand() -> None:
     """The same under Ray Serve's batching with its wait of 10 ms.
 
     1 and 2, 3 wait until 10 and take 13 ms: 10 + 0.1 + 13 + 0.1 = 23.2. The batch of 4 is closed at 22 though the replica is
@@ -80,7 +80,7 @@ class FetchingEngine(Engine):
         return [FetchValue(7, (tensor_of(0.25),)) for event in events if isinstance(event, RequestArrived)]
 
 
-def test_a_fetched_value_takes_the_way_there_and_back() -> None:
+def test_a_fetched_value_takes_a_round_trip() -> None:
     engine = FetchingEngine()
     workload = tiny()
     arrival = RequestArrived(1, workload.workflow, (tensor_of(0.5),))
@@ -104,7 +104,7 @@ def test_a_request_that_fails_ends_the_run() -> None:
 
 @dyorc.workflow
 async def stream(x: Number) -> AsyncIterator[Number]:
-    """Parts until one is small."""
+    """Yields parts until one is small."""
     for _ in range(20):
         x = net(x)
         yield x
@@ -114,7 +114,7 @@ async def stream(x: Number) -> AsyncIterator[Number]:
 
 @pytest.mark.parametrize("policy", ["timer", "greedy", "speculate", "oracle"])
 def test_a_stream_is_answered_by_all_its_parts(policy: str) -> None:
-    """The ledger compares them with those of the plain run."""
+    """The ledger compares the parts with those of the plain run."""
     workload = Workload("stream", stream, (Deployment(program=net, base_s=0.010, item_s=0.001),))
     result = simulate(workload, policy, load=0.4, num_requests=100)
     assert result.p50_ms > 11
@@ -122,19 +122,19 @@ def test_a_stream_is_answered_by_all_its_parts(policy: str) -> None:
 
 @dyorc.program(max_batch_size=32)
 def other(x: Numbers) -> Numbers:
-    """Another program, with a replica of its own."""
+    """Draws numbers, like `net`, on a replica of its own."""
     return draw("other", x)
 
 
 @dyorc.workflow
 async def both(x: Number) -> Number:
-    """Two calls that need nothing of each other."""
+    """Makes two calls that do not depend on each other."""
     first, second = await dyorc.gather(net(x), other(x))
     return np.asarray((first + second) / 2)
 
 
 def run_on_cores(num_cores: int | None, arrivals_ms: Sequence[int] = (0, 1)) -> Diary:
-    """Batches of 11 ms for one call and 12 ms for two; no way."""
+    """Runs batches of 11 ms for one call and 12 ms for two, without a link."""
     diary = Diary()
     engine = policy("greedy")([net, other], 0)
     deployments = [Deployment(program=program, base_s=0.010, item_s=0.001) for program in (net, other)]
@@ -160,13 +160,15 @@ def test_a_core_takes_batches_in_the_order_in_which_they_were_sent() -> None:
 
 
 def test_a_batch_that_waits_for_its_replica_keeps_no_core_from_others() -> None:
-    """Two cores: one has been free since 0, the other since 5. What is ready at 7 takes the latter, so that the first stays."""
+    """Two cores: one has been free since 0, the other since 5. What is ready at 7 takes the latter, so that the first stays
+    free.
+    """
     world = World(Engine(EngineConfig(), [net]), tiny().deployments, {"net": 1}, Diary(), num_cores=2)
 
     assert [world._occupy(ready_ns, 5) for ready_ns in (0, 7, 1)] == [5, 12, 6]
 
 
-def test_a_world_has_a_core() -> None:
+def test_a_world_without_cores_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="0 cores"):
         run_on_cores(0)
 
@@ -192,6 +194,6 @@ def test_measured_times_take_the_place_of_the_line() -> None:
         ({"measured": [(1, 0.1), (32, 0.2)], "base_s": 0.1}, "expected one of them"),
     ],
 )
-def test_bad_measurements_are_named(options: dict[str, Any], reason: str) -> None:
+def test_errors_name_bad_measurements(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason):
         Deployment(program=net, **options)

@@ -17,18 +17,18 @@ NS_PER_MS = 1_000_000
 
 @program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
 def net(x: Numbers) -> Numbers:
-    """The only program."""
+    """Draws numbers: the only program."""
     return draw("net", x)
 
 
 @workflow
 async def flow(x: Number) -> Number:
-    """One call."""
+    """Makes one call."""
     return net(x)
 
 
 def tiny(base_s: float = 0.010, item_s: float = 0.001) -> Workload:
-    """One call of one program on one replica."""
+    """Returns a workload of one call of one program on one replica."""
     return Workload("tiny", flow, (Deployment(program=net, base_s=base_s, item_s=item_s),))
 
 
@@ -56,7 +56,7 @@ class Diary:
 def run_world(
     workload: Workload, policy_name: str, arrivals_ms: Sequence[float], replicas: int | None = None, link_ms: float = 0.1
 ) -> Diary:
-    """Request k arrives at ``arrivals_ms[k - 1]`` and brings the number k/1000."""
+    """Runs a world in which request k arrives at ``arrivals_ms[k - 1]`` and brings the number k/1000."""
     diary = Diary()
     engine = policy(policy_name)(workload.programs, 0)
     world = World(engine, workload.deployments, workload.num_replicas(replicas), diary, int(link_ms * NS_PER_MS))

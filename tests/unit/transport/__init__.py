@@ -1,1 +1,1 @@
-"""The ways of a tensor from process to process."""
+"""The ways that tensors take between processes."""

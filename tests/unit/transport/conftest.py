@@ -12,7 +12,7 @@ from tests.unit.transport.arena_blocks import NUM_SLOTS, SIZE_BYTES
 
 @pytest.fixture
 def folder() -> Iterator[str]:
-    """A folder of our own, in shared memory if there is any."""
+    """Makes a folder of our own, in shared memory if there is any."""
     with shared_folder() as path:
         yield path
 

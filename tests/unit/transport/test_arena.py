@@ -1,4 +1,4 @@
-"""An arena and its readers: what is published can be read, and by nobody else, until the reader closes."""
+"""An arena and its readers: published blocks can be read, by nobody else, until the reader closes."""
 
 import gc
 import os

@@ -12,7 +12,7 @@ from tests.unit.transport.arena_blocks import SIZE_BYTES, put, read
 
 
 @pytest.mark.parametrize("pagemap", ["/proc/self/pagemap", "/proc/self/there is no such file", "/dev/null"])
-def test_what_a_program_writes_is_private_and_gone_after_restore(
+def test_writes_of_a_program_are_private_and_gone_after_restore(
     arena: Arena, view: ArenaView, monkeypatch: pytest.MonkeyPatch, pagemap: str
 ) -> None:
     monkeypatch.setattr(arena_views, "_PAGEMAP", pagemap)

@@ -1,4 +1,4 @@
-"""The room in an arena: how blocks use it up and give it back, with several threads too."""
+"""The room in an arena: how blocks use it up and give it back, also with several threads."""
 
 import errno
 import os

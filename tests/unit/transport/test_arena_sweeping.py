@@ -78,7 +78,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 
 def end(process: subprocess.Popen[str]) -> int:
-    """Kills it if it is still running. Returns its exit status."""
+    """Kills a process that is still running. Returns its exit status."""
     with process:
         process.kill()
     return process.returncode

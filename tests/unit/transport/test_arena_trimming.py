@@ -1,4 +1,4 @@
-"""Memory of an arena's file that nobody needs goes back to the system, and comes again when it is needed."""
+"""Memory of an arena's file that nobody needs goes back to the system, and is taken again when it is needed."""
 
 import os
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ ALL = 2**40
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    """In shared memory itself: other file systems need not make holes."""
+    """Opens an arena in shared memory itself: other file systems need not support holes."""
     with Arena("/dev/shm", 64 * MIB) as found:
         yield found
 
 
 def stored_bytes(arena: Arena) -> int:
-    """Memory of the file, as the system counts it."""
+    """Returns the memory of the file, as the system counts it."""
     return os.stat(Path("/dev/shm") / arena.name).st_blocks * 512
 
 
@@ -46,7 +46,7 @@ def values_of(arena: Arena, block: Block) -> set[int]:
         view.close()
 
 
-def test_what_is_free_goes_back_and_what_is_used_stays(arena: Arena) -> None:
+def test_free_memory_goes_back_and_used_memory_stays(arena: Arena) -> None:
     blocks = [filled(arena, 8 * MIB, value) for value in range(1, 6)]
     empty = stored_bytes(arena) - arena.num_bytes_resident
     for number in (1, 2, 4):
@@ -58,7 +58,7 @@ def test_what_is_free_goes_back_and_what_is_used_stays(arena: Arena) -> None:
     assert (values_of(arena, blocks[0]), values_of(arena, blocks[3])) == ({1}, {4})
 
 
-def test_it_keeps_what_it_is_told_to_and_that_is_the_lowest(arena: Arena) -> None:
+def test_it_keeps_as_much_as_it_is_told_to_at_the_lowest_addresses(arena: Arena) -> None:
     blocks = [filled(arena, 8 * MIB, value) for value in range(1, 5)]
     for block in blocks[1:]:
         arena.free(block.block_id)
@@ -69,7 +69,7 @@ def test_it_keeps_what_it_is_told_to_and_that_is_the_lowest(arena: Arena) -> Non
     assert (again.offset, arena.num_bytes_resident) == (blocks[1].offset, 12 * MIB)
 
 
-def test_what_went_back_is_taken_again_before_it_is_written(arena: Arena) -> None:
+def test_returned_memory_is_taken_again_before_it_is_written(arena: Arena) -> None:
     blocks = [filled(arena, 8 * MIB, value) for value in range(1, 5)]
     for block in (blocks[0], blocks[2]):
         arena.free(block.block_id)
@@ -92,7 +92,7 @@ def test_pieces_are_no_larger_than_asked_for(arena: Arena) -> None:
     assert not arena.trim(arena.num_bytes_resident - PAGE_BYTES + 1, ALL)  # less than a page
 
 
-def test_what_was_needed_since_the_last_look_stays(arena: Arena) -> None:
+def test_memory_needed_since_the_last_check_stays(arena: Arena) -> None:
     assert arena.take_peak() == 0
     block = filled(arena, 8 * MIB, 1)
     arena.free(block.block_id)
@@ -108,7 +108,7 @@ def test_memory_goes_back_by_itself(arena: Arena) -> None:
     assert values_of(arena, kept) == {1}
 
 
-def test_usage_is_what_the_system_says(arena: Arena) -> None:
+def test_reported_usage_is_the_systems(arena: Arena) -> None:
     blocks = [filled(arena, 8 * MIB - 5, value) for value in (1, 2)]
     arena.free(blocks[0].block_id)
     usage = usage_of("/dev/shm", arena.name)

@@ -1,4 +1,4 @@
-"""From which size on shared memory is cheaper: where two measured lines meet, within bounds, whatever the measurement says."""
+"""The size from which shared memory is cheaper: where two measured lines meet, within bounds, whatever the measurement says."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a process reads: what it refuses, what it keeps apart, and what it undoes."""
+"""How columns are read: what is refused, what is kept apart, and what is undone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,14 +21,14 @@ BATCH = np.arange(4000, dtype=np.float32).reshape(2, 2000)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[TensorPath]:
-    """Everything is stored."""
+    """Opens a tensor path that stores every tensor."""
     with tensor_path(str(tmp_path)) as opened:
         yield opened
 
 
 @pytest.fixture
 def stored(path: TensorPath) -> StoredRows:
-    """Two calls in the producer's arena."""
+    """Stores two calls in the producer's arena."""
     headers, _ = path.producer.outbox.write([BATCH])
     assert isinstance(headers[0], StoredColumn)
     part = headers[0].parts[0]
@@ -41,7 +41,7 @@ def read(path: TensorPath, *parts: StoredRows | Column, frames: Sequence[bytes] 
     return rows
 
 
-def test_what_is_written_is_undone(path: TensorPath, stored: StoredRows) -> None:
+def test_writes_are_undone(path: TensorPath, stored: StoredRows) -> None:
     for _ in range(2):
         rows = read(path, stored)
         assert isinstance(rows, np.ndarray)
@@ -50,7 +50,7 @@ def test_what_is_written_is_undone(path: TensorPath, stored: StoredRows) -> None
         path.inbox.done()
 
 
-def test_nothing_may_be_written_where_nothing_is_undone(path: TensorPath, stored: StoredRows) -> None:
+def test_views_that_are_not_undone_cannot_be_written_to(path: TensorPath, stored: StoredRows) -> None:
     inbox = Inbox(path.consumer.routes(), is_writing=False)
     (rows,) = inbox.read([StoredColumn(DType.FP32, (stored,))], [], [path.producer.holder])
     assert isinstance(rows, np.ndarray)
@@ -81,14 +81,14 @@ def test_bytes_beyond_the_block_are_refused(path: TensorPath, stored: StoredRows
     assert not isinstance(caught.value, TensorLostError)
 
 
-def test_a_block_that_is_gone_is_named(path: TensorPath, stored: StoredRows) -> None:
+def test_the_error_names_a_block_that_is_gone(path: TensorPath, stored: StoredRows) -> None:
     path.producer.arena.free(stored.block)
     with pytest.raises(InputsLostError) as caught:
         read(path, stored)
     assert caught.value.blocks == (("producer", stored.block),)
 
 
-def test_a_block_that_goes_while_it_is_read_is_named(path: TensorPath, stored: StoredRows) -> None:
+def test_the_error_names_a_block_that_goes_while_it_is_read(path: TensorPath, stored: StoredRows) -> None:
     read(path, stored)
     path.inbox.check()
     path.producer.arena.free(stored.block)
@@ -100,13 +100,13 @@ def test_a_block_that_goes_while_it_is_read_is_named(path: TensorPath, stored: S
 
 
 @pytest.mark.parametrize("arena", ["", "../etc/passwd", "dyorc-arena-0123456789abcdef", "x" * 300, "a\0b"])
-def test_an_arena_that_is_none_is_refused(path: TensorPath, stored: StoredRows, arena: str) -> None:
+def test_a_file_that_is_not_an_arena_is_refused(path: TensorPath, stored: StoredRows, arena: str) -> None:
     holder = Holder("stranger", path.producer.holder.node, arena)
     with pytest.raises(TransportError):
         path.inbox.read([StoredColumn(DType.FP32, (stored,))], [], [holder])
 
 
-def test_a_holder_that_nothing_leads_to_is_lost(path: TensorPath, stored: StoredRows) -> None:
+def test_an_unreachable_holder_is_lost(path: TensorPath, stored: StoredRows) -> None:
     holder = Holder("far", FAR, path.producer.arena.name)
     with pytest.raises(InputsLostError, match="no tier leads to holder 'far'") as caught:
         path.inbox.read([StoredColumn(DType.FP32, (stored,))], [], [holder])
@@ -115,7 +115,7 @@ def test_a_holder_that_nothing_leads_to_is_lost(path: TensorPath, stored: Stored
 
 @pytest.mark.parametrize("num_rows", [2**16, 2**10])
 def test_a_column_that_no_memory_can_hold_is_refused(path: TensorPath, stored: StoredRows, num_rows: int) -> None:
-    """From another node the length is not known to be true before memory is taken for it."""
+    """Another node's claim of a length cannot be verified before memory is taken for it."""
     huge = StoredRows(0, stored.block, stored.offset, 2**48, (2**46,), num_rows, 2**46)
 
     def landing(at: int, num_bytes: int) -> memoryview:
@@ -128,7 +128,9 @@ def test_a_column_that_no_memory_can_hold_is_refused(path: TensorPath, stored: S
             inbox.read([StoredColumn(DType.FP32, (huge,))], [], [Holder("far", FAR, path.producer.arena.name)])
 
 
-def test_what_was_fetched_ahead_is_not_fetched_again_nor_written_to(path: TensorPath, stored: StoredRows, tmp_path: Path) -> None:
+def test_tensors_fetched_ahead_are_neither_fetched_again_nor_written_to(
+    path: TensorPath, stored: StoredRows, tmp_path: Path
+) -> None:
     tier = CopyingTier(str(tmp_path))
     kept = {Span(stored.block, stored.offset, BATCH.nbytes): memoryview(bytearray(BATCH.tobytes()))}
     inbox = Inbox(Routes((), (tier,)), staged=lambda holder, span, fetch: kept.get(span))

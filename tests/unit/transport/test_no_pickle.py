@@ -1,4 +1,6 @@
-"""No pickle on any wire, in shared memory, or anywhere else in the package: unpickling runs what the sender wants."""
+"""Nothing is pickled on any wire, in shared memory, or elsewhere in the package: unpickling runs whatever code the sender
+chooses.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ _EXEMPT = {_PACKAGE / "simulation" / "compare.py": {"ProcessPoolExecutor", "mult
 
 
 def pickling(source: str) -> Iterator[str]:
-    """Each place in a file's text that pickles or may unpickle, as a line for people."""
+    """Returns each place in a file's text that pickles or may unpickle, as a line for people."""
     for node in ast.walk(ast.parse(source)):
         for what in _found(node):
             yield f"line {getattr(node, 'lineno', '?')}: {what}"
@@ -50,7 +52,7 @@ def _found(node: ast.AST) -> Iterator[str]:
 
 
 def _unsafe_call(function: str, arguments: dict[str, ast.expr]) -> Iterator[str]:
-    """Loading functions have to say that they do not unpickle, whatever their defaults are; nobody may say the contrary."""
+    """Reports loading functions that do not say that they do not unpickle, whatever their defaults are, or say the contrary."""
     owner, _, name = function.rpartition(".")
     wanted = {"np": "allow_pickle", "numpy": "allow_pickle", "torch": "weights_only"}.get(owner) if name == "load" else None
     if wanted is not None and wanted not in arguments:
@@ -69,7 +71,7 @@ def test_nothing_is_pickled(file: Path) -> None:
     assert found == []
 
 
-def test_all_files_are_looked_at() -> None:
+def test_all_files_are_checked() -> None:
     assert {"outbox.py", "inbox.py", "worker.py", "serve_replicas.py"} <= {file.name for file in _FILES}
 
 
@@ -105,5 +107,5 @@ def test_everything_that_pickles_is_found(source: str) -> None:
     "source",
     ["x = np.load(file, allow_pickle=False)", "x = torch.load(file, weights_only=True)", "json.load(file)", "pickled = 1"],
 )
-def test_what_does_not_pickle_is_left_alone(source: str) -> None:
+def test_code_that_does_not_pickle_is_accepted(source: str) -> None:
     assert list(pickling(source)) == []

@@ -1,4 +1,4 @@
-"""Where tensors are put: small ones into frames, large ones into one block for each column, or nothing at all."""
+"""Where tensors are put: small ones into frames, large ones into one block per column, or nowhere if there is no room."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ LIMIT = 100
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Exchange]:
-    """A process with an arena of 1 MiB."""
+    """Opens a process with an arena of 1 MiB."""
     with exchange(str(tmp_path), "own", inline_limit_bytes=LIMIT, arena_bytes=2**20) as opened:
         yield opened
 
@@ -44,7 +44,7 @@ def test_the_limit_is_that_of_one_tensor(
     assert own.outbox.num_copied_bytes == (num_calls * num_bytes if is_stored else 0)
 
 
-def test_one_large_tensor_takes_its_column_along(own: Exchange) -> None:
+def test_one_large_tensor_makes_its_whole_column_stored(own: Exchange) -> None:
     headers, frames = own.outbox.write([[np.zeros(1), np.zeros(100)], np.zeros((2, 3)), [np.zeros(1), np.zeros(2)]])
     assert [type(header) for header in headers] == [StoredColumn, Column, Column]
     assert (len(frames), own.arena.num_blocks) == (3, 1)
@@ -78,12 +78,12 @@ def check_refused(own: Exchange, columns: list[Array | list[Array]], error: type
     assert own.arena.num_blocks == 0
 
 
-def test_what_never_fits_names_the_sizes(own: Exchange) -> None:
+def test_the_error_of_a_column_that_never_fits_names_the_sizes(own: Exchange) -> None:
     huge = np.zeros((1, 2**20), np.uint8)
     check_refused(own, [np.zeros((2, 99)), huge], TransportError, f"{2**20} bytes, the arena holds {own.arena.max_block_bytes}")
 
 
-def test_what_does_not_fit_now_names_its_size(own: Exchange) -> None:
+def test_the_error_of_a_column_that_does_not_fit_now_names_its_size(own: Exchange) -> None:
     columns = [np.zeros((1, 600_000), np.uint8)] * 2
     with pytest.raises(NoRoomError, match="no room for 600000 bytes") as caught:
         own.outbox.write(columns)
@@ -92,14 +92,14 @@ def test_what_does_not_fit_now_names_its_size(own: Exchange) -> None:
     own.outbox.write(columns[:1])
 
 
-def test_texts_that_are_none_are_refused(own: Exchange) -> None:
+def test_values_that_are_not_texts_are_refused(own: Exchange) -> None:
     for bad in ([np.array(["x" * 200], object)], [np.array([b"x" * 200], object), np.array(["x"], object)]):
         with pytest.raises(TransportError, match="is str, expected bytes"):
             own.outbox.write([np.zeros((2, 99)), bad])
         assert own.arena.num_blocks == 0
 
 
-def test_what_was_written_can_be_taken_back(own: Exchange) -> None:
+def test_written_columns_can_be_taken_back(own: Exchange) -> None:
     headers, _ = own.outbox.write([np.zeros((2, 99)), [np.zeros(1), np.zeros(99)], np.zeros((2, 1))])
     assert own.arena.num_blocks == 2
     own.outbox.take_back(headers)

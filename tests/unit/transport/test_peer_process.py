@@ -34,7 +34,7 @@ _TELLS_AFTERWARDS = tuple(map(int, platform.release().split(".")[:2])) >= (6, 15
         ("os._exit(0)", Ending("its process ended with exit code 0")),
     ],
 )
-def test_how_it_ended_is_told_before_and_after_its_parent_has_asked(tmp_path: Path, end: str, expected: Ending) -> None:
+def test_how_it_ended_is_known_before_and_after_its_parent_has_asked(tmp_path: Path, end: str, expected: Ending) -> None:
     path = str(tmp_path / "socket")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -67,7 +67,7 @@ def _go_on(child: "subprocess.Popen[bytes]") -> None:
     child.stdin.flush()
 
 
-def test_an_unknown_signal_is_told_by_its_number() -> None:
+def test_an_unknown_signal_is_named_by_its_number() -> None:
     assert ending_of(signal.SIGRTMIN + 5) == Ending(
         f"its process was killed by signal {signal.SIGRTMIN + 5}, unknown", is_crash=True
     )

@@ -61,7 +61,7 @@ class FakeTier:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time by which fetches are measured."""
+    """Makes the clock by which fetches are measured."""
     fake = Clock()
     monkeypatch.setattr(routes_module, "time", fake)
     return fake
@@ -74,7 +74,7 @@ def test_the_first_viewer_that_reaches_is_taken(clock: Clock) -> None:
     assert routes.viewer(Holder("x", "elsewhere", "arena")) is None
 
 
-def test_small_tensors_go_where_starting_is_cheap_and_large_ones_where_bytes_are(clock: Clock) -> None:
+def test_small_tensors_take_the_tier_with_cheap_starts_and_large_ones_that_with_cheap_bytes(clock: Clock) -> None:
     quick = FakeTier("quick", clock, base_s=1e-4, per_byte_s=1e-8)
     broad = FakeTier("broad", clock, base_s=1e-3, per_byte_s=1e-9)
     routes = Routes((), (broad, quick))  # equal at 100,000 bytes
@@ -101,7 +101,7 @@ def test_a_wire_that_does_not_answer_is_left_out(clock: Clock) -> None:
         Routes((), (broken, slow)).wire(FAR, 1)
 
 
-def test_no_way_and_no_probe_are_named(clock: Clock) -> None:
+def test_errors_name_a_holder_without_tier_or_probe(clock: Clock) -> None:
     with pytest.raises(TensorLostError, match="no tier leads to holder 'far' on node 'there'"):
         Routes(()).wire(FAR, 1)
     with pytest.raises(TransportError, match="'bare' names no block to measure with"):

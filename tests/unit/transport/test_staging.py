@@ -58,7 +58,7 @@ def fetch_all(staging: Staging) -> None:
         pass
 
 
-def test_what_was_fetched_is_here_until_it_is_dropped(staging: Staging, wire: Wire) -> None:
+def test_a_fetched_tensor_stays_until_it_is_dropped(staging: Staging, wire: Wire) -> None:
     staging.add(HOLDER, (FIRST,))
     staging.add(HOLDER, (FIRST,))
     fetch_all(staging)
@@ -71,14 +71,14 @@ def test_what_was_fetched_is_here_until_it_is_dropped(staging: Staging, wire: Wi
     assert part.tobytes() == b"\x02\x03", "a batch that runs keeps what it has"
 
 
-def test_there_is_no_more_than_the_limit(staging: Staging, wire: Wire) -> None:
+def test_no_more_than_the_limit_is_kept(staging: Staging, wire: Wire) -> None:
     staging.add(HOLDER, (FIRST, SECOND, Span(3, 0, 1)))
     fetch_all(staging)
     assert (wire.fetched, staging.num_bytes) == ([FIRST, SECOND], 8)
     assert staging.take(HOLDER, Span(3, 0, 1), wire.fetch) is None
 
 
-def test_a_batch_waits_for_what_is_on_its_way(staging: Staging, wire: Wire) -> None:
+def test_a_batch_waits_for_tensors_on_their_way(staging: Staging, wire: Wire) -> None:
     staging.add(HOLDER, (FIRST,))
     wire.may_go_on.clear()
     fetching = threading.Thread(target=staging.fetch_next)
@@ -99,7 +99,7 @@ def test_a_batch_does_not_wait_behind_others(staging: Staging, wire: Wire) -> No
     assert wire.fetched == [FIRST]
 
 
-def test_what_a_batch_needs_a_part_of_is_fetched_once_for_all(staging: Staging, wire: Wire) -> None:
+def test_a_tensor_of_which_batches_need_parts_is_fetched_once(staging: Staging, wire: Wire) -> None:
     staging.add(HOLDER, (FIRST, SECOND))
     for _ in range(2):
         taken = staging.take(HOLDER, SECOND, wire.fetch)
@@ -128,7 +128,7 @@ def test_a_holder_that_has_started_again_is_another(staging: Staging, wire: Wire
 
 
 @pytest.mark.parametrize("end", ["forget", "clear"])
-def test_what_is_not_needed_any_more_is_not_fetched(staging: Staging, wire: Wire, end: str) -> None:
+def test_tensors_no_longer_needed_are_not_fetched(staging: Staging, wire: Wire, end: str) -> None:
     staging.add(HOLDER, (FIRST, SECOND))
     staging.fetch_next()
     staging.forget("far") if end == "forget" else staging.clear()
@@ -136,7 +136,7 @@ def test_what_is_not_needed_any_more_is_not_fetched(staging: Staging, wire: Wire
     assert (wire.fetched, staging.num_bytes, staging.take(HOLDER, FIRST)) == ([FIRST], 0, None)
 
 
-def test_what_is_dropped_on_its_way_is_not_kept(staging: Staging, wire: Wire) -> None:
+def test_tensors_dropped_on_their_way_are_not_kept(staging: Staging, wire: Wire) -> None:
     staging.add(HOLDER, (FIRST,))
     wire.may_go_on.clear()
     fetching = threading.Thread(target=staging.fetch_next)

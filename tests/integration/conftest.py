@@ -23,13 +23,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """The only event loop that DyOrc knows."""
+    """Names the only event loop that DyOrc uses."""
     return "asyncio"
 
 
 @pytest.fixture(scope="session")
 def zero_copy() -> None:
-    """Starts the thread that pyzmq keeps for good once a message was sent without copying, so that it counts as no leak."""
+    """Starts the thread that pyzmq keeps for good once a message was sent without copying, so that it does not count as a
+    leak.
+    """
     with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
         one.bind("inproc://zero-copy")
         other.connect("inproc://zero-copy")
@@ -43,7 +45,8 @@ async def _init_grpc() -> None:
 
 @pytest.fixture(scope="session")
 def grpc_threads() -> Iterator[None]:
-    """Starts the threads that gRPC keeps as long as any of its objects is alive, and keeps them, so that they count as no leak.
+    """Starts the threads that gRPC keeps as long as any of its objects is alive, and keeps them, so that they do not count as
+    a leak.
 
     pytest holds on to a test's fixtures, so objects that were closed may live on for some time. The channel that is kept open
     holds the threads that all channels and servers of the process share.
@@ -58,6 +61,8 @@ def grpc_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def leaves_nothing(anyio_backend: str, zero_copy: None, grpc_threads: None) -> Iterator[None]:
-    """The module as a whole leaves nothing behind. Set up first, so that it looks after all else has been torn down."""
+    """Checks that the module as a whole leaves nothing behind. Set up first, so that it looks after all else has been torn
+    down.
+    """
     with no_leaks():
         yield

@@ -1,4 +1,4 @@
-"""An HTTP server whose answers are up to the test: late, wrong, refused, or none."""
+"""An HTTP server whose answers are up to the test: late, wrong, refused, or missing."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ Answering: TypeAlias = Callable[[Asked], Awaitable[bytes | None]]
 
 
 def reply(tensors: Tensors = ANSWER) -> bytes:
-    """An answer of the protocol. Outputs have the same form as inputs."""
+    """Returns an answer of the protocol. Outputs have the same form as inputs."""
     _, headers, body = oip_request("odd", tensors)
     (json_length,) = (value for name, value in headers if name.startswith("inference"))
     body = body.replace(b'"inputs"', b'"outputs"')
@@ -46,7 +46,7 @@ def reply(tensors: Tensors = ANSWER) -> bytes:
 
 
 def refusal(status: int, body: bytes) -> bytes:
-    """An answer that is an error."""
+    """Returns an answer that is an error."""
     return f"HTTP/1.1 {status} No\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 

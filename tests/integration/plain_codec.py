@@ -9,18 +9,18 @@ from loadgen.targets.base import RawAnswer, RequestFailedError, Target, TargetSp
 
 
 def pack(tensors: Tensors) -> bytes:
-    """The bytes of the one input."""
+    """Returns the bytes of the only input."""
     (array,) = tensors.values()
     return array.tobytes()
 
 
 def unpack(body: bytes) -> Tensors:
-    """One output."""
+    """Returns the only output."""
     return {"y": np.frombuffer(body, np.float32)}
 
 
 class OwnTarget:
-    """Answers rightly, with tensors, but for the requests that the spec's options say."""
+    """Answers correctly, with tensors, except for the requests that the spec's options name."""
 
     def __init__(self, spec: TargetSpec, pool: Pool) -> None:
         self._fails = spec.options["fails"]
@@ -43,5 +43,5 @@ class OwnTarget:
 
 
 def open_own(spec: TargetSpec, pool: Pool) -> Target:
-    """For `TargetSpec.protocol`."""
+    """Opens a target, as `TargetSpec.protocol` requires."""
     return OwnTarget(spec, pool)

@@ -20,7 +20,7 @@ SIZES = (4096, 8 * 2**20)
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Who asks, and about whom."""
+    """Which process asks, and about which holder."""
 
     place: Place
     holder: Holder

@@ -1,4 +1,4 @@
-"""Streams whose parts are those that a test says, when it says so."""
+"""Streams whose parts, and when they come, are up to the test."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -12,7 +12,7 @@ Parts = list[list[Array]]
 
 
 class Script:
-    """What becomes of one request: the test puts lists of parts, an error, or the end."""
+    """A request's course: the test puts lists of parts, an error, or the end."""
 
     def __init__(self) -> None:
         self.ready: asyncio.Queue[Parts | Exception | None] = asyncio.Queue()
@@ -21,19 +21,19 @@ class Script:
         self.inputs: Sequence[Array] = ()
 
     def put(self, *parts: list[Array]) -> None:
-        """Parts that are ready at once."""
+        """Adds parts that are ready at once."""
         self.ready.put_nowait(list(parts))
 
     def fail(self, error: Exception) -> None:
-        """The request fails."""
+        """Makes the request fail."""
         self.ready.put_nowait(error)
 
     def end(self) -> None:
-        """There are no more parts."""
+        """Ends the parts."""
         self.ready.put_nowait(None)
 
     async def play(self, workflow: Workflow, inputs: Sequence[Array]) -> AsyncGenerator[Parts]:
-        """The request, as the script says."""
+        """Plays the request, as the script says."""
         self.inputs = inputs
         try:
             while True:
@@ -50,5 +50,5 @@ class Script:
 
 
 def part(text: str, index: int) -> list[Array]:
-    """A part of `scripted.count`."""
+    """Returns a part of `scripted.count`."""
     return [np.array(text.encode(), dtype=object), np.array(index)]

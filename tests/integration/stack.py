@@ -1,4 +1,4 @@
-"""Everything of a server but Ray, in this process: gateway on a real socket, orchestrator, and workers over real links."""
+"""All of a server except Ray, in this process: the gateway on a real socket, the orchestrator, and workers over real links."""
 
 import asyncio
 import contextlib
@@ -66,13 +66,13 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def within(timeout_s: float) -> Terms:
-    """Terms of a request that must be answered by then."""
+    """Returns terms of a request that must be answered by then."""
     return Terms(deadline_ns=time.monotonic_ns() + int(timeout_s * 1e9))
 
 
 @dataclass
 class Stack:
-    """What runs. Replicas are started by the test that needs them."""
+    """A running server. Replicas are started by the test that needs them."""
 
     catalog: Catalog
     orchestrator: Orchestrator
@@ -87,11 +87,11 @@ class Stack:
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
 
     def status(self, program: Program) -> ProgramStatus:
-        """What the orchestrator knows of a program's replicas."""
+        """Returns what the orchestrator knows of a program's replicas."""
         return self.orchestrator.status.programs[program.name]
 
     async def start_worker(self, program: Program, replica_id: str = "") -> Worker:
-        """A replica on a thread of this process; returns once the orchestrator knows it."""
+        """Starts a replica on a thread of this process; returns once the orchestrator knows it."""
         replica_id = replica_id or f"{program.name}-{len(self.workers)}"
         worker = Worker(lambda: program, program.name, self.address, replica_id, "here", self.link, self.transport, self.network)
         self.workers[replica_id] = worker
@@ -101,13 +101,13 @@ class Stack:
         return worker
 
     def spawn(self, target: str, program: Program, replica_id: str) -> "subprocess.Popen[bytes]":
-        """A replica in a process of its own."""
+        """Starts a replica in a process of its own."""
         command = [sys.executable, "-m", "tests.integration.replica_process", target, program.name, self.address, replica_id]
         process = self.processes[replica_id] = subprocess.Popen(command, cwd=_REPOSITORY)
         return process
 
     def place_of(self, host: Host) -> Place:
-        """What a process on a host has to know. Its node is ``here`` if it shares our address."""
+        """Returns what a process on a host has to know. Its node is ``here`` if it shares our address."""
         assert self.network is not None
         secrets = self.network.secrets
         return Place(
@@ -121,12 +121,12 @@ class Stack:
         )
 
     def spawn_on(self, host: Host, target: str, program: Program, replica_id: str) -> "subprocess.Popen[bytes]":
-        """A replica on a host, in a process of its own; the host ends it."""
+        """Starts a replica on a host, in a process of its own; the host ends it."""
         command = [sys.executable, "-m", "tests.integration.replica_process", target, program.name, self.address, replica_id]
         return host.start(command, environment={PLACE: msgspec.json.encode(self.place_of(host)).decode()})
 
     async def start_process(self, target: str, program: Program, replica_id: str) -> "subprocess.Popen[bytes]":
-        """`spawn`, and returns once the orchestrator knows it."""
+        """Starts a replica with `spawn`, and returns once the orchestrator knows it."""
         process = self.spawn(target, program, replica_id)
         await self.wait_for_replica(program, replica_id)
         return process
@@ -187,5 +187,5 @@ async def running(
 
 
 def num_descriptors() -> int:
-    """Descriptors that this process holds."""
+    """Returns how many descriptors this process holds."""
     return len(os.listdir("/proc/self/fd"))

@@ -43,7 +43,7 @@ class FakeSource:
 
 
 def source_of(*sizes: int) -> FakeSource:
-    """Blocks 1, 2, ... of random bytes."""
+    """Makes blocks 1, 2, ... of random bytes."""
     return FakeSource({number: bytearray(os.urandom(size)) for number, size in enumerate(sizes, 1)})
 
 
@@ -72,7 +72,7 @@ with kinds[kind]() as server:
 
 @contextlib.contextmanager
 def doomed_server(kind: str, number: signal.Signals) -> Iterator[str]:
-    """The address of a server in a process of its own that gets a signal when it reads its 20th chunk."""
+    """Runs a server in a process of its own that gets a signal when it reads its 20th chunk; yields its address."""
     command = [sys.executable, "-c", _SERVER, kind, str(int(number))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

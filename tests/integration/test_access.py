@@ -38,7 +38,7 @@ class Served:
     keys: dict[str, str]
 
     async def get(self, path: str, tenant: str) -> httpx.Response:
-        """Asks with a tenant's key."""
+        """Sends a GET with a tenant's key."""
         return await self.stack.client.get(path, headers={"X-API-Key": self.keys[tenant]})
 
     async def infer(self, tenant: str, model: str = "quadruple") -> httpx.Response:
@@ -49,7 +49,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """A tenant that may do all, one that may use one model only, and two with limits."""
+    """Serves a tenant that may do all, one that may use one model only, and two with limits."""
     file = tmp_path_factory.mktemp("keys") / "keys.toml"
     limits: dict[str, dict[str, object]] = {
         "all": {},
@@ -109,7 +109,7 @@ async def test_every_route_needs_a_key(served: Served, method: str, path: str, h
 
 
 @pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready"])
-async def test_health_needs_none(served: Served, path: str) -> None:
+async def test_health_needs_no_key(served: Served, path: str) -> None:
     assert (await served.stack.client.get(path)).status_code == 200
 
 
@@ -117,7 +117,7 @@ async def test_health_needs_none(served: Served, path: str) -> None:
 async def test_a_browser_gets_the_documentation_and_all_that_it_loads_without_a_key(
     served: Served, headers: dict[str, str]
 ) -> None:
-    """Only then can it show where to enter one. Links are followed as a browser does."""
+    """Only then can it show where to enter a key. Links are followed as a browser does."""
     client = served.stack.client
     page = await client.get("/docs", headers=headers)
     assert page.status_code == 200
@@ -163,7 +163,7 @@ async def test_a_key_is_taken_in_both_headers(served: Served) -> None:
     assert oip.read(await served.infer("all")).outputs.popitem()[1].tolist() == [4, 4, 4, 4]
 
 
-async def test_a_tenant_gets_only_its_models_and_nothing_that_tells_of_others(served: Served) -> None:
+async def test_a_tenant_gets_only_its_models_and_no_hint_of_others(served: Served) -> None:
     assert (await served.infer("one")).status_code == 200
     assert (await served.get(f"{QUADRUPLE}/ready", "one")).status_code == 200
     assert (await served.get("/v2", "one")).status_code == 200
@@ -233,7 +233,7 @@ async def test_a_request_is_refused_before_its_body_is_sent(served: Served) -> N
         await writer.wait_closed()
 
 
-async def test_a_key_that_is_taken_out_of_the_file_stops_working_without_a_restart(served: Served) -> None:
+async def test_a_key_removed_from_the_file_stops_working_without_a_restart(served: Served) -> None:
     assert (await served.infer("revoked")).status_code == 200
     write_tenants(served.file, [one for name, one in served.tenants.items() if name != "revoked"])
     async with asyncio.timeout(20):
@@ -243,13 +243,13 @@ async def test_a_key_that_is_taken_out_of_the_file_stops_working_without_a_resta
     write_tenants(served.file, list(served.tenants.values()))
 
 
-async def test_everything_in_flight_is_given_back(served: Served) -> None:
+async def test_the_room_of_all_requests_is_given_back(served: Served) -> None:
     admission = served.stack.service.admission
     await wait_until_async(lambda: (admission.num_requests, admission.num_bytes) == (0, 0), "nothing is in flight")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "example.org", "localhost.example.org", "127.0.0.1.example.org"])
-def test_a_server_that_asks_nothing_of_anybody_stays_on_loopback(host: str) -> None:
+def test_a_server_without_keys_stays_on_loopback(host: str) -> None:
     with pytest.raises(ConfigurationError, match=r"keys_file.*tls_client_roots_file.*allow_open") as caught:
         refuse_open_address(GatewayConfig(host=host))
     assert repr(host) in str(caught.value)
@@ -268,7 +268,7 @@ async def test_a_server_does_not_start_where_it_may_not_listen() -> None:
             pass
 
 
-async def test_httpx_is_served_over_tls_and_a_renewed_certificate_is_taken_up(tmp_path: Path) -> None:
+async def test_httpx_is_served_over_tls_and_sees_a_renewed_certificate(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
@@ -297,7 +297,7 @@ async def test_httpx_is_served_over_tls_and_a_renewed_certificate_is_taken_up(tm
         assert (await is_served(old), await is_served(new)) == (False, True)
 
 
-async def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+async def test_errors_name_unusable_files_for_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     first, second = authority.sign("first"), authority.sign("second")
     (tmp_path / "empty").write_text("")

@@ -18,7 +18,7 @@ from tests.workflows import arithmetic, large
 SEED = np.array([3], np.float32)
 SMALL = np.arange(4, dtype=np.float32)
 PATIENCE_S = 60.0
-"""After which a test fails that would wait for ever."""
+"""A test that would wait for ever fails after this time."""
 
 
 @dyorc.workflow
@@ -43,7 +43,7 @@ class Gate:
 
 
 async def ask(stack: Stack, num_requests: int) -> None:
-    """Small requests, over HTTP."""
+    """Sends small requests over HTTP."""
     for _ in range(num_requests):
         body = oip.binary_body({"x": SMALL}, parameters={"binary_data_output": True})
         answer = await stack.client.post("/v2/models/quadruple/infer", content=body.content, headers=body.headers)
@@ -63,7 +63,7 @@ async def test_small_requests_are_answered_while_a_large_answer_is_made() -> Non
         await wait_until_empty(stack)
 
 
-async def test_one_who_gives_up_frees_the_outputs_only_when_nobody_reads_them_any_more() -> None:
+async def test_outputs_of_a_cancelled_request_are_freed_when_nobody_reads_them() -> None:
     gate = Gate()
     async with running([stretched, arithmetic.quadruple]) as stack:
         making = asyncio.create_task(stack.orchestrator.infer(stretched, [SEED], take=gate.take))
@@ -82,7 +82,7 @@ async def test_one_who_gives_up_frees_the_outputs_only_when_nobody_reads_them_an
         await wait_until_empty(stack)
 
 
-async def test_what_fails_on_the_thread_reaches_the_caller() -> None:
+async def test_an_error_on_the_thread_reaches_the_caller() -> None:
     def take(arrays: list[Array]) -> None:
         raise ValueError(threading.current_thread().name)
 
@@ -113,7 +113,7 @@ async def test_the_status_shows_what_each_arena_takes() -> None:
 
 
 @pytest.mark.parametrize("is_raw", [False, True])
-async def test_large_answers_are_what_they_were(is_raw: bool) -> None:
+async def test_large_answers_are_unchanged(is_raw: bool) -> None:
     async with running([stretched]) as stack:
         answer = await infer(stack.client, "stretched", 3.0, binary_data_output=is_raw)
         found = oip.read(answer).outputs["output"]

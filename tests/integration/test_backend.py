@@ -1,4 +1,4 @@
-"""The gateway needs no more of whatever runs workflows than the contract in `backend.py` says."""
+"""The gateway needs no more of the component that runs workflows than the contract in `backend.py` says."""
 
 import contextlib
 import time
@@ -34,7 +34,7 @@ class Served(NamedTuple):
 
 
 def answer(workflow: Workflow, inputs: Sequence[Array]) -> list[list[Array]]:
-    """What comes of a request."""
+    """Returns the answer to a request."""
     if inputs[0][0] == 13:
         raise CapacityError("no room for 13", retry_after_s=3)
     return [[inputs[0] + number] for number in range(3 if workflow.is_streaming else 1)]
@@ -42,7 +42,7 @@ def answer(workflow: Workflow, inputs: Sequence[Array]) -> list[list[Array]]:
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    """Two models, one of which streams."""
+    """Serves two models, one of which streams."""
     catalog = Catalog.of([arithmetic.quadruple, streaming.count_up])
     fake = FakeBackend(catalog.programs, answer)
     backend: Backend = fake
@@ -67,7 +67,7 @@ async def test_it_answers_in_parts(served: Served) -> None:
     assert response.text.count("data: ") == 3, response.text
 
 
-async def test_the_terms_of_a_request_come_whole(served: Served) -> None:
+async def test_it_gets_the_whole_terms_of_a_request(served: Served) -> None:
     body = oip.json_body({"x": X}, parameters={"priority": 1, "timeout": 60_000_000, "explain": True})
     headers = {**body.headers, "Request-Timeout": "30"}
     sent_ns = time.monotonic_ns()
@@ -79,21 +79,21 @@ async def test_the_terms_of_a_request_come_whole(served: Served) -> None:
     assert (terms.priority > 0, terms.tenant, terms.weight, terms.explain) == (True, "", 1.0, True)
 
 
-async def test_its_errors_are_the_gateways(served: Served) -> None:
+async def test_its_errors_become_the_gateways(served: Served) -> None:
     body = oip.json_body({"x": np.full(4, 13, np.float32)})
     response = await served.client.post("/v2/models/quadruple/infer", content=body.content, headers=body.headers)
     assert (response.status_code, response.headers["Retry-After"]) == (503, "3")
     assert response.json() == {"error": "no room for 13", "code": "capacity", "retryable": True}
 
 
-async def test_who_is_ready_comes_from_it(served: Served) -> None:
+async def test_it_knows_which_programs_are_ready(served: Served) -> None:
     assert (await served.client.get("/v2/models/quadruple/ready")).status_code == 503
     served.backend.status.joined("double", "double-0", 0)
     assert (await served.client.get("/v2/models/quadruple/ready")).status_code == 200
     assert (await served.client.get("/v2/health/ready")).status_code == 503, "the other program has no replica"
 
 
-async def test_figures_come_from_it(served: Served) -> None:
+async def test_it_provides_the_figures(served: Served) -> None:
     assert (await served.client.get("/status")).json() == {"backend": "fake"}
     await test_it_answers(served)
     (found,) = (await served.client.get("/v2/models/quadruple/stats")).json()["model_stats"]

@@ -23,7 +23,7 @@ _MAX_BYTES = 1_000_000
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for all requests of this module: none of them may harm it."""
+    """Starts one server for all requests of this module: none of them may harm it."""
     gateway = GatewayConfig(port=0, drain_timeout_s=1, max_request_bytes=_MAX_BYTES)
     async with running([tensors.affine, arithmetic.quadruple], gateway=gateway) as found:
         yield found
@@ -44,19 +44,19 @@ class Bad:
 
 
 def _edited(edit: Callable[[dict[str, Any]], None]) -> oip.Body:
-    """A good JSON request after `edit`."""
+    """Returns a good JSON request after `edit`."""
     content = json.loads(oip.json_body(_GOOD).content)
     edit(content)
     return oip.Body(json.dumps(content).encode(), {})
 
 
 def _input(at: int, **fields: Any) -> oip.Body:
-    """A good JSON request with other fields in one input."""
+    """Returns a good JSON request with other fields in one input."""
     return _edited(lambda content: content["inputs"][at].update(fields))
 
 
 def _binary(at: int, cut: int | None = None, **fields: Any) -> oip.Body:
-    """A good binary request with other fields in one input, and bytes cut off or added at the end."""
+    """Returns a good binary request with other fields in one input, and bytes cut off or added at the end."""
     content = json.loads((good := oip.binary_body(_GOOD)).content[: (length := int(good.headers[oip.LENGTH_HEADER]))])
     content["inputs"][at].update(fields)
     head = json.dumps(content).encode()
@@ -204,7 +204,7 @@ TABLE: dict[str, Bad] = {
 
 
 @pytest.mark.parametrize("bad", TABLE.values(), ids=TABLE.keys())
-async def test_a_wrong_request_is_told_what_is_wrong_and_the_next_is_served(stack: Stack, bad: Bad) -> None:
+async def test_the_error_of_a_wrong_request_says_what_is_wrong_and_the_next_is_served(stack: Stack, bad: Bad) -> None:
     response = await stack.client.post(bad.path, content=bad.body.content, headers=bad.body.headers)
     text = oip.error_text(response)
     print(f"\n{response.status_code} {text[:300]}")
@@ -268,7 +268,7 @@ async def test_every_wrong_route_answers_in_json(stack: Stack, method: str, path
     assert response.status_code == status
 
 
-async def test_a_request_that_is_no_http_does_no_harm(stack: Stack) -> None:
+async def test_a_request_that_is_not_http_does_no_harm(stack: Stack) -> None:
     url = stack.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(b"\x16\x03\x01\x00garbage\r\n\r\n")

@@ -39,7 +39,7 @@ Pool(inputs=inputs, answers=answers, branches=branches, tolerance=cascade.tolera
 
 
 @pytest.mark.parametrize("peer", _PEERS)
-def test_a_peer_answers_the_cascade_right_and_leaves_nothing(peer: str, tmp_path: Path) -> None:
+def test_a_peer_answers_the_cascade_correctly_and_leaves_nothing(peer: str, tmp_path: Path) -> None:
     python = _ROOT / ".venv-peers" / peer / "bin" / "python"
     if not python.exists():
         pytest.skip(f"{peer} is not installed in .venv-peers")
@@ -73,7 +73,7 @@ def test_a_peer_answers_the_cascade_right_and_leaves_nothing(peer: str, tmp_path
 
 
 def _pool(path: Path) -> Pool:
-    """Requests and their answers, from a process of its own: PyTorch keeps threads, and they would count as left behind."""
+    """Makes requests and their answers in a process of its own: PyTorch keeps threads, which would count as left behind."""
     subprocess.run([sys.executable, "-c", _DRAW, str(path), str(_NUM_REQUESTS)], cwd=_ROOT, check=True)
     return Pool.load(path)
 

@@ -26,7 +26,7 @@ X = np.array([1.5, 2.5, 3.5, 4.5], np.float32)
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module."""
+    """Starts one server for this module."""
     targets = [tensors.echo, tensors.affine, arithmetic.sums, arithmetic.quadruple, faulty.pick, guarded.guarded, slow.resting]
     async with running(targets, gateway=GatewayConfig(port=0, drain_timeout_s=1, max_request_bytes=1_000_000)) as found:
         yield found
@@ -34,7 +34,7 @@ async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
 
 @pytest.fixture(params=SHELLS)
 async def client(request: pytest.FixtureRequest, stack: Stack) -> AsyncIterator[Any]:
-    """Both clients, in such a way that the server's event loop goes on."""
+    """Yields each of the two clients; neither blocks the server's event loop."""
     url = str(stack.client.base_url)
     if request.param == "asyncio":
         async with AsyncClient(url) as found:
@@ -45,7 +45,7 @@ async def client(request: pytest.FixtureRequest, stack: Stack) -> AsyncIterator[
 
 
 class _Threaded:
-    """A client that waits, each of its calls on a thread of its own."""
+    """A blocking client that makes each of its calls on a thread of its own."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -98,7 +98,7 @@ async def test_every_type_survives(client: Any, num: int) -> None:
         assert same_array(found[name], array), name
 
 
-async def test_what_is_no_tensor_becomes_a_parameter(client: Any) -> None:
+async def test_a_name_that_is_not_a_tensor_becomes_a_parameter(client: Any) -> None:
     assert (await client.infer("affine", x=X, index=[3, 0], factor=2.0)).tolist() == [9.0, 3.0]
 
 
@@ -119,7 +119,7 @@ async def test_errors_are_those_of_the_server(client: Any) -> None:
     assert same_array(await client.infer("quadruple", x=X), X * 4)
 
 
-async def test_time_is_up_when_the_caller_says(client: Any) -> None:
+async def test_a_request_ends_at_its_timeout(client: Any) -> None:
     with pytest.raises(DeadlineError):
         await client.infer("resting", x=X, rest_s=2.0, timeout_s=0.2)
 
@@ -132,7 +132,7 @@ async def test_an_answer_tells_everything(client: Any) -> None:
     assert (await client.answer("guarded", x=X)).explain == []
 
 
-async def test_what_the_server_tells_of_itself(client: Any) -> None:
+async def test_the_server_describes_itself(client: Any) -> None:
     assert {"quadruple", "echo", "double"} <= set(await client.models())
     found = await client.metadata("affine")
     assert [(tensor.name, tensor.datatype, tensor.shape) for tensor in found.inputs] == [
@@ -177,5 +177,5 @@ async def test_the_examples_of_its_page_run(stack: Stack) -> None:
 
 
 def _flags(text: str) -> int:
-    """Lets an example await at its top level if it does."""
+    """Lets an example await at its top level if it needs to."""
     return ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if "await " in text or "async with" in text else 0

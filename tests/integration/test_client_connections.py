@@ -55,7 +55,7 @@ async def test_large_answers_come_in_larger_pieces_than_httpx_reads(server: Scri
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_what_goes_wrong_is_an_error_of_httpx(server: ScriptedServer, is_async: bool) -> None:
+async def test_errors_are_those_of_httpx(server: ScriptedServer, is_async: bool) -> None:
     url = server.url.replace("127.0.0.1", "127.0.0.1.invalid")
     with pytest.raises(httpx.ConnectError):
         await _read(f"{url}/large", is_async=is_async)
@@ -74,7 +74,7 @@ def test_an_answer_that_is_announced_as_too_long_is_refused_before_it_comes(num_
     assert bytes(body.reply().content) == b"123456789"
 
 
-def test_an_answer_of_known_length_comes_into_one_piece_of_memory() -> None:
+def test_an_answer_of_known_length_is_received_into_one_piece_of_memory() -> None:
     body = AnswerBody(httpx.Response(200, headers={"content-length": "6"}), 100, float("inf"), clock_s)
     body.feed(b"123")
     first = np.frombuffer(body.reply().content, np.uint8)

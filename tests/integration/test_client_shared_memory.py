@@ -25,19 +25,19 @@ TARGETS = [mirror, arithmetic.sums, slow.gated, tensors.echo]
 ALLOWED = GatewayConfig(port=0, drain_timeout_s=1, allow_client_shm=True, max_request_bytes=2**20)
 SHARED = Path("/dev/shm")
 LARGE = 40_000
-"""Numbers of a tensor that is too large to ride along."""
+"""How many numbers make a tensor too large to travel inline."""
 
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module that lets clients share memory."""
+    """Starts one server for this module that lets clients share memory."""
     async with running(TARGETS, gateway=ALLOWED) as found:
         yield found
 
 
 @contextlib.contextmanager
 def object_of(num_bytes: int) -> Iterator[Path]:
-    """An object in shared memory, as a client makes one."""
+    """Makes an object in shared memory, as a client does."""
     path = SHARED / f"test-{uuid.uuid4().hex}"
     path.write_bytes(bytes(num_bytes))
     try:
@@ -48,7 +48,7 @@ def object_of(num_bytes: int) -> Iterator[Path]:
 
 @contextlib.asynccontextmanager
 async def region(stack: Stack, num_bytes: int = 4 * LARGE) -> AsyncIterator[Path]:
-    """An object that is registered under its own name."""
+    """Makes an object that is registered under its own name."""
     with object_of(num_bytes) as path:
         answer = await register(stack.client, path.name, key=path.name, byte_size=num_bytes)
         assert (answer.status_code, answer.content) == (200, b"")
@@ -60,12 +60,12 @@ async def region(stack: Stack, num_bytes: int = 4 * LARGE) -> AsyncIterator[Path
 
 
 async def register(client: httpx.AsyncClient, name: str, **fields: Any) -> httpx.Response:
-    """One registration."""
+    """Registers a region."""
     return await client.post(f"/v2/systemsharedmemory/region/{name}/register", content=json.dumps(fields))
 
 
 def is_open(path: Path) -> bool:
-    """Whether this process, which the server is part of, still holds an object."""
+    """Returns whether this process, which the server is part of, still holds an object."""
     held: list[str] = []
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -74,13 +74,13 @@ def is_open(path: Path) -> bool:
 
 
 def place(region: str, byte_size: int, offset: int = 0) -> dict[str, Any]:
-    """The parameters of a tensor in shared memory."""
+    """Returns the parameters of a tensor in shared memory."""
     place = {"shared_memory_region": region, "shared_memory_byte_size": byte_size}
     return place | ({"shared_memory_offset": offset} if offset else {})
 
 
 def shared_input(name: str, array: oip.Array, path: Path, offset: int = 0) -> dict[str, Any]:
-    """An input, put into shared memory."""
+    """Puts an input into shared memory."""
     raw = oip.raw_bytes(array)
     with path.open("r+b") as file:
         file.seek(offset)
@@ -90,12 +90,12 @@ def shared_input(name: str, array: oip.Array, path: Path, offset: int = 0) -> di
 
 
 async def infer(stack: Stack, model: str, **content: Any) -> httpx.Response:
-    """One request without binary data."""
+    """Sends one request without binary data."""
     return await stack.client.post(f"/v2/models/{model}/infer", content=json.dumps(content))
 
 
 def array_in(path: Path, output: dict[str, Any]) -> oip.Array:
-    """An output that is in shared memory, from where the response says that it is."""
+    """Returns an output that is in shared memory, from where the response says that it is."""
     parameters = output["parameters"]
     assert parameters["shared_memory_region"] == path.name
     assert "data" not in output
@@ -105,7 +105,7 @@ def array_in(path: Path, output: dict[str, Any]) -> oip.Array:
 
 
 def texts_of(*items: bytes) -> oip.Array:
-    """Texts as a tensor."""
+    """Returns texts as a tensor."""
     array = np.empty(len(items), dtype=object)
     array[:] = items
     return array
@@ -208,7 +208,7 @@ async def test_two_requests_at_once_in_one_region(stack: Stack) -> None:
         np.testing.assert_array_equal(await asyncio.gather(*map(one, range(8))), rows + 1)
 
 
-async def test_status_tells_what_is_registered(stack: Stack) -> None:
+async def test_the_status_shows_what_is_registered(stack: Stack) -> None:
     with object_of(64) as path:
         for name, key, offset in (("b", f"/{path.name}", 8), ("a b", path.name, 0)):
             assert (await register(stack.client, name, key=key, offset=offset, byte_size=16)).status_code == 200
@@ -281,7 +281,9 @@ ROUTES: list[tuple[str, str, Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "text"), ROUTES)
-async def test_routes(stack: Stack, method: str, path: str, body: Any, status: int, text: str) -> None:
+async def test_the_routes_of_the_extension_answer(
+    stack: Stack, method: str, path: str, body: Any, status: int, text: str
+) -> None:
     with object_of(64) as found, contextlib.ExitStack() as made:
         keys = {"KEY": found.name, "ARENA": stack.orchestrator.tensors.exchange.arena.name}
         for word, make in (("LINK", lambda at: at.symlink_to(found)), ("FOLDER", Path.mkdir), ("PIPE", os.mkfifo)):
@@ -334,7 +336,7 @@ INPUTS: list[tuple[dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "status", "text"), INPUTS)
-async def test_inputs_that_cannot_be(stack: Stack, fields: dict[str, Any], status: int, text: str) -> None:
+async def test_impossible_inputs_are_refused(stack: Stack, fields: dict[str, Any], status: int, text: str) -> None:
     with object_of(64) as path:
         await register(stack.client, "r", key=path.name, byte_size=64)
         shape = [3] if fields.get("datatype") == "BYTES" else [2]
@@ -360,7 +362,7 @@ OUTPUTS: list[tuple[dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("parameters", "status", "text"), OUTPUTS)
-async def test_outputs_that_cannot_be(stack: Stack, parameters: dict[str, Any], status: int, text: str) -> None:
+async def test_impossible_outputs_are_refused(stack: Stack, parameters: dict[str, Any], status: int, text: str) -> None:
     with object_of(64) as path:
         await register(stack.client, "r", key=path.name, byte_size=64)
         inputs = [oip.json_tensor("x", np.ones(2, np.float32)), oip.json_tensor("texts", texts_of())]
@@ -413,7 +415,7 @@ async def test_a_request_in_flight_keeps_its_region(stack: Stack, tmp_path: Path
         assert not is_open(path)
 
 
-async def test_inputs_in_shared_memory_have_the_limit_of_bodies(stack: Stack) -> None:
+async def test_inputs_in_shared_memory_have_the_same_limit_as_bodies(stack: Stack) -> None:
     limit = ALLOWED.max_request_bytes
     async with region(stack, limit + 4) as path:
         x = {"name": "x", "datatype": "FP32", "shape": [limit // 4 + 1], "parameters": place(path.name, limit + 4)}

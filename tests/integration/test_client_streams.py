@@ -19,7 +19,7 @@ X = np.array([1, 2, 3, 4], np.float32)
 
 
 def _streaming() -> dyorc.Workflow:
-    """Defined when it is used: it can only be defined where workflows may stream."""
+    """Defines a streaming workflow."""
 
     @dyorc.workflow(name="powers")
     async def powers(x: Float[np.ndarray, "4"], num: int) -> AsyncIterator[Float[np.ndarray, "4"]]:

@@ -27,7 +27,7 @@ class Certificate:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """One that nobody trusts by himself."""
+    """Makes a certificate that nobody trusts by default."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate, and is not there")
     folder = tmp_path_factory.mktemp("certificate")
@@ -38,7 +38,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture
 def tls(certificate: Certificate) -> ssl.SSLContext:
-    """The server's side."""
+    """Returns the server's TLS context."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.chain, certificate.key)
     return context
@@ -46,14 +46,16 @@ def tls(certificate: Certificate) -> ssl.SSLContext:
 
 @pytest.fixture
 def server(tls: ssl.SSLContext) -> Iterator[ScriptedServer]:
-    """One that speaks TLS."""
+    """Starts a server that speaks TLS."""
     with scripted_server(tls) as found:
         found.on("/v2/models", MODELS)
         yield found
 
 
 @pytest.mark.parametrize("kind", SHELLS)
-def test_a_server_is_trusted_by_its_authority_or_blindly(kind: str, server: ScriptedServer, certificate: Certificate) -> None:
+def test_a_server_is_trusted_by_its_authority_or_without_a_check(
+    kind: str, server: ScriptedServer, certificate: Certificate
+) -> None:
     trusting = ssl.create_default_context(cafile=str(certificate.chain))
     for verify in (certificate.chain, str(certificate.chain), trusting, False):
         with shell(kind, server.url, verify=verify) as client:
@@ -72,7 +74,7 @@ def test_a_server_that_is_not_trusted_gets_nothing_and_is_not_asked_twice(kind: 
 
 
 @pytest.mark.parametrize("kind", SHELLS)
-def test_a_server_may_want_our_certificate(kind: str, tls: ssl.SSLContext, certificate: Certificate) -> None:
+def test_a_server_may_require_our_certificate(kind: str, tls: ssl.SSLContext, certificate: Certificate) -> None:
     tls.verify_mode = ssl.CERT_REQUIRED
     tls.load_verify_locations(certificate.chain)
     with scripted_server(tls) as server:

@@ -1,4 +1,4 @@
-"""Both shells of the client against a server that does what servers, and what stands before them, do when they fail."""
+"""Both shells of the client against a server that fails as real servers and proxies do."""
 
 import socket
 import threading
@@ -55,7 +55,7 @@ REPEATING = Retries(max_attempts=3, first_backoff_s=0.001, max_backoff_s=0.001, 
 
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
-    """One that knows a model."""
+    """Starts a server that knows a model."""
     with scripted_server() as found:
         found.on("/v2/models/m", json_answer(MODEL))
         yield found
@@ -63,7 +63,7 @@ def server() -> Iterator[ScriptedServer]:
 
 @pytest.fixture(params=SHELLS)
 def client(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Any]:
-    """Both clients, behind one face."""
+    """Yields each of the two clients, behind one interface."""
     settings = {"retries": QUICK, "api_key": "secret", "timeout_s": TIMEOUT_S, "max_answer_bytes": 100_000}
     with shell(request.param, server.url, **settings) as found:
         yield found
@@ -111,7 +111,7 @@ def test_connections_are_kept(server: ScriptedServer, client: Any) -> None:
     assert len(ports) == 1
 
 
-def test_what_the_server_refuses_for_now_is_sent_again(server: ScriptedServer, client: Any) -> None:
+def test_a_temporary_refusal_is_retried(server: ScriptedServer, client: Any) -> None:
     server.on(INFER, error(503, "full", "capacity", True), error(429, "slow down", "tenant_limit", True), outputs(Y))
     assert client.infer("m", x=[1.0]).tolist() == [0, 1, 2]
     server.on(INFER, error(503, "full", "capacity", True))
@@ -120,7 +120,7 @@ def test_what_the_server_refuses_for_now_is_sent_again(server: ScriptedServer, c
     assert server.paths().count(INFER) == 6
 
 
-def test_what_the_server_refuses_for_good_is_not(server: ScriptedServer, client: Any) -> None:
+def test_a_permanent_refusal_is_not_retried(server: ScriptedServer, client: Any) -> None:
     server.on(INFER, error(500, "program 'p' failed: ValueError: no", "program"))
     with pytest.raises(ProgramError, match="program 'p' failed: ValueError: no"):
         client.infer("m", x=[1.0])
@@ -139,7 +139,7 @@ BREAKS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", BREAKS)
-def test_a_connection_that_breaks_is_retried_only_by_who_may_repeat(server: ScriptedServer, client: Any, kind: str) -> None:
+def test_after_a_broken_connection_only_repeatable_requests_are_retried(server: ScriptedServer, client: Any, kind: str) -> None:
     server.on(INFER, BREAKS[kind], outputs(Y))
     assert client.infer("m", x=[1.0], retries=REPEATING).tolist() == [0, 1, 2]
     server.on(INFER, BREAKS[kind], outputs(Y))
@@ -182,7 +182,7 @@ def test_an_answer_that_is_too_long_is_not_taken(server: ScriptedServer, client:
         client.infer("m", x=[1.0])
 
 
-def test_a_server_that_is_not_there_is_tried_again_and_named(client: Any) -> None:
+def test_a_server_that_cannot_be_reached_is_tried_again_and_named(client: Any) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with (
@@ -206,7 +206,7 @@ def _dripping(request: Received, connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("script", [silence, _dripping])
-def test_the_time_of_an_operation_is_up_when_it_says(server: ScriptedServer, client: Any, script: Any) -> None:
+def test_an_operation_ends_at_its_timeout(server: ScriptedServer, client: Any, script: Any) -> None:
     server.on(INFER, script)
     start_s = time.monotonic()
     with pytest.raises(DeadlineError):
@@ -215,7 +215,7 @@ def test_the_time_of_an_operation_is_up_when_it_says(server: ScriptedServer, cli
     assert server.paths().count(INFER) == 1
 
 
-def test_a_server_that_falls_silent_late_gets_no_second_helping_of_time(server: ScriptedServer, client: Any) -> None:
+def test_a_server_that_falls_silent_late_gets_no_extra_time(server: ScriptedServer, client: Any) -> None:
     def script(request: Received, connection: socket.socket) -> bool:
         threading.Event().wait(2.0)
         raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")(request, connection)
@@ -276,7 +276,7 @@ def test_parts_come_as_they_are_sent(server: ScriptedServer, client: Any) -> Non
     client.infer("m", x=[1.0])
 
 
-def test_a_stream_that_fails_gives_its_parts_first(server: ScriptedServer, client: Any) -> None:
+def test_a_stream_that_fails_yields_its_parts_first(server: ScriptedServer, client: Any) -> None:
     failure = frame(b'{"error": "program \'p\' failed: E: late", "code": "program", "retryable": true}')
     cases: dict[str, tuple[Any, type[DyOrcError]]] = {
         "late": (chunked([_part(0) + _part(1)[:5], _part(1)[5:] + failure]), ProgramError),
@@ -306,7 +306,7 @@ def test_a_stream_may_be_refused_and_tried_again_before_it_begins(server: Script
         next(client.stream("m", x=[1.0]))
 
 
-def test_who_stops_a_stream_early_closes_its_connection(server: ScriptedServer, client: Any) -> None:
+def test_stopping_a_stream_early_closes_its_connection(server: ScriptedServer, client: Any) -> None:
     is_gone = threading.Event()
 
     def script(request: Received, connection: socket.socket) -> bool:
@@ -373,7 +373,7 @@ def test_jobs_are_listed_cancelled_and_forgotten(server: ScriptedServer, client:
         client.submit("m", x=[1.0], idempotency_key="mine")
 
 
-def test_what_a_server_tells_of_itself(server: ScriptedServer, client: Any) -> None:
+def test_a_server_describes_itself(server: ScriptedServer, client: Any) -> None:
     server.on("/v2/models/m/config", json_answer({"name": "m", "max_batch_size": 0}))
     server.on("/v2/models/m/stats", json_answer({"model_stats": []}))
     server.on("/v2/models/stats", json_answer({"model_stats": [1]}))
@@ -403,7 +403,7 @@ def test_what_a_server_tells_of_itself(server: ScriptedServer, client: Any) -> N
     ],
 )
 @pytest.mark.parametrize("kind", SHELLS)
-def test_an_address_or_key_that_cannot_be_is_refused(kind: str, settings: dict[str, str], text: str) -> None:
+def test_an_impossible_address_or_key_is_refused(kind: str, settings: dict[str, str], text: str) -> None:
     with pytest.raises(ValueError, match=text), shell(kind, **{"url": "http://127.0.0.1", **settings}):
         pass
 

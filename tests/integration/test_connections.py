@@ -1,4 +1,4 @@
-"""Clients that are slow, silent, greedy or gone, on real sockets, with and without TLS: who is disconnected, when, and how."""
+"""Clients that are slow, silent, greedy or gone, on real sockets, with and without TLS: which are disconnected, when, and how."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ from tests.integration.web import Raw, Web, request, web
 
 QUICK = {"header_timeout_s": 0.3, "body_timeout_s": 0.3, "write_timeout_s": 0.3, "idle_timeout_s": 0.6, "min_bytes_per_s": 1000}
 PATIENT = {"header_timeout_s": 1.0, "body_timeout_s": 1.0, "write_timeout_s": 1.0, "idle_timeout_s": 2.0, "min_bytes_per_s": 1000}
-"""For clients that are slow, and not too slow: also where the test itself has to wait for a busy machine."""
+"""For clients that are slow, but not too slow, even where the test itself has to wait for a busy machine."""
 LARGE = 32 * 2**20
 
 Tls = dict[str, Any]
@@ -23,7 +23,7 @@ Tls = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """The loop that `dyorc serve` runs on: its transports are not those of asyncio.
+    """Names the loop that `dyorc serve` runs on: its transports are not those of asyncio.
 
     One is made beforehand: the first of a process opens a pipe that it keeps, which is no leak of a test.
     """
@@ -39,7 +39,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module", params=["plain", "tls"])
 def tls(request: pytest.FixtureRequest, authority: Authority) -> Tls:
-    """Settings of a server with or without TLS, and how clients talk to it."""
+    """Returns settings of a server with or without TLS, and how clients talk to it."""
     if request.param == "plain":
         return {}
     server = authority.sign("server")
@@ -48,7 +48,7 @@ def tls(request: pytest.FixtureRequest, authority: Authority) -> Tls:
 
 
 async def serves(found: Web) -> None:
-    """Others are served."""
+    """Checks that others are served."""
     other = await found.connect()
     assert (await other.ask(body=b"hello")).body == b"hello"
 
@@ -84,7 +84,7 @@ async def test_however_many_requests_come_at_once_all_are_answered(tls: Tls) -> 
 @pytest.mark.parametrize(
     ("end", "status"), [(b"\x16garbage\r\n", 400), (b"GET /echo HTTP/1.1\r\n\r\n", 400), (request()[:-2], 408)]
 )
-async def test_what_came_before_a_bad_request_is_answered(tls: Tls, end: bytes, status: int) -> None:
+async def test_requests_before_a_bad_one_are_answered(tls: Tls, end: bytes, status: int) -> None:
     async with web(**tls, **QUICK) as found:
         client = await found.connect()
         await client.send(request("/hang") + request(body=b"second") + end)
@@ -149,7 +149,7 @@ async def test_a_body_that_nobody_asked_for_is_not_waited_for(tls: Tls) -> None:
     ],
     ids=["one", "old", "two"],
 )
-async def test_a_client_that_closes_its_own_half_gets_its_answers(requests: bytes, expected: list[int]) -> None:
+async def test_a_client_that_closes_its_sending_side_gets_its_answers(requests: bytes, expected: list[int]) -> None:
     async with web() as found:
         client = await found.connect()
         await client.send(requests)
@@ -254,7 +254,7 @@ async def test_an_idle_connection_is_closed_and_nothing_is_sent(tls: Tls) -> Non
         assert await asyncio.gather(fresh.closed(), used.closed()) == [b"", b""]
 
 
-async def test_a_request_that_takes_long_is_waited_for(tls: Tls) -> None:
+async def test_a_connection_waits_for_a_long_request(tls: Tls) -> None:
     async with web(**tls, **QUICK) as found:
         client = await found.connect()
         asking = asyncio.create_task(client.ask("/hang"))
@@ -321,7 +321,7 @@ async def test_nothing_more_is_read_while_a_request_waits_for_its_turn(tls: Tls)
         assert (await client.read()).body == b"second"
 
 
-async def test_requests_are_not_collected_from_those_who_read_no_answers(tls: Tls) -> None:
+async def test_requests_of_clients_that_read_no_answers_are_not_collected(tls: Tls) -> None:
     async with web(**tls, **QUICK) as found:
         client = await found.connect(limit=1024)
         with pytest.raises((ConnectionError, ssl.SSLError)):
@@ -365,7 +365,7 @@ async def test_a_head_without_an_end_is_not_collected(tls: Tls) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"hello\r\n\r\n", b"GET  HTTP/9.9\r\n\r\n"])
-async def test_what_is_not_http_is_answered_with_400(garbage: bytes) -> None:
+async def test_bytes_that_are_not_http_are_answered_with_400(garbage: bytes) -> None:
     async with web() as found:
         client = await found.connect()
         await client.send(garbage)
@@ -374,7 +374,7 @@ async def test_what_is_not_http_is_answered_with_400(garbage: bytes) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_the_rest_of_a_body_whose_answer_came_early_is_thrown_away_but_not_for_ever(tls: Tls) -> None:
+async def test_the_rest_of_a_body_answered_early_is_discarded_but_not_for_ever(tls: Tls) -> None:
     beginnings = [request("/early", bytes(size))[: 1 - size] for size in (10_000, 10**8)]  # before anybody waits for the rest
     async with web(**tls, **PATIENT) as found:
         client, endless = await found.connect(), await found.connect()
@@ -402,7 +402,7 @@ async def test_one_connection_too_many_is_answered_with_503(tls: Tls) -> None:
 
 
 async def takes_connections_again(found: Web) -> None:
-    """Returns once a new connection is taken again."""
+    """Returns once a new connection is accepted again."""
     async with asyncio.timeout(TIMEOUT_S):
         while (await (await found.connect()).ask()).status != 200:
             pass
@@ -410,7 +410,7 @@ async def takes_connections_again(found: Web) -> None:
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
 @pytest.mark.parametrize("leave", [lambda client: client.writer.transport.abort(), lambda client: client.writer.close()])
-async def test_word_of_a_lost_connection_comes_at_once(tls: Tls, leave: Callable[[Raw], object], size: int) -> None:
+async def test_a_lost_connection_is_reported_at_once(tls: Tls, leave: Callable[[Raw], object], size: int) -> None:
     async def measure() -> None:
         async with web(**tls) as found:
             client = await found.connect()
@@ -426,7 +426,7 @@ async def test_word_of_a_lost_connection_comes_at_once(tls: Tls, leave: Callable
     await in_a_quiet_moment(measure)
 
 
-async def test_a_handshake_that_does_not_come_ends(authority: Authority) -> None:
+async def test_a_handshake_that_does_not_come_times_out(authority: Authority) -> None:
     server = authority.sign("server")
     async with web(tls_certificate_file=str(server.certificate), tls_key_file=str(server.key), **QUICK) as found:
         assert found.url.startswith("https://")
@@ -435,7 +435,7 @@ async def test_a_handshake_that_does_not_come_ends(authority: Authority) -> None
         assert await silent.closed() == b""
 
 
-async def test_stopping_does_not_wait_for_those_who_never_read() -> None:
+async def test_stopping_does_not_wait_for_clients_that_never_read() -> None:
     async with web() as found:
         client = await found.connect(limit=1024)
         await client.send(request(f"/large/{LARGE}"))
@@ -447,7 +447,7 @@ async def test_stopping_does_not_wait_for_those_who_never_read() -> None:
         assert len(await client.closed()) < LARGE
 
 
-async def test_mutual_tls_lets_in_whom_the_authority_has_signed(authority: Authority, tmp_path: Path) -> None:
+async def test_mutual_tls_admits_clients_that_the_authority_has_signed(authority: Authority, tmp_path: Path) -> None:
     server, friend = authority.sign("server"), authority.sign("friend")
     stranger = Authority(tmp_path).sign("stranger")
     files = {"tls_certificate_file": str(server.certificate), "tls_key_file": str(server.key)}

@@ -1,4 +1,4 @@
-"""Programs, inputs and replicas that fail: who gets which error, and who goes on."""
+"""Programs, inputs and replicas that fail: which requests get which error, and which go on."""
 
 import asyncio
 import inspect
@@ -23,7 +23,7 @@ X = np.array([1, 2, 3, 4], np.float32)
 
 
 async def infer(client: httpx.AsyncClient, model: str, x: oip.Array = X, **parameters: object) -> httpx.Response:
-    """One request with input x."""
+    """Sends one request with input x."""
     body = oip.json_body({"x": x}, parameters=parameters)
     return await client.post(f"/v2/models/{model}/infer", content=body.content, headers=body.headers)
 
@@ -100,7 +100,9 @@ def _is_hung(worker: Worker) -> bool:
     ],
     ids=lambda value: value.name if isinstance(value, Workflow) else "",
 )
-async def test_a_workflow_that_breaks_the_rules_is_told_which_and_where(workflow: Workflow, words: list[str], line: str) -> None:
+async def test_the_error_of_a_workflow_that_breaks_a_rule_says_which_and_where(
+    workflow: Workflow, words: list[str], line: str
+) -> None:
     async with running([workflow]) as stack:
         answer = await infer(stack.client, workflow.name)
     text = oip.error_text(answer)
@@ -111,7 +113,7 @@ async def test_a_workflow_that_breaks_the_rules_is_told_which_and_where(workflow
 
 
 def line_number(workflow: Workflow, line: str) -> int:
-    """Where a line of a workflow's code stands in its file."""
+    """Returns the number of a line of a workflow's code in its file."""
     lines, first = inspect.getsourcelines(workflow.function)
     return next(first + at for at, text in enumerate(lines) if line in text)
 
@@ -171,7 +173,7 @@ async def test_whatever_a_module_raises_while_it_is_imported_is_its_programs_err
         assert oip.error_text(await waiting) == "program 'picky' failed: SystemExit: no weights here"
 
 
-async def test_a_client_that_goes_away_takes_its_queued_calls_along(tmp_path: Path) -> None:
+async def test_the_queued_calls_of_a_client_that_goes_away_are_dropped(tmp_path: Path) -> None:
     async with running([slow.gated]) as stack:
         first = asyncio.create_task(infer(stack.client, "gated", np.full(4, 1, np.float32), folder=str(tmp_path)))
         await wait_until_async((tmp_path / "started-1").exists, "the first call runs")
@@ -188,7 +190,7 @@ async def test_a_client_that_goes_away_takes_its_queued_calls_along(tmp_path: Pa
         assert not (tmp_path / "started-3").exists(), "nobody ran what nobody waits for"
 
 
-async def test_a_deadline_gives_504_and_its_call_is_not_run(tmp_path: Path) -> None:
+async def test_a_missed_deadline_is_answered_with_504_and_its_call_is_not_run(tmp_path: Path) -> None:
     async with running([slow.gated]) as stack:
         first = asyncio.create_task(infer(stack.client, "gated", np.full(4, 1, np.float32), folder=str(tmp_path)))
         await wait_until_async((tmp_path / "started-1").exists, "the first call runs")
@@ -207,7 +209,7 @@ async def test_a_deadline_gives_504_and_its_call_is_not_run(tmp_path: Path) -> N
         assert not (tmp_path / "started-3").exists()
 
 
-async def test_too_many_requests_are_turned_away_with_a_time_to_come_back(tmp_path: Path) -> None:
+async def test_too_many_requests_are_turned_away_with_a_retry_after(tmp_path: Path) -> None:
     async with running([slow.narrow], engine=EngineConfig(max_requests=3)) as stack:
         waiting = [asyncio.create_task(infer(stack.client, "narrow", folder=str(tmp_path))) for _ in range(3)]
         await wait_until_async(lambda: stack.orchestrator.num_requests == 3, "three are in flight")
@@ -250,7 +252,7 @@ async def test_a_bug_in_the_engine_fails_what_is_in_flight_and_nothing_after(mon
         assert (await infer(stack.client, "quadruple")).status_code == 200
 
 
-async def test_a_program_that_uses_its_buffer_again_answers_everybody_with_their_own() -> None:
+async def test_a_program_that_reuses_its_buffer_answers_each_request_with_its_own_result() -> None:
     async with running([tensors.reused_buffer]) as stack:
         inputs = [np.full(40_000, number, np.float32) for number in range(24)]
         answers = await asyncio.gather(*(infer(stack.client, "reused_buffer", x) for x in inputs))

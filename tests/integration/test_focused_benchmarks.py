@@ -30,7 +30,7 @@ def pool(num_values: int = 4, answer: np.ndarray = _ECHOED) -> Pool:
     return Pool(inputs=[{"x": np.zeros(num_values, np.float32)}], answers=[{"y": answer}])
 
 
-def test_a_closed_loop_has_its_figures() -> None:
+def test_a_closed_loop_reports_its_figures() -> None:
     with echoing("http") as url:
         figures = turn().closed_loop(TargetSpec(protocol="http", url=url, model="echo"), pool(), 2, "http")
 
@@ -50,7 +50,7 @@ def test_medians_are_of_each_figure() -> None:
 
 @pytest.mark.parametrize("num_values", [4, 4000])
 def test_light_grpc_takes_requests_up_to_a_frame(num_values: int) -> None:
-    """Those of 16 kB fill the connection's window again and again, so that they wait for the server to open it."""
+    """Requests of 16 kB fill the connection's window again and again, so that they wait for the server to open it."""
     with echoing("grpc") as address:
         spec = TargetSpec(protocol=light_grpc.PROTOCOL, url=address, model="echo")
         result = run("light", spec, pool(num_values), _LOAD)

@@ -1,6 +1,6 @@
 # pyright: basic
 # Generated messages and stubs have no types.
-"""What gRPC clients ask beside inference: health, metadata, configuration, statistics, repository, memory, settings, keys."""
+"""What gRPC clients ask besides inference: health, metadata, configuration, statistics, repository, memory, settings, keys."""
 
 import asyncio
 import contextlib
@@ -37,20 +37,20 @@ OPEN = {"ServerLive", "ServerReady"}
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module."""
+    """Starts one server for this module."""
     async with running(TARGETS, grpc=True) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 async def stub(stack: Stack) -> AsyncIterator[Any]:
-    """One connection."""
+    """Opens one connection."""
     async with oip_grpc.connected(stack.grpc_address) as found:
         yield found
 
 
 def request_of(method: str) -> Any:
-    """A request of a call, about `affine` where it is about a model."""
+    """Returns a request of a call, about `affine` where it is about a model."""
     request = getattr(pb, f"{method}Request")() if hasattr(pb, f"{method}Request") else pb.ModelInferRequest()
     for field in ("name", "model_name"):
         if method.startswith("Model") and field in request.DESCRIPTOR.fields_by_name:
@@ -58,7 +58,7 @@ def request_of(method: str) -> Any:
     return request
 
 
-async def test_health(stub: Any) -> None:
+async def test_health_is_reported(stub: Any) -> None:
     assert (await stub.ServerLive(pb.ServerLiveRequest())).live
     assert (await stub.ServerReady(pb.ServerReadyRequest())).ready
     for name, version, expected in (("affine", "", True), ("affine", "1", True), ("affine", "2", False), ("nix", "", False)):
@@ -93,7 +93,7 @@ async def test_grpcs_own_health_service(stub: Any) -> None:
     watch.cancel()
 
 
-async def test_reflection_tells_the_services_and_their_messages(stub: Any) -> None:
+async def test_reflection_shows_the_services_and_their_messages(stub: Any) -> None:
     call = ServerReflectionStub(stub.channel).ServerReflectionInfo()
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     names = {service.name for service in (await call.read()).list_services_response.service}
@@ -121,7 +121,7 @@ async def test_metadata_is_that_of_http(stub: Any, stack: Stack) -> None:
         assert (tensors_of("inputs"), tensors_of("outputs")) == (expected["inputs"], expected["outputs"])
 
 
-async def test_configuration(stub: Any) -> None:
+async def test_the_configuration_is_that_of_http(stub: Any) -> None:
     config = MessageToDict(
         (await stub.ModelConfig(pb.ModelConfigRequest(name="affine"))).config, preserving_proto_field_name=True
     )
@@ -155,7 +155,7 @@ async def test_statistics_have_all_eight_counters(stub: Any, stack: Stack, monke
     assert [one.name for one in everything.model_stats] == ["add_up", "affine", "affine_program", "sums"]
 
 
-async def test_the_repository_tells_and_does_not_change(stub: Any) -> None:
+async def test_the_repository_is_shown_and_not_changed(stub: Any) -> None:
     index = await stub.RepositoryIndex(pb.RepositoryIndexRequest(ready=True))
     assert [(one.name, one.version, one.state) for one in index.models] == [
         (name, "1", "READY") for name in ("add_up", "affine", "affine_program", "sums")
@@ -169,7 +169,7 @@ async def test_the_repository_tells_and_does_not_change(stub: Any) -> None:
         assert (error.status, error.code) == ("UNIMPLEMENTED", "unsupported")
 
 
-async def test_settings_are_told_and_stay(stub: Any) -> None:
+async def test_settings_are_shown_and_not_changed(stub: Any) -> None:
     trace = await stub.TraceSetting(pb.TraceSettingRequest(model_name="affine"))
     assert list(trace.settings["trace_level"].value) == ["OFF"]
     log = await stub.LogSettings(pb.LogSettingsRequest())
@@ -191,7 +191,7 @@ async def test_client_memory_is_off_by_default(stub: Any) -> None:
             assert (error.status, error.code) == ("UNIMPLEMENTED", "client_memory_disabled"), method
 
 
-async def test_client_memory_where_it_is_allowed(tmp_path: Path) -> None:
+async def test_client_memory_works_where_it_is_allowed(tmp_path: Path) -> None:
     gateway = GatewayConfig(port=0, drain_timeout_s=1, allow_client_shm=True)
     async with running([tensors.affine], gateway=gateway, grpc=True) as stack, oip_grpc.connected(stack.grpc_address) as stub:
         for call, status, says in (
@@ -226,7 +226,7 @@ async def test_client_memory_where_it_is_allowed(tmp_path: Path) -> None:
             path.unlink()
 
 
-# Who may
+# Keys and tenants
 
 
 class TwoKeys(Access):
@@ -245,7 +245,7 @@ class TwoKeys(Access):
 
 @pytest.fixture
 def guarded(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server asks for keys."""
+    """Starts a server that asks for keys."""
     monkeypatch.setattr(Access, "__init__", lambda self, keys_file="": setattr(self, "is_open", not keys_file))
     monkeypatch.setattr(stack.service, "access", TwoKeys())
 
@@ -269,7 +269,7 @@ async def test_every_call_but_health_needs_a_key(stub: Any, method: str) -> None
 
 
 @pytest.mark.usefixtures("guarded")
-async def test_reflection_needs_a_key_and_grpcs_health_none(stub: Any) -> None:
+async def test_reflection_needs_a_key_and_grpcs_health_does_not(stub: Any) -> None:
     question = reflection_pb2.ServerReflectionRequest(list_services="")
     call = ServerReflectionStub(stub.channel).ServerReflectionInfo()
     with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -318,7 +318,7 @@ async def test_the_port_is_the_one_after_that_of_http() -> None:
     assert grpc_port_of(GatewayConfig(port=8000, grpc_port=9)) == 9
 
 
-async def test_ipv6() -> None:
+async def test_it_listens_on_ipv6() -> None:
     gateway = GatewayConfig(host="::1", port=0, drain_timeout_s=1)
     async with running([tensors.affine], gateway=gateway, grpc=True) as stack:
         assert stack.grpc_address.startswith("[::1]:")

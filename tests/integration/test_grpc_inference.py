@@ -1,6 +1,6 @@
 # pyright: basic
 # Generated messages and stubs have no types.
-"""`ModelInfer` over gRPC: every way in, every way out, and every way to be refused."""
+"""`ModelInfer` over gRPC: every form of input and output, and every refusal."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ ARRAYS = {
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module."""
+    """Starts one server for this module."""
     gateway = GatewayConfig(port=0, drain_timeout_s=1, max_request_bytes=MAX_BYTES, allow_client_shm=True)
     async with running(TARGETS, gateway=gateway, grpc=True) as found:
         yield found
@@ -57,13 +57,13 @@ async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
 
 @pytest.fixture(scope="module")
 async def stub(stack: Stack) -> AsyncIterator[Any]:
-    """One connection."""
+    """Opens one connection."""
     async with oip_grpc.connected(stack.grpc_address) as found:
         yield found
 
 
 def affine(**parameters: Any) -> Any:
-    """A good request."""
+    """Returns a good request."""
     return oip_grpc.request("affine", {"x": X, "index": INDEX}, **parameters)
 
 
@@ -147,14 +147,14 @@ async def test_compressed_messages_are_read(stack: Stack) -> None:
 
 
 def edited(edit: Any) -> Any:
-    """A good request after `edit`."""
+    """Returns a good request after `edit`."""
     request = affine()
     edit(request)
     return request
 
 
 def typed(edit: Any) -> Any:
-    """A good request with lists of numbers after `edit`."""
+    """Returns a good request with lists of numbers after `edit`."""
     request = oip_grpc.request("affine", {"x": X, "index": INDEX}, typed=True)
     edit(request)
     return request
@@ -197,7 +197,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_a_wrong_request_is_told_what_is_wrong(stub: Any, name: str) -> None:
+async def test_the_error_of_a_wrong_request_says_what_is_wrong(stub: Any, name: str) -> None:
     request, status, says = BAD[name]
     error = await oip_grpc.refused(stub.ModelInfer(request))
     assert (error.status, error.is_retryable, error.retry_ms) == (status, "false", None)
@@ -218,7 +218,7 @@ async def test_numbers_that_a_type_cannot_hold_are_refused(stub: Any, datatype: 
     assert error.text == f"input 'x' holds a number outside the range of {datatype}: {min(1, number)} to {max(1, number)}"
 
 
-async def test_half_numbers_have_no_list(stub: Any) -> None:
+async def test_half_precision_numbers_have_no_list(stub: Any) -> None:
     request = pb.ModelInferRequest(model_name="same_fp16")
     request.inputs.add(name="x", datatype="FP16", shape=[1]).contents.fp32_contents.append(1)
     assert "send raw_input_contents" in (await oip_grpc.refused(stub.ModelInfer(request))).text
@@ -248,7 +248,9 @@ async def test_a_long_or_strange_name_comes_back_short_enough_for_a_header(stub:
         assert len(error.text.encode()) <= 2000
 
 
-async def test_no_room_says_when_to_come_back(stub: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refusal_for_lack_of_room_says_when_to_come_back(
+    stub: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
     kinds = iter([CapacityError, TenantLimitError])
 
@@ -265,7 +267,7 @@ async def test_no_room_says_when_to_come_back(stub: Any, stack: Stack, monkeypat
     assert sizes == [len(request.SerializeToString())] * 2
 
 
-async def test_a_bug_says_nothing_of_itself(stub: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_of_a_bug_reveals_nothing(stub: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: Any, **__: Any) -> None:
         raise ValueError("secret")
 
@@ -278,7 +280,7 @@ async def test_a_bug_says_nothing_of_itself(stub: Any, stack: Stack, monkeypatch
 
 
 async def test_the_deadline_of_the_call_is_that_of_the_request(stub: Any, stack: Stack, tmp_path: Path) -> None:
-    """The server ends the request by itself: it knows the time limit, and not only that the client has gone."""
+    """The server ends the request by itself: it knows the time limit, not only that the client has gone."""
     request = oip_grpc.request("gated", {"x": X}, folder=str(tmp_path))
     error = await oip_grpc.refused(stub.ModelInfer(request, timeout=0.3))
     assert error.status == "DEADLINE_EXCEEDED"
@@ -341,7 +343,7 @@ async def test_a_connection_that_breaks_cancels_its_requests(stack: Stack, tmp_p
 
 @contextlib.contextmanager
 def object_of(content: bytes) -> Iterator[Path]:
-    """An object in shared memory, as a client makes one."""
+    """Makes an object in shared memory, as a client does."""
     path = Path("/dev/shm") / f"test-{uuid.uuid4().hex}"
     path.write_bytes(content)
     try:
@@ -351,13 +353,13 @@ def object_of(content: bytes) -> Iterator[Path]:
 
 
 def in_memory(tensor: Any, region: str, size: int, offset: int = 0) -> None:
-    """Says that a tensor is, or goes, to client memory."""
+    """Says that a tensor is in client memory, or goes there."""
     place = {"shared_memory_region": region, "shared_memory_byte_size": size}
     oip_grpc.set_parameters(tensor.parameters, place | ({"shared_memory_offset": offset} if offset else {}))
 
 
 @pytest.mark.parametrize("num", [16, 50_000])
-async def test_inputs_and_outputs_in_client_memory(stub: Any, num: int) -> None:
+async def test_inputs_and_outputs_may_be_in_client_memory(stub: Any, num: int) -> None:
     x = np.arange(num, dtype=np.float32)
     size = x.nbytes
     with object_of(x.tobytes() + bytes(size)) as path:

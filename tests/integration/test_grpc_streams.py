@@ -29,14 +29,14 @@ INDEX = np.array([3, 0], np.int64)
 
 @pytest.fixture
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for each test, since some stop it."""
+    """Starts one server for each test, since some stop it."""
     async with running(TARGETS, gateway=GATEWAY, grpc=True) as found:
         yield found
 
 
 @pytest.fixture
 async def stream(stack: Stack) -> AsyncIterator[Any]:
-    """A stream on a connection of its own."""
+    """Opens a stream on a connection of its own."""
     async with oip_grpc.connected(stack.grpc_address) as stub:
         call = stub.ModelStreamInfer()
         yield call
@@ -44,17 +44,17 @@ async def stream(stack: Stack) -> AsyncIterator[Any]:
 
 
 def affine(request_id: str = "", **parameters: Any) -> Any:
-    """A good request."""
+    """Returns a good request."""
     return oip_grpc.request("affine", {"x": X, "index": INDEX}, request_id=request_id, **parameters)
 
 
 def gated(folder: Path, number: int, request_id: str) -> Any:
-    """A request that waits until a file `open` is there."""
+    """Returns a request that waits until a file `open` exists."""
     return oip_grpc.request("gated", {"x": np.full(4, number, np.float32)}, request_id=request_id, folder=str(folder))
 
 
 def is_final(answer: Any) -> bool:
-    """Whether it was its request's last."""
+    """Returns whether an answer was its request's last."""
     return answer.infer_response.parameters["triton_final_response"].bool_param
 
 
@@ -152,7 +152,7 @@ async def test_an_answer_in_parts_is_several_responses(stream: Any, stack: Stack
     assert parts.num_closed == 2
 
 
-async def test_an_error_after_the_first_part_ends_the_request_only(
+async def test_an_error_after_the_first_part_ends_only_its_request(
     stream: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(Parts([[1]], ProgramError("p", "ValueError", "no")), stack, monkeypatch)
@@ -172,7 +172,9 @@ async def test_one_answer_of_a_model_that_answers_in_parts_is_refused(stack: Sta
     assert (error.status, error.code) == ("UNIMPLEMENTED", "unsupported")
 
 
-async def test_a_client_that_does_not_read_is_not_worked_for(stream: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_parts_are_made_for_a_client_that_does_not_read(
+    stream: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parts = Parts([[number] for number in range(2000)], num_numbers=50_000)
     install(parts, stack, monkeypatch)
     await stream.write(affine("a"))
@@ -191,7 +193,7 @@ async def test_a_client_that_does_not_read_is_not_worked_for(stream: Any, stack:
     assert parts.num_asked == 2000
 
 
-async def test_a_stream_takes_only_so_many_requests_at_once(
+async def test_a_stream_takes_a_limited_number_of_requests_at_once(
     stream: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     limit = streams._MAX_IN_FLIGHT

@@ -81,7 +81,7 @@ def test_a_block_that_is_freed_in_the_middle_or_while_it_is_copied_is_lost() -> 
             fetch(tier, holder, spans[1])
 
 
-def test_bytes_outside_of_a_block_are_refused_and_bugs_are_told() -> None:
+def test_bytes_outside_of_a_block_are_refused_and_bugs_reported() -> None:
     source = source_of(10)
     with serving(source) as holder, fetching() as tier:
         for span in (Span(1, START, 11), Span(1, START - 1, 5), Span(1, 2**62, 1)):
@@ -99,7 +99,7 @@ def test_a_holder_that_dies_or_stops_in_the_middle_is_noticed(number: signal.Sig
     with doomed_server("grpc", number) as address, serving(source) as living, fetching(TransportConfig(), "t") as tier:
         with pytest.raises(TensorLostError, match="'doomed'"):
             fetch(tier, Holder("doomed", "", "", "", address), Span(1, START, 200 * CHUNK))
-        if number is signal.SIGSTOP:  # nobody is at home, though the kernel takes the call
+        if number is signal.SIGSTOP:  # nobody listens, though the kernel accepts the connection
             with pytest.raises(TensorLostError, match="nothing came from holder 'doomed'"):
                 fetch(tier, Holder("doomed", "", "", "", address), Span(1, START, 1))
     with fetching() as tier, pytest.raises(TensorLostError, match="UNAVAILABLE"):
@@ -107,7 +107,7 @@ def test_a_holder_that_dies_or_stops_in_the_middle_is_noticed(number: signal.Sig
 
 
 def test_a_slow_holder_is_not_lost_while_something_comes() -> None:
-    """Ten chunks that each take a fifth of the time after which a silent holder is given up."""
+    """Each of ten chunks takes a fifth of the time after which a silent holder is given up."""
     source = source_of(10 * CHUNK)
     config = CONFIG.model_copy(update={"peer_timeout_s": 2.0})
     never = threading.Event()
@@ -131,7 +131,7 @@ def test_a_server_stops_at_once_though_a_reader_does_not_read() -> None:
 
 @pytest.fixture
 def stub() -> Iterator[TensorsStub]:
-    """Of a server with a block of some chunks."""
+    """Opens a connection to a server with a block of some chunks."""
     with serving(FakeSource({1: bytearray(b"abc" * CHUNK)})) as holder, grpc.insecure_channel(holder.grpc_address) as channel:
         yield TensorsStub(channel)
 
@@ -149,7 +149,7 @@ def test_a_plain_client_reads_a_tensor(stub: TensorsStub) -> None:
     assert list(stub.Fetch(FetchRequest(block=1, offset=START), metadata=RIGHT)) == []
 
 
-def test_a_plain_client_is_told_what_is_wrong(stub: TensorsStub) -> None:
+def test_a_plain_client_gets_errors_that_say_what_is_wrong(stub: TensorsStub) -> None:
     assert status_of(stub.Fetch(FetchRequest(block=2, offset=START), metadata=RIGHT)) is grpc.StatusCode.NOT_FOUND
     most = FetchRequest(block=2**64 - 1, offset=2**64 - 1, num_bytes=2**64 - 1)
     assert status_of(stub.Fetch(most, metadata=RIGHT)) is grpc.StatusCode.NOT_FOUND
@@ -170,7 +170,7 @@ def test_a_plain_client_is_told_what_is_wrong(stub: TensorsStub) -> None:
         (("authorization-bin", f"Bearer {TOKEN}".encode()),),
     ],
 )
-def test_who_has_no_token_gets_nothing(stub: TensorsStub, metadata: Any) -> None:
+def test_a_client_without_the_token_gets_nothing(stub: TensorsStub, metadata: Any) -> None:
     request = FetchRequest(block=1, offset=START, num_bytes=1)
     assert status_of(stub.Fetch(request, metadata=metadata)) is grpc.StatusCode.UNAUTHENTICATED
 
@@ -189,7 +189,7 @@ Answer = Callable[[Any, Any], Iterator[Any]]
 
 @contextlib.contextmanager
 def fake_server(answer: Answer) -> Iterator[Holder]:
-    """A server that answers anything. The service's only method must be called `Fetch`."""
+    """Runs a server that answers anything. The service's only method must be called `Fetch`."""
     service = type("Service", (), {"Fetch": staticmethod(answer)})()
     with ThreadPoolExecutor(4) as threads:
         server = grpc.server(threads, options=[("grpc.max_send_message_length", -1)])
@@ -250,7 +250,7 @@ def test_security_is_needed_off_loopback() -> None:
             make()
 
 
-def test_insecurity_may_be_chosen() -> None:
+def test_a_connection_without_security_may_be_chosen() -> None:
     source = source_of(10)
     with GrpcTensorServer(source, "0.0.0.0", CONFIG, TOKEN, allow_insecure=True) as server, fetching() as tier:
         local = Holder("a", "", "", "", server.address.replace("0.0.0.0", "127.0.0.1"))
@@ -266,7 +266,7 @@ def test_an_address_in_use_cannot_be_listened_on() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
-    """A certificate for 127.0.0.1, signed by itself, and its key."""
+    """Makes a certificate for 127.0.0.1, signed by itself, and its key."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate, and is not there")
     folder: Path = tmp_path_factory.mktemp("certificate")
@@ -276,7 +276,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]
     return (folder / "chain").read_bytes(), (folder / "key").read_bytes()
 
 
-def test_tls_carries_tensors_and_refuses_who_does_not_trust(certificate: tuple[bytes, bytes]) -> None:
+def test_tls_carries_tensors_and_fails_without_trust(certificate: tuple[bytes, bytes]) -> None:
     source = source_of(20 * CHUNK)
     with serving(source, tls=certificate) as holder:
         with fetching(certificates=certificate[0]) as tier:

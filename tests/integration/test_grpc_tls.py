@@ -1,6 +1,6 @@
 # pyright: basic
 # Generated messages and stubs have no types.
-"""gRPC over TLS: whom clients trust, whom the server trusts, and a certificate that is renewed in its place."""
+"""gRPC over TLS: which servers clients trust, which clients the server trusts, and a certificate that is renewed in place."""
 
 import shutil
 from pathlib import Path
@@ -48,7 +48,7 @@ def _authority(folder: Path) -> Authority:
     return Authority(folder)
 
 
-async def test_it_is_served_to_who_trusts_its_certificate_and_a_renewed_one_is_taken_up(tmp_path: Path) -> None:
+async def test_clients_that_trust_the_certificate_are_served_also_with_a_renewed_one(tmp_path: Path) -> None:
     before, after = _authority(tmp_path / "before"), _authority(tmp_path / "after")
     server = before.sign("server")
     async with running([tensors.affine], gateway=_config(server), grpc=True, num_replicas=0) as stack:
@@ -62,7 +62,7 @@ async def test_it_is_served_to_who_trusts_its_certificate_and_a_renewed_one_is_t
         assert await _is_live(stack.grpc_address, after.own.certificate)
 
 
-async def test_clients_need_a_certificate_of_the_authority_that_is_named(tmp_path: Path) -> None:
+async def test_clients_need_a_certificate_of_the_configured_authority(tmp_path: Path) -> None:
     authority, other = _authority(tmp_path / "one"), _authority(tmp_path / "other")
     gateway = _config(authority.sign("server"), authority.own.certificate)
     async with running([tensors.affine], gateway=gateway, grpc=True, num_replicas=0) as stack:
@@ -73,7 +73,7 @@ async def test_clients_need_a_certificate_of_the_authority_that_is_named(tmp_pat
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_without_tls_nobody_is_served_there(tmp_path: Path) -> None:
+async def test_clients_without_tls_are_not_served(tmp_path: Path) -> None:
     server = _authority(tmp_path / "one").sign("server")
     async with (
         running([tensors.affine], gateway=_config(server), grpc=True, num_replicas=0) as stack,

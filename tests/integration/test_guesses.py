@@ -15,7 +15,7 @@ GOOD, BAD = np.array([1, 2, 3, 4], np.float32), np.array([-1, 2, 3, 4], np.float
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module, which has seen how long its programs take."""
+    """Starts one server for this module, which has seen how long its programs take."""
     async with running([guarded.guarded]) as found:
         for _ in range(3):
             np.testing.assert_array_equal((await infer(found, GOOD)).outputs["output"], 2 * GOOD)
@@ -28,12 +28,12 @@ async def infer(stack: Stack, x: oip.Array, **parameters: Any) -> oip.Answer:
 
 
 def at_ms(steps: list[dict[str, Any]], event: str, program: str | None = None) -> float:
-    """When something happened, the only time that it did."""
+    """Returns when something happened, which it must have done once."""
     (found,) = [step["at_ms"] for step in steps if step["event"] == event and step.get("program") == program]
     return found
 
 
-async def test_work_starts_before_the_guard_has_spoken_and_the_story_says_so(stack: Stack) -> None:
+async def test_work_starts_before_the_guard_answers_and_the_story_says_so(stack: Stack) -> None:
     answer = await infer(stack, GOOD, explain=True)
     np.testing.assert_array_equal(answer.outputs["output"], 2 * GOOD)
     steps = answer.head["parameters"]["explain"]
@@ -59,11 +59,11 @@ async def test_a_wrong_guess_is_never_seen_and_is_counted(stack: Stack) -> None:
     assert set(after["workflows"]) == {"guarded"}
 
 
-async def test_no_story_unless_asked(stack: Stack) -> None:
+async def test_there_is_no_story_unless_asked_for(stack: Stack) -> None:
     assert "parameters" not in (await infer(stack, GOOD)).head
 
 
-async def test_the_status_tells_what_programs_cost(stack: Stack) -> None:
+async def test_the_status_shows_what_programs_cost(stack: Stack) -> None:
     status = (await stack.client.get("/status")).json()
     assert status["num_requests"] == 0
     work = status["programs"]["work"]

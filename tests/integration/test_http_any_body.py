@@ -1,4 +1,4 @@
-"""Any body at all: valid ones come back as they were sent, however they were packed; mutilated ones never crash the server."""
+"""Any body at all: valid ones come back as they were sent, however they were packed; damaged ones never crash the server."""
 
 import gzip
 import json
@@ -32,14 +32,14 @@ _FEW = settings(max_examples=50, deadline=None, suppress_health_check=[HealthChe
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for all bodies: none of them may harm it."""
+    """Starts one server for all bodies: none of them may harm it."""
     async with running(list(mirrors.values())) as found:
         yield found
 
 
 @st.composite
 def arrays(draw: st.DrawFn, datatype: str) -> oip.Array:
-    """An array of a type, of any shape, also without elements or dimensions."""
+    """Draws an array of a type, of any shape, also without elements or dimensions."""
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
     if datatype == "BYTES":
         found = np.empty(shape, dtype=object)
@@ -67,7 +67,7 @@ def _as_texts(data: Any) -> Any:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[str, oip.Array, bytes, dict[str, str], bool]:
-    """A type, an array, its request's body and headers, and whether the answer has to come as raw bytes."""
+    """Draws a type, an array, its request's body and headers, and whether the answer has to come as raw bytes."""
     datatype = draw(st.sampled_from(sorted(_KINDS)))
     array = draw(arrays(datatype))
     is_binary = datatype in _NO_JSON or draw(st.booleans())
@@ -85,7 +85,7 @@ def bodies(draw: st.DrawFn) -> tuple[str, oip.Array, bytes, dict[str, str], bool
 
 
 def _read(response: httpx.Response, datatype: str) -> bytes:
-    """The output's bytes as the binary extension would carry them."""
+    """Returns the output's bytes as the binary extension would carry them."""
     body = response.content
     length = int(response.headers.get(oip.LENGTH_HEADER, len(body)))
     (output,) = json.loads(body[:length])["outputs"]
@@ -102,7 +102,7 @@ def _read(response: httpx.Response, datatype: str) -> bytes:
 @seed(0)
 @_FEW
 @given(case=bodies())
-async def test_what_goes_in_comes_out(stack: Stack, case: tuple[str, oip.Array, bytes, dict[str, str], bool]) -> None:
+async def test_inputs_come_back_unchanged(stack: Stack, case: tuple[str, oip.Array, bytes, dict[str, str], bool]) -> None:
     datatype, array, body, headers, is_binary = case
     response = await stack.client.post(f"/v2/models/mirror_{datatype}/infer", content=body, headers=headers)
     assert response.status_code == 200, response.text
@@ -112,7 +112,7 @@ async def test_what_goes_in_comes_out(stack: Stack, case: tuple[str, oip.Array, 
 
 @st.composite
 def mutilated(draw: st.DrawFn) -> tuple[str, bytes, dict[str, str]]:
-    """A path, and a body and headers that were right before something happened to them."""
+    """Draws a path, and a body and headers that were valid before something happened to them."""
     datatype, _, body, headers, _ = draw(bodies())
     path = f"/v2/models/mirror_{draw(st.sampled_from([datatype, 'FP32', 'BYTES']))}/{draw(st.sampled_from(_ACTIONS))}"
     content = bytearray(body)
@@ -154,7 +154,7 @@ async def test_nothing_crashes_the_server(stack: Stack, case: tuple[str, bytes, 
 @seed(0)
 @_FEW
 @given(path=st.text("/v2models.%_-?#é x0123", max_size=30), body=st.binary(max_size=30), action=st.sampled_from(_ACTIONS))
-async def test_any_path_has_an_answer(stack: Stack, path: str, body: bytes, action: str) -> None:
+async def test_every_path_has_an_answer(stack: Stack, path: str, body: bytes, action: str) -> None:
     response = await stack.client.post(f"/v2/models/{path}/{action}", content=body)
     assert response.status_code in {400, 404, 405}
     oip.error_text(response)

@@ -24,7 +24,7 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflat
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module."""
+    """Starts one server for this module."""
     gateway = GatewayConfig(port=0, drain_timeout_s=1, max_request_bytes=_MAX_BYTES)
     targets = [
         arithmetic.sums,
@@ -40,7 +40,7 @@ async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
 
 
 async def _post(stack: Stack, path: str, body: bytes, **headers: str) -> httpx.Response:
-    """Sends a body and no headers of its own accord; the answer is as it came."""
+    """Sends a body without headers that httpx would add; returns the answer as it came."""
     request = stack.client.build_request("POST", path, content=body)
     for name in ("accept-encoding", "accept"):
         del request.headers[name]
@@ -64,7 +64,7 @@ async def test_bodies_may_be_compressed(stack: Stack, encoding: str, num: int, i
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_what_grows_beyond_the_limit_is_refused(stack: Stack, encoding: str) -> None:
+async def test_a_body_that_unpacks_beyond_the_limit_is_refused(stack: Stack, encoding: str) -> None:
     response = await _post(stack, "/v2/models/sums/infer", _PACK[encoding](bytes(50_000_000)), Content_Encoding=encoding)
     assert response.status_code == 413
     assert f"more than {_MAX_BYTES} bytes" in oip.error_text(response)
@@ -174,14 +174,14 @@ async def test_generate_takes_plain_values(stack: Stack, model: str, fields: dic
         (b'{"x": [1, 2, 3, 4], "parameters": {"x": 1}}', "'x' was given twice"),
     ],
 )
-async def test_generate_says_what_is_wrong(stack: Stack, body: bytes, says: str) -> None:
+async def test_errors_of_generate_say_what_is_wrong(stack: Stack, body: bytes, says: str) -> None:
     response = await stack.client.post("/v2/models/quadruple/generate", content=body)
     assert response.status_code == 400
     assert says in oip.error_text(response)
 
 
 @pytest.mark.parametrize("parameters", [{}, {"timeout": 60_000_000}])
-async def test_the_request_timeout_counts(stack: Stack, tmp_path: Path, parameters: dict[str, Any]) -> None:
+async def test_the_request_timeout_applies(stack: Stack, tmp_path: Path, parameters: dict[str, Any]) -> None:
     body = oip.json_body({"x": np.zeros(4, np.float32)}, parameters={"folder": str(tmp_path), **parameters})
     try:
         response = await _post(stack, "/v2/models/gated/infer", body.content, Request_Timeout="0.25")
@@ -201,13 +201,13 @@ async def test_a_timeout_in_the_parameters_counts_beside_a_longer_one_in_the_hea
 
 
 @pytest.mark.parametrize("value", ["-1", "1e3", "nan", "inf", "0x1", "", "1,5", "9" * 400, "soon"])
-async def test_a_timeout_that_is_no_number_is_refused(stack: Stack, value: str) -> None:
+async def test_a_timeout_that_is_not_a_number_is_refused(stack: Stack, value: str) -> None:
     response = await _post(stack, "/v2/models/sums/infer", b"{}", Request_Timeout=value)
     assert response.status_code == 400
     assert "Request-Timeout" in oip.error_text(response)
 
 
-async def test_a_timeout_of_nothing_is_over_at_once(stack: Stack) -> None:
+async def test_a_timeout_of_zero_is_over_at_once(stack: Stack) -> None:
     body = oip.json_body({"x": np.ones(3, np.float32)})
     response = await _post(stack, "/v2/models/sums/infer", body.content, Request_Timeout="0")
     assert response.status_code == 504

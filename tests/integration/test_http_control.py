@@ -1,4 +1,4 @@
-"""The routes beside inference: configuration, statistics, repository, settings, documentation, and what all have in common."""
+"""The routes besides inference: configuration, statistics, repository, settings, documentation, and what all have in common."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ _DURATIONS = {"success", "fail", "queue", "compute_input", "compute_infer", "com
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module; one of its models never becomes ready."""
+    """Starts one server for this module; one of its models never becomes ready."""
     async with running([arithmetic.sums, tensors.affine, scripted.count]) as found:
         yield found
 
@@ -79,7 +79,7 @@ async def test_statistics_have_all_eight_kinds(stack: Stack, monkeypatch: pytest
     assert entry["batch_stats"][0].keys() == {"batch_size", "compute_input", "compute_infer", "compute_output"}
 
 
-async def test_statistics_of_all_models(stack: Stack) -> None:
+async def test_statistics_of_all_models_come_together(stack: Stack) -> None:
     found = await _get(stack, "/v2/models/stats")
     assert [entry["name"] for entry in found["model_stats"]] == ["add_up", "affine", "affine_program", "count", "sums"]
     assert all(entry["inference_stats"].keys() == _DURATIONS for entry in found["model_stats"])
@@ -93,7 +93,7 @@ async def test_the_index_lists_models(stack: Stack, body: bytes, repository: str
     assert len(response.json()) == 5
 
 
-async def test_the_index_tells_ready_models_from_others() -> None:
+async def test_the_index_distinguishes_ready_models() -> None:
     async with running([arithmetic.sums, slow.never_ready], num_replicas=0) as stack:
         await stack.start_worker(arithmetic.add_up)
         entries = (await stack.client.post("/v2/repository/index")).json()
@@ -146,7 +146,7 @@ async def test_malformed_json_is_refused(stack: Stack, path: str, body: bytes) -
     oip.error_text(response)
 
 
-async def test_a_control_body_is_short(stack: Stack) -> None:
+async def test_a_long_control_body_is_refused(stack: Stack) -> None:
     response = await stack.client.post("/v2/logging", content=b" " * 70_000)
     assert response.status_code == 413
 
@@ -164,7 +164,7 @@ async def test_a_control_body_is_short(stack: Stack) -> None:
         ("PUT", "/v2/models/sums/generate_stream", 405, "OPTIONS, POST"),
     ],
 )
-async def test_wrong_routes_and_methods(stack: Stack, method: str, path: str, status: int, allow: str | None) -> None:
+async def test_wrong_routes_and_methods_are_refused(stack: Stack, method: str, path: str, status: int, allow: str | None) -> None:
     response = await stack.client.request(method, path)
     assert response.status_code == status
     assert oip.error_text(response) == {404: "Not Found", 405: "Method Not Allowed"}[status]
@@ -179,7 +179,7 @@ async def test_wrong_routes_and_methods(stack: Stack, method: str, path: str, st
         ("/v2/health/live", "GET, HEAD, OPTIONS"),
     ],
 )
-async def test_options_says_what_a_route_takes(stack: Stack, path: str, allow: str) -> None:
+async def test_options_lists_the_methods_of_a_route(stack: Stack, path: str, allow: str) -> None:
     response = await stack.client.options(path)
     assert (response.status_code, response.headers["allow"], response.content) == (204, allow, b"")
 

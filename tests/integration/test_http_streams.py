@@ -1,4 +1,4 @@
-"""Answers in parts over HTTP: in order, at once, no faster than they are read, and no longer than they are wanted."""
+"""Answers in parts over HTTP: in order, at once, no faster than they are read, and no longer than the client wants them."""
 
 import asyncio
 import contextlib
@@ -42,13 +42,13 @@ class Stack:
 
 
 def run_here(workflow: Workflow, inputs: Sequence[oip.Array]) -> list[list[oip.Array]]:
-    """The only part of a model that does not stream."""
+    """Computes the only part of a model that does not stream."""
     return [workflow.signature.outputs.flatten(dyorc.run(workflow, *inputs), workflow.name)]
 
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module."""
+    """Starts one server for this module."""
     catalog = Catalog.of([scripted.count, scripted.fill, arithmetic.sums, tensors.echo])
     backend = FakeBackend(catalog.programs, run_here, lambda workflow, inputs: found.script.play(workflow, inputs))
     config = GatewayConfig(port=0, drain_timeout_s=1)
@@ -63,13 +63,13 @@ async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
 
 @pytest.fixture
 def script(stack: Stack) -> Script:
-    """What the next request of a streaming model gives."""
+    """Returns a new script, which the next request of a streaming model follows."""
     stack.script = Script()
     return stack.script
 
 
 def events_of(text: str) -> list[dict[str, Any]]:
-    """The data of server-sent events."""
+    """Returns the data of server-sent events."""
     *events, rest = text.split("\n\n")
     assert rest == ""
     assert all(event.startswith("data: ") and "\n" not in event for event in events), text
@@ -77,7 +77,7 @@ def events_of(text: str) -> list[dict[str, Any]]:
 
 
 def frames_of(body: bytes) -> list[tuple[dict[str, Any], bytes]]:
-    """Each frame's JSON, and what follows it."""
+    """Returns each frame's JSON, and what follows it."""
     found: list[tuple[dict[str, Any], bytes]] = []
     at = 0
     while at < len(body):
@@ -89,7 +89,7 @@ def frames_of(body: bytes) -> list[tuple[dict[str, Any], bytes]]:
 
 
 class Connection:
-    """A client that reads when it is told to."""
+    """A client that reads when the test tells it to."""
 
     @classmethod
     async def post(cls, stack: Stack, path: str, body: Any) -> "Connection":
@@ -102,11 +102,11 @@ class Connection:
         return self
 
     async def head(self) -> str:
-        """The status line and the headers."""
+        """Returns the status line and the headers."""
         return (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 30)).decode().lower()
 
     async def chunk(self) -> bytes:
-        """The next chunk; empty at the end."""
+        """Returns the next chunk; empty at the end."""
         size = int(await asyncio.wait_for(self.reader.readline(), 30), 16)
         return (await asyncio.wait_for(self.reader.readexactly(size + 2), 30))[:-2]
 
@@ -127,7 +127,7 @@ async def test_a_model_that_does_not_stream_has_one_part(stack: Stack) -> None:
     assert [(one["name"], one["data"]) for one in event["outputs"]] == [("total", [5.0]), ("num_calls", [1])]
 
 
-async def test_events_carry_json_whatever_was_asked_for(stack: Stack) -> None:
+async def test_events_carry_json_whatever_form_was_requested(stack: Stack) -> None:
     body = oip.binary_body({"x": np.ones(5, np.float32)}, parameters={"binary_data_output": True})
     response = await stack.client.post("/v2/models/sums/infer_stream", content=body.content, headers=body.headers)
     assert events_of(response.text)[0]["outputs"][0]["data"] == [5.0]
@@ -174,7 +174,7 @@ async def test_a_stream_may_be_empty(stack: Stack, script: Script) -> None:
 
 @pytest.mark.parametrize(("error", "status"), [(ProgramError("p", "ValueError", "no"), 500), (InvalidInputError("no"), 400)])
 @pytest.mark.parametrize("path", ["infer_stream", "generate_stream"])
-async def test_before_the_first_part_an_error_is_an_ordinary_one(
+async def test_an_error_before_the_first_part_is_an_ordinary_one(
     stack: Stack, script: Script, path: str, error: Exception, status: int
 ) -> None:
     script.fail(error)
@@ -185,7 +185,7 @@ async def test_before_the_first_part_an_error_is_an_ordinary_one(
 
 
 @pytest.mark.parametrize("error", [ProgramError("p", "ValueError", "no"), ZeroDivisionError("secret")])
-async def test_after_the_first_part_an_error_is_the_last_part(stack: Stack, script: Script, error: Exception) -> None:
+async def test_an_error_after_the_first_part_is_the_last_part(stack: Stack, script: Script, error: Exception) -> None:
     expected = {"error": "program 'p' failed: ValueError: no", "code": "program", "retryable": False}
     if isinstance(error, ZeroDivisionError):
         expected = {"error": "internal error", "code": "internal", "retryable": False}
@@ -224,7 +224,7 @@ async def test_a_slow_client_slows_the_workflow_down(stack: Stack, script: Scrip
 
 
 def _steady(script: Script, num_looks: int = 30) -> Callable[[], bool]:
-    """Whether nothing was requested over this many consecutive checks."""
+    """Returns whether nothing was requested over this many consecutive checks."""
     seen = [-1]
 
     def is_steady() -> bool:

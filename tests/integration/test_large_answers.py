@@ -37,7 +37,7 @@ async def test_an_answer_that_is_too_large_is_refused_with_both_sizes_and_the_co
             assert answer.headers.get("connection") != "close"
 
 
-async def test_an_answer_of_just_that_size_is_sent() -> None:
+async def test_an_answer_of_exactly_the_limit_is_sent() -> None:
     async with running([stretched], gateway=sending_at_most(ANSWER_BYTES)) as stack:
         body = oip.binary_body({"seed": SEED}, parameters={"binary_data_output": True})
         answer = await stack.client.post("/v2/models/stretched/infer", content=body.content, headers=body.headers)

@@ -1,4 +1,4 @@
-"""The leak check itself: it sees each kind of thing."""
+"""Tests of the leak check itself: it finds each kind of thing."""
 
 import os
 import subprocess

@@ -27,7 +27,7 @@ REPLY = reply()
 
 
 async def measured(answering: Answering, load: Load = LOAD, *, pool: Pool = POOL, max_connections: int = 64) -> RunResult:
-    """What a load on such a server gives."""
+    """Returns the result of a load on such a server."""
     async with odd_server(answering) as server:
         spec = TargetSpec(
             protocol="http", url=server.url, model="odd", max_connections=max_connections, headers={"x-key": "secret"}
@@ -54,8 +54,10 @@ async def test_every_request_is_sent_once_and_answered() -> None:
     assert b"secret" not in msgspec.json.encode(result)
 
 
-async def test_a_stall_is_seen_by_all_that_were_due_meanwhile() -> None:
-    """Half a second: a closed loop of one sees it once; those that would have come meanwhile were there all the same."""
+async def test_a_stall_delays_all_requests_that_were_due_meanwhile() -> None:
+    """The stall lasts half a second: a closed loop of one sees it once; an open loop has the requests that would have come
+    meanwhile.
+    """
     await in_a_quiet_moment(_stall)
 
 
@@ -83,7 +85,7 @@ async def _stall() -> None:
 
 
 def slow_ratio(result: RunResult, limit_us: int = 100_000) -> float:
-    """How many of the requests took longer."""
+    """Returns which fraction of the requests took longer."""
     histogram = HdrHistogram.decode(result.histogram)
     slow = sum(one.count_added_in_this_iter_step for one in histogram.get_recorded_iterator() if one.value_iterated_to > limit_us)
     return slow / histogram.get_total_count()
@@ -133,7 +135,7 @@ async def test_refusals_are_counted_by_kind() -> None:
     }
 
 
-async def test_what_is_never_answered_waits_until_the_end() -> None:
+async def test_an_unanswered_request_waits_until_the_end() -> None:
     async def silent(asked: Asked) -> bytes:
         if asked.number % 2:
             await asyncio.Event().wait()
@@ -198,7 +200,7 @@ async def test_raw_bodies_go_through_a_codec() -> None:
     assert (result.counts.correct, result.errors, result.first_wrong) == (100, {}, "")
 
 
-async def test_a_function_of_ones_own_is_a_target() -> None:
+async def test_a_function_of_the_user_is_a_target() -> None:
     spec = TargetSpec(protocol="tests.integration.plain_codec:open_own", url="", options={"fails": [3]})
     result = await asyncio.to_thread(run, "own", spec, POOL, LOAD)
     assert (result.counts.correct, result.errors) == (80, {"as it was told": 20})
@@ -225,7 +227,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
         await asyncio.to_thread(run, "odd", TargetSpec(protocol="http", url=url, model="odd"), POOL, LOAD)
 
 
-async def test_the_server_is_asked_at_both_ends_of_the_measured_time() -> None:
+async def test_the_server_is_read_at_both_ends_of_the_measured_time() -> None:
     class Watch:
         def __init__(self) -> None:
             self.seen: list[int] = []
@@ -251,7 +253,7 @@ async def test_the_server_is_asked_at_both_ends_of_the_measured_time() -> None:
     await in_a_quiet_moment(measure)
 
 
-async def test_progress_is_told_meanwhile() -> None:
+async def test_progress_is_printed_meanwhile() -> None:
     seen: list[Progress] = []
     async with odd_server(right) as server:
         spec = TargetSpec(protocol="http", url=server.url, model="odd")

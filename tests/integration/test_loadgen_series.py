@@ -36,7 +36,7 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_sweep_up_to_a_rate_and_report(url: str, pool: Path, tmp_path: Path) -> None:
+def test_a_sweep_up_to_a_rate_is_reported(url: str, pool: Path, tmp_path: Path) -> None:
     out, page = tmp_path / "sweep.json", tmp_path / "page.html"
 
     limits = ("--slo-ms", "500", "--min-goodput", "0.9", "--start", "50", "--max-rate", "150")
@@ -54,7 +54,7 @@ def test_sweep_up_to_a_rate_and_report(url: str, pool: Path, tmp_path: Path) -> 
     assert "<svg" in page.read_text(encoding="utf-8")
 
 
-def test_compare_in_turns(url: str, pool: Path, tmp_path: Path) -> None:
+def test_targets_are_compared_in_turns(url: str, pool: Path, tmp_path: Path) -> None:
     out = tmp_path / "compare.json"
 
     targets = ("--target", f"one={url}#echo", "--target", f"other={url}#echo", "--rounds", "2")
@@ -69,7 +69,7 @@ def test_compare_in_turns(url: str, pool: Path, tmp_path: Path) -> None:
     assert "other" in said
 
 
-def test_what_a_user_can_put_right_is_told_plainly(url: str, pool: Path) -> None:
+def test_errors_that_users_can_correct_are_plain(url: str, pool: Path) -> None:
     code, said = invoke("compare", "--target", f"one={url}#echo", "--pool", pool, "--rate", "9")
     assert (code, "at least two" in said, "Traceback" in said) == (2, True, False)
 

@@ -38,7 +38,7 @@ def texts(*items: bytes) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-async def test_a_workflow_answers_rightly(protocol: str) -> None:
+async def test_a_workflow_answers_correctly(protocol: str) -> None:
     async with running([arithmetic.quadruple], grpc=True) as stack:
         spec = TargetSpec(protocol=protocol, url=str(stack.client.base_url), model="quadruple")
         watch = StatisticsWatch(spec)
@@ -99,13 +99,13 @@ def command(*words: str) -> list[str]:
 
 
 async def done(*words: str) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of the command."""
+    """Returns exit status, standard output and standard error of the command."""
     process = await asyncio.create_subprocess_exec(*command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, errors = await process.communicate()
     return process.returncode or 0, out.decode(), errors.decode()
 
 
-async def test_the_command(tmp_path: Path) -> None:
+async def test_the_command_prints_its_results(tmp_path: Path) -> None:
     QUADRUPLES.save(tmp_path / "pool.npz")
     async with running([arithmetic.quadruple], grpc=True) as stack:
         url = str(stack.client.base_url)
@@ -132,7 +132,7 @@ async def test_the_command(tmp_path: Path) -> None:
         (("http://127.0.0.1:1", "m", "--rate", "1", "--header", "x"), "expected 'Name: value'"),
     ],
 )
-async def test_what_is_wrong_is_said_in_a_line(words: tuple[str, ...], text: str) -> None:
+async def test_an_error_is_one_line(words: tuple[str, ...], text: str) -> None:
     status, _, errors = await done(*words)
 
     assert status == 2
@@ -142,7 +142,7 @@ async def test_what_is_wrong_is_said_in_a_line(words: tuple[str, ...], text: str
 
 
 def _hear_ctrl_c() -> None:
-    """A shell has what it starts in the background ignore Ctrl-C, which is inherited; these tests may run there."""
+    """Lets processes receive Ctrl-C: a shell has what it starts in the background ignore it, which is inherited."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,4 +1,4 @@
-"""The load generator over TLS: whom it trusts, and what it shows."""
+"""The load generator over TLS: which servers it trusts, and which certificate it shows."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-async def test_it_is_measured_by_who_has_a_certificate(protocol: str, closed: Closed) -> None:
+async def test_a_generator_with_a_certificate_measures(protocol: str, closed: Closed) -> None:
     spec = closed.spec(protocol)
     assert (await asyncio.to_thread(draw_pool, spec, {}, seed=0, num_requests=1)).inputs[0]["x"].shape == (4,)
     result = await asyncio.to_thread(run, protocol, spec, QUADRUPLES, LOAD, server=StatisticsWatch(closed.spec("http")))
@@ -76,7 +76,7 @@ async def test_it_is_measured_by_who_has_a_certificate(protocol: str, closed: Cl
     assert "double" in result.server.batch_sizes
 
 
-async def test_whoever_has_none_gets_nothing(closed: Closed) -> None:
+async def test_a_generator_without_a_certificate_gets_no_answer(closed: Closed) -> None:
     result = await asyncio.to_thread(run, "http", closed.spec("http", cert=""), QUADRUPLES, LOAD)
     assert result.counts.failed == result.counts.planned
     assert set(result.errors) == {"the server closed the connection without an answer"}
@@ -90,14 +90,14 @@ async def test_a_server_that_is_not_trusted_is_not_measured(closed: Closed) -> N
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-async def test_files_that_cannot_be_used_are_named(protocol: str, tmp_path: Path) -> None:
+async def test_errors_name_unusable_files(protocol: str, tmp_path: Path) -> None:
     spec = TargetSpec(protocol=protocol, url="https://127.0.0.1:1", model="m")
     for changes in ({"ca": "/nowhere.pem"}, {"cert": "/nowhere.pem"}):
         with pytest.raises(ValueError, match=r"/nowhere\.pem"):
             await asyncio.to_thread(draw_pool, msgspec.structs.replace(spec, **changes), {}, seed=0, num_requests=1)
 
 
-async def test_the_command(closed: Closed, tmp_path: Path) -> None:
+async def test_the_command_takes_certificates(closed: Closed, tmp_path: Path) -> None:
     QUADRUPLES.save(tmp_path / "pool.npz")
     trust = ("--ca", str(closed.authority.own.certificate), "--cert", str(closed.own.certificate), "--key", str(closed.own.key))
     quick = ("--rate", "50", "--duration", "0.5", "--warm-up", "0.2", "--pool", str(tmp_path / "pool.npz"), "--json")

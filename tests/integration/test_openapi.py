@@ -19,7 +19,7 @@ from tests.integration.stack import Stack, running
 from tests.workflows import arithmetic
 
 _NUM_EXAMPLES = 8
-"""Of each operation."""
+"""How many examples of each operation are tried."""
 _TIMEOUT_S = 20.0
 _KNOWN = {"name": "sums", "version": "1"}
 """What a path has to name so that a request comes further than "unknown model"."""
@@ -35,7 +35,7 @@ _EXPECTED_5XX = {501, 503, 504}
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module."""
+    """Starts one server for this module."""
     async with running([arithmetic.sums]) as found:
         yield found
 
@@ -47,8 +47,8 @@ async def test_every_answer_is_described(stack: Stack) -> None:
     assert (await stack.client.get("/v2/health/ready")).status_code == 200
 
 
-def test_the_checks_see_what_is_not_described() -> None:
-    """The test of the test: an answer with another status than the description has is found."""
+def test_the_checks_find_what_is_not_described() -> None:
+    """A test of the test: an answer whose status is missing in the description is found."""
     description = {
         "openapi": "3.1.0", "info": {"title": "t", "version": "1"},
         "paths": {"/v2": {"get": {"responses": {"201": {"description": "made"}}}}},

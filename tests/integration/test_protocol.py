@@ -14,7 +14,7 @@ from tests.workflows import arithmetic, tensors
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module."""
+    """Starts one server for this module."""
     async with running([tensors.echo, tensors.affine, arithmetic.sums, tensors.next_number]) as found:
         yield found
 
@@ -88,7 +88,7 @@ async def test_json_and_binary_data_mix_in_both_directions(stack: Stack) -> None
     assert "id" not in answer.head
 
 
-async def test_binary_data_output_holds_unless_an_output_says_otherwise(stack: Stack) -> None:
+async def test_binary_data_output_applies_unless_an_output_says_otherwise(stack: Stack) -> None:
     body = oip.binary_body(
         _inputs(),
         parameters={"binary_data_output": True},
@@ -100,7 +100,7 @@ async def test_binary_data_output_holds_unless_an_output_says_otherwise(stack: S
 
 
 async def test_an_empty_list_of_outputs_stands_for_all_of_them(stack: Stack) -> None:
-    """As gRPC, where it cannot be told from none at all."""
+    """The same as over gRPC, where an empty list cannot be told from a missing one."""
     body = oip.binary_body(_inputs(), parameters={"binary_data_output": True}, outputs=[])
     assert (await _infer(stack, "echo", body)).outputs.keys() == _expected(_inputs()).keys()
 
@@ -135,7 +135,7 @@ async def test_an_output_may_be_asked_for_as_its_highest_classes(stack: Stack, i
     _assert_same(answer.outputs["doubled"], _expected(_inputs())["doubled"])
 
 
-async def test_bytes_that_are_no_text_say_how_to_get_them(stack: Stack) -> None:
+async def test_the_error_of_bytes_that_are_not_text_says_how_to_get_them(stack: Stack) -> None:
     body = oip.binary_body(_inputs(), outputs=[{"name": "reversed"}])
     answer = await stack.client.post("/v2/models/echo/infer", content=body.content, headers=body.headers)
     assert answer.status_code == 400
@@ -144,7 +144,7 @@ async def test_bytes_that_are_no_text_say_how_to_get_them(stack: Stack) -> None:
 
 @pytest.mark.parametrize("as_json", [True, False])
 @pytest.mark.parametrize("num", [0, 1, 5000])
-async def test_sizes_from_none_to_many(stack: Stack, as_json: bool, num: int) -> None:
+async def test_tensors_of_any_size_pass(stack: Stack, as_json: bool, num: int) -> None:
     x = np.ones(num, np.float32)
     answer = await _infer(stack, "sums", oip.json_body({"x": x}) if as_json else oip.binary_body({"x": x}))
     _assert_same(answer.outputs["total"], np.array(num, np.float32))
@@ -173,7 +173,7 @@ async def test_a_program_is_a_model_of_its_own_and_versions_may_be_named(stack: 
     _assert_same(oip.read(response).outputs["output"], np.array([3, 6], np.float32))
 
 
-async def test_metadata_says_what_goes_in_and_out(stack: Stack) -> None:
+async def test_metadata_describes_inputs_and_outputs(stack: Stack) -> None:
     async def get(path: str) -> Any:
         response = await stack.client.get(path)
         assert response.status_code == 200

@@ -1,4 +1,4 @@
-"""Replicas in processes of their own that stop, die and come back; orchestrators that start anew."""
+"""Replicas in processes of their own that stop, die and come back, and orchestrators that start again."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ X = np.array([1, 2, 3, 4], np.float32)
 
 
 async def _send_until(stack: Stack, is_enough: asyncio.Event, client: int, latencies_s: list[float]) -> int:
-    """One client: sends one request after the other, and checks every answer. Returns their number."""
+    """Runs one client, which sends one request after the other and checks every answer. Returns their number."""
     num = 0
     while not is_enough.is_set():
         x = np.array([client, num, 1, -1], np.float32)
@@ -39,7 +39,7 @@ async def _send_until(stack: Stack, is_enough: asyncio.Event, client: int, laten
 
 
 async def test_a_stopped_replica_is_noticed_by_its_silence_and_no_request_is_lost() -> None:
-    """SIGSTOP: the process is there, its connection is open, and nothing comes."""
+    """After SIGSTOP the process exists and its connection is open, but nothing comes."""
     async with running([arithmetic.quadruple], num_replicas=0) as stack:
         first = await stack.start_process(_TARGET, arithmetic.double, "first")
         await stack.start_process(_TARGET, arithmetic.double, "second")
@@ -82,7 +82,7 @@ async def test_a_killed_replica_is_noticed_at_once_and_no_request_is_lost() -> N
         assert set(status.replica_pids) == {"fourth"}
 
 
-async def test_requests_wait_while_no_replica_is_there() -> None:
+async def test_requests_wait_while_there_is_no_replica() -> None:
     async with running([arithmetic.quadruple], num_replicas=0) as stack:
         process = await stack.start_process(_TARGET, arithmetic.double, "first")
         process.kill()
@@ -122,7 +122,7 @@ async def test_a_call_that_kills_every_replica_is_given_up_and_its_neighbours_ar
 
 
 async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
-    """Replicas outlive the orchestrator: they announce themselves again and are used, without a restart of theirs."""
+    """Replicas outlive the orchestrator: they announce themselves again and are used without a restart."""
     programs = (arithmetic.double, slow.resting_program)
     with tempfile.TemporaryDirectory(prefix="dyorc-") as folder:
         address = f"unix://{folder}/link"

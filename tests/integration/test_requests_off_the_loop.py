@@ -24,7 +24,7 @@ T = TypeVar("T")
 NUMBERS = np.arange(500_000, dtype=np.float32)
 SMALL = np.arange(4, dtype=np.float32)
 PATIENCE_S = 30.0
-"""After which a test fails that would wait for ever."""
+"""A test that would wait for ever fails after this time."""
 
 
 @dyorc.program(max_batch_size=1)
@@ -55,14 +55,14 @@ class GatedOffLoop(OffLoop):
 
 
 def gated(stack: Stack) -> GatedOffLoop:
-    """What the stack uses from now on."""
+    """Replaces what the stack uses from now on."""
     stack.service.off_loop.close()
     stack.service.off_loop = found = GatedOffLoop()
     return found
 
 
 async def ask(stub: Any, num_requests: int) -> None:
-    """Small requests."""
+    """Sends small requests."""
     for _ in range(num_requests):
         answer = await stub.ModelInfer(oip_grpc.request("quadruple", {"x": SMALL}))
         np.testing.assert_array_equal(oip_grpc.outputs_of(answer)["output"], SMALL * 4)
@@ -88,7 +88,7 @@ async def test_small_requests_are_answered_while_a_large_one_is_read(typed: bool
         call.cancel()
 
 
-async def test_memory_of_one_who_gives_up_is_free_only_when_nobody_writes_there_any_more() -> None:
+async def test_memory_of_a_cancelled_request_is_freed_when_nobody_writes_there() -> None:
     async with running([both_ends, arithmetic.quadruple], grpc=True) as stack, oip_grpc.connected(stack.grpc_address) as stub:
         gate = gated(stack)
         call = stub.ModelInfer(oip_grpc.request("both_ends", {"numbers": NUMBERS}))

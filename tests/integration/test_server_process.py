@@ -1,4 +1,4 @@
-"""Servers in processes of their own: what they print, how they are waited for, and that nothing of them is left."""
+"""Servers in processes of their own: their output, how to wait for them, and that nothing of them is left."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def _server(code: str) -> ServerProcess:
     return ServerProcess([sys.executable, "-c", code])
 
 
-def test_what_it_prints_is_shown_and_kept() -> None:
+def test_its_output_is_shown_and_kept() -> None:
     shown: list[str] = []
     with ServerProcess([sys.executable, "-c", f"{_LISTENS} print('Ready.')"], show=shown.append) as server:
         server.wait()
@@ -36,7 +36,7 @@ def test_what_it_prints_is_shown_and_kept() -> None:
     assert shown == server.lines == ["Listening on http://127.0.0.1:1", "Ready."]
 
 
-def test_what_a_server_leaves_is_found_and_removed() -> None:
+def test_leftovers_of_a_server_are_found_and_removed() -> None:
     with _server(_LEAVES_AN_ORPHAN_AND_A_FILE) as server:
         assert server.wait_until_ready() == 1.5
         assert (server.url, server.grpc_address) == ("http://127.0.0.1:1", "127.0.0.1:2")

@@ -1,4 +1,4 @@
-"""What cannot be answered in time is refused at once, over real connections."""
+"""Requests that cannot be answered in time are refused at once, over real connections."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ LATER = "Request-Timeout: 60"
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """The loop that `dyorc serve` runs on."""
+    """Names the loop that `dyorc serve` runs on."""
     uvloop.new_event_loop().close()
     return "asyncio", {"use_uvloop": True}
 
@@ -29,7 +29,9 @@ async def found() -> AsyncIterator[Web]:
 
 
 async def behind(found: Web, stall_s: float, *requests: bytes) -> list[Raw]:
-    """New connections whose requests come while the loop is busy; what is sent is in the kernel before the server can read it."""
+    """Opens connections whose requests come while the loop is busy; the kernel has what they send before the server can read
+    it.
+    """
     place = urlsplit(found.url)
     sockets = [socket.create_connection((place.hostname, place.port)) for _ in requests]
     for one, data in zip(sockets, requests, strict=True):

@@ -1,6 +1,6 @@
 # pyright: basic
 # Generated messages and stubs have no types.
-"""What cannot be answered in time is refused over gRPC, on streams, and where only the body names a limit."""
+"""Requests that cannot be answered in time are refused over gRPC, on streams, and where only the body names a limit."""
 
 import contextlib
 import time
@@ -44,7 +44,7 @@ class Served:
     stub: Any
 
     def fall_behind(self) -> None:
-        """From now on each turn of the loop seems to take `TURN_S`."""
+        """Makes each turn of the loop seem to take `TURN_S` from now on."""
         loop = Loop()
         lag = LoopLag(loop.clock_s, loop.call_soon)
         busy(loop, lag, *[TURN_S] * 4)
@@ -53,7 +53,7 @@ class Served:
 
 @pytest.fixture
 async def served(leaves_nothing: None) -> AsyncIterator[Served]:
-    """Two models, one of which streams."""
+    """Serves two models, one of which streams."""
     catalog = Catalog.of([arithmetic.quadruple, streaming.count_up])
     backend = FakeBackend(catalog.programs, lambda workflow, inputs: [[X]])
     config = GatewayConfig(port=0, drain_timeout_s=1)
@@ -68,11 +68,11 @@ async def served(leaves_nothing: None) -> AsyncIterator[Served]:
 
 
 def quadruple(request_id: str = "", **parameters: Any) -> Any:
-    """A good request."""
+    """Returns a good request."""
     return oip_grpc.request("quadruple", {"x": X}, request_id=request_id, **parameters)
 
 
-async def test_a_call_that_cannot_be_answered_by_its_deadline_is_refused_before_anything_is_done(served: Served) -> None:
+async def test_a_call_that_cannot_meet_its_deadline_is_refused_before_any_work(served: Served) -> None:
     served.fall_behind()
     unknown = oip_grpc.request("nobody", {"x": X})
     refused = await oip_grpc.refused(served.stub.ModelInfer(unknown, timeout=SOON_S))
@@ -100,7 +100,7 @@ async def test_requests_of_a_stream_are_refused_one_by_one(served: Served) -> No
     assert len(served.backend.seen) == 2
 
 
-async def test_what_comes_on_a_stream_that_ends_too_soon_is_refused(served: Served) -> None:
+async def test_requests_on_a_stream_that_ends_too_soon_are_refused(served: Served) -> None:
     served.fall_behind()
     call = served.stub.ModelStreamInfer(timeout=SOON_S)
     await call.write(oip_grpc.request("nobody", {"x": X}, request_id="a"))
@@ -108,7 +108,7 @@ async def test_what_comes_on_a_stream_that_ends_too_soon_is_refused(served: Serv
     call.cancel()
 
 
-async def test_a_limit_in_the_body_counts_over_grpc(served: Served) -> None:
+async def test_a_limit_in_the_body_applies_over_grpc(served: Served) -> None:
     served.fall_behind()
     refused = await oip_grpc.refused(served.stub.ModelInfer(quadruple(timeout=SOON_US)))
     assert (refused.status, refused.code, refused.is_retryable, refused.retry_ms) == (
@@ -123,7 +123,7 @@ async def test_a_limit_in_the_body_counts_over_grpc(served: Served) -> None:
 
 @pytest.mark.parametrize("route", ["quadruple/infer", "count_up/infer_stream"])
 @pytest.mark.parametrize("is_binary", [True, False])
-async def test_a_limit_in_the_body_counts_over_http(served: Served, route: str, is_binary: bool) -> None:
+async def test_a_limit_in_the_body_applies_over_http(served: Served, route: str, is_binary: bool) -> None:
     served.fall_behind()
     for timeout_us, status in ((SOON_US, 503), (LATER_US, 200)):
         parameters = {"timeout": timeout_us, **({} if route == "quadruple/infer" else {"num_parts": 1})}
@@ -141,7 +141,7 @@ async def test_a_limit_in_the_body_counts_over_http(served: Served, route: str, 
 
 
 class Context:
-    """A call's, whose deadline is `left_s` away."""
+    """The context of a call whose deadline is `left_s` away."""
 
     def __init__(self, left_s: float | None) -> None:
         self.left_s = left_s
@@ -175,7 +175,7 @@ async def test_a_deadline_is_no_earlier_than_the_client_set_it(served: Served) -
     assert before_ns <= deadline_ns - round(SOON_S * 1e9) <= time.monotonic_ns()
 
 
-async def test_a_call_whose_time_is_up_when_it_is_read_is_told_so(served: Served) -> None:
+async def test_a_call_whose_time_is_up_when_it_is_read_gets_deadline_exceeded(served: Served) -> None:
     served.fall_behind()
     context = Context(0.0)
     with pytest.raises(grpc.aio.AbortError):

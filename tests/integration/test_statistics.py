@@ -1,4 +1,4 @@
-"""What the shell says of models, over real links."""
+"""The shell's statistics of models, over real links."""
 
 import time
 

@@ -22,7 +22,7 @@ SEED = np.array([7], np.float32)
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """One server for this module."""
+    """Starts one server for this module."""
     engine = EngineConfig(max_untaken_parts=MAX_UNTAKEN)
     async with running([streaming.count_up, streaming.count_up_to_10, streaming.ramps], engine=engine) as found:
         yield found
@@ -30,7 +30,7 @@ async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
 
 @pytest.fixture(autouse=True)
 async def leaves_no_request(stack: Stack) -> AsyncIterator[None]:
-    """However a stream ends, the engine forgets it, and all memory is free."""
+    """Checks that, however a stream ends, the engine forgets it and all memory is free."""
     streaming.made.clear()
     yield
     engine = stack.orchestrator._engine  # pyright: ignore[reportPrivateUsage]
@@ -45,7 +45,7 @@ def count_up(stack: Stack, num_parts: int, x: Array = X, **options: Any) -> Asyn
 
 
 def num_made() -> int:
-    """Parts that the workflow came to, in its first run."""
+    """Returns how many parts the workflow has reached in its first run."""
     return streaming.made.index("closed") if "closed" in streaming.made else len(streaming.made)
 
 

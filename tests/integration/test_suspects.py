@@ -1,4 +1,4 @@
-"""A real replica that segfaults on one input: what that costs, who notices, and what its caller is told."""
+"""A real replica that segfaults on one input: how many replicas that costs, and which error the caller gets."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ SEGFAULT = "its process was killed by signal 11, SIGSEGV"
 
 
 def vector(number: float) -> oip.Array:
-    """An input; a negative number ends its replica."""
+    """Returns an input; a negative number kills its replica."""
     return np.full(4, number, np.float32)
 
 
 async def infer(client: httpx.AsyncClient, model: str, number: float) -> httpx.Response:
-    """One request."""
+    """Sends one request."""
     body = oip.json_body({"x": vector(number)})
     return await client.post(f"/v2/models/{model}/infer", content=body.content, headers=body.headers)
 
@@ -45,7 +45,7 @@ class Keeper:
     num_deaths: int = 0
     num_started: int = 0
     least_there: int = 1_000
-    """The fewest replicas that were there at a time, since the first time that all were."""
+    """The fewest replicas that ran at a time, since all of them first did."""
 
     async def keep(self) -> None:
         """Runs until it is cancelled."""
@@ -75,7 +75,7 @@ class Keeper:
 
 @contextlib.asynccontextmanager
 async def kept(model: str, program: Program, num_replicas: int, store: SqliteStore | None = None) -> AsyncGenerator[Keeper]:
-    """A server with replicas in processes of their own, all of which are there."""
+    """Starts a server with replicas in processes of their own, and waits until all of them run."""
     workflow = getattr(faulty, model)
     async with running([workflow], num_replicas=0, store=store) as stack:
         keeper = Keeper(stack, program, num_replicas)
@@ -91,7 +91,7 @@ async def kept(model: str, program: Program, num_replicas: int, store: SqliteSto
     sweep(FAST_TRANSPORT.arena_folder)  # the killed replicas' arenas, as the next process does that starts
 
 
-async def test_an_input_that_segfaults_costs_two_replicas_whoever_sends_it_and_its_neighbours_are_answered(
+async def test_an_input_that_segfaults_costs_two_replicas_and_its_neighbours_are_answered(
     tmp_path: Path,
 ) -> None:
     async with kept("crashing", faulty.crashing_program, 1, SqliteStore(tmp_path / "jobs.sqlite")) as keeper:

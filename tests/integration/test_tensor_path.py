@@ -19,29 +19,29 @@ END = np.float32(large.NUM_VALUES - 1)
 
 
 async def infer(client: httpx.AsyncClient, model: str, seed: float, **parameters: object) -> httpx.Response:
-    """One request; outputs as raw bytes."""
+    """Sends one request; outputs come as raw bytes."""
     body = oip.binary_body({"seed": np.array([seed], np.float32)}, parameters={"binary_data_output": True, **parameters})
     return await client.post(f"/v2/models/{model}/infer", content=body.content, headers=body.headers)
 
 
 def ends_of(response: httpx.Response) -> Sequence[float]:
-    """The answer of a chain."""
+    """Returns the answer of a chain."""
     assert response.status_code == 200, response.text
     return oip.read(response).outputs["output"].tolist()
 
 
 async def wait_until_empty(stack: Stack) -> None:
-    """Nobody holds a tensor any more."""
+    """Waits until nobody holds a tensor any more."""
     arenas = [*(worker.exchange.arena for worker in stack.workers.values()), stack.orchestrator.tensors.exchange.arena]
     await wait_until_async(lambda: not sum(arena.num_blocks for arena in arenas), "all blocks are free", 5)
 
 
 def link_bytes(stack: Stack) -> int:
-    """What has gone between orchestrator and replicas."""
+    """Returns how many bytes have gone between orchestrator and replicas."""
     return sum(stack.orchestrator.report()["link"].values())
 
 
-async def test_a_chain_is_right_and_its_bytes_pass_no_orchestrator() -> None:
+async def test_a_chain_is_right_and_its_bytes_bypass_the_orchestrator() -> None:
     async with running([large.chain], transport=TransportConfig(arena_bytes=2**28)) as stack:
         before = link_bytes(stack)
         answers = await asyncio.gather(*(infer(stack.client, "chain", seed) for seed in range(8)))
@@ -118,7 +118,7 @@ async def test_an_input_that_never_fits_is_refused_for_good(is_binary: bool) -> 
         await wait_until_empty(stack)
 
 
-async def test_a_result_that_never_fits_says_what_to_do() -> None:
+async def test_the_error_of_a_result_that_never_fits_says_what_to_do() -> None:
     transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})
     async with running([large.whole], transport=transport) as stack:
         answer = await infer(stack.client, "whole", 1)
@@ -147,7 +147,7 @@ async def test_tensors_of_a_replica_that_dies_are_computed_again(tmp_path: Path)
         await wait_until_async(lambda: not arena.exists(), "the dead one's arena is removed", 5)
 
 
-async def test_a_long_loop_needs_room_for_few_turns_only() -> None:
+async def test_a_long_loop_needs_room_for_only_a_few_turns() -> None:
     transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 10 * NUM_BYTES})
     async with running([large.loop], transport=transport) as stack:
         np.testing.assert_allclose(ends_of(await infer(stack.client, "loop", 3, num_turns=60)), [63, END + 63])

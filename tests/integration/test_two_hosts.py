@@ -1,4 +1,4 @@
-"""Orchestrator and replicas on two hosts: network namespaces with a link that is measured, slowed, listened to and cut.
+"""Orchestrator and replicas on two hosts: network namespaces with a link that is measured, slowed, tapped and cut.
 
 The orchestrator runs in this process, which is on the first host meanwhile; replicas are processes on either.
 """
@@ -48,7 +48,7 @@ _OCR = f"{Path(__file__).parents[2] / 'examples' / 'ocr' / 'workflow.py'}:ocr"
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[TwoHosts]:
-    """Both hosts, for all tests of this module, which run on the first."""
+    """Starts both hosts, for all tests of this module, which run on the first."""
     if reason := why_not():
         pytest.skip(reason)
     with two_hosts() as found, found.first.entered():
@@ -57,7 +57,7 @@ def both() -> Iterator[TwoHosts]:
 
 @pytest.fixture
 def hosts(both: TwoHosts) -> Iterator[TwoHosts]:
-    """Both hosts, with a link as it should be and nothing running on the second."""
+    """Yields both hosts, with a fresh link and nothing running on the second."""
     yield both
     both.heal()
     both.second.kill()
@@ -102,8 +102,8 @@ async def carry(stack: Stack, seed: int, rest_s: float = 0.0, timeout_s: float =
 # What goes over the link
 
 
-async def test_pages_are_read_by_programs_on_two_hosts_as_by_those_on_one(hosts: TwoHosts) -> None:
-    """Lines are cut out of the page on the second host: the page goes there once, whatever the number of its lines."""
+async def test_programs_on_two_hosts_read_pages_as_well_as_on_one(hosts: TwoHosts) -> None:
+    """Lines are cut out of the page on the second host: the page goes there once, however many lines it has."""
     pytest.importorskip("rapidocr", reason="needs the extra `ocr`")
     ocr, page, texts = _ocr(0)
     detect, straighten, classify, recognise = (
@@ -125,8 +125,9 @@ async def test_pages_are_read_by_programs_on_two_hosts_as_by_those_on_one(hosts:
 
 
 def _ocr(seed: int) -> "tuple[Workflow, np.ndarray, list[str]]":
-    """The example's workflow, and a page with its texts. Its models are for its replicas only, and so is what runs them, whose
-    threads would count as left behind here."""
+    """Returns the example's workflow, and a page with its texts. Its models are for its replicas only, and so is the library
+    that runs them, whose threads would count as left behind here.
+    """
     runtime = SimpleNamespace(InferenceSession=object)
     with mock.patch.dict(sys.modules, {"onnxruntime": runtime}), mock.patch.object(sys, "path", [*sys.path]):  # pyright: ignore[reportArgumentType]
         workflow = load(_OCR)
@@ -169,7 +170,7 @@ def _send_in_the_clear(hosts: TwoHosts, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("keys", [None, ClusterKeys.generate()], ids=["no keys", "other keys"])
-async def test_who_does_not_have_the_keys_is_not_let_in(hosts: TwoHosts, keys: ClusterKeys | None) -> None:
+async def test_strangers_without_the_keys_are_not_let_in(hosts: TwoHosts, keys: ClusterKeys | None) -> None:
     async with serving(hosts, [far.carried], second=[(_FAR, far.make)]) as stack:
         holder = stack.orchestrator.tensors.holder("make-there")
         assert holder is not None
@@ -205,7 +206,9 @@ def _knock(address: str, keys: ClusterKeys | None, message: bytes) -> bool:
 
 
 async def test_tensors_are_on_their_way_while_the_program_is_busy(hosts: TwoHosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 Mbit/s and 20 ms each way: 8 MiB take 0.4 s. With a queue, they have come before the batch that needs them starts."""
+    """At 200 Mbit/s and 20 ms each way, 8 MiB take 0.4 s. With a queue, they have come before the batch that needs them
+    starts.
+    """
     num_requests = 5
     waited_s: list[float] = []
     take = Staging.take
@@ -239,7 +242,7 @@ async def test_tensors_are_on_their_way_while_the_program_is_busy(hosts: TwoHost
 # Cut links
 
 
-async def test_a_cut_link_is_noticed_and_healed_and_no_byte_is_wrong(hosts: TwoHosts) -> None:
+async def test_a_cut_link_is_noticed_and_restored_and_no_byte_is_wrong(hosts: TwoHosts) -> None:
     placed = [(_FAR, far.make), (_FAR, far.digest)]
     async with serving(hosts, [far.carried], first=placed, second=placed) as stack:
         status, seeds = stack.status(far.digest), itertools.count()
@@ -295,7 +298,7 @@ def _num_queued(stack: Stack, program: Program) -> int:
 # Two tiers
 
 
-async def test_of_two_tiers_the_cheaper_is_taken_and_the_other_where_it_is_blocked(hosts: TwoHosts) -> None:
+async def test_the_cheaper_of_two_tiers_is_taken_and_the_other_where_it_is_blocked(hosts: TwoHosts) -> None:
     transport = FAST_TRANSPORT.model_copy(update={"grpc": True, "grpc_allow_insecure": True})
     async with serving(hosts, [far.carried], first=[(_FAR, far.digest)], second=[(_FAR, far.make)], transport=transport) as stack:
         holder = stack.orchestrator.tensors.holder("make-there")

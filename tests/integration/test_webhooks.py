@@ -1,4 +1,4 @@
-"""Webhooks of jobs, told to a real HTTP server that answers what a test says."""
+"""Webhooks of jobs, sent to a real HTTP server that answers as the test says."""
 
 import asyncio
 import hashlib
@@ -29,7 +29,7 @@ SECRET = "s3cret"
 
 @dataclass
 class Listener:
-    """What has been told, and what is answered: the last answer again and again."""
+    """What has been received, and what is answered: the last answer again and again."""
 
     answers: list[bytes]
     host: str = ""
@@ -71,7 +71,7 @@ def allowing(*hosts: str, give_up_s: float = 60.0, secret: str = SECRET) -> Jobs
 
 
 async def ended_job(store: SqliteStore, webhook: str) -> str:
-    """A job that was cancelled, and whose webhook is due."""
+    """Makes a job that was cancelled, and whose webhook is due."""
     new = NewJob(id=new_id(), tenant="t", model_name="m", model_version="1", body=Body(b"{}"), ttl_s=60, webhook=webhook)
     await store.submit(new)
     await store.cancel("t", new.id)
@@ -79,7 +79,7 @@ async def ended_job(store: SqliteStore, webhook: str) -> str:
 
 
 async def nothing_due(store: SqliteStore) -> bool:
-    """Whether nothing is kept of any webhook, due or not."""
+    """Returns whether nothing is kept of any webhook, due or not."""
     count = await store._batches.call(lambda connection: connection.execute("SELECT COUNT(*) FROM webhooks").fetchone()[0])
     return count == 0
 
@@ -142,7 +142,7 @@ async def test_a_webhook_is_given_up_in_the_end(tmp_path: Path) -> None:
     assert len(listener.bodies) == 1
 
 
-async def test_a_host_that_is_not_allowed_any_more_is_not_told(tmp_path: Path) -> None:
+async def test_a_host_that_is_no_longer_allowed_is_not_notified(tmp_path: Path) -> None:
     async with listening(b"200 OK") as listener, SqliteStore(tmp_path / "jobs.sqlite") as store:
         await ended_job(store, listener.url)
         async with Webhooks(store, allowing("elsewhere.example", give_up_s=0)):

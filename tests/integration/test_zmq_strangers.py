@@ -1,4 +1,4 @@
-"""Strangers on ZeroMQ: garbage does nothing, and nobody without the cluster's keys reaches anything."""
+"""Strangers on ZeroMQ: garbage does nothing, and nobody reaches anything without the cluster's keys."""
 
 import os
 import socket
@@ -60,7 +60,7 @@ def test_a_server_drops_connections_that_do_not_speak_zeromq() -> None:
 KEYS = ClusterKeys.generate()
 
 
-def test_owners_of_the_keys_reach_each_other() -> None:
+def test_processes_with_the_keys_reach_each_other() -> None:
     source = source_of(20 * CHUNK)
     with serving(source, keys=KEYS) as holder, fetching(keys=KEYS) as tier:
         assert fetch(tier, holder, whole(source, 1)) == [source.blocks[1]]
@@ -82,7 +82,7 @@ def test_strangers_reach_nothing() -> None:
 
 
 def refusal(address: str, keys: ClusterKeys, server_public: bytes) -> int:
-    """How the handshake ends for somebody who knows the server's public key but not the cluster's secret."""
+    """Returns how the handshake ends for a client that knows the server's public key but not the cluster's secret."""
     events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
@@ -116,7 +116,7 @@ OPEN_ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", OPEN_ADDRESSES)
-async def test_an_address_beyond_this_machine_needs_keys(address: str) -> None:
+async def test_an_address_that_other_machines_reach_needs_keys(address: str) -> None:
     link = LinkConfig()
     with pytest.raises(TransportError, match="needs the cluster's keys"):
         DealerLink(address, link, 1.0)

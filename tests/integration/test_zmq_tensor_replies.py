@@ -1,4 +1,4 @@
-"""What the ZeroMQ tier requests on credit, and what it does with bad, late and unsolicited replies."""
+"""What the ZeroMQ tier requests on credit, and how it handles bad, late and unsolicited replies."""
 
 import threading
 
@@ -11,7 +11,7 @@ from tests.integration.tensor_source import CHUNK, CONFIG
 from tests.integration.zmq_ends import HASTY, fake_server, fetch, fetching, in_thread, receive_all, reply
 
 
-def test_the_credit_is_used_up_and_never_exceeded() -> None:
+def test_the_credit_is_fully_used_and_never_exceeded() -> None:
     """A server that answers only when no more requests come sees everything that is requested on credit."""
     with fake_server() as (socket, holder), fetching() as tier:
         result = in_thread(lambda: fetch(tier, holder, Span(1, 0, 3 * CHUNK), Span(2, 0, 7 * CHUNK + 1)))

@@ -69,7 +69,7 @@ async def _body(receive: Receive) -> bytes:
 
 @dataclass
 class Answer:
-    """What came back."""
+    """An answer as it came back."""
 
     status: int
     headers: dict[str, str]
@@ -103,7 +103,7 @@ class Raw:
         await self.writer.drain()
 
     async def read(self) -> Answer:
-        """The next answer."""
+        """Returns the next answer."""
         async with asyncio.timeout(TIMEOUT_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.strip().split("\r\n")
@@ -112,7 +112,7 @@ class Raw:
             return Answer(int(first.split()[1]), headers, body)
 
     async def ask(self, path: str = "/echo", body: bytes = b"") -> Answer:
-        """A request that is as it should be, and its answer."""
+        """Sends a correct request, and returns its answer."""
         await self.send(request(path, body))
         return await self.read()
 
@@ -133,14 +133,14 @@ class Raw:
 
 
 def request(path: str = "/echo", body: bytes = b"", *headers: str) -> bytes:
-    """A request as it is sent."""
+    """Returns a request as it is sent."""
     lines = [f"POST {path} HTTP/1.1", "Host: test", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 @dataclass
 class Web:
-    """A server that runs, and connections to it."""
+    """A running server, and connections to it."""
 
     url: str
     app: App

@@ -38,7 +38,7 @@ def fetch(tier: ZmqTier, holder: Holder, *spans: Span) -> list[bytearray]:
 
 @contextlib.contextmanager
 def fake_server() -> Iterator[tuple["zmq.Socket[bytes]", Holder]]:
-    """A socket that a test answers on, and a holder that is reached there."""
+    """Yields a socket on which the test answers, and a holder that is reached there."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVTIMEO, 30_000)
@@ -47,7 +47,7 @@ def fake_server() -> Iterator[tuple["zmq.Socket[bytes]", Holder]]:
 
 
 def receive_all(socket: "zmq.Socket[bytes]") -> list[tuple[bytes, list[int]]]:
-    """Peer and request of every message that arrives until there is a pause."""
+    """Returns peer and request of every message that arrives until there is a pause."""
     found = []
     while socket.poll(50):
         peer, frame = socket.recv_multipart()

@@ -1,4 +1,4 @@
-"""The same examples in every run; no example is timed, because the machine's load is nobody's fault."""
+"""The same examples in every run; no example is timed, because the machine's load is not under our control."""
 
 import gc
 from collections.abc import Iterator
@@ -14,6 +14,6 @@ settings.load_profile("dyorc")
 
 @pytest.fixture(scope="module", autouse=True)
 def thawed() -> Iterator[None]:
-    """The garbage collector sees everything again that a module's tests have hidden from it."""
+    """Shows the garbage collector everything again that a module's tests have hidden from it."""
     yield
     gc.unfreeze()

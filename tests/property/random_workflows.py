@@ -1,4 +1,5 @@
-"""Random workflows: small programs of statements, each run by DyOrc and by a plain interpreter that says what it has to give.
+"""Random workflows: small programs of statements, each run by DyOrc and by a plain interpreter that says what it has to
+return.
 
 A workflow is a tree of statements over registers. A statement names registers by number, modulo how many there are, so that every
 tree means something. All numbers are whole and below 17, so that float32 is exact.
@@ -141,13 +142,13 @@ class Emit:
 Statement: TypeAlias = Do | Look | Fan | If | Match | Loop | Try | Sub | Stop | Emit
 Block: TypeAlias = tuple[Statement, ...]
 Tree: TypeAlias = tuple[Block, ...]
-"""The last is the workflow; it may call those before it."""
+"""The last tree is the workflow; it may call those before it."""
 
 # As DyOrc runs them
 
 
 def workflow_of(tree: Tree) -> dyorc.Workflow:
-    """The workflow of a tree."""
+    """Returns the workflow of a tree."""
     made: list[dyorc.Workflow] = []
     for number, block in enumerate(tree):
         made.append(_workflow_of(f"tree-{number}", block, tuple(made)))
@@ -155,7 +156,7 @@ def workflow_of(tree: Tree) -> dyorc.Workflow:
 
 
 def stream_of(tree: Tree) -> dyorc.Workflow:
-    """The workflow of a tree whose last block yields parts. What it returns is of no interest."""
+    """Returns the workflow of a tree whose last block yields parts. What it returns does not matter."""
     made: list[dyorc.Workflow] = []
     for number, block in enumerate(tree[:-1]):
         made.append(_workflow_of(f"tree-{number}", block, tuple(made)))
@@ -304,7 +305,7 @@ def _way(x: np.ndarray) -> int:
     return int(x[0] + x[1]) % 5
 
 
-# As they are meant
+# Their meaning
 
 
 class Poisoned(Exception):
@@ -320,7 +321,7 @@ class Meaning:
     """What a workflow has to do.
 
     Attributes:
-        answer: What it gives; None if it fails because of poison.
+        answer: What it returns; None if it fails because of poison.
         parts: What a streaming one yields before it ends or fails.
         is_cut: Whether it fails at a part, so that what comes after may not be done.
         effects: Program and input of each call that has an effect.
@@ -351,7 +352,7 @@ def meaning_of(tree: Tree, x: Numbers) -> Meaning:
 
 
 def evaluate(program: dyorc.Program, *operands: Numbers) -> _Value:
-    """What a program returns for one call."""
+    """Returns what a program returns for one call."""
     arrays = [np.array([operand], np.float32) for operand in operands]
     try:
         (row,) = program.factory()(*arrays)

@@ -1,4 +1,4 @@
-"""What the examples of a property have come across: a property that never met what it is about has shown nothing."""
+"""Counts what the examples of a property meet: a property that never met its subject has shown nothing."""
 
 import functools
 from collections import Counter
@@ -19,7 +19,7 @@ class Tally:
         self.totals: Counter[str] = Counter()
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Counts what one example came across, and tells Hypothesis."""
+        """Counts what one example met, and tells Hypothesis."""
         self.totals.update(counts)
         for what, number in counts.items():
             if number:

@@ -23,7 +23,7 @@ TENANTS = [
 
 
 class AdmissionMachine(RuleBasedStateMachine):
-    """Counts beside it, in the simplest way: a list of what is in flight."""
+    """Keeps its own count, in the simplest way: a list of what is in flight."""
 
     tickets: Bundle[Any] = Bundle("tickets")
 
@@ -36,7 +36,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(target=tickets, tenant=st.sampled_from(TENANTS), num_bytes=st.integers(0, 600))
     def admit(self, tenant: Tenant, num_bytes: int) -> Ticket | None:
-        """A request comes."""
+        """Sends a request."""
         try:
             ticket = self.admission.admit(tenant, num_bytes)
         except CapacityError as error:
@@ -49,7 +49,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(ticket=tickets, num_bytes=st.integers(1, 600))
     def grow(self, ticket: Ticket | None, num_bytes: int) -> None:
-        """More of it comes."""
+        """Lets more of a request come."""
         if ticket not in self.held:
             return
         tenant, before = self.held[ticket]
@@ -61,7 +61,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(ticket=consumes(tickets))
     def end(self, ticket: Ticket | None) -> None:
-        """It is answered."""
+        """Ends a request."""
         if ticket is not None:
             with ticket:
                 pass
@@ -69,11 +69,13 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0.01, 3))
     def wait(self, seconds: float) -> None:
-        """Time passes."""
+        """Lets time pass."""
         self.now_s += seconds
 
     def check_refusal(self, tenant: Tenant, num_bytes: int, error: CapacityError) -> None:
-        """Says when to come back. Who holds nothing, and sends no faster than it may, is let in as long as there is room."""
+        """Checks that a refusal says when to come back. A tenant that holds nothing, and sends no faster than it may, is
+        admitted as long as there is room.
+        """
         assert (error.retry_after_s or 0) > 0
         others = sum(size for _, size in self.held.values())
         has_room = len(self.held) < MAX_REQUESTS and others + num_bytes <= MAX_BYTES
@@ -86,7 +88,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_right_and_within_limits(self) -> None:
-        """What is counted is what is in flight, and no limit is passed."""
+        """The counts are those of what is in flight, and no limit is passed."""
         sizes = [size for _, size in self.held.values()]
         assert self.admission.num_requests == len(sizes) <= MAX_REQUESTS
         assert self.admission.num_bytes == sum(sizes) <= MAX_BYTES
@@ -97,13 +99,13 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_sends_faster_than_it_may(self) -> None:
-        """In any stretch of time there is the bucket's content at first, and then the rate."""
+        """In any stretch of time, a tenant sends at most what its bucket held at first, and then its rate."""
         for first, start_s in enumerate(self.sent_s):
             num_sent = len(self.sent_s) - first
             assert num_sent <= 2 + 2 * (self.sent_s[-1] - start_s) + 1e-6
 
     def teardown(self) -> None:
-        """All is given back at the end."""
+        """Checks that all room is given back at the end."""
         for ticket in self.held:
             with ticket:
                 pass

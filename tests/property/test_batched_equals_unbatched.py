@@ -1,4 +1,6 @@
-"""A result never depends on who else was in the batch, nor on how its inputs came: stacked or one by one, as frames or stored."""
+"""A result depends neither on the other calls of its batch nor on how its inputs came: stacked or one by one, as frames or
+stored.
+"""
 
 from collections.abc import Iterator
 from typing import Any, TypedDict
@@ -27,7 +29,7 @@ class Parts(TypedDict):
 
 @dyorc.program(pad=dyorc.pad(height=(2, 5), width=(3, 6), value=0.0))
 def padded(x: Float[np.ndarray, "batch height width"], offset: Float[np.ndarray, " batch"], factor: int = 1) -> Parts:
-    """Each output declares padded dimensions in another way. Zeros do not change a sum."""
+    """Declares padded dimensions in another way in each output. Zeros do not change a sum."""
     return {
         "shifted": x * factor + offset[:, None, None],
         "row_sums": x.sum(axis=2),
@@ -49,12 +51,12 @@ def whole(x: Float[np.ndarray, "n m"]) -> Float[np.ndarray, " m"]:
 
 
 INLINE_LIMITS = (0, 24, 2**20)
-"""Up to which size tensors ride along: none, some, all."""
+"""Up to which size tensors travel inline: none, some, all."""
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorPath]:
-    """Three processes' ends of the tensor path, for all examples."""
+    """Opens three processes' ends of the tensor path, for all examples."""
     with tensor_path(str(tmp_path_factory.mktemp("arenas"))) as opened:
         yield opened
         opened.check_empty()
@@ -63,7 +65,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorPath]:
 def run(
     path: TensorPath, program: Program, calls: list[list[np.ndarray]], statics: tuple[StaticValue, ...], limit: int | None
 ) -> list[list[Any]]:
-    """Outputs of each call. Unless `limit` is None, inputs and outputs travel, and ride along up to that size."""
+    """Returns the outputs of each call. Unless `limit` is None, inputs and outputs travel, inline up to that size."""
     columns: list[Rows] = [list(column) for column in zip(*calls, strict=True)]
     if limit is None:
         return run_here(program, columns, statics)
@@ -103,7 +105,9 @@ def floats(*shape: int) -> st.SearchStrategy[np.ndarray]:
 
 
 @given(st.data(), st.sampled_from([(2, 3), (5, 3), (2, 6), (5, 6)]), st.integers(1, 5))
-def test_padded(path: TensorPath, data: st.DataObject, bucket: tuple[int, int], num_calls: int) -> None:
+def test_results_with_padding_do_not_depend_on_the_batch(
+    path: TensorPath, data: st.DataObject, bucket: tuple[int, int], num_calls: int
+) -> None:
     low = {2: 1, 5: 3, 3: 1, 6: 4}
     calls = []
     for _ in range(num_calls):
@@ -117,7 +121,9 @@ def test_padded(path: TensorPath, data: st.DataObject, bucket: tuple[int, int], 
 
 
 @given(st.data(), st.integers(0, 4), st.integers(1, 5))
-def test_not_padded(path: TensorPath, data: st.DataObject, n: int, num_calls: int) -> None:
+def test_results_without_padding_do_not_depend_on_the_batch(
+    path: TensorPath, data: st.DataObject, n: int, num_calls: int
+) -> None:
     numbers = hnp.arrays(np.int32, (2, n))
     texts = st.binary(max_size=5).map(lambda text: np.array(text, dtype=object))
     calls = [[data.draw(numbers), data.draw(texts)] for _ in range(num_calls)]
@@ -127,7 +133,7 @@ def test_not_padded(path: TensorPath, data: st.DataObject, n: int, num_calls: in
 
 
 @given(st.data(), st.integers(0, 3), st.integers(0, 3))
-def test_not_batched(path: TensorPath, data: st.DataObject, n: int, m: int) -> None:
+def test_results_of_single_calls_do_not_depend_on_their_form(path: TensorPath, data: st.DataObject, n: int, m: int) -> None:
     x = data.draw(floats(n, m))
     before = x.copy()
     check(path, whole, [[x], [x]])

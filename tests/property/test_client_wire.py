@@ -28,7 +28,7 @@ shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
 @st.composite
 def arrays(draw: st.DrawFn) -> oip.Array:
-    """Any bits at all, of any type and shape."""
+    """Draws any bits at all, of any type and shape."""
     kind, shape = draw(kinds), draw(shapes)
     if kind == "BYTES":
         return draw(hnp.arrays(object, shape, elements=st.binary(max_size=6), fill=st.nothing()))
@@ -63,7 +63,7 @@ def test_requests_are_those_of_the_protocol(inputs: dict[str, oip.Array]) -> Non
 
 
 @given(arrays(), st.booleans())
-def test_strided_arrays_and_those_of_another_byte_order_are_sent_as_others(array: oip.Array, is_swapped: bool) -> None:
+def test_strided_arrays_and_those_of_another_byte_order_are_sent_like_others(array: oip.Array, is_swapped: bool) -> None:
     found = np.asarray(array, order="F")
     if is_swapped and array.dtype.kind not in "OV" and array.dtype != ml_dtypes.bfloat16:
         found = array.astype(array.dtype.newbyteorder(">"))

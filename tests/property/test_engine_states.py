@@ -34,7 +34,7 @@ tenants = st.sampled_from(["", "", "a", "b"])
 
 
 class EngineStates(RuleBasedStateMachine):
-    """Whatever may happen to an engine, happens; `World.tell` checks all invariants after each event."""
+    """Whatever can happen to an engine happens; `World.tell` checks all invariants after each event."""
 
     speculation = SpeculationConfig()
     is_placing = False
@@ -123,7 +123,7 @@ class EngineStates(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.05, 0.5, 2.0, 6.0]))
     def advance(self, seconds: float) -> None:
-        """6 s is longer than a batch may run: replicas that hold one count as hung."""
+        """Moves the clock on; 6 s is longer than a batch may run, so replicas that hold one count as hung."""
         self.excuses.add(DeadlineError)
         self.world.advance(seconds)
         while self.world.replaced:
@@ -179,12 +179,12 @@ class EngineStates(RuleBasedStateMachine):
             assert np.array_equal(answer[0], expected), f"{workflow.name} of {x} gave {answer[0]}, expected {expected}"
 
     def held_s(self) -> float:
-        """How long calls may still be held for others that will not come, in seconds."""
+        """Returns how long calls may still be held for others that will not come, in seconds."""
         pools = (pool for pool in self.world.engine.scheduler.pools.values() if len(pool.queue))
         return max(0.0, max((pool.held_until_ns - self.world.now_ns for pool in pools), default=0) / 1e9)
 
     def teardown(self) -> None:
-        """The world heals: then every request is answered, and nothing is left of any."""
+        """Heals the world: then every request is answered, and nothing is left of any."""
         for program in PROGRAMS:
             self.join(program, "a")
         while self.world.in_flight or self.world.fetches or self.world.untaken or self.held_s():
@@ -204,7 +204,7 @@ class EngineStates(RuleBasedStateMachine):
 
 
 class LosingStates(EngineStates):
-    """The same, and results stay with the replicas that made them."""
+    """The same, except that results stay with the replicas that made them."""
 
     is_placing = True
 
@@ -213,7 +213,7 @@ _BETS = Tally()
 
 
 class GuessingStates(EngineStates):
-    """The same, and whatever might be guessed is guessed: it knows from the start how long programs take."""
+    """The same, except that every possible guess is made: the engine knows from the start how long programs take."""
 
     is_placing = True
     speculation = SpeculationConfig(margin=0, max_wasted_ratio=0.95, min_probability=0.0, max_depth=8, burst_s=1e6)
@@ -247,7 +247,9 @@ def test_nothing_is_lost_and_nothing_is_done_twice_for_guesses() -> None:
 
 
 def answers_in_order(requests: list[tuple[dyorc.Workflow, Numbers]], pick: Callable[[int], int]) -> list[object]:
-    """Answers of requests that arrive together, when of n batches in flight the one that `pick(n)` says ends next."""
+    """Returns the answers of requests that arrive together, when of n batches in flight the one that `pick(n)` names ends
+    next.
+    """
     world = World(PROGRAMS, is_storing=True)
     for program in PROGRAMS:
         world.join(program)
@@ -271,7 +273,7 @@ def test_answers_do_not_depend_on_the_order_in_which_batches_end(
 
 
 @pytest.mark.parametrize("workflow", list(REFERENCES), ids=lambda workflow: workflow.name)
-def test_dyorc_run_gives_what_the_reference_gives(workflow: dyorc.Workflow) -> None:
+def test_dyorc_run_returns_what_the_reference_returns(workflow: dyorc.Workflow) -> None:
     for x in ([0.0, 1.0], [5.0, 12.0], [29.0, 29.0], [1.0, 13.0], [13.0, 1.0], [2.0, 13.0]):
         try:
             expected = REFERENCES[workflow](x)

@@ -1,4 +1,6 @@
-"""A program's queue under any order of arrivals, withdrawals and batches: nothing is lost, nobody gets more than its share."""
+"""A program's queue under any order of arrivals, withdrawals and batches: nothing is lost, and no tenant gets more than its
+share.
+"""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -43,7 +45,7 @@ def tenant_of(call: Call) -> str:
 
 
 class QueueStates(RuleBasedStateMachine):
-    """Beside the queue, a model: the calls that wait, in a list. Every slot costs 1."""
+    """Beside the queue stands a model: the waiting calls, in a list. Every slot costs 1."""
 
     num_lanes = 1
 
@@ -148,10 +150,10 @@ class QueueStates(RuleBasedStateMachine):
             self.since.setdefault(pair, (self.used[pair[0]], self.used[pair[1]]))
 
     def shares_are_fair(self) -> None:
-        """The source's theorem 1: tenants that wait all the time get equal shares relative to their weights, up to one slot of
-        each.
+        """Tenants that wait all the time get equal shares relative to their weights, up to one slot of each (theorem 1 of the
+        source).
 
-        A batch belongs to a lane: in others, one may have got a batch ahead.
+        A batch takes calls of one lane, so in other lanes a tenant may be a batch ahead.
         """
         slots = 1 if self.num_lanes == 1 else 9
         for (one, other), (before_one, before_other) in self.since.items():
@@ -194,7 +196,7 @@ TestQueueStatesInLanes.settings = settings(max_examples=25, stateful_step_count=
     arrivals=st.randoms(use_true_random=False),
 )
 def test_shares_of_slots_converge_to_the_weights(weights: list[float], size: int, arrivals: Any) -> None:
-    """Each asks for more than its share, at random times, and most of all the first."""
+    """Each tenant asks for more than its share, at random times, and the first asks for most."""
     calls, queue = Calls(), CallQueue()
     names = [f"tenant {at}" for at in range(len(weights))]
     WEIGHTS.update(zip(names, weights, strict=True))
@@ -220,7 +222,9 @@ def test_shares_of_slots_converge_to_the_weights(weights: list[float], size: int
 @settings(max_examples=20)
 @given(num_before=st.integers(0, 300), size=st.integers(1, 32), num_tenants=st.integers(1, 20))
 def test_nobody_starves(num_before: int, size: int, num_tenants: int) -> None:
-    """A call of a newcomer is in the next batch, however many calls others have waiting, or there is no room for all such."""
+    """A newcomer's call is in the next batch, however many calls others have waiting, unless there are more newcomers than
+    slots.
+    """
     calls, queue = Calls(), CallQueue()
     for _ in range(num_before + size):
         queue.add(calls.make("a", priority=9))
@@ -237,7 +241,7 @@ def test_nobody_starves(num_before: int, size: int, num_tenants: int) -> None:
         del WEIGHTS[f"new {at}"]
 
 
-def test_a_group_that_is_tried_again_goes_first_and_is_paid_for() -> None:
+def test_a_retried_group_goes_first_and_is_paid_for() -> None:
     """A tenant that sends only failing calls pays for its retries."""
     calls, queue = Calls(), CallQueue()
     for tenant in "ab":
@@ -249,7 +253,7 @@ def test_a_group_that_is_tried_again_goes_first_and_is_paid_for() -> None:
     assert Counter(tenant_of(call) for call in queue.take(8)[0]) == {"a": 2, "b": 6}
 
 
-def test_calls_with_effects_or_without_anybody_who_waits_are_never_late() -> None:
+def test_calls_with_effects_or_without_waiters_are_never_late() -> None:
     calls, queue = Calls(), CallQueue()
     kept, late = calls.make("a", deadline=5, can_be_dropped=False), calls.make("a", deadline=5)
     queue.add(kept)
@@ -258,7 +262,7 @@ def test_calls_with_effects_or_without_anybody_who_waits_are_never_late() -> Non
     assert not len(queue)
 
 
-def test_what_is_tried_again_is_paid_for_also_by_who_has_left_meanwhile() -> None:
+def test_a_retried_group_is_paid_for_even_by_a_tenant_that_has_left() -> None:
     calls, queue = Calls(), CallQueue()
     for _ in range(20):
         queue.add(calls.make("b"))

@@ -26,10 +26,10 @@ _ARRAYS = st.sampled_from(_TYPES).flatmap(
 
 
 class NoMemory:
-    """Of requests that need none."""
+    """Memory for requests that need none."""
 
     def room(self, num_bytes: int) -> None:
-        """None: ordinary memory will do."""
+        """Returns None: ordinary memory will do."""
 
 
 def _read(message: bytes) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _read(message: bytes) -> dict[str, Any]:
 
 
 @given(st.lists(_ARRAYS, min_size=1, max_size=3))
-def test_lists_of_numbers_are_what_raw_bytes_are(arrays: list[Any]) -> None:
+def test_lists_of_numbers_become_the_same_arrays_as_raw_bytes(arrays: list[Any]) -> None:
     inputs = {f"x{at}": array for at, array in enumerate(arrays)}
     raw = _read(oip_grpc.request("m", inputs).SerializeToString())
     typed = _read(oip_grpc.request("m", inputs, typed=True).SerializeToString())

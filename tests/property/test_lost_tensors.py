@@ -25,13 +25,13 @@ from tests.property.test_speculation import (
 from tests.unit.engine.driver import Dispatched
 
 _MAX_LOSSES = 30
-"""Then the world is at peace, so that every example ends."""
+"""After this many losses nothing more is lost, so that every example ends."""
 
 
 class Losses(Turmoil):
     """A turmoil in which tensors lie with the replicas that made them, and are lost with these or without.
 
-    Only what `send` gave is spared: it cannot be made again, so its loss changes answers.
+    Only the results of `send` are spared: it cannot be made again, so its loss changes answers.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Losses(Turmoil):
         return is_going_on or bool(self.world.untaken)
 
     def lose(self) -> None:
-        """A replica dies, with or without a successor, a block vanishes, or a batch says that it cannot get its inputs."""
+        """Lets a replica die, with or without a successor, or a block vanish, or a batch report that it cannot get its inputs."""
         world, kind = self.world, self.random.randrange(4)
         self.num_losses += 1
         mortal = [each for each in world.engine.scheduler.replicas.values() if each.pool.program is not send]
@@ -146,7 +146,7 @@ def test_lost_tensors_change_no_answer(
 def test_a_request_with_lost_tensors_leaves_nothing_in_memory(
     tree: Tree, asked: list[Numbers], kind: str, seed: int, max_attempts: int, num_events: int, end: str
 ) -> None:
-    """However it ends, and if it is given up after some attempts, nothing waits for the garbage collector."""
+    """Whatever its end, even if it is given up after some attempts, nothing waits for the garbage collector."""
     assume(sum(meaning_of(tree, x).num_calls for x in asked) < 100)
     workflow = workflow_of(tree)
     with without_collector():
@@ -164,7 +164,7 @@ def test_a_request_with_lost_tensors_leaves_nothing_in_memory(
         turmoil.world.check_nothing_is_left()
         for x, request_id in zip(asked, requests, strict=True):
             check_answer(turmoil.world.answers[request_id], meaning_of(tree, x).answer, end)
-        turmoil.world.answers.clear()  # what failed knows where, and that is not the engine's
+        turmoil.world.answers.clear()  # an error's traceback refers to frames, which are not the engine's
         left = alive() - before
     assert not left
 

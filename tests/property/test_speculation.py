@@ -44,7 +44,7 @@ OFF = SpeculationConfig(enabled=False)
 
 
 class Foreteller:
-    """Knows outcomes as far as they follow from calls under way, and says so, or the opposite, or anything.
+    """Knows outcomes as far as they follow from calls under way, and predicts them, or the opposite, or anything.
 
     Args:
         kind: "right", "wrong" or "random"; with "sure" behind it, one outcome has the probability 1.
@@ -71,7 +71,7 @@ class Foreteller:
 
 
 def outcome_of(decision: Decision) -> tuple[Outcome] | None:
-    """What a decision will be, in a tuple; None if that cannot be told."""
+    """Returns what a decision will be, in a tuple; None if that cannot be known."""
     value = value_of(decision.ref.cell)
     if value is None:
         return None
@@ -98,7 +98,7 @@ def predictor_of(kind: str, seed: int) -> Predictor:
 
 @dataclass
 class Seen:
-    """What happened to guesses, so that a test can tell that it tested something."""
+    """Counts what happened to guesses, so that a test can tell that it tested something."""
 
     counts: Counter[str] = field(default_factory=Counter[str])
 
@@ -147,14 +147,14 @@ class Turmoil:
             pool.demand.add(0, 0)  # its rate is known: 0
 
     def run(self) -> None:
-        """Until nothing happens any more."""
+        """Plays events until nothing happens any more."""
         for _ in range(5000):
             if not self.happen():
                 return
         raise AssertionError("after 5000 events there is still something to do")
 
     def happen(self) -> bool:
-        """One event; False if there is none."""
+        """Plays one event; returns False if there is none."""
         world = self.world
         self.look()
         takable = world.takable()
@@ -174,7 +174,7 @@ class Turmoil:
         return True
 
     def let_deadlines_pass(self) -> None:
-        """So much time that replicas that hold a batch count as hung; others take their place."""
+        """Lets so much time pass that replicas that hold a batch count as hung; others take their place."""
         self.world.advance(1e9)
         for program in PROGRAMS:
             if not self.world.engine.scheduler.pools[program.name].replicas:
@@ -207,7 +207,7 @@ class Turmoil:
             where.update((batch.program, tuple(values)) for values in batch.column())
 
     def look(self) -> None:
-        """Counts what guesses there are."""
+        """Counts the current guesses."""
         for request in self.world.engine.tasks.requests.values():
             assert request.root is not None
             for task in [request.root, *(entry for entry in request.root.entries() if isinstance(entry, Task))]:
@@ -220,7 +220,7 @@ class Turmoil:
                 self.seen.counts["parts on guesses"] += any(path.assumed and path.num_parts for path in task.paths)
 
     def check_end(self) -> None:
-        """Nothing is left, and effects are as many as there have to be."""
+        """Checks that nothing is left, and that there are as many effects as there have to be."""
         self.world.check_nothing_is_left()
         engine = self.world.engine
         assert engine.speculator.num_speculations == engine.speculator.num_commits + engine.speculator.num_squashes
@@ -298,9 +298,9 @@ _OWN_TYPES = (Request, Task, Path, Segment, BranchPoint, Call, Cell, Argument, R
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Only reference counts free memory inside: a cycle stays.
+    """Turns the garbage collector off while entered: only reference counts free memory, so a cycle stays.
 
-    Whatever was there before is put out of the collector's sight (`thawed` brings it back): to look at a few hundred new objects
+    Objects from before are hidden from the collector (`thawed` brings it back): to look at a few hundred new objects
     instead of half a million makes an example twenty times as fast.
     """
     gc.collect()
@@ -313,7 +313,7 @@ def without_collector() -> Iterator[None]:
 
 
 def alive() -> Counter[str]:
-    """Objects of requests that are in memory, but for those from before `without_collector`."""
+    """Returns the objects of requests that are in memory, except those from before `without_collector`."""
     return Counter(type(thing).__name__ for thing in gc.get_objects() if type(thing) in _OWN_TYPES)
 
 
@@ -330,7 +330,7 @@ def alive() -> Counter[str]:
 def test_a_request_that_has_ended_leaves_nothing_in_memory(
     tree: Tree, asked: list[Numbers], kind: str, seed: int, trouble: float, num_events: int, end: str
 ) -> None:
-    """Not even for the garbage collector, whose pauses grow with what it has to look at."""
+    """Nothing may be left to the garbage collector either, whose pauses grow with the objects it visits."""
     assume(sum(meaning_of(tree, x).num_calls for x in asked) < 100)
     workflow = workflow_of(tree)
     with without_collector():
@@ -346,6 +346,6 @@ def test_a_request_that_has_ended_leaves_nothing_in_memory(
             turmoil.let_deadlines_pass()
         turmoil.run()
         turmoil.world.check_nothing_is_left()
-        turmoil.world.answers.clear()  # what failed knows where, and that is not the engine's
+        turmoil.world.answers.clear()  # an error's traceback refers to frames, which are not the engine's
         left = alive() - before
     assert not left

@@ -1,6 +1,6 @@
-"""Tensors that stay in shared memory: what a consumer reads is what the producer gave, to the bit, through any views.
+"""Tensors that stay in shared memory: a consumer reads what the producer wrote, to the bit, through any views.
 
-And nothing that a peer says makes anybody read what is not his, or raise anything but a `TransportError`.
+Whatever a peer says, a reader stays within the block that is named, and raises nothing but a `TransportError`.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from tests.property.test_wire import limits, rows
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorPath]:
-    """Three processes' ends of the tensor path, for all examples."""
+    """Opens three processes' ends of the tensor path, for all examples."""
     with tensor_path(str(tmp_path_factory.mktemp("arenas"))) as opened:
         yield opened
         opened.check_empty()
@@ -35,16 +35,18 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorPath]:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """What is fuzzed."""
+    """Yields what is fuzzed."""
     with tensor_path(str(tmp_path_factory.mktemp("fuzzed"))) as opened:
         yield Target(opened)
 
 
-# What is read is what was given
+# What is read is what was written
 
 
 @given(st.data(), rows(), limits)
-def test_views_of_stored_tensors_are_numpy_s(path: TensorPath, data: st.DataObject, column: list[Array], limit: int) -> None:
+def test_views_of_stored_tensors_are_those_of_numpy(
+    path: TensorPath, data: st.DataObject, column: list[Array], limit: int
+) -> None:
     views = [data.draw(st.lists(indices, max_size=2)) for _ in column]
     path.limit(limit)
     published = path.publish([column])
@@ -67,8 +69,8 @@ def test_views_of_stored_tensors_are_numpy_s(path: TensorPath, data: st.DataObje
 
 
 @given(st.data(), st.integers(1, 4), limits)
-def test_any_calls_of_two_batches_in_any_order(path: TensorPath, data: st.DataObject, num_calls: int, limit: int) -> None:
-    """Also of batches of which one was stored and the other rode along."""
+def test_calls_of_two_batches_are_read_in_any_order(path: TensorPath, data: st.DataObject, num_calls: int, limit: int) -> None:
+    """One of the batches may be stored while the other travels inline."""
     dtype = data.draw(st.sampled_from(list(DType)))
     one, other = (data.draw(rows(num_rows=num_calls, dtype=dtype)) for _ in range(2))
     order = data.draw(st.lists(st.integers(0, 2 * num_calls - 1), min_size=1, max_size=6))
@@ -129,7 +131,7 @@ def test_nan_and_signed_zero_keep_their_bits(path: TensorPath, dtype: DType, dat
     path.release(calls)
 
 
-# What makes no sense is refused
+# Senseless messages are refused
 
 sizes = st.integers(-3, 30) | st.sampled_from([2**31, 2**48, 2**48 + 1, 2**62, 2**63 - 1, 2**64 - 1, -(2**63)])
 shapes = st.lists(sizes, max_size=4).map(tuple)
@@ -137,7 +139,7 @@ shapes = st.lists(sizes, max_size=4).map(tuple)
 
 @st.composite
 def hostile_rows(draw: st.DrawFn, target: Target) -> StoredRows:
-    """A true piece of which some fields were changed."""
+    """Draws a valid piece of which some fields were changed."""
     true = draw(st.sampled_from([part for part in target.blocks if isinstance(part, StoredRows)]))
     near = st.integers(-200, 200)
     fields: dict[str, st.SearchStrategy[Any]] = {
@@ -171,7 +173,7 @@ def test_hostile_pieces_are_refused_or_read_within_their_block(target: Target, d
 
 
 @given(st.data())
-def test_damaged_messages_are_refused_or_others(target: Target, data: st.DataObject) -> None:
+def test_damaged_messages_are_refused_or_read_as_others(target: Target, data: st.DataObject) -> None:
     header, frames = data.draw(st.sampled_from(list(target.seeds())))
     damaged = [bytearray(part) for part in (header, *frames)]
     for _ in range(data.draw(st.integers(0, 3))):
@@ -188,7 +190,7 @@ def test_damaged_messages_are_refused_or_others(target: Target, data: st.DataObj
     target.take(bytes(damaged[0]), [bytes(part) for part in damaged[1:]])
 
 
-def test_the_messages_that_are_damaged_make_sense(target: Target) -> None:
+def test_undamaged_messages_are_accepted(target: Target) -> None:
     for header, frames in target.seeds():
         target.take(header, frames, is_refusal_a_failure=True)
 

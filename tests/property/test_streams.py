@@ -35,7 +35,7 @@ def run(turmoil: Turmoil, tree: Tree, asked: list[Numbers]) -> None:
 
 
 def check(world: World, request_id: int, meaning: Meaning) -> None:
-    """All parts came, in order, and then the end or the error."""
+    """Checks that all parts came, in order, and then the end or the error."""
     assert parts_of(world, request_id) == list(meaning.parts)
     answer = world.answers[request_id]
     if meaning.answer is None:
@@ -126,7 +126,7 @@ def test_lost_tensors_change_no_part(
 def test_a_stream_that_has_ended_leaves_nothing_in_memory(
     tree: Tree, asked: list[Numbers], kind: str, seed: int, max_attempts: int, room: int, num_events: int, end: str
 ) -> None:
-    """However it ends, in mid-stream too: no generator is left to be closed by the garbage collector."""
+    """Whatever its end, also in mid-stream, no generator is left to be closed by the garbage collector."""
     meanings = [meaning_of_stream(tree, x) for x in asked]
     assume(sum(meaning.num_calls for meaning in meanings) < 100)
     workflow = stream_of(tree)
@@ -145,18 +145,18 @@ def test_a_stream_that_has_ended_leaves_nothing_in_memory(
         turmoil.world.check_nothing_is_left()
         for request_id, meaning in zip(requests, meanings, strict=True):
             check_end(turmoil.world, request_id, meaning, end)
-        turmoil.world.answers.clear()  # what failed knows where, and that is not the engine's
+        turmoil.world.answers.clear()  # an error's traceback refers to frames, which are not the engine's
         left = alive() + generators() - before
     assert not left
 
 
 def generators() -> Counter[str]:
-    """Generators of workflows that are still in memory."""
+    """Returns the generators of workflows that are still in memory."""
     return Counter("generator" for thing in gc.get_objects() if type(thing) is AsyncGeneratorType)
 
 
 def check_end(world: World, request_id: int, meaning: Meaning, end: str) -> None:
-    """Whatever happened, the parts that came are the first of those it means."""
+    """Checks that, whatever happened, the parts that came are the first of those that the workflow means to yield."""
     parts, answer = parts_of(world, request_id), world.answers[request_id]
     assert parts == list(meaning.parts[: len(parts)])
     if isinstance(answer, DyOrcError):

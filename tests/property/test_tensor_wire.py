@@ -30,7 +30,7 @@ frames = st.one_of(st.binary(max_size=60), near_headers, requests)
 
 
 class FakeSource:
-    """Block 1 holds the numbers from 0 to 199; block 2 is freed whenever it is read; block 3 is not there."""
+    """Block 1 holds the numbers from 0 to 199; block 2 is freed whenever it is read; block 3 does not exist."""
 
     block = bytes(range(200))
 
@@ -86,7 +86,7 @@ spans_of_fetch = st.lists(st.tuples(st.integers(0, 150), st.integers(0, 50)).map
 
 
 def put(target: memoryview | None, body: bytes) -> None:
-    """What `recv_into` does with a body."""
+    """Receives a body, as `recv_into` does."""
     if target is not None:
         length = min(len(target), len(body))
         target[:length] = body[:length]
@@ -139,7 +139,7 @@ fetch_requests = st.builds(FetchRequest, block=st.integers(1, 3), offset=wild_co
 
 
 def decoded(kind: Callable[[], st.SearchStrategy], message: type) -> st.SearchStrategy:
-    """Messages of a type: built, or whatever random bytes decode to."""
+    """Draws messages of a type: built, or decoded from random bytes."""
 
     def decode(raw: bytes) -> object:
         with suppress(DecodeError):

@@ -14,7 +14,7 @@ _CUTS = st.lists(st.integers(1, 70_000), min_size=1, max_size=20)
 
 
 def _read(reader: MessageReader, stream: bytes, cuts: list[int]) -> list[list[bytes]]:
-    """What a reader makes of a stream that comes in pieces of such lengths, again and again."""
+    """Returns what a reader makes of a stream that comes in pieces of such lengths, again and again."""
     found: list[list[bytes]] = []
     at = turn = 0
     while at < len(stream) and reader.error is None:
@@ -36,7 +36,7 @@ def test_messages_come_out_as_they_went_in(messages: list[list[bytes]], cuts: li
 
 
 @given(_FRAMES, st.data())
-def test_what_has_been_written_is_taken_off(message: list[bytes], data: st.DataObject) -> None:
+def test_written_bytes_are_removed(message: list[bytes], data: st.DataObject) -> None:
     pieces: deque[Frame] = deque(pack(message))
     assert all(len(piece) for piece in pieces)
     stream = b"".join(pieces)
@@ -48,7 +48,7 @@ def test_what_has_been_written_is_taken_off(message: list[bytes], data: st.DataO
 @given(st.binary(max_size=200), _CUTS)
 @example(b"DyO1" + struct.pack("<IQ", 1, MAX_MESSAGE_BYTES), [1])
 @example(b"DyO1" + struct.pack("<IQ", MAX_FRAMES, MAX_MESSAGE_BYTES), [7])
-def test_anything_at_all_is_read_or_refused(stream: bytes, cuts: list[int]) -> None:
+def test_any_bytes_are_read_or_refused(stream: bytes, cuts: list[int]) -> None:
     _read(MessageReader(), stream, cuts)
 
 

@@ -25,7 +25,7 @@ indices = st.lists(items, max_size=6).filter(lambda index: sum(item is Ellipsis 
 
 
 def by_numpy(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray | None:
-    """None stands for an error."""
+    """Returns what NumPy does; None stands for an error."""
     try:
         return array[index if Ellipsis in index else (*index, ...)]
     except IndexError:
@@ -33,7 +33,7 @@ def by_numpy(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray | None:
 
 
 @given(shapes, indices)
-def test_shapes_are_numpy_s(shape: tuple[int, ...], index: tuple[Any, ...]) -> None:
+def test_shapes_are_those_of_numpy(shape: tuple[int, ...], index: tuple[Any, ...]) -> None:
     expected = by_numpy(np.empty(shape), index)
     if expected is None:
         with pytest.raises(IndexError):
@@ -43,7 +43,7 @@ def test_shapes_are_numpy_s(shape: tuple[int, ...], index: tuple[Any, ...]) -> N
 
 
 @given(shapes, st.lists(indices, max_size=3))
-def test_views_of_views_are_numpy_s(shape: tuple[int, ...], keys: list[tuple[Any, ...]]) -> None:
+def test_views_of_views_are_those_of_numpy(shape: tuple[int, ...], keys: list[tuple[Any, ...]]) -> None:
     array = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
     ref, tensor, expected = Ref(None, OutputSpec.of(Int[np.ndarray, "..."], "it")), inline(array), array
     for key in keys:

@@ -39,13 +39,13 @@ from dyorc.transport.tiers import Holder, Span
 from tests.exchanges import NODE, TensorPath, tensor_path
 
 limits = st.sampled_from([0, 4, 8, 24, 2**20])
-"""Up to which size tensors ride along: none, scalars, some, all."""
+"""Up to which size tensors travel inline: none, scalars, some, all."""
 
 shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
 
 def arrays_of(dtype: DType, shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
-    """Any bits at all: NaNs and signed zeros must survive too."""
+    """Draws any bits at all: NaNs and signed zeros must survive, too."""
     if dtype is DType.BYTES:
         return hnp.arrays(object, shape, elements=st.binary(max_size=6), fill=st.nothing())
     if dtype is DType.BOOL:
@@ -58,7 +58,7 @@ def arrays_of(dtype: DType, shape: tuple[int, ...]) -> st.SearchStrategy[np.ndar
 def rows(
     draw: st.DrawFn, *, is_uniform: bool | None = None, num_rows: int | None = None, dtype: DType | None = None
 ) -> list[np.ndarray]:
-    """A column as a list of arrays of one type; of one shape if `is_uniform`. Some are strided."""
+    """Draws a column as a list of arrays of one type; of one shape if `is_uniform`. Some are strided."""
     dtype = dtype or draw(st.sampled_from(list(DType)))
     if is_uniform is None:
         is_uniform = draw(st.booleans())
@@ -76,7 +76,7 @@ def rows(
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorPath]:
-    """Three processes' ends of the tensor path, for all examples."""
+    """Opens three processes' ends of the tensor path, for all examples."""
     with tensor_path(str(tmp_path_factory.mktemp("arenas"))) as opened:
         yield opened
         opened.check_empty()
@@ -108,7 +108,7 @@ def test_a_stacked_column_survives(column: list[np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("size", [2**14, 2**14 + 1, 2**16])
-def test_rows_on_both_sides_of_the_size_that_is_joined_survive(size: int) -> None:
+def test_rows_just_below_and_above_the_joined_size_survive(size: int) -> None:
     column = [np.arange(size, dtype=np.float32) + at for at in range(3)]
     header, frames = encode_column(column)
     assert len(frames) == (1 if size * 4 <= 2**16 else 3)

@@ -1,4 +1,4 @@
-"""Workflows for random tests, each beside a plain Python function that says what it has to give.
+"""Workflows for random tests, each beside a plain Python function that says what it has to return.
 
 All numbers are small whole numbers, so that float32 is exact.
 """
@@ -17,7 +17,7 @@ Numbers = list[float]
 
 
 class Refused(Exception):
-    """In a reference: `picky` raised, and nobody caught it."""
+    """Says in a reference that `picky` raised, and nobody caught it."""
 
 
 POISON = 13.0
@@ -50,7 +50,7 @@ def picky(x: Vectors) -> Vectors:
 
 @dyorc.program(max_batch_size=4, execution_timeout_s=5.0, pure=False)
 def send(x: Vectors) -> Vectors:
-    """Has an effect, as far as the engine knows."""
+    """Counts as a program with an effect."""
     return x
 
 
@@ -110,7 +110,7 @@ async def nested(x: Vector) -> Vector:
         z = await picky(router(x))
     except ProgramError as error:
         if error.error_type != "ValueError":
-            raise  # not poison: the world broke, and the reference knows nothing of that
+            raise  # not poison: the world failed, which the reference does not model
         z = cascade(x)
     return add(y, z)
 
@@ -165,7 +165,7 @@ async def slow_guard(x: Vector) -> Vector:
             return picky(double(x))
 
 
-# What they have to give
+# What they have to return
 
 
 def _cascade(x: Numbers) -> Numbers:

@@ -67,7 +67,7 @@ async def test_a_stopping_server_waits_for_effects_as_long_as_for_requests(
 
 
 async def abandoned(make_store: MakeStore, model: str, times: int, **parameters: Any) -> str:
-    """A job that was claimed several times, each time by a server that died."""
+    """Makes a job that was claimed several times, each time by a server that died."""
     content = oip.json_body({"x": X}, parameters=parameters).content
     new = NewJob(id=new_id(), tenant="", model_name=model, model_version="1", body=Body(content), ttl_s=60)
     async with make_store() as store:

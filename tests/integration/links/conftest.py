@@ -17,18 +17,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture
 def folder() -> Iterator[str]:
-    """A folder for sockets."""
+    """Makes a folder for sockets."""
     with tempfile.TemporaryDirectory(prefix="dyorc-test-") as found:
         yield found
 
 
 @pytest.fixture(params=["unix", "ipc"])
 def address(request: pytest.FixtureRequest, folder: str) -> str:
-    """An address of each kind of link."""
+    """Returns an address of each kind of link."""
     return f"{request.param}://{folder}/link"
 
 
 @pytest.fixture
 def unix_address(folder: str) -> str:
-    """For tests of what only the Unix socket does."""
+    """Returns an address for tests of what only the Unix socket does."""
     return f"unix://{folder}/link"

@@ -47,11 +47,11 @@ class Hub:
         self.happened.append("lost")
 
     def said(self, peer: bytes, word: bytes) -> list[list[bytes]]:
-        """All messages of a peer that begin with this word."""
+        """Returns all messages of a peer that begin with this word."""
         return [frames for one, frames in self.heard if one == peer and frames[0] == word]
 
     def peers_of(self, pid: int) -> list[bytes]:
-        """All connections on which a process has said hello, in order."""
+        """Returns all connections on which a process has said hello, in order."""
         return list(dict.fromkeys(peer for peer, frames in self.heard if frames == [b"hello", str(pid).encode()]))
 
     async def meet(self, process: "subprocess.Popen[bytes]") -> bytes:

@@ -67,7 +67,7 @@ class _Peer:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def fork(self) -> None:
-        """Is killed and leaves a child behind, which has all its descriptors, until standard input ends."""
+        """Dies and leaves a child behind, which has all its descriptors, until standard input ends."""
         if os.fork() == 0:
             sys.stdin.read()
             os._exit(0)

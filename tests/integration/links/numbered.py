@@ -10,7 +10,7 @@ _MAX_BYTES = 2**20
 
 
 def numbered(number: int, num_bytes: int | None = None) -> list[Frame]:
-    """A message: its number, a check sum, an empty frame, and up to 1 MiB in two frames, as the number says."""
+    """Returns a message: its number, a check sum, an empty frame, and up to 1 MiB in two frames, as the number says."""
     chance = random.Random(number)
     length = int(_MAX_BYTES ** chance.random()) if num_bytes is None else num_bytes
     body = chance.randbytes(64) * (length // 64 + 1)
@@ -20,7 +20,7 @@ def numbered(number: int, num_bytes: int | None = None) -> list[Frame]:
 
 
 def first_wrong(messages: Sequence[Sequence[Frame]]) -> str:
-    """What is wrong with messages that were numbered from 0; empty if nothing."""
+    """Returns what is wrong with messages that were numbered from 0; empty if nothing is."""
     for at, (number, check_sum, *frames) in enumerate(messages):
         if int(bytes(number)) != at:
             return f"message {int(bytes(number))} came as {at}"

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes for each core."""
+    """Returns two processes for each core."""
     return min(_MAX_PROCESSES, 2 * len(os.sched_getaffinity(0)))
 
 

@@ -1,4 +1,4 @@
-"""Waiting for an event, with a deadline, and for a moment in which the machine has time for a measurement."""
+"""Waits for events, with a deadline, and for a moment in which the machine has time for a measurement."""
 
 import asyncio
 import time

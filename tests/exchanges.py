@@ -24,14 +24,14 @@ Call = tuple[TensorRef, ...]
 
 
 def over_the_wire(frames: Sequence[Frame]) -> list[Frame]:
-    """Frames as received by a socket: the same bytes, in memory that belongs to the receiver."""
+    """Returns frames as received by a socket: the same bytes, in memory that belongs to the receiver."""
     return [memoryview(bytearray(frame)) for frame in frames]
 
 
 def exchange(
     folder: str, holder_id: str, node: str = NODE, *, inline_limit_bytes: int = 0, arena_bytes: int = ARENA_BYTES
 ) -> Exchange:
-    """A process's end of the tensor path, to be entered."""
+    """Makes a process's end of the tensor path, to be entered."""
     config = TransportConfig(arena_folder=folder, arena_bytes=arena_bytes, inline_limit_bytes=inline_limit_bytes)
     return Exchange(holder_id, node, config)
 
@@ -87,7 +87,7 @@ class TensorPath:
 
 @contextlib.contextmanager
 def tensor_path(folder: str, *, inline_limit_bytes: int = 0, arena_bytes: int = ARENA_BYTES) -> Iterator[TensorPath]:
-    """A producer, the orchestrator and a consumer on one node. Everything is stored unless told otherwise."""
+    """Opens a producer, the orchestrator and a consumer on one node. Everything is stored unless told otherwise."""
     with contextlib.ExitStack() as stack:
         producer, orchestrator, consumer = (
             stack.enter_context(exchange(folder, name, inline_limit_bytes=inline_limit_bytes, arena_bytes=arena_bytes))
@@ -114,7 +114,7 @@ class CopyingTier:
         self.num_fetches = 0
 
     def reaches(self, holder: Holder) -> bool:
-        """Holders of the other node."""
+        """Returns whether a holder is on the other node."""
         return holder.node == FAR
 
     def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:

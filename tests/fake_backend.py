@@ -28,11 +28,11 @@ class NoRoom:
     inline_limit_bytes = 2**62
 
     def body(self, num_bytes: int, align_at: int) -> Body:
-        """Is not asked for."""
+        """Refuses: nothing asks for it."""
         raise AssertionError(f"{num_bytes} bytes need no room")
 
     def drop(self, body: Body) -> None:
-        """There is none."""
+        """Does nothing: there is no body."""
         raise AssertionError("there is no body")
 
 
@@ -84,7 +84,7 @@ class FakeBackend:
         return len(self.seen)
 
     def cancel(self, request_id: int) -> bool:
-        """It is answered already."""
+        """Returns whether a request was ended: it is answered already."""
         return False
 
     async def infer(
@@ -99,7 +99,7 @@ class FakeBackend:
         body: Body | None,
         take: Callable[[list[Array]], T],
     ) -> T:
-        """The only part."""
+        """Returns the only part."""
         self.seen.append(terms)
         future: asyncio.Future[list[Array]] = asyncio.get_running_loop().create_future()
         if started is not None:
@@ -122,7 +122,7 @@ class FakeBackend:
         body: Body | None,
         take: Callable[[list[Array]], T],
     ) -> AsyncGenerator[list[T]]:
-        """Its parts."""
+        """Yields the parts."""
         self.seen.append(terms)
         make_parts = self._make_parts if workflow.is_streaming else self._one_by_one
         async with aclosing(make_parts(workflow, inputs)) as ready:

@@ -30,7 +30,7 @@ class Footprint:
 
     @classmethod
     def now(cls) -> "Footprint":
-        """What this process, and the machine on its behalf, holds."""
+        """Returns what this process, and the machine on its behalf, holds."""
         return cls(
             {
                 "descriptor": _descriptors(),
@@ -42,7 +42,7 @@ class Footprint:
         )
 
     def since(self, before: "Footprint") -> list[str]:
-        """What is here now and was not `before`, without what belongs to others."""
+        """Returns what is here now and was not `before`, without what belongs to others."""
         new = [
             (kind, text) for kind, things in self.things.items() for key, text in things.items() if key not in before.things[kind]
         ]
@@ -79,7 +79,7 @@ def _descriptors() -> dict[str, str]:
 
 
 def _shared_memory() -> dict[str, str]:
-    """Arenas of this process, and what is there besides arenas of others."""
+    """Returns the arenas of this process, and all entries except arenas of others."""
     found = [*Path(arena_folder()).iterdir()]
     if SHARED_MEMORY.is_dir():
         found += [path for path in SHARED_MEMORY.iterdir() if not path.name.startswith("dyorc-arena-")]
@@ -102,7 +102,9 @@ def _describe(process: psutil.Process) -> str:
 
 
 def _held_by_others(paths: Collection[str]) -> set[str]:
-    """Those that a living process which does not descend from this one has made, opened or mapped, or a file below them."""
+    """Returns those that a living process which does not descend from this one has made, opened or mapped, or a file below
+    them.
+    """
     held = {path for path in paths if is_of_another(path)}
     paths = [path for path in paths if path not in held]
     if not paths:

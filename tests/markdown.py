@@ -36,5 +36,5 @@ def anchors(page: Path) -> set[str]:
 
 
 def _prose(page: Path) -> str:
-    """Returns a page without its code, in which brackets are no links."""
+    """Returns a page without its code, whose brackets are not links."""
     return _CODE.sub("", _FENCED.sub("", page.read_text()))

@@ -24,24 +24,24 @@ _NAMES = {np.dtype(kind): name for name, kind in NUMPY.items()}
 
 
 def datatype_of(array: Array) -> str:
-    """The protocol's name of an array's type."""
+    """Returns the protocol's name of an array's type."""
     return "BYTES" if array.dtype == object else _NAMES[array.dtype]
 
 
 def json_tensor(name: str, array: Array) -> dict[str, Any]:
-    """An input as JSON."""
+    """Returns an input as JSON."""
     return {"name": name, "shape": list(array.shape), "datatype": datatype_of(array), "data": np.atleast_1d(array).tolist()}
 
 
 def raw_bytes(array: Array) -> bytes:
-    """An array as the binary extension carries it."""
+    """Returns an array as the binary extension carries it."""
     if array.dtype == object:
         return b"".join(struct.pack("<I", len(item)) + item for item in array.reshape(-1).tolist())
     return array.tobytes()
 
 
 def binary_tensor(name: str, array: Array) -> tuple[dict[str, Any], bytes]:
-    """An input's header and its bytes."""
+    """Returns an input's header and its bytes."""
     raw = raw_bytes(array)
     header = {
         "name": name,
@@ -61,13 +61,13 @@ class Body:
 
 
 def json_body(inputs: Mapping[str, Array], **fields: Any) -> Body:
-    """A request without binary data; `fields` are id, parameters, outputs."""
+    """Returns a request without binary data; `fields` are id, parameters, outputs."""
     content = {"inputs": [json_tensor(name, array) for name, array in inputs.items()], **fields}
     return Body(json.dumps(content).encode(), {"Content-Type": "application/json"})
 
 
 def binary_body(inputs: Mapping[str, Array], *, as_json: Sequence[str] = (), **fields: Any) -> Body:
-    """A request with binary data, except of the inputs named in `as_json`."""
+    """Returns a request with binary data, except of the inputs named in `as_json`."""
     headers: list[dict[str, Any]] = []
     parts: list[bytes] = []
     for name, array in inputs.items():
@@ -94,7 +94,7 @@ def read(response: httpx.Response) -> Answer:
     """Reads a response.
 
     Raises:
-        AssertionError: If it is no answer of the protocol.
+        AssertionError: If it is not an answer of the protocol.
     """
     assert response.status_code == 200, (response.status_code, response.text[:2000])
     body = response.content
@@ -117,7 +117,7 @@ def read(response: httpx.Response) -> Answer:
 
 
 def error_text(response: httpx.Response) -> str:
-    """The text of an error, which must be a JSON object of the one form."""
+    """Returns the text of an error, which must be a JSON object of the one form."""
     assert response.headers["content-type"].startswith("application/json"), response.headers
     content = response.json()
     assert set(content) == {"error", "code", "retryable"}, content
@@ -134,7 +134,7 @@ def _from_json(output: dict[str, Any]) -> Array:
 
 
 def array_of(datatype: str, shape: Sequence[int], raw: bytes) -> Array:
-    """A tensor that came as raw bytes."""
+    """Returns a tensor that came as raw bytes."""
     if datatype != "BYTES":
         return np.frombuffer(raw, NUMPY[datatype]).reshape(shape)
     items: list[bytes] = []

@@ -25,7 +25,7 @@ _FIELDS = {
 
 @contextlib.asynccontextmanager
 async def connected(address: str, **options: Any) -> AsyncIterator[Any]:
-    """A stub, and as its `channel` what it talks through."""
+    """Yields a stub, and as its `channel` what it talks through."""
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(address, options=limits, **options) as channel:
         stub = GRPCInferenceServiceStub(channel)
@@ -41,7 +41,7 @@ def set_parameters(parameters: Any, values: Mapping[str, Any]) -> None:
 
 
 def request(model: str, inputs: Mapping[str, oip.Array], *, typed: bool = False, request_id: str = "", **parameters: Any) -> Any:
-    """A request with its inputs as raw bytes, or as lists of numbers."""
+    """Returns a request with its inputs as raw bytes, or as lists of numbers."""
     found = pb.ModelInferRequest(model_name=model, id=request_id)
     for name, array in inputs.items():
         tensor = found.inputs.add(name=name, datatype=oip.datatype_of(array), shape=array.shape)
@@ -55,7 +55,7 @@ def request(model: str, inputs: Mapping[str, oip.Array], *, typed: bool = False,
 
 
 def outputs_of(response: Any) -> dict[str, oip.Array]:
-    """The outputs of a response, by name.
+    """Returns the outputs of a response, by name.
 
     Raises:
         AssertionError: If there is not one raw entry for each.
@@ -69,7 +69,7 @@ def outputs_of(response: Any) -> dict[str, oip.Array]:
 
 
 def same(found: oip.Array, expected: oip.Array) -> bool:
-    """Whether type, shape and elements are equal."""
+    """Returns whether type, shape and elements are equal."""
     return (found.dtype, found.shape) == (expected.dtype, expected.shape) and bool(
         found.tolist() == expected.tolist() if found.dtype == object else np.array_equal(found, expected)
     )
@@ -89,7 +89,7 @@ class Refused(Exception):
 
 
 async def refused(call: Any) -> Refused:
-    """Why a call failed.
+    """Returns why a call failed.
 
     Raises:
         AssertionError: If it did not.

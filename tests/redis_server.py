@@ -14,7 +14,9 @@ from tests.deadlines import wait_until
 
 
 class RedisServer:
-    """Runs while it is entered; may be killed and started again, and keeps what it was told (AOF, written at every command)."""
+    """A server that runs while it is entered. It may be killed and started again, and keeps its data (AOF, written at every
+    command).
+    """
 
     def __enter__(self) -> "RedisServer":
         # Short: the path of a Unix socket has at most 107 characters.
@@ -39,7 +41,7 @@ class RedisServer:
         wait_until(self._is_up, f"Redis answers; it said {(self._folder / 'log').read_text()}")
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -62,6 +64,6 @@ def _command() -> str:
 
 @contextlib.contextmanager
 def redis_server() -> Iterator[RedisServer]:
-    """A temporary server."""
+    """Runs a temporary server."""
     with RedisServer() as server:
         yield server

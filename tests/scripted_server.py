@@ -1,4 +1,5 @@
-"""An HTTP server on a real socket that does what a test says, byte by byte if need be: what a client has to be ready for.
+"""An HTTP server on a real socket that does what a test says, if need be byte by byte: it plays every server a client must be
+ready for.
 
 It shares no code with DyOrc's server, and keeps connections open as that does.
 """
@@ -39,18 +40,18 @@ Script: TypeAlias = Callable[[Received, socket.socket], bool]
 
 @dataclass
 class ScriptedServer:
-    """What was asked, and what is answered: of each path, the scripts in order, the last one over and over."""
+    """What was asked, and what is answered: for each path, its scripts in order, the last one over and over."""
 
     url: str = ""
     received: list[Received] = field(default_factory=list[Received])
     scripts: dict[str, list[Script]] = field(default_factory=dict[str, list[Script]])
 
     def on(self, path: str, *scripts: Script) -> None:
-        """Says what to answer."""
+        """Sets the answers of a path."""
         self.scripts[path] = list(scripts)
 
     def paths(self) -> list[str]:
-        """Which paths were asked for, in order."""
+        """Returns the paths that were asked for, in order."""
         return [request.path for request in self.received]
 
     def next_script(self, request: Received) -> Script:
@@ -94,7 +95,7 @@ def scripted_server(tls: ssl.SSLContext | None = None) -> Iterator[ScriptedServe
 
     class Server(socketserver.ThreadingTCPServer):
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Clients that do not trust us, or that we do not trust, are what tests are about."""
+            """Ignores clients that do not trust us, or that we do not trust: tests make such clients."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         script.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
@@ -123,7 +124,7 @@ def _read(stream: Any) -> Received | None:
 
 
 def raw(content: bytes, *, stays: bool = False) -> Script:
-    """These bytes, and the connection is closed unless it `stays`."""
+    """Returns a script that sends these bytes, and closes the connection unless it `stays`."""
 
     def script(request: Received, connection: socket.socket) -> bool:
         connection.sendall(content)
@@ -133,40 +134,40 @@ def raw(content: bytes, *, stays: bool = False) -> Script:
 
 
 def answer(status: int, body: bytes, headers: Mapping[str, str] = {}) -> Script:
-    """A proper answer."""
+    """Returns a script that sends a correct answer."""
     return raw(_head(status, {"Content-Length": str(len(body)), **headers}) + body, stays=True)
 
 
 def json_answer(content: Any, status: int = 200) -> Script:
-    """A proper answer in JSON."""
+    """Returns a script that sends a correct answer in JSON."""
     return answer(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
 
 def error(status: int, text: str, code: str, retryable: bool = False, headers: Mapping[str, str] = {}) -> Script:
-    """A proper error."""
+    """Returns a script that sends a correct error."""
     return answer(status, json.dumps({"error": text, "code": code, "retryable": retryable}).encode(), headers)
 
 
 def outputs(arrays: Mapping[str, oip.Array], **fields: Any) -> Script:
-    """An inference's answer in binary form."""
+    """Returns a script that sends an inference's answer in binary form."""
     head, body = binary_answer(arrays, **fields)
     return answer(200, head + body, {oip.LENGTH_HEADER: str(len(head)), "Content-Type": "application/octet-stream"})
 
 
 def binary_answer(arrays: Mapping[str, oip.Array], **fields: Any) -> tuple[bytes, bytes]:
-    """JSON and raw bytes of an inference's answer."""
+    """Returns JSON and raw bytes of an inference's answer."""
     tensors = [oip.binary_tensor(name, array) for name, array in arrays.items()]
     head = json.dumps({"model_name": "m", "model_version": "1", "outputs": [head for head, _ in tensors], **fields})
     return head.encode(), b"".join(body for _, body in tensors)
 
 
 def frame(head: bytes, rest: bytes = b"") -> bytes:
-    """A frame of a stream."""
+    """Returns a frame of a stream."""
     return len(head).to_bytes(4, "little") + len(rest).to_bytes(4, "little") + head + rest
 
 
 def chunked(pieces: list[bytes], headers: Mapping[str, str] = {}, *, is_complete: bool = True) -> Script:
-    """An answer without a length, in chunks; cut off after them unless it `is_complete`."""
+    """Returns a script that sends an answer without a length, in chunks, and cuts it off after them unless it `is_complete`."""
     head = _head(200, {"Transfer-Encoding": "chunked", "Content-Type": STREAM, **headers})
     body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
     return raw(head + body + (b"0\r\n\r\n" if is_complete else b""), stays=is_complete)
@@ -191,7 +192,7 @@ def _head(status: int, headers: Mapping[str, str]) -> bytes:
 def metadata(
     inputs: Mapping[str, tuple[str, list[int]]], outputs: Mapping[str, tuple[str, list[int]]], **fields: Any
 ) -> dict[str, Any]:
-    """A model's metadata."""
+    """Returns a model's metadata."""
     groups = {"inputs": inputs, "outputs": outputs}
     return {
         "name": "m",

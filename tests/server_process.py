@@ -1,4 +1,4 @@
-"""A real `dyorc serve` in a process of its own (`dyorc.testing`), as the tests start it and what they ask of it."""
+"""A real `dyorc serve` in a process of its own (`dyorc.testing`), as the tests start and query it."""
 
 import contextlib
 import re
@@ -14,25 +14,25 @@ from dyorc.testing import serving as serving_anything
 
 _WORKFLOWS = Path(__file__).parent / "workflows"
 COMMAND = str(Path(sys.executable).with_name("dyorc"))
-"""As a user calls it."""
+"""The command as a user calls it."""
 
 _READY_TIMEOUT_S = 600.0
-"""For a machine under load."""
+"""Long enough for a machine under load."""
 
 
 def target(file: str, name: str) -> str:
-    """One of the tests' workflows, as the command line names it."""
+    """Returns the target of one of the tests' workflows, as the command line names it."""
     return f"{_WORKFLOWS / file}.py:{name}"
 
 
 def server_of(targets: Sequence[str], *, in_process: bool = False, **environment: str) -> ServerProcess:
-    """A server that tells what its replicas do."""
+    """Returns a server that logs what its replicas do."""
     return ServerProcess(serve_command(*targets, "--verbose", in_process=in_process), environment=environment)
 
 
 @contextlib.contextmanager
 def serving(targets: Sequence[str], *, in_process: bool = False, **environment: str) -> Iterator[ServerProcess]:
-    """A server that is ready, and tells what its replicas do."""
+    """Runs a server and yields it once it is ready; it logs what its replicas do."""
     with serving_anything(
         *targets, "--verbose", in_process=in_process, environment=environment, timeout_s=_READY_TIMEOUT_S
     ) as server:
@@ -40,12 +40,12 @@ def serving(targets: Sequence[str], *, in_process: bool = False, **environment: 
 
 
 def client_of(server: ServerProcess, timeout_s: float = 300.0) -> httpx.Client:
-    """A client that keeps many connections."""
+    """Returns a client that keeps many connections."""
     limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
     return httpx.Client(base_url=server.url, timeout=timeout_s, limits=limits, trust_env=False)
 
 
 def replica_pids(server: ServerProcess, program: str) -> list[int]:
-    """Processes of a program's replicas that are alive, the oldest first."""
+    """Returns the processes of a program's replicas that are alive, the oldest first."""
     found = re.findall(rf"replica_joined\s.*?\bpid=(\d+) program={re.escape(program)} ", server.output)
     return [int(pid) for pid in dict.fromkeys(found) if psutil.pid_exists(int(pid))]

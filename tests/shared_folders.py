@@ -1,4 +1,4 @@
-"""Folders in shared memory for tests, named by the process that makes them: so a leak check knows whose they are."""
+"""Folders in shared memory for tests, named by the process that makes them, so that a leak check knows whose they are."""
 
 import os
 import re
@@ -15,13 +15,13 @@ _ARENAS = "TEST_ARENA_FOLDER"
 
 
 def arena_folder() -> str:
-    """Where this test run's process, and those that it starts, keep arenas."""
+    """Returns where this test run's process, and those that it starts, keep arenas."""
     return os.environ.get(_ARENAS, str(SHARED_MEMORY))
 
 
 @contextmanager
 def own_arena_folder() -> Iterator[None]:
-    """Arenas lie in a folder of this process's own."""
+    """Puts arenas into a folder of this process's own."""
     with shared_folder() as folder:
         os.environ[_ARENAS] = folder
         yield
@@ -30,13 +30,13 @@ def own_arena_folder() -> Iterator[None]:
 
 @contextmanager
 def shared_folder() -> Iterator[str]:
-    """A folder in shared memory, or among temporary files where there is none."""
+    """Makes a folder in shared memory, or among temporary files where there is none."""
     parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix=f"dyorc-of-{os.getpid()}-", dir=parent) as folder:
         yield folder
 
 
 def is_of_another(path: str) -> bool:
-    """Whether another process, which lives, has made it."""
+    """Returns whether another process, which is alive, has made it."""
     owner = _NAME.search(path)
     return owner is not None and int(owner[1]) != os.getpid() and Path("/proc", owner[1]).exists()

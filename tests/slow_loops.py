@@ -1,4 +1,4 @@
-"""An event loop whose turns, and their lengths, a test decides."""
+"""An event loop whose turns, and their lengths, the test decides."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from dyorc.gateway.loop_lag import LoopLag
 
 
 class Loop:
-    """As far as its lag is concerned."""
+    """The part of a loop that its lag depends on."""
 
     def __init__(self) -> None:
         self.now_ns = 10**12
@@ -33,7 +33,7 @@ class Loop:
 
 
 def busy(loop: Loop, lag: LoopLag, *turns_s: float, num: int = 1) -> None:
-    """Takes turns that take so long, with requests in each."""
+    """Takes turns of such a length, with requests in each."""
     for turn_s in turns_s:
         for _ in range(num):
             lag.saw_request()

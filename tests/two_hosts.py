@@ -44,7 +44,7 @@ _CAPTURE_BYTES = 1 << 17
 
 @functools.cache
 def why_not() -> str:
-    """What keeps this machine from having two hosts; empty if nothing does."""
+    """Returns what keeps this machine from having two hosts; empty if nothing does."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [command for command in ("ip", "tc") if shutil.which(command) is None]
@@ -69,7 +69,7 @@ _TBF = ("burst", "256kb", "latency", "200ms")
 
 
 class Host:
-    """One of the two. `address` is how the other reaches it, `name` its namespace."""
+    """One of the two hosts. `address` is how the other reaches it, `name` its namespace."""
 
     def __init__(self, name: str, address: str) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class Host:
         """Starts a process here, as the leader of a group of its own. Whatever runs here at the end is killed.
 
         Args:
-            environment: What it finds in its environment beside what this process has.
+            environment: Variables of its environment, besides those of this process.
             stdout: Where its output goes, errors included; by default where this process's goes.
         """
         process = subprocess.Popen(
@@ -98,7 +98,7 @@ class Host:
         return process
 
     def pids(self) -> list[int]:
-        """All processes here but this one."""
+        """Returns all processes here but this one."""
         here = os.stat(_NAMES / self.name)
         found: list[int] = []
         for process in Path("/proc").glob("[0-9]*"):
@@ -118,7 +118,7 @@ class Host:
 
     @contextlib.contextmanager
     def entered(self) -> Generator[None]:
-        """The calling thread is here meanwhile, and so are threads and processes that it starts, and sockets that it opens."""
+        """Puts the calling thread here meanwhile, with the threads and processes that it starts and the sockets that it opens."""
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         there = os.open(_NAMES / self.name, os.O_RDONLY)
         try:
@@ -136,23 +136,23 @@ class Host:
         _run("ip", "-n", self.name, "rule", "add", "blackhole", "ipproto", "tcp", "sport", str(port))
 
     def num_bytes_sent(self) -> int:
-        """What this host has sent to the other so far, headers of packets included."""
+        """Returns what this host has sent to the other so far, headers of packets included."""
         with self.entered():
             lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
         counts = {name.strip(): numbers.split() for name, _, numbers in (line.partition(":") for line in lines[2:])}
         return sum(int(numbers[8]) for name, numbers in counts.items() if name != "lo")
 
     def ip(self, *arguments: str) -> None:
-        """`ip`, for this host's network."""
+        """Runs `ip` for this host's network."""
         _run("ip", "-n", self.name, *arguments)
 
     def tc(self, *arguments: str) -> None:
-        """`tc`, for this host's network."""
+        """Runs `tc` for this host's network."""
         _run("ip", "netns", "exec", self.name, "tc", *arguments)
 
 
 class TwoHosts:
-    """Both hosts and what is between them. Made by `two_hosts`."""
+    """Both hosts and the link between them. Made by `two_hosts`."""
 
     def __init__(self, name: str) -> None:
         self.first = Host(f"{name}-1", "10.77.0.1")
@@ -162,7 +162,7 @@ class TwoHosts:
 
     @property
     def hosts(self) -> tuple[Host, Host]:
-        """Both."""
+        """Both hosts."""
         return self.first, self.second
 
     def set_up(self) -> None:
@@ -250,7 +250,7 @@ class TwoHosts:
 
     @contextlib.contextmanager
     def captured(self) -> Generator[bytearray]:
-        """All bytes that pass between the hosts, headers of packets included; complete once the block is left."""
+        """Captures all bytes that pass between the hosts, headers of packets included; complete once the block is left."""
         seen = bytearray()
         with self._switch.entered():
             sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
@@ -270,7 +270,7 @@ class TwoHosts:
 
 @contextlib.contextmanager
 def two_hosts() -> Generator[TwoHosts]:
-    """Two hosts, which are removed at the end with everything that runs on them.
+    """Makes two hosts, which are removed at the end with everything that runs on them.
 
     Raises:
         RuntimeError: If there can be none; see `why_not`.

@@ -11,7 +11,7 @@ from tests.server_process import serving, target
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    """A server whose processes the tests kill; the last of them kills the server."""
+    """Starts a server whose processes the tests kill; the last of them kills the server."""
     targets = [
         target("arithmetic", "quadruple"),
         target("arithmetic", "quadruple_by_pair"),

@@ -36,7 +36,7 @@ _NUM_SHOWN = 10
 
 
 class Clients:
-    """Submits jobs, each one repeatedly until some server has accepted it."""
+    """Submits jobs, each one repeatedly until a server has accepted it."""
 
     def __init__(self, at: Servers, num_jobs: int, folder: Path, seed: int) -> None:
         self._servers = at

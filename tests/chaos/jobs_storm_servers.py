@@ -114,7 +114,7 @@ class Servers:
 
 @contextlib.contextmanager
 def servers(num_servers: int, store: str) -> Iterator[Servers]:
-    """Servers that answer."""
+    """Starts servers and yields them once they answer."""
     with Servers(num_servers, store) as found:
         for at in range(num_servers):
             found.wait_until_up(at)

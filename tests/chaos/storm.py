@@ -54,7 +54,7 @@ class Findings:
 
 
 class Storm:
-    """Kills, waits, looks.
+    """Kills processes, waits, and checks.
 
     Args:
         chance: Decides who is killed, when and how.

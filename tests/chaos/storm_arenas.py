@@ -1,4 +1,4 @@
-"""What lies in the folder of arenas, read from the files themselves."""
+"""The contents of the folder of arenas, read from the files themselves."""
 
 import os
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class ArenaFile:
 
 
 def read_arenas(folder: str) -> list[ArenaFile]:
-    """All arenas of a folder."""
+    """Returns all arenas of a folder."""
     found: list[ArenaFile] = []
     for path in Path(folder).iterdir():
         try:
@@ -35,7 +35,7 @@ def read_arenas(folder: str) -> list[ArenaFile]:
 
 
 def deleted_arenas_mapped(folder: str, pids: Iterable[int]) -> dict[int, set[str]]:
-    """By process, the arenas that it keeps in memory although they have no name any more."""
+    """Returns, by process, the arenas that it keeps in memory although they no longer have a name."""
     found: dict[int, set[str]] = {}
     for pid in pids:
         try:

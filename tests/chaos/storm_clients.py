@@ -151,7 +151,7 @@ class Load:
             self._changed.notify_all()
 
     def _send(self, client: httpx.Client, chance: random.Random) -> None:
-        """One request, again and again until it is answered."""
+        """Sends one request, again and again until it is answered."""
         with self._changed:
             seed, self._num_seeds = 2 * self._num_seeds, self._num_seeds + 1
         (kind,) = chance.choices(("checked", "made", "sent", "paired"), (4, 2, 2, 2))

@@ -46,14 +46,14 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def transport(self) -> TransportConfig:
-        """Small arenas in a folder of their own."""
+        """Settings with small arenas in a folder of their own."""
         return TransportConfig(
             arena_bytes=self.arena_bytes, arena_folder=self.arena_folder, arena_wait_s=2.0, inline_limit_bytes=16 * 1024
         )
 
 
 class _Gateway(Gateway):
-    """Also says which replicas the orchestrator knows."""
+    """A gateway that also says which replicas the orchestrator knows."""
 
     def __init__(self, service: InferenceService) -> None:
         super().__init__(service)

@@ -51,14 +51,14 @@ class Actor:
         return self.process.poll() is None
 
     def tail(self) -> str:
-        """The last line that it printed."""
+        """Returns the last line that it printed."""
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - _LOG_TAIL_BYTES))
             return file.read().decode(errors="replace")
 
 
 class Troupe:
-    """Runs while it is entered.
+    """The processes; it runs while entered.
 
     Args:
         num_replicas: Of each program.
@@ -153,18 +153,18 @@ class Troupe:
             actor.log.unlink()
 
     def pids(self) -> list[int]:
-        """Of all who have a part."""
+        """Returns the process ids of all that have a part."""
         with self._lock:
             return [actor.pid for actor in self._cast if actor.is_alive]
 
     def pick(self, role: str, at: int) -> Actor:
-        """One of those with a part."""
+        """Returns one of those with a part."""
         with self._lock:
             able = [actor for actor in self._cast if actor.role == ROLES[role]]
             return able[at % len(able)]
 
     def kill(self, actor: Actor) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         actor.may_end = True
         if actor.role == ORCHESTRATOR:
             self.is_orchestrator_up = False
@@ -177,14 +177,14 @@ class Troupe:
         os.kill(actor.pid, signal.SIGSTOP)
 
     def go_on(self, actor: Actor) -> None:
-        """SIGCONT, if it is still there."""
+        """Sends SIGCONT, if the process still exists."""
         if actor.is_alive:
             os.kill(actor.pid, signal.SIGCONT)
 
-    # What the orchestrator knows
+    # The orchestrator's view
 
     def report(self) -> dict[str, Any] | None:
-        """Its report; None if it does not answer."""
+        """Returns the orchestrator's report; None if it does not answer."""
         try:
             return self._control.get("/storm").json()
         except (httpx.TransportError, ValueError):

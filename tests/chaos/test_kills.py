@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ray
 
 _NUM_CLIENTS = 32
 _PAUSE_S = 0.05
-"""Between two requests of a client: the faults are what is tested, not the load."""
+"""Pause between two requests of a client: the faults are tested, not the load."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Load:
         wait_until(lambda: len(self.latencies_s) >= wanted or self.failures, f"{num} more answers")
 
     def send(self, client: httpx.Client, model: str, number: int) -> None:
-        """One client: one request after the other, each answer checked."""
+        """Runs one client: one request after the other, each answer checked."""
         at = 0
         while not self.is_over.is_set():
             x = np.array([number, at, 0.5, -1], np.float32)
@@ -60,7 +60,7 @@ class Load:
 
 @contextmanager
 def load(server: ServerProcess, model: str) -> Iterator[Load]:
-    """32 clients that send while it is entered."""
+    """Runs 32 clients that send while it is entered."""
     found = Load()
     with client_of(server) as client:
         threads = [threading.Thread(target=found.send, args=(client, model, number)) for number in range(_NUM_CLIENTS)]
@@ -78,7 +78,7 @@ def load(server: ServerProcess, model: str) -> Iterator[Load]:
     ("model", "program", "num_replicas"),
     [("quadruple_by_pair", "double_pair", 2), ("quadruple", "double", 1), ("quadruple_either_way", "work", 1)],
 )
-def test_every_request_answers_right_while_replicas_are_killed(
+def test_every_request_is_answered_correctly_while_replicas_are_killed(
     server: ServerProcess, model: str, program: str, num_replicas: int
 ) -> None:
     wait_until(lambda: len(replica_pids(server, program)) == num_replicas, "all its replicas are there")
@@ -99,8 +99,8 @@ def test_every_request_answers_right_while_replicas_are_killed(
     assert seen.failures == []
 
 
-def test_a_stopped_replica_is_replaced_and_every_request_answers(server: ServerProcess) -> None:
-    """SIGSTOP on Serve's own process: no connection closes, it just falls silent."""
+def test_a_stopped_replica_is_replaced_and_every_request_is_answered(server: ServerProcess) -> None:
+    """Serve's own process gets SIGSTOP: no connection closes, it just falls silent."""
     with load(server, "quadruple") as seen:
         seen.wait_for_answers(200)
         victim = replica_pids(server, "double")[0]

@@ -45,7 +45,7 @@ def test_nothing_is_wrong_lost_or_left_when_anything_is_killed_at_any_moment() -
     assert figures["answers"] > 8 * 20
 
 
-def test_what_a_program_writes_to_an_input_is_not_seen_in_another_one_that_is_the_same_tensor() -> None:
+def test_writes_to_an_input_do_not_show_in_another_input_of_the_same_tensor() -> None:
     with shared_folder() as folder:
         config = TransportConfig(arena_bytes=2**20, arena_folder=folder, inline_limit_bytes=16)
         with Exchange("replica", "here", config) as exchange:
@@ -62,7 +62,7 @@ def test_what_a_program_writes_to_an_input_is_not_seen_in_another_one_that_is_th
 
 
 def _dealer(address: str) -> "subprocess.Popen[bytes]":
-    """A process that connects when it gets a line."""
+    """Runs a process that connects when it gets a line."""
     return subprocess.Popen([sys.executable, "-c", _DEALER, address], stdin=subprocess.PIPE, cwd=Path(__file__).parents[2])
 
 
@@ -84,7 +84,7 @@ def _is_closed(descriptor: int) -> bool:
 
 
 async def _replace_a_connection(folder: str) -> None:
-    """While the loop is busy, a connection ends and another one gets its descriptor."""
+    """Ends a connection while the loop is busy; another one gets its descriptor."""
     here: list[bytes] = []
     lost: list[bytes] = []
     address = f"ipc://{folder}/link"
@@ -114,13 +114,13 @@ async def _replace_a_connection(folder: str) -> None:
             _end(second)
 
 
-def test_a_connection_that_gets_the_descriptor_of_another_is_not_taken_for_it() -> None:
+def test_a_connection_that_reuses_a_descriptor_is_not_taken_for_the_old_one() -> None:
     with tempfile.TemporaryDirectory(prefix="dyorc-test-") as folder:
         asyncio.run(_replace_a_connection(folder))
 
 
 async def _take_an_answer_away() -> None:
-    """Its holder, given up and back again, uses the memory of an answer for something else before that has been read."""
+    """Makes the holder of an answer, given up and back again, reuse its memory before the answer has been read."""
     async with running([checksummed.made]) as stack:
         arenas = [worker.exchange.arena for worker in stack.workers.values()]
         num_takes = 0
@@ -142,5 +142,5 @@ async def _take_an_answer_away() -> None:
         assert num_takes == 2
 
 
-def test_an_answer_whose_bytes_were_taken_away_while_they_were_read_is_not_given() -> None:
+def test_an_answer_overwritten_while_it_was_read_is_not_sent() -> None:
     asyncio.run(_take_an_answer_away())

@@ -26,7 +26,7 @@ from rows import Table
 
 
 def table(arguments: argparse.Namespace) -> Table:
-    """The checks of a server."""
+    """Returns the checks of a server."""
     found = Table()
     url, grpc_address = arguments.url, arguments.grpc_address
     match arguments.server:
@@ -50,6 +50,6 @@ if __name__ == "__main__":
     parser.add_argument("--folder", default=".")
     parser.add_argument("--only", default="", help="only rows that have this in section, transport or name")
     parsed = parser.parse_args()
-    # tritonclient's asyncio client does not read bodies of errors, and the connections it so loses are complained about.
+    # tritonclient's asyncio client does not read the bodies of errors; asyncio then logs the connections that this loses.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     asyncio.run(table(parsed).run(parsed.only))

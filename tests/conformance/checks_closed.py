@@ -69,7 +69,7 @@ async def model_cannot_be_loaded(client: Client) -> None:
 
 
 async def too_many_requests(client: Client) -> None:
-    """Some are refused at once, and can be tried again; the others are answered."""
+    """Some requests are refused at once, and can be sent again; the others are answered."""
     inputs = [client.input("x", _X, "FP32")]
     arguments: dict[str, Any] = {"parameters": {"rest_s": 0.1}}
     if client.is_async:
@@ -83,7 +83,7 @@ async def too_many_requests(client: Client) -> None:
 
 
 def _in_thread(client: Client, arguments: dict[str, Any]) -> str:
-    """One request by a client of its own: the synchronous ones are for one thread."""
+    """Sends one request with a client of its own: the synchronous ones are for one thread."""
 
     async def one() -> str:
         async with Client(client.kind, client.url, client.grpc_address) as own:

@@ -150,7 +150,7 @@ async def repository_index(client: Client) -> None:
 
 
 async def refuses_model_control(client: Client, method: str) -> None:
-    """What is served is said when the server starts."""
+    """The set of models is fixed when the server starts."""
     status, text = await client.refusal(method, "classify")
     assert status in ("UNAVAILABLE", "UNIMPLEMENTED", "INVALID_ARGUMENT"), f"{method}: {status}, {text!r}"
     assert "load" in text, text

@@ -32,7 +32,7 @@ def _from_raw(raw: bytes, datatype: str, like: np.ndarray) -> list[Any]:
 
 
 def behave_request(x: np.ndarray = _X, **fields: Any) -> Any:
-    """A request of the model `behave`."""
+    """Returns a request of the model `behave`."""
     request = service_pb2.ModelInferRequest(model_name="behave", raw_input_contents=[x.tobytes()], **fields)
     request.inputs.add(name="x", datatype="FP32", shape=x.shape)
     return request
@@ -60,7 +60,7 @@ async def _status(call: Any) -> str:
 
 
 async def typed_contents(stub: Any, datatype: str) -> None:
-    """The same tensor in typed contents; the answer is raw, with an entry for each output."""
+    """The same tensor may come as typed contents; the answer is raw, with an entry for each output."""
     request = service_pb2.ModelInferRequest(model_name="every_type", id="typed")
     for one in DATATYPES:
         array = sample(one) if one == datatype else empty(one)
@@ -121,7 +121,7 @@ async def too_large(stub: Any) -> None:
 
 
 async def parameters(stub: Any) -> None:
-    """The types that clients give them: priority uint64, timeout int64, own ones any."""
+    """Parameters have the types that clients use: priority uint64, timeout int64, the model's own any."""
     request = behave_request()
     request.parameters["priority"].uint64_param = 1
     request.parameters["timeout"].int64_param = 5_000_000
@@ -133,7 +133,7 @@ async def parameters(stub: Any) -> None:
 
 
 async def error_metadata(stub: Any) -> None:
-    """Beyond the protocol: what DyOrc calls the error, and whether trying again may help."""
+    """Beyond the protocol: DyOrc's code of the error, and whether trying again may help."""
     request = behave_request()
     request.parameters["fails"].bool_param = True
     error = await _refused(stub, request, "INTERNAL", "asked to fail")
@@ -150,7 +150,7 @@ async def deadline_of_the_call(stub: Any) -> None:
 
 
 async def cancellation(stub: Any) -> None:
-    """What waits behind another request and is cancelled is not run."""
+    """A request that waits behind another one and is cancelled does not run."""
 
     async def num_executions() -> int:
         found = await stub.ModelStatistics(service_pb2.ModelStatisticsRequest(name="behave_program"))
@@ -172,11 +172,13 @@ async def cancellation(stub: Any) -> None:
 
 
 async def rpcs(stub: Any) -> None:
-    """Every RPC is there: none is unknown to the server."""
+    """The server knows every RPC."""
     for name in _UNARY:
         request = getattr(service_pb2, f"{name}Request")()
         found = await _status(getattr(stub, name)(request))
-        is_refused = name in _MAY_BE_REFUSED and found == "UNIMPLEMENTED"  # the method is there, what it does is not on offer
+        is_refused = (
+            name in _MAY_BE_REFUSED and found == "UNIMPLEMENTED"
+        )  # the method exists, but the server does not offer what it does
         assert is_refused or found not in ("UNIMPLEMENTED", "UNKNOWN"), f"{name}: {found}"
 
 

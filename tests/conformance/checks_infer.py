@@ -20,7 +20,7 @@ _LARGE = 2 * 2**20  # numbers of 4 bytes: more than gRPC's own default lets thro
 
 
 async def one_type(client: Client, datatype: str, is_binary: bool) -> None:
-    """One tensor of a type, the others without elements."""
+    """Sends one tensor of a type, the others without elements."""
     array = sample(datatype)
     given = {one: array if one == datatype else empty(one) for one in (DATATYPES if is_binary else JSON_DATATYPES)}
     inputs = [client.input(input_name(one), data, one, is_binary) for one, data in given.items()]
@@ -32,7 +32,7 @@ async def one_type(client: Client, datatype: str, is_binary: bool) -> None:
 
 
 async def all_outputs(client: Client) -> None:
-    """No outputs named: all come, in binary."""
+    """Without named outputs, all come, in binary."""
     arrays = {one: sample(one) for one in DATATYPES}
     result = await client.infer("every_type", [client.input(input_name(one), array, one) for one, array in arrays.items()])
     for datatype, array in arrays.items():
@@ -67,7 +67,7 @@ async def large_tensors(client: Client) -> None:
 
 
 async def named_outputs(client: Client) -> None:
-    """Only what is asked for comes, in the order in which it is asked for."""
+    """Only the named outputs come, in the order in which they are named."""
     wanted = ["reversed", "raised"]
     result = await client.infer("mirror", _mirror_inputs(client, _X, _texts()), outputs=[client.output(one) for one in wanted])
     response = result.get_response()
@@ -78,7 +78,7 @@ async def named_outputs(client: Client) -> None:
 
 
 async def mixed_outputs(client: Client) -> None:
-    """Some outputs in JSON, some binary, in one answer; the same with inputs."""
+    """One answer has some outputs in JSON and some in binary; the same holds for inputs."""
     texts_ = np.array([b"ab", b"c"], dtype=np.object_)
     for is_binary in (False, True):
         outputs = [client.output("raised", is_binary), client.output("reversed", not is_binary)]
@@ -106,7 +106,7 @@ async def model_and_version(client: Client) -> None:
 
 
 async def classes(client: Client) -> None:
-    """The highest values of an output with their positions, as texts; more than there are values: all of them."""
+    """The highest values of an output come with their positions, as texts; if more are asked for than there are, all of them."""
     x = np.array([0.5, 2.25, -1, 2.25], np.float32)
     inputs = [client.input("x", x, "FP32"), client.input("texts", np.array([b"ab"], dtype=np.object_), "BYTES")]
     reversed_ = np.array([b"ba"], dtype=np.object_)
@@ -144,7 +144,7 @@ async def own_parameters(client: Client) -> None:
 
 
 async def deadline(client: Client) -> None:
-    """In microseconds; requests that wait behind others end as well."""
+    """The timeout is in microseconds; requests that wait behind others time out as well."""
     arguments: dict[str, Any] = {"timeout": 50_000, "parameters": {"rest_s": 0.5}}
     status, text = await client.refusal("infer", "behave", [client.input("x", _X, "FP32")], **arguments)
     expect(status, "DEADLINE_EXCEEDED", "the status")
@@ -161,7 +161,7 @@ async def compression(client: Client, algorithm: str) -> None:
 
 
 async def many_at_once(client: Client) -> None:
-    """As each client does it: by futures, threads, callbacks, or coroutines."""
+    """Many requests are in flight, in each client's way: by futures, threads, callbacks, or coroutines."""
     arrays = [np.full(8, at, np.float32) for at in range(16)]
     inputs = [[client.input("x", x, "FP32")] for x in arrays]
     if client.is_async:
@@ -199,7 +199,7 @@ async def digits(client: Client) -> None:
 
 
 async def refused(client: Client, status: str, words: tuple[str, ...], **changes: Any) -> None:
-    """A request with something wrong in it, and one that is right afterwards, on the same connection."""
+    """A request with an error in it is refused, and a correct one afterwards is served on the same connection."""
     name, array, datatype = changes.pop("x", ("x", _X, "FP32"))
     model = changes.pop("model", "behave")
     outputs = [client.output(one) for one in changes.pop("outputs", [])]

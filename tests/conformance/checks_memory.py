@@ -26,7 +26,7 @@ _NUM_BYTES = 64 * 2**10
 
 @asynccontextmanager
 async def region(client: Client, *, name: str | None = None) -> AsyncGenerator[tuple[str, str, Any]]:
-    """A segment of the client's own that is registered: its name, key and handle. The server must not remove it."""
+    """Registers a segment of the client's own; yields its name, key and handle. The server must not remove it."""
     name = name or f"region-{uuid.uuid4().hex[:8]}"
     key = f"/test-{uuid.uuid4().hex}"
     handle = shm.create_shared_memory_region(name, key, _NUM_BYTES)
@@ -65,7 +65,7 @@ async def key_without_a_slash(client: Client) -> None:
 
 
 async def in_and_out(client: Client) -> None:
-    """Inputs and outputs in shared memory, of fixed and of no fixed element size."""
+    """Inputs and outputs are in shared memory, of fixed and of no fixed element size."""
     texts = serialize_byte_tensor(_TEXTS)
     num_text_bytes = len(texts.item())
     async with region(client) as (source, _, from_), region(client) as (target, _, to):
@@ -87,7 +87,9 @@ async def in_and_out(client: Client) -> None:
 
 
 def _check_answer(client: Client, result: Any) -> None:
-    """Type and shape, no data; over gRPC an empty entry for each output, so that entries and outputs stay in step."""
+    """Checks that there are type and shape, but no data; over gRPC an empty entry for each output, so that entries and outputs
+    stay in step.
+    """
     raised = result.get_output("raised")
     if client.is_http:
         expect((raised["datatype"], raised["shape"], "data" in raised), ("FP32", [1000], False), "the answer")
@@ -97,7 +99,7 @@ def _check_answer(client: Client, result: Any) -> None:
 
 
 async def only_some(client: Client) -> None:
-    """One input and one output in shared memory, the others in the message."""
+    """One input and one output are in shared memory, the others in the message."""
     async with region(client) as (name, _, handle):
         shm.set_shared_memory_region(handle, [_X])
         inputs = [client.shared_input("x", _X.shape, "FP32", name, _X.nbytes), client.input("texts", _TEXTS, "BYTES")]
@@ -153,7 +155,7 @@ async def output_too_small(client: Client) -> None:
 
 
 async def cuda(client: Client) -> None:
-    """There is none; asking for it, or unregistering all of it, gets an answer."""
+    """There is no CUDA memory; asking for it, or unregistering all of it, gets an answer."""
     found = await client.call("get_cuda_shared_memory_status")
     expect(found if client.is_http else found.get("regions", {}), [] if client.is_http else {}, "the regions")
     await client.call("unregister_cuda_shared_memory")

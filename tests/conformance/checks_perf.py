@@ -28,7 +28,9 @@ _DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "com
 
 
 async def read_model(client: Client, model: str) -> tuple[dict[str, Any], list[str]]:
-    """What comes first: extensions, metadata and configuration that fit each other. Returns the configuration and the steps."""
+    """Reads what comes first: extensions, metadata and configuration, which must fit each other. Returns the configuration and
+    the steps.
+    """
     assert "statistics" in (await client.call("get_server_metadata"))["extensions"], "no extension 'statistics'"
     metadata = await client.call("get_model_metadata", model)
     config = await client.call("get_model_config", model)
@@ -44,7 +46,7 @@ async def read_model(client: Client, model: str) -> tuple[dict[str, Any], list[s
 
 
 async def statistics(client: Client, model: str) -> dict[str, int]:
-    """A model's counters by name, e.g. "queue.ns". gRPC's JSON leaves zeros out, HTTP's must not."""
+    """Returns a model's counters by name, e.g. "queue.ns". gRPC's JSON leaves zeros out, HTTP's must not."""
     (found,) = (await client.call("get_inference_statistics", model))["model_stats"]
     counters = {name: int(found.get(name, 0)) for name in ("inference_count", "execution_count")}
     for name in _DURATIONS:
@@ -57,7 +59,7 @@ async def statistics(client: Client, model: str) -> dict[str, int]:
 
 
 async def load(client: Client, inputs: list[Any], **options: Any) -> None:
-    """A window of load with several requests in flight."""
+    """Sends a window of load with several requests in flight."""
     if client.is_async:
         gate = asyncio.Semaphore(_CONCURRENCY)
 
@@ -72,7 +74,7 @@ async def load(client: Client, inputs: list[Any], **options: Any) -> None:
 
 
 async def measure(client: Client, inputs: list[Any], **options: Any) -> None:
-    """A window of load between two looks at the statistics of the model and its steps."""
+    """Sends a window of load between two readings of the statistics of the model and its steps."""
     _, steps = await read_model(client, "classify")
     expect(set(steps), {"small", "large"}, "the composing models")
     for step in steps:
@@ -107,7 +109,7 @@ async def window_of_shared_memory(client: Client) -> None:
 
 
 async def window_of_parts(client: Client, grpc_address: str) -> None:
-    """`--streaming` of a decoupled model."""
+    """Sends a window of load as `--streaming` does, to a decoupled model."""
     config, _ = await read_model(client, "count")
     expect(config["model_transaction_policy"]["decoupled"], True, "decoupled")
     before = await statistics(client, "count")

@@ -1,4 +1,4 @@
-"""3.2 and 3.3 by hand: bodies in every form, and with everything wrong that can be."""
+"""3.2 and 3.3 by hand: bodies in every form, and with every kind of error."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from tests.oip import LENGTH_HEADER, Body, binary_body, json_body, read
 _X = np.arange(4, dtype=np.float32)
 _INFER = "/v2/models/behave/infer"
 _MIRROR = "/v2/models/mirror/infer"
-_MAX_BODY_BYTES = 64 * 2**20  # as Triton has it
+_MAX_BODY_BYTES = 64 * 2**20  # as in Triton
 
 
 def tensor(**changes: Any) -> dict[str, Any]:
-    """An input of `behave` as JSON; None takes a member out."""
+    """Returns an input of `behave` as JSON; None takes a member out."""
     found = {"name": "x", "shape": [4], "datatype": "FP32", "data": [0, 1, 2, 3]} | changes
     return {key: value for key, value in found.items() if value is not None}
 
 
 async def post(client: httpx.AsyncClient, path: str, content: bytes, headers: Mapping[str, str] = {}) -> httpx.Response:
-    """One request, its content as it is."""
+    """Sends one request, its content as it is."""
     return await client.post(path, content=content, headers=dict(headers))
 
 
 async def send(client: httpx.AsyncClient, body: Body, path: str = _INFER, **headers: str) -> httpx.Response:
-    """One request of the protocol."""
+    """Sends one request of the protocol."""
     return await post(
         client, path, body.content, {**body.headers, **{key.replace("_", "-"): value for key, value in headers.items()}}
     )
 
 
 def good(response: httpx.Response, expected: np.ndarray = _X, name: str = "output") -> None:
-    """Raises unless it is the right answer."""
+    """Raises unless the answer is right."""
     found = read(response).outputs[name]
     expect(found.shape, expected.shape, "the shape")
     assert (found == expected).all(), found
@@ -126,7 +126,7 @@ MALFORMED: dict[str, bytes | dict[str, Any]] = {
 
 
 async def malformed(client: httpx.AsyncClient, content: bytes | dict[str, Any]) -> None:
-    """400, and the connection goes on. Regions are looked for first, so one that is not there may be what is said."""
+    """The answer is 400, and the connection goes on. Regions are looked up first, so the error may be about a missing one."""
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
     statuses = (400, 404) if b'"r"' in raw else (400,)
     check_error(await post(client, _INFER, raw), *statuses)
@@ -145,7 +145,7 @@ async def answer_in_binary(client: httpx.AsyncClient) -> None:
 
 
 async def content_types(client: httpx.AsyncClient) -> None:
-    """Clients set none, or a wrong one."""
+    """Clients send none, or a wrong one."""
     for kind in ("", "text/plain", "application/json; charset=latin-1", "application/x-www-form-urlencoded", "nonsense"):
         good(await send(client, binary_body({"x": _X}), content_type=kind))
 
@@ -171,7 +171,7 @@ async def too_few_or_many_bytes(client: httpx.AsyncClient) -> None:
 
 
 async def raw_binary(client: httpx.AsyncClient) -> None:
-    """A body that is nothing but the one input's bytes; all outputs come in binary."""
+    """A body may be nothing but the one input's bytes; all outputs come in binary."""
     response = await post(client, _INFER, _X.tobytes(), {LENGTH_HEADER: "0"})
     good(response)
     assert read(response).binary == {"output"}, "the output is not binary"
@@ -181,7 +181,7 @@ async def raw_binary(client: httpx.AsyncClient) -> None:
 
 
 async def raw_binary_errors(client: httpx.AsyncClient) -> None:
-    """Not the bytes of whole elements; more than one input; not the bytes of the shape."""
+    """The body is refused if it is not whole elements, not the size of the shape, or if there is more than one input."""
     check_error(await post(client, _INFER, _X.tobytes()[:-1], {LENGTH_HEADER: "0"}), 400)
     check_error(await post(client, _MIRROR, _X.tobytes(), {LENGTH_HEADER: "0"}), 400)
     check_error(await post(client, "/v2/models/classify/infer", _X.tobytes(), {LENGTH_HEADER: "0"}), 400)
@@ -230,7 +230,7 @@ async def broken_compression(client: httpx.AsyncClient) -> None:
 
 
 async def compression_bomb(client: httpx.AsyncClient) -> None:
-    """1 MB that would become 1 GB."""
+    """A body of 1 MB that would become 1 GB is refused."""
     packer = zlib.compressobj(9, wbits=31)
     zeros = bytes(2**20)
     content = b"".join(packer.compress(zeros) for _ in range(1024)) + packer.flush()
@@ -259,7 +259,7 @@ async def deadline(client: httpx.AsyncClient) -> None:
 
 
 async def deadline_in_a_header(client: httpx.AsyncClient) -> None:
-    """Beyond the protocol; the smaller of it and the parameter counts."""
+    """Beyond the protocol: the smaller of the header and the parameter applies."""
     body = json_body({"x": _X}, parameters={"rest_s": 0.5, "timeout": 10_000_000})
     check_error(await send(client, body, request_timeout="0.05"), 504)
     for value in ("soon", "-1", "nan"):
@@ -275,7 +275,7 @@ async def failure(client: httpx.AsyncClient) -> None:
 
 
 async def chunked(client: httpx.AsyncClient) -> None:
-    """A body without a length."""
+    """A body may have no length."""
     body = binary_body({"x": _X})
 
     async def parts() -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""3.1 by hand: every route and verb, errors in the one form, what `tritonclient` has no method for."""
+"""3.1 by hand: every route and verb, errors in their one form, and what `tritonclient` has no method for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNKNOWN = ("/nothing", "/v2/nothing", "/v2/models/behave/nothing", "/v2/models/
 
 
 def check_error(response: httpx.Response, *statuses: int) -> dict[str, Any]:
-    """An error in the one form.
+    """Checks that an answer is an error in the one form.
 
     Raises:
         AssertionError: If it is none.
@@ -54,7 +54,7 @@ def _is_served(response: httpx.Response) -> bool:
 
 
 async def every_route(client: httpx.AsyncClient) -> None:
-    """None of them is 404 or 405 because a route is missing."""
+    """No route is missing: none answers 404 or 405 for that reason."""
     missing = [f"GET {path}" for path in GETS if not _is_served(await client.get(path))]
     missing += [f"POST {path}" for path in POSTS if not _is_served(await client.post(path, json={}))]
     expect(missing, [], "missing routes")
@@ -77,7 +77,7 @@ async def unknown_routes(client: httpx.AsyncClient) -> None:
 
 
 async def versions(client: httpx.AsyncClient) -> None:
-    """Are digits, and known."""
+    """Versions are digits, and known."""
     for version in ("2", "one", "-1", "1.0"):
         for rest in ("", "/ready", "/config", "/stats"):
             check_error(await client.get(f"/v2/models/behave/versions/{version}{rest}"), 400, 404)
@@ -85,7 +85,7 @@ async def versions(client: httpx.AsyncClient) -> None:
 
 
 async def quoted_names(client: httpx.AsyncClient) -> None:
-    """Clients quote model names."""
+    """Names of models may be quoted in paths."""
     for path in ("/v2/models/%62ehave", "/v2/models/%62ehave/ready", "/v2/models/%62ehave/config"):
         expect((await client.get(path)).status_code, 200, f"the status of {path}")
     body = json_body({"x": _X})
@@ -100,7 +100,7 @@ async def health_of_unknown_models(client: httpx.AsyncClient) -> None:
 
 
 async def statistics(client: httpx.AsyncClient) -> None:
-    """All eight durations, all their members, as numbers."""
+    """All eight durations have all their members, as numbers."""
     for path in ("/v2/models/stats", "/v2/models/behave/stats", "/v2/models/behave/versions/1/stats"):
         for model in (await client.get(path)).json()["model_stats"]:
             names = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
@@ -113,7 +113,7 @@ async def statistics(client: httpx.AsyncClient) -> None:
 
 
 async def config(client: httpx.AsyncClient) -> None:
-    """Numbers are numbers, not proto3-JSON's strings."""
+    """Numbers in a configuration are numbers, not proto3-JSON's strings."""
     found = (await client.get("/v2/models/classify/config")).json()
     assert type(found["max_batch_size"]) is int, found
     expect([one["dims"] for one in found["input"]], [[1, 8, 8]], "the inputs' dims")
@@ -162,7 +162,7 @@ async def generate_errors(client: httpx.AsyncClient) -> None:
 
 
 async def events(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The JSON of each event of an answer."""
+    """Returns the JSON of each event of an answer."""
     response = await client.post(path, json=body, headers={"Accept": "text/event-stream"})
     assert response.status_code == 200, response.text
     kind = response.headers["content-type"].replace(" ", "").lower()
@@ -181,7 +181,7 @@ async def generate_stream(client: httpx.AsyncClient) -> None:
 
 
 async def generate_stream_errors(client: httpx.AsyncClient) -> None:
-    """Before the first part a status, after it an event."""
+    """An error before the first part is a status, later an event."""
     check_error(await client.post("/v2/models/count/generate_stream", json={"x": "text"}), 400)
     check_error(await client.post("/v2/models/nothing/generate_stream", json={"x": [1.0]}), 404)
     check_error(await client.post("/v2/models/count/generate_stream", json={"x": [1.0], "fails_at": 0}), 500)
@@ -191,7 +191,7 @@ async def generate_stream_errors(client: httpx.AsyncClient) -> None:
 
 
 async def infer_stream(client: httpx.AsyncClient) -> None:
-    """Beyond the protocol: parts as inference responses."""
+    """Beyond the protocol: parts come as inference responses."""
     tensor = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
     body = {"id": "s", "inputs": [tensor], "parameters": {"num_parts": 3}}
     found = await events(client, "/v2/models/count/infer_stream", body)
@@ -200,7 +200,7 @@ async def infer_stream(client: httpx.AsyncClient) -> None:
 
 
 async def infer_stream_frames(client: httpx.AsyncClient) -> None:
-    """The same as frames: lengths, JSON, raw tensors."""
+    """The same parts come as frames: lengths, JSON, raw tensors."""
     tensor = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
     body = {"inputs": [tensor], "parameters": {"num_parts": 3, "binary_data_output": True}}
     headers = {"Accept": "application/vnd.dyorc.stream"}

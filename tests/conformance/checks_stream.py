@@ -21,13 +21,13 @@ _SECTION = "3.4 streams"
 _X = np.arange(4, dtype=np.float32)
 _WAIT_S = 20.0
 Answer = tuple[Any, InferenceServerException | None]
-"""tritonclient's result, and the error in its place."""
+"""tritonclient's result, or the error in its place."""
 
 
 def request(
     model: str = "behave", request_id: str = "", x: np.ndarray = _X, *, wants_end: bool = False, **parameters: Any
 ) -> dict[str, Any]:
-    """One request of a stream, as tritonclient's methods take it."""
+    """Returns one request of a stream, as tritonclient's methods take it."""
     found = sync_grpc.InferInput("x", list(x.shape), "FP32")
     found.set_data_from_numpy(x)
     one: dict[str, Any] = {"model_name": model, "inputs": [found], "request_id": request_id, "parameters": parameters or None}
@@ -54,7 +54,7 @@ async def by_callbacks(address: str, requests: Sequence[dict[str, Any]], num_ans
 
 
 async def by_coroutines(address: str, requests: Sequence[dict[str, Any]], num_answers: int) -> list[Answer]:
-    """The same with the asyncio client."""
+    """Does the same with the asyncio client."""
     is_enough = asyncio.Event()
 
     async def ask() -> AsyncIterator[dict[str, Any]]:
@@ -97,7 +97,7 @@ async def many_in_flight(collect: Any) -> None:
 
 
 async def an_error_and_an_answer(collect: Any) -> None:
-    """In whichever order they come."""
+    """They may come in either order."""
     for bad in (request(fails=True), request("nothing"), request(nothing=1)):
         answers = await collect([bad, request(request_id="good")], 2)
         errors = [error for _, error in answers if error is not None]
@@ -107,7 +107,7 @@ async def an_error_and_an_answer(collect: Any) -> None:
 
 
 async def parts(collect: Any) -> None:
-    """A model that answers in parts: all of them, in order, with the request's id."""
+    """A model that answers in parts sends all of them, in order, with the request's id."""
     answers = await collect([request("count", "c", num_parts=5)], 5)
     assert not [error for _, error in answers if error], answers
     expect({_id(answer) for answer in answers}, {"c"}, "the ids")
@@ -116,7 +116,7 @@ async def parts(collect: Any) -> None:
 
 
 async def end_of_parts(collect: Any) -> None:
-    """An empty answer says that it was the last, to clients that asked for that."""
+    """An empty answer marks the end, for clients that asked for that."""
     answers = await collect([request("count", "c", wants_end=True, num_parts=3)], 4)
     assert not [error for _, error in answers if error], answers
     expect([bool(_is_final(answer)) for answer in answers], [False, False, False, True], "triton_final_response")
@@ -125,21 +125,21 @@ async def end_of_parts(collect: Any) -> None:
 
 
 async def no_end_unless_asked(collect: Any) -> None:
-    """A request that follows is answered next, with nothing in between."""
+    """The answer to the following request comes next, with nothing in between."""
     answers = await collect([request("count", "c", num_parts=0), request(request_id="next")], 1)
     assert answers[0][1] is None, answers
     expect(_id(answers[0]), "next", "the id")
 
 
 async def one_answer_is_final(collect: Any) -> None:
-    """A model that does not stream: its one answer is the last, if the request asks to be told."""
+    """The only answer of a model that does not stream is marked as the last, if the request asks for that."""
     (answer,) = await collect([request(request_id="one", wants_end=True)], 1)
     assert answer[1] is None, answer[1]
     expect((_id(answer), _is_final(answer)), ("one", True), "id and triton_final_response")
 
 
 async def part_fails(collect: Any) -> None:
-    """The parts before it come, then the error."""
+    """The parts before the failed one come, then the error."""
     answers = await collect([request("count", "c", num_parts=5, fails_at=2)], 3)
     expect([error is None for _, error in answers], [True, True, False], "answers without an error")
     assert "asked to fail" in answers[2][1].message(), answers[2][1]
@@ -174,5 +174,5 @@ def add(table: Table, grpc_address: str) -> None:
     for kind, collect in COLLECTORS.items():
         for name, check in CHECKS.items():
             if check is end_of_parts and kind == "grpc.aio":
-                continue  # that client has no argument for it
+                continue  # the asyncio client has no argument for it
             table.add(_SECTION, kind, name, partial(check, partial(collect, grpc_address)))

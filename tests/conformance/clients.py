@@ -31,7 +31,7 @@ _STATUS = {
     "503": "UNAVAILABLE",
     "504": "DEADLINE_EXCEEDED",
 }
-"""What an HTTP status is called by gRPC."""
+"""gRPC's names of HTTP statuses."""
 
 
 class Client:
@@ -63,7 +63,7 @@ class Client:
             await closed
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """One method of the client; gRPC's messages come as JSON, except results of inference."""
+        """Calls one method of the client; gRPC's messages come as JSON, except results of inference."""
         function = getattr(self.raw, method)
         if not self.is_http and "as_json" in inspect.signature(function).parameters:
             kwargs["as_json"] = True
@@ -71,7 +71,7 @@ class Client:
         return await found if inspect.isawaitable(found) else found
 
     async def refusal(self, method: str, *args: Any, **kwargs: Any) -> tuple[str, str]:
-        """Status (as gRPC calls it) and text of the error that a method ends with; "none" if it does not."""
+        """Returns status (in gRPC's terms) and text of the error that a method ends with; "none" if it does not."""
         try:
             await self.call(method, *args, **kwargs)
         except InferenceServerException as error:
@@ -80,7 +80,7 @@ class Client:
         return "none", ""
 
     def input(self, name: str, array: np.ndarray, datatype: str, is_binary: bool = True) -> Any:
-        """An input that carries its data."""
+        """Returns an input that carries its data."""
         found = self._types.InferInput(name, list(array.shape), datatype)
         if self.is_http:
             found.set_data_from_numpy(array, binary_data=is_binary)
@@ -89,19 +89,19 @@ class Client:
         return found
 
     def shared_input(self, name: str, shape: Sequence[int], datatype: str, region: str, num_bytes: int, offset: int = 0) -> Any:
-        """An input that lies in shared memory."""
+        """Returns an input that lies in shared memory."""
         found = self._types.InferInput(name, list(shape), datatype)
         found.set_shared_memory(region, num_bytes, offset)
         return found
 
     def output(self, name: str, is_binary: bool = True, class_count: int = 0) -> Any:
-        """An output that is asked for; as its highest classes, if their number is given."""
+        """Returns an output to ask for; as its highest classes, if their number is given."""
         if self.is_http:
             return self._types.InferRequestedOutput(name, binary_data=is_binary, class_count=class_count)
         return self._types.InferRequestedOutput(name, class_count=class_count)
 
     def shared_output(self, name: str, region: str, num_bytes: int, offset: int = 0) -> Any:
-        """An output that goes to shared memory."""
+        """Returns an output that goes to shared memory."""
         found = self._types.InferRequestedOutput(name)
         found.set_shared_memory(region, num_bytes, offset)
         return found
@@ -112,17 +112,17 @@ class Client:
         return await found if inspect.isawaitable(found) else found
 
     async def behave(self, x: np.ndarray, **parameters: Any) -> np.ndarray:
-        """One request of the model `behave`."""
+        """Sends one request of the model `behave`."""
         result = await self.infer("behave", [self.input("x", x, "FP32")], parameters=parameters or None)
         return result.as_numpy("output")
 
 
 def response_id(client: Client, result: Any) -> str:
-    """The id of a response."""
+    """Returns the id of a response."""
     response = result.get_response()
     return response.get("id", "") if client.is_http else response.id
 
 
 def parameters_of(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The parameters of one message that came as JSON."""
+    """Returns the parameters of one message that came as JSON."""
     return dict(mapping.get(key, {}))

@@ -1,4 +1,4 @@
-"""The models that the protocol is tried on: every type, tensors of any size, a decision, and what can go wrong on purpose."""
+"""The models that the protocol is tried on: every type, tensors of any size, a decision, and failures on purpose."""
 
 import time
 from typing import TypedDict
@@ -32,7 +32,7 @@ def reverse_all(texts: dyorc.Bytes[np.ndarray, " k"]) -> dyorc.Bytes[np.ndarray,
 
 @dyorc.workflow
 async def mirror(x: Float[np.ndarray, " n"], texts: dyorc.Bytes[np.ndarray, " k"]) -> Mirrored:
-    """Both programs side by side."""
+    """Runs both programs side by side."""
     return {"raised": raise_all(x), "reversed": reverse_all(texts)}
 
 
@@ -72,7 +72,7 @@ def every_type(
     fp64: Float64[np.ndarray, "a13 b13"],
     bytes_: dyorc.Bytes[np.ndarray, "a14 b14"],
 ) -> Turned:
-    """Every type there is, in one request."""
+    """Mirrors a tensor of every type in one request."""
     given = (bool_, uint8, uint16, uint32, uint64, int8, int16, int32, int64, fp16, bf16, fp32, fp64, bytes_)
     turned = [np.ascontiguousarray(array[:, ::-1]) for array in given]
     return dict(zip(Turned.__annotations__, turned, strict=True))  # pyright: ignore[reportReturnType]
@@ -89,7 +89,7 @@ def behave_program(x: Float[np.ndarray, " n"], rest_s: float = 0.0, fails: bool 
 
 @dyorc.workflow
 async def behave(x: Float[np.ndarray, " n"], rest_s: float = 0.0, fails: bool = False) -> Float[np.ndarray, " n"]:
-    """One call of `behave_program`, as the request's parameters say."""
+    """Makes one call of `behave_program`, as the request's parameters say."""
     return behave_program(x, rest_s, fails)
 
 
@@ -101,7 +101,7 @@ def reverse_text(text: dyorc.Bytes[np.ndarray, ""]) -> dyorc.Bytes[np.ndarray, "
 
 @dyorc.program
 class Broken:
-    """Cannot be loaded, so it is never ready."""
+    """A program that cannot be loaded, so it is never ready."""
 
     def __init__(self) -> None:
         raise FileNotFoundError("no weights")

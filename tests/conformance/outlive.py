@@ -1,6 +1,6 @@
 """A client's segment that is registered when the server ends: `.venv-tritonclient/bin/python outlive.py HOST:PORT`.
 
-Says `held` when it is, goes on when its standard input ends, and fails if the segment is gone by then.
+Prints `held` once it is registered, goes on when its standard input ends, and fails if the segment is gone by then.
 """
 # pyright: basic
 # pyright: reportMissingImports=false

@@ -19,7 +19,7 @@ inference and statuses, 3.3 binary data and compression, 3.4 gRPC, 3.5 shared me
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The table: one line for each check, one column for each transport."""
+    """Returns the table: one line for each check, one column for each transport."""
     sections = sorted({row.section for row in rows})
     lines = [_HEAD, f"{sum(row.is_passed for row in rows)} of {len(rows)} checks pass.", ""]
     for section in sections:

@@ -26,7 +26,7 @@ class Row:
 
     Attributes:
         section: Of the protocol, e.g. "3.3 binary tensors".
-        transport: Who spoke how, e.g. "grpc.aio".
+        transport: Client and protocol, e.g. "grpc.aio".
         detail: What went wrong; empty if nothing did.
     """
 
@@ -38,12 +38,12 @@ class Row:
 
     @classmethod
     def of_line(cls, line: str) -> Row:
-        """A row, as `run` printed it."""
+        """Parses a row that `run` printed."""
         return cls(**json.loads(line))
 
 
 class Table:
-    """Checks in the order in which they are added."""
+    """The checks of a server, in the order in which they are added."""
 
     def __init__(self) -> None:
         self._checks: list[tuple[str, str, str, Check]] = []
@@ -75,7 +75,7 @@ async def _row(section: str, transport: str, name: str, check: Check) -> Row:
 
 
 def _detail(error: Exception) -> str:
-    """What went wrong, and in which line of a check."""
+    """Returns what went wrong, and in which line of a check."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_of_a_check(frame.filename)]
     text = " ".join(f"{type(error).__name__}: {error}".split())
     place = f" ({Path(frames[-1].filename).name}: {frames[-1].lineno})" if frames else ""
@@ -87,10 +87,10 @@ def _is_of_a_check(file: str) -> bool:
 
 
 def expect(found: object, expected: object, what: str) -> None:
-    """Says what differs.
+    """Checks that two values are equal.
 
-    Raises:
-        AssertionError: If it does.
+        Raises:
+    AssertionError: If they are not.
     """
     if found != expected:
         raise AssertionError(f"{what} is {found!r}, expected {expected!r}")

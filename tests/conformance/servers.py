@@ -24,7 +24,7 @@ _SCRIPT_TIMEOUT_S = 600.0
 _OF_LIBRARIES = "/.ses"
 """A file that the libraries of the OCR example leave in the folder for temporary files."""
 _NO_GRPC = "127.0.0.1:1"
-"""Where nobody listens."""
+"""An address where nobody listens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def check(name: str, only: str = "") -> Iterator[Row]:
 
 
 def _draw_page(folder: Path) -> None:
-    """A page for the OCR example, and what is written on it."""
+    """Draws a page for the OCR example, and writes down its texts."""
     file = ROOT / "examples" / "ocr" / "sample_page.py"
     spec = importlib.util.spec_from_file_location("sample_page", file)
     assert spec is not None

@@ -10,7 +10,7 @@ import dyorc
 
 @dyorc.program(batched=False)
 def next_part(x: Float[np.ndarray, " n"], fails: bool = False) -> Float[np.ndarray, " n"]:
-    """One more, everywhere."""
+    """Adds one to every number."""
     if fails:
         raise ValueError("asked to fail")
     return x + 1

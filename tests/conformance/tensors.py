@@ -16,24 +16,24 @@ NUMPY: Mapping[str, Any] = {
     "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
     "FP16": np.float16, "BF16": ml_dtypes.bfloat16, "FP32": np.float32, "FP64": np.float64, "BYTES": np.object_,
 }  # fmt: skip
-"""The arrays that tritonclient takes and gives for each type."""
+"""The arrays that tritonclient takes and returns for each type."""
 
 DATATYPES = tuple(NUMPY)
 JSON_DATATYPES = tuple(datatype for datatype in DATATYPES if datatype not in ("FP16", "BF16"))
 
 
 def input_name(datatype: str) -> str:
-    """The input of `every_type` that has a type."""
+    """Returns the name of the input of `every_type` that has a type."""
     return datatype.lower() + ("_" if datatype in ("BOOL", "BYTES") else "")
 
 
 def output_name(datatype: str) -> str:
-    """The output of `every_type` that has a type."""
+    """Returns the name of the output of `every_type` that has a type."""
     return f"turned_{datatype.lower()}"
 
 
 def sample(datatype: str) -> np.ndarray:
-    """2 rows of 3 with the extremes of a type, not symmetric."""
+    """Returns 2 rows of 3 with the extremes of a type, not symmetric."""
     kind = NUMPY[datatype]
     if datatype == "BOOL":
         return np.array([[True, False, False], [True, True, False]])
@@ -46,17 +46,17 @@ def sample(datatype: str) -> np.ndarray:
 
 
 def empty(datatype: str) -> np.ndarray:
-    """A tensor without elements."""
+    """Returns a tensor without elements."""
     return np.zeros((0, 3), dtype=NUMPY[datatype])
 
 
 def turned(array: np.ndarray) -> np.ndarray:
-    """What `every_type` makes of an input."""
+    """Returns what `every_type` makes of an input."""
     return array[:, ::-1]
 
 
 def same(found: Any, expected: np.ndarray) -> bool:
-    """Whether an answer is what was expected; texts that came in JSON are str."""
+    """Returns whether an answer is what was expected; texts that came in JSON are str."""
     if found is None or tuple(found.shape) != expected.shape:
         return False
     if expected.dtype == np.object_:
@@ -66,7 +66,7 @@ def same(found: Any, expected: np.ndarray) -> bool:
 
 
 def digit() -> np.ndarray:
-    """An image for `classify`: not a digit, but something in the middle."""
+    """Returns an image for `classify`: not a digit, but something in the middle."""
     image = np.zeros((1, 8, 8), np.float32)
     image[0, 1:7, 3:5] = 1.0
     return image

@@ -36,6 +36,6 @@ def server() -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def client(server: ServerProcess) -> Iterator[httpx.Client]:
-    """A client of the shared server."""
+    """Yields a client of the shared server."""
     with client_of(server) as found:
         yield found

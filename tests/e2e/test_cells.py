@@ -26,7 +26,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    """One server for most tests. It leaves nothing."""
+    """Starts one server for most tests. It must leave nothing."""
     targets = [
         target("arithmetic", "quadruple"),
         target("arithmetic", "double_until_large"),
@@ -47,7 +47,7 @@ def client(server: ServerProcess) -> Iterator[dyorc.Client]:
         yield found
 
 
-def test_ray_is_not_there(server: ServerProcess) -> None:
+def test_ray_is_not_started(server: ServerProcess) -> None:
     assert server.pids() == [server.process.pid]
     maps = Path(f"/proc/{server.process.pid}/maps").read_text()
     assert "/ray/" not in maps
@@ -71,7 +71,7 @@ def test_a_stream_comes_in_parts(client: dyorc.Client) -> None:
     assert len(parts) == 5
 
 
-def test_a_job_is_kept_and_done(client: dyorc.Client) -> None:
+def test_a_job_is_kept_and_run(client: dyorc.Client) -> None:
     job = client.submit("quadruple", x=X)
     np.testing.assert_array_equal(job.result(), 4 * X)
 
@@ -87,7 +87,7 @@ def test_a_long_program_does_not_hold_up_others_and_misses_its_deadline(client: 
     np.testing.assert_array_equal(client.infer("gated", x=X, folder=str(tmp_path)), X + 1)
 
 
-def test_what_is_wrong_is_told(client: dyorc.Client) -> None:
+def test_errors_say_what_is_wrong(client: dyorc.Client) -> None:
     with pytest.raises(InvalidInputError):
         client.infer("quadruple", x=X[:3])
 
@@ -105,7 +105,7 @@ def test_it_serves_over_grpc(server: ServerProcess) -> None:
     assert np.frombuffer(answer.raw_output_contents[0], np.float32).tolist() == (4 * X).tolist()
 
 
-def test_the_digits_example_and_tenants(tmp_path: Path) -> None:
+def test_the_digits_example_serves_tenants(tmp_path: Path) -> None:
     pytest.importorskip("safetensors", reason="needs the extra `demo`")
     if not (DIGITS / "weights" / "large.safetensors").is_file():
         pytest.skip("the example's weights were not made")

@@ -1,4 +1,4 @@
-"""The examples do what their pages say, as a user runs them."""
+"""The examples do what their pages say, run as a user runs them."""
 
 import re
 import subprocess

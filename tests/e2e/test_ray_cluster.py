@@ -44,7 +44,7 @@ def ray_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def cluster(ray_environment: Path) -> Iterator[TwoHosts]:
-    """Two hosts with a Ray node on each: `host_a` on the first, where the test runs, and `host_b` on the second."""
+    """Starts two hosts with a Ray node on each: `host_a` on the first, where the test runs, and `host_b` on the second."""
     if reason := why_not():
         pytest.skip(reason)
     with no_leaks(), two_hosts() as hosts:
@@ -75,7 +75,7 @@ def _start_ray(host: Host, resource: str, folder: Path, *options: str) -> None:
 
 
 def _ask(client: httpx.Client, seed: int) -> oip.Answer:
-    """One request, whose tensor has to be right."""
+    """Sends one request, whose tensor has to be right."""
     body = oip.json_body({"seed": np.array(seed, np.int64)})
     answer = oip.read(client.post("/v2/models/carried_far/infer", content=body.content))
     assert answer.outputs["checksum"] == far.checksum_of(far.words_of(seed))

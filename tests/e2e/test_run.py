@@ -15,37 +15,37 @@ X = np.array([1, 2, 3, 4], np.float32)
 
 
 def run(*arguments: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """`dyorc run` with these arguments."""
+    """Runs `dyorc run` with these arguments."""
     return subprocess.run([COMMAND, "run", *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT_S, cwd=cwd)
 
 
 def outputs(folder: Path, *arguments: str | Path) -> dict[str, np.ndarray]:
-    """What `dyorc run` writes."""
+    """Returns what `dyorc run` writes."""
     result = run(*arguments, "--output", folder / "out.npz")
     assert result.returncode == 0, result.stderr
     with np.load(folder / "out.npz") as archive:
         return dict(archive)
 
 
-def test_npy(tmp_path: Path) -> None:
+def test_an_npy_file_is_an_input(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
     found = outputs(tmp_path, target("arithmetic", "quadruple"), "--input", tmp_path / "x.npy")
     np.testing.assert_array_equal(found["output"], X * 4)
 
 
-def test_npz_and_a_parameter_by_its_default(tmp_path: Path) -> None:
+def test_an_npz_file_holds_several_inputs_and_a_parameter_has_its_default(tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", x=X, index=np.array([3, 0]))
     found = outputs(tmp_path, target("tensors", "affine"), "--input", tmp_path / "in.npz")
     np.testing.assert_array_equal(found["output"], [4, 1])
 
 
-def test_json_with_a_parameter(tmp_path: Path) -> None:
+def test_a_json_file_holds_inputs_and_a_parameter(tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text(json.dumps({"x": X.tolist(), "index": [3, 0], "factor": 10.0}))
     found = outputs(tmp_path, target("tensors", "affine"), "--input", tmp_path / "in.json")
     np.testing.assert_array_equal(found["output"], [40, 10])
 
 
-def test_an_image(tmp_path: Path) -> None:
+def test_an_image_is_an_input(tmp_path: Path) -> None:
     pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3) * 10 + 80
     Image.fromarray(pixels).save(tmp_path / "in.png")
     found = outputs(tmp_path, target("tensors", "brighter"), "--input", tmp_path / "in.png")

@@ -1,4 +1,4 @@
-"""Keys go into a server and do not come out again, neither in its most verbose log nor in its answers."""
+"""Keys that enter a server do not come out again, neither in its most verbose log nor in its answers."""
 
 from pathlib import Path
 

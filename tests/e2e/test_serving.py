@@ -19,7 +19,7 @@ X = np.array([1, 2, 3, 4], np.float32)
 
 
 def infer(client: httpx.Client, model: str, body: oip.Body) -> httpx.Response:
-    """One request."""
+    """Sends one request."""
     return client.post(f"/v2/models/{model}/infer", content=body.content, headers=body.headers)
 
 
@@ -43,13 +43,13 @@ def test_workflows_and_programs_answer(client: httpx.Client, make: type[oip.Body
         assert answer.head["id"] == "7"
 
 
-def test_nobody_else_can_enter_the_folder_of_the_link(server: ServerProcess) -> None:
+def test_only_its_user_can_enter_the_folder_of_the_link(server: ServerProcess) -> None:
     (folder,) = server.temporary_folder.glob("dyorc-*")
     assert (folder / "link").is_socket()
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_every_type_goes_there_and_back_as_binary_data(client: httpx.Client) -> None:
+def test_every_type_survives_as_binary_data(client: httpx.Client) -> None:
     texts = np.array([b"ab", b"\x00\xff"], dtype=object)
     inputs = {
         "flags": np.array([True, False]),
@@ -82,7 +82,7 @@ def test_a_body_of_100_mb_is_refused_with_both_sizes(client: httpx.Client) -> No
         (oip.Body(b"{", {}), 400, "malformed"),
     ],
 )
-def test_wrong_requests_are_told_what_is_wrong(client: httpx.Client, body: oip.Body, status: int, says: str) -> None:
+def test_errors_of_wrong_requests_say_what_is_wrong(client: httpx.Client, body: oip.Body, status: int, says: str) -> None:
     response = infer(client, "quadruple", body)
     assert response.status_code == status
     assert says in oip.error_text(response)
@@ -114,10 +114,10 @@ def test_each_program_has_its_own_number_of_replicas_and_actor_options(server: S
         assert threads == {1}, "a quarter of a CPU is one thread"
 
 
-def test_a_replica_that_hangs_is_replaced_and_its_request_still_answers(
+def test_a_replica_that_hangs_is_replaced_and_its_request_is_answered(
     server: ServerProcess, client: httpx.Client, tmp_path: Path
 ) -> None:
-    """The program may take 1.5 s, hangs for good the first time, and has no other replica: Serve has to replace it."""
+    """The program may take 1.5 s, hangs for good the first time, and has no other replica, so Serve has to replace it."""
     (old,) = replica_pids(server, "hanging_program")
     response = infer(client, "hanging", oip.json_body({"x": X}, parameters={"folder": str(tmp_path)}))
     assert (tmp_path / "hung").exists()

@@ -1,4 +1,4 @@
-"""How a server ends: cleanly on SIGINT and SIGTERM, at any time; and what is left if it could not."""
+"""How a server ends: cleanly on SIGINT and SIGTERM, at any time; and what is left if it cannot."""
 
 import os
 import signal
@@ -49,7 +49,7 @@ def test_it_stops_cleanly_while_it_is_still_starting(moment: str) -> None:
         assert server.leftovers() == []
 
 
-def test_a_wrong_target_is_one_line() -> None:
+def test_the_error_of_a_wrong_target_is_one_line() -> None:
     for wrong, says in (
         (target("arithmetic", "quadrupel"), "has no workflow or program 'quadrupel'; it has ["),
         ("nowhere.py:flow", "there is no file"),
@@ -66,7 +66,7 @@ def test_a_wrong_target_is_one_line() -> None:
             assert server.leftovers() == []
 
 
-def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+def test_the_error_of_a_taken_port_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [COMMAND, "serve", target("arithmetic", "quadruple"), "--port", str(port)]

@@ -51,7 +51,7 @@ def _client(server: ServerProcess) -> "subprocess.Popen[str]":
 
 
 def _finish(client: "subprocess.Popen[str]") -> None:
-    """Waits for its end and checks that it succeeded."""
+    """Waits for the end of a process and checks that it succeeded."""
     with client:
         try:
             output, _ = client.communicate(timeout=TIMEOUT_S)

@@ -22,14 +22,16 @@ _MAX_FRAMES = 3
 
 
 def join(header: bytes, frames: Sequence[bytes]) -> bytes:
-    """A message as one input of the fuzzer: how many frames, the length of the header and of each frame, and then all of them."""
+    """Returns a message as one input of the fuzzer: how many frames, the length of the header and of each frame, and then all
+    of them.
+    """
     parts = [header, *frames]
     lengths = b"".join(len(part).to_bytes(2, "little") for part in parts)
     return bytes([len(frames)]) + lengths + b"".join(parts)
 
 
 def split(data: bytes) -> list[bytes]:
-    """The inverse of `join`, which makes something of any input."""
+    """Undoes `join`, and makes something of any input."""
     num_parts = 1 + (data[0] if data else 0) % (_MAX_FRAMES + 1)
     at = 1 + 2 * num_parts
     parts: list[bytes] = []

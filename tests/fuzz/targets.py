@@ -1,4 +1,4 @@
-"""What is fuzzed: whatever a peer may send, taken in as the orchestrator and a replica do.
+"""What is fuzzed: anything that a peer may send, read as the orchestrator and a replica do.
 
 `Target.take` is one function for Hypothesis (`tests/property/test_stored_columns.py`) and for Atheris (`fuzz_messages.py`).
 """
@@ -40,10 +40,10 @@ MAX_ROWS = 2**17
 
 
 class Target:
-    """Takes anything in. Holds one block of numbers and one of texts that messages may point to.
+    """Takes any message. Holds one block of numbers and one of texts that messages may point to.
 
     Raises:
-        AssertionError: If a message made somebody read what is not his.
+        AssertionError: If a message made somebody read outside of its tensors.
     """
 
     def __init__(self, path: TensorPath) -> None:
@@ -57,11 +57,11 @@ class Target:
 
     @property
     def producer(self) -> Holder:
-        """Who holds the blocks."""
+        """The holder of the blocks."""
         return self._path.producer.holder
 
     def take(self, header: bytes, frames: Sequence[bytes], is_refusal_a_failure: bool = False) -> None:
-        """Reads a message and all that it points to. Nothing but `TransportError` may come of it, or not even that."""
+        """Reads a message and all that it points to. It may only raise `TransportError`, or not even that."""
         try:
             message = decode(header)
             decode(encode(message))
@@ -84,7 +84,7 @@ class Target:
             inbox.done()
 
     def _as_orchestrator(self, message: BatchReply, frames: Sequence[bytes]) -> None:
-        """Also has another replica read what this one claims to have given."""
+        """Has the orchestrator and another replica read what this one claims to have written."""
         calls = self._path.tensors.refs("producer", message.columns, frames)
         assert len(calls) <= MAX_ROWS
         if calls:
@@ -93,7 +93,7 @@ class Target:
             self._as_replica(BatchRequest(1, tuple(headers), (), holders), [bytes(part) for part in parts])
 
     def _check_bounds(self, columns: Sequence[Rows], frames: Sequence[Frame], holders: Sequence[Holder]) -> None:
-        """All that a program would see lies within the frames or within a block."""
+        """Checks that all that a program would see lies within the frames or within a block."""
         ranges = [_bounds(np.frombuffer(frame, np.uint8)) for frame in frames]
         for holder in holders:
             if holder.arena == self._path.producer.arena.name:  # by whatever name; nothing is published in the others
@@ -104,7 +104,7 @@ class Target:
                 assert any(low <= first and end <= high for low, high in ranges), "read beyond what was sent"
 
     def _block_bounds(self, holder: Holder) -> Iterator[tuple[int, int]]:
-        """Where the blocks lie in memory, in both mappings."""
+        """Yields where the blocks lie in memory, in both mappings."""
         tier = self._routes.viewer(holder)
         if tier is None:
             return
@@ -113,7 +113,7 @@ class Target:
                 yield _bounds(np.frombuffer(tier.view(holder, span, is_writable), np.uint8))
 
     def seeds(self) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Messages of every kind that make sense, with their frames."""
+        """Yields messages of every kind that make sense, with their frames."""
         holder = self._path.producer.holder
         small = Column(DType.FP32, ((2,),), 1)
         texts = Column(DType.BYTES, ((1,),))
@@ -148,7 +148,7 @@ def _arrays(columns: Sequence[Rows]) -> Iterator[Array]:
 
 
 def _whole_block(header: ColumnHeader) -> Span:
-    """All of the block that a column lies in, with the gaps between its tensors."""
+    """Returns all of the block that a column lies in, with the gaps between its tensors."""
     assert isinstance(header, StoredColumn)
     parts = [part for part in header.parts if isinstance(part, StoredRows)]
     first, last = parts[0], parts[-1]

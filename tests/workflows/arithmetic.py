@@ -1,4 +1,4 @@
-"""Small, right and quick: for tests about everything else."""
+"""Small, correct and quick: for tests about everything else."""
 
 from typing import TypedDict
 
@@ -9,7 +9,7 @@ import dyorc
 
 
 class Sums(TypedDict):
-    """What `add_up` gives."""
+    """The outputs of `add_up`."""
 
     total: Float[np.ndarray, ""]
     num_calls: Int[np.ndarray, ""]
@@ -24,25 +24,25 @@ class BatchSums(TypedDict):
 
 @dyorc.program(max_batch_size=32)
 def double(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
-    """Twice the input."""
+    """Returns twice the input."""
     return x * 2
 
 
 @dyorc.program(max_batch_size=32)
 def add_up(x: Float[np.ndarray, "batch n"]) -> BatchSums:
-    """The sum, and how many calls were in the batch."""
+    """Returns the sum, and how many calls were in the batch."""
     return {"total": x.sum(axis=1), "num_calls": np.full(len(x), len(x), np.int64)}
 
 
 @dyorc.workflow
 async def quadruple(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """Two calls, one after another."""
+    """Makes two calls, one after another."""
     return double(double(x))
 
 
 @dyorc.workflow
 async def double_until_large(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """A loop whose length the data decides."""
+    """Runs a loop whose length the data decides."""
     while await dyorc.when(x, lambda value: bool(value.max() < 100)):
         x = double(x)
     return x
@@ -50,7 +50,7 @@ async def double_until_large(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"
 
 @dyorc.workflow
 async def sums(x: Float[np.ndarray, " n"]) -> Sums:
-    """One call of a program with several outputs."""
+    """Makes one call of a program with several outputs."""
     found = add_up(x)
     return {"total": found["total"], "num_calls": found["num_calls"]}
 
@@ -60,5 +60,5 @@ double_pair = double.with_options(name="double_pair", num_replicas=2)
 
 @dyorc.workflow
 async def quadruple_by_pair(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """`quadruple` on a program with two replicas."""
+    """Does what `quadruple` does, on a program with two replicas."""
     return double_pair(double_pair(x))

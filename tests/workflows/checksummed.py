@@ -1,4 +1,4 @@
-"""Large tensors whose every byte is foretold: what comes out of these workflows follows from a seed and a length.
+"""Large tensors whose every byte is known in advance: the outputs of these workflows follow from a seed and a length.
 
 A request has a seed of its own, so bytes of another request, of another call or of no call at all never pass for the right ones.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import dyorc
 
 MAX_WORDS = 2**20
-"""Of a tensor: 4 MiB."""
+"""Words of a tensor: 4 MiB."""
 
 _MAX_ROUNDS = 3
 _ODD = np.uint32(2654435761)
@@ -27,14 +27,14 @@ Seeds = Int64[np.ndarray, "batch"]
 
 
 class Mixed(TypedDict):
-    """What `mix` gives; `level` says whether to go on."""
+    """The outputs of `mix`; `level` says whether to go on."""
 
     words: BatchedWords
     level: Seeds
 
 
 class Found(TypedDict):
-    """What `check` gives: whether every byte was right, the CRC-32 of all of them, and how many calls were in the batch."""
+    """The outputs of `check`: whether every byte was right, the CRC-32 of all of them, and how many calls were in the batch."""
 
     is_right: Bool[np.ndarray, " batch"]
     checksum: Seeds
@@ -50,14 +50,14 @@ class Verdict(TypedDict):
 
 
 def made_words(seed: int, num_words: int) -> Array:
-    """The first tensor."""
+    """Returns the first tensor."""
     words = _NOISE[:num_words] * np.uint32((2 * seed + 1) % 2**32)
     words ^= np.uint32(seed * 40503 % 2**32)
     return words.view(np.int32)
 
 
 def mixed_words(words: Array, other: Array, seed: int) -> Array:
-    """What `mix` makes of two tensors."""
+    """Returns what `mix` makes of two tensors."""
     given, turned = words.view(np.uint32), other.view(np.uint32)
     mixed = given * _ODD
     mixed += np.uint32(seed % 2**32)
@@ -66,7 +66,7 @@ def mixed_words(words: Array, other: Array, seed: int) -> Array:
 
 
 def expected_words(seed: int, num_words: int) -> Array:
-    """What `checked`, `made` and `sent` have to come to."""
+    """Returns the words that `checked`, `made` and `sent` have to end with."""
     words = made_words(seed, num_words)
     for _ in range(_MAX_ROUNDS):
         words = mixed_words(words, words, seed)
@@ -76,23 +76,23 @@ def expected_words(seed: int, num_words: int) -> Array:
 
 
 def expected_pair(seed: int, num_words: int) -> Array:
-    """What `paired` has to come to."""
+    """Returns the words that `paired` has to end with."""
     return mixed_words(made_words(seed, num_words), made_words(seed + 1, num_words), seed)
 
 
 def goes_on(level: Any) -> bool:
-    """Whether there is another round."""
+    """Returns whether there is another round."""
     return bool(level & 1)
 
 
 def checksum(words: Array) -> int:
-    """Over all bytes."""
+    """Returns a checksum over all bytes."""
     return zlib.crc32(np.ascontiguousarray(words).view(np.uint8).data)
 
 
 @dyorc.program(max_batch_size=4, num_replicas=2)
 def make(seed: Seeds, num_words: int) -> BatchedWords:
-    """A tensor for each seed."""
+    """Makes a tensor for each seed."""
     return np.stack([made_words(int(one), num_words) for one in seed])
 
 
@@ -118,14 +118,14 @@ def _found(words: Array, expected: list[Array]) -> Any:
 
 @dyorc.program(max_batch_size=4, num_replicas=2)
 def check(words: BatchedWords, seed: Seeds, is_pair: bool) -> Found:
-    """Computes again what must have come."""
+    """Computes again what must have come, and compares."""
     expected = expected_pair if is_pair else expected_words
     return _found(words, [expected(one, words.shape[1]) for one in seed.tolist()])
 
 
 @dyorc.workflow
 async def checked(seed: Seed, num_words: int) -> Verdict:
-    """One to three rounds, decided by what rides along."""
+    """Runs one to three rounds, as a small inline tensor decides."""
     words = make(seed, num_words)
     for _ in range(_MAX_ROUNDS):
         mixed = mix(words, words, seed)
@@ -149,7 +149,7 @@ async def made(seed: Seed, num_words: int) -> Words:
 
 @dyorc.workflow
 async def sent(words: Words, seed: Seed) -> Verdict:
-    """`checked`, but the client has made the tensor."""
+    """Does what `checked` does, with a tensor that the client has made."""
     for _ in range(_MAX_ROUNDS):
         mixed = mix(words, words, seed)
         words = mixed["words"]
@@ -161,7 +161,7 @@ async def sent(words: Words, seed: Seed) -> Verdict:
 
 @dyorc.workflow
 async def paired(seed: Seed, next_seed: Seed, num_words: int) -> Verdict:
-    """Two tensors, often of two replicas, come together."""
+    """Brings two tensors together, often from two replicas."""
     words = mix(make(seed, num_words), make(next_seed, num_words), seed)["words"]
     found = check(words, seed, True)
     return {"is_right": found["is_right"], "checksum": found["checksum"], "num_calls": found["num_calls"]}

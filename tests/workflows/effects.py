@@ -11,7 +11,7 @@ import dyorc
 
 
 def _note(folder: str, lines: list[int]) -> None:
-    """One write, so that lines of several processes do not mix."""
+    """Writes once, so that lines of several processes do not mix."""
     descriptor = os.open(Path(folder) / "runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
@@ -29,13 +29,13 @@ def noted_program(x: Int[np.ndarray, " batch"], folder: str, rest_s: float = 0.0
 
 @dyorc.workflow
 async def noted(x: Int[np.ndarray, ""], folder: str, rest_s: float = 0.0) -> Int[np.ndarray, ""]:
-    """One call of `noted_program`, which may be repeated."""
+    """Makes one call of `noted_program`, which may be repeated."""
     return noted_program(x, folder, rest_s)
 
 
 @dyorc.program(max_batch_size=1, pure=False)
 def once_program(x: Float[np.ndarray, "batch 4"], folder: str) -> Float[np.ndarray, "batch 4"]:
-    """`gated_program`'s like: says that it runs, and goes on when a file `open` is there. Nobody may repeat it."""
+    """Says that it runs, and goes on when a file `open` exists, as `gated_program` does. It must not be repeated."""
     _note(folder, [int(x[0, 0])])
     while not (Path(folder) / "open").exists():
         time.sleep(0.01)
@@ -44,5 +44,5 @@ def once_program(x: Float[np.ndarray, "batch 4"], folder: str) -> Float[np.ndarr
 
 @dyorc.workflow
 async def once(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
-    """One call of `once_program`."""
+    """Makes one call of `once_program`."""
     return once_program(x, folder)

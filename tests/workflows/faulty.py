@@ -30,7 +30,7 @@ def picky(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
 
 @dyorc.workflow
 async def pick(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """One call of `picky`."""
+    """Makes one call of `picky`."""
     return picky(x)
 
 
@@ -62,12 +62,12 @@ def odd_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]
 
 @dyorc.workflow
 async def odd(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """One call of `odd_program`."""
+    """Makes one call of `odd_program`."""
     return odd_program(x)
 
 
 class Mute(Exception):
-    """Raises when it is asked what it says."""
+    """An exception that raises when it is asked for its text."""
 
     def __str__(self) -> str:
         raise KeyboardInterrupt("no comment")
@@ -83,7 +83,7 @@ RAISED: dict[str, BaseException] = {
     "mute": Mute(),
     "long": ValueError("long " * 2**20),
 }
-"""What programs do not raise."""
+"""Exceptions that programs do not usually raise."""
 
 TOLD = {
     "Ctrl-C": "KeyboardInterrupt: pressed by nobody",
@@ -95,12 +95,12 @@ TOLD = {
     "mute": "Mute: (it has no text: __str__ raised KeyboardInterrupt)",
     "long": "... (cut: 8192 of 5242880 characters)",
 }
-"""What is told of it."""
+"""Part of the text of the resulting error."""
 
 
 @dyorc.program
 def raising_program(x: Float[np.ndarray, "batch 4"], what: str) -> Float[np.ndarray, "batch 4"]:
-    """Raises what it is told to, and adds one if that is nothing."""
+    """Raises the exception that it is told to raise, or adds one if it is told none."""
     if what:
         raise RAISED[what]
     return x + 1
@@ -108,13 +108,13 @@ def raising_program(x: Float[np.ndarray, "batch 4"], what: str) -> Float[np.ndar
 
 @dyorc.workflow
 async def raising(x: Float[np.ndarray, "4"], what: str = "") -> Float[np.ndarray, "4"]:
-    """One call of `raising_program`."""
+    """Makes one call of `raising_program`."""
     return raising_program(x, what)
 
 
 @dyorc.program
 class NeverLoads:
-    """Is interrupted while it loads."""
+    """Raises an interrupt while it loads."""
 
     def __init__(self) -> None:
         raise KeyboardInterrupt("while it was loading")
@@ -134,7 +134,7 @@ async def interrupted(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
 
 @dyorc.program
 def plus_one(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
-    """Deployed, and right."""
+    """Adds one: deployed, and correct."""
     return x + 1
 
 
@@ -147,7 +147,7 @@ async def sleeper(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
 
 @dyorc.workflow
 async def fickle(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """Does something else every time it is run."""
+    """Takes another course every time it is run."""
     y = plus_one(x)
     if next(_counter) % 2:
         return plus_one(y)
@@ -161,7 +161,7 @@ def _hidden() -> Any:
 
 @dyorc.program
 def undeployed(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
-    """Reached by no workflow's code."""
+    """Does nothing; no workflow's code reaches it."""
     return x
 
 
@@ -173,7 +173,7 @@ async def reaches_too_far(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
 
 @dyorc.workflow
 async def divides_by_zero(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """Its own code raises."""
+    """Raises in its own code."""
     return plus_one(x) if 1 // 0 else x
 
 
@@ -187,7 +187,7 @@ def deadly_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 
 
 @dyorc.workflow
 async def deadly(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """One call of `deadly_program`."""
+    """Makes one call of `deadly_program`."""
     return deadly_program(x)
 
 
@@ -207,7 +207,7 @@ def crashing_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batc
 
 @dyorc.workflow
 async def crashing(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """One call of `crashing_program`."""
+    """Makes one call of `crashing_program`."""
     return crashing_program(x)
 
 
@@ -216,7 +216,7 @@ crashing_pair_program = crashing_program.with_options(name="crashing_pair_progra
 
 @dyorc.workflow
 async def crashing_pair(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """One call of `crashing_pair_program`."""
+    """Makes one call of `crashing_pair_program`."""
     return crashing_pair_program(x)
 
 
@@ -230,5 +230,5 @@ def exiting_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch
 
 @dyorc.workflow
 async def exiting(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """One call of `exiting_program`."""
+    """Makes one call of `exiting_program`."""
     return exiting_program(x)

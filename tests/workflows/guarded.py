@@ -1,4 +1,4 @@
-"""A guard before slow work: what guessing is for."""
+"""A guard before slow work, for which guessing is meant."""
 
 import time
 
@@ -25,7 +25,7 @@ def work(x: Vectors) -> Vectors:
 
 @dyorc.workflow
 async def guarded(x: Vector) -> Vector:
-    """Twice x, unless it is negative."""
+    """Returns twice x, unless it is negative."""
     if await dyorc.when(look(x), lambda seen: seen[0] >= 0, likely=True):
         return work(x)
     return x
@@ -39,7 +39,7 @@ def work_at_once(x: Vectors) -> Vectors:
 
 @dyorc.workflow
 async def quadruple_either_way(x: Vector) -> Vector:
-    """4 x, on one of two ways; which one, x[1] tells, and cannot be foreseen."""
+    """Returns 4 x, computed in one of two ways; x[1] decides which, and cannot be predicted."""
     if await dyorc.when(look(x), lambda seen: int(seen[1]) % 5 != 0):
         return work(work(x))
     return work_at_once(x)

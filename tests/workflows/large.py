@@ -1,4 +1,4 @@
-"""Programs whose tensors are too large to ride along in messages."""
+"""Programs whose tensors are too large to travel inside messages."""
 
 import time
 from pathlib import Path
@@ -10,12 +10,12 @@ import dyorc
 
 POLL_S = 0.01
 NUM_VALUES = 2_000_000
-"""float32 values: 8 MB."""
+"""How many float32 values make 8 MB."""
 
 
 @dyorc.program(max_batch_size=4)
 def ramp(seed: Float[np.ndarray, "batch 1"]) -> Float[np.ndarray, "batch 2000000"]:
-    """8 MB that depend on the seed."""
+    """Makes 8 MB that depend on the seed."""
     return seed + np.arange(NUM_VALUES, dtype=np.float32)
 
 
@@ -34,13 +34,13 @@ def shift_there(x: Float[np.ndarray, "batch 2000000"]) -> Float[np.ndarray, "bat
 
 @dyorc.program(max_batch_size=4)
 def total(x: Float[np.ndarray, "batch 2000000"]) -> Float[np.ndarray, "batch 2"]:
-    """The first and the last value."""
+    """Returns the first and the last value."""
     return x[:, [0, -1]]
 
 
 @dyorc.program(max_batch_size=4)
 def total_when_open(x: Float[np.ndarray, "batch 2000000"], folder: str) -> Float[np.ndarray, "batch 2"]:
-    """As `total`, once a file `open` is there."""
+    """Does what `total` does, once a file `open` exists."""
     (Path(folder) / "started").touch()
     while not (Path(folder) / "open").exists():
         time.sleep(POLL_S)
@@ -49,13 +49,13 @@ def total_when_open(x: Float[np.ndarray, "batch 2000000"], folder: str) -> Float
 
 @dyorc.program(max_batch_size=4)
 def checksum(x: UInt8[np.ndarray, "batch n"]) -> Float[np.ndarray, " batch"]:
-    """The sum of all bytes."""
+    """Returns the sum of all bytes."""
     return x.sum(axis=1, dtype=np.float32)
 
 
 @dyorc.workflow
 async def chain(seed: Float[np.ndarray, "1"]) -> Float[np.ndarray, "2"]:
-    """Three programs, 8 MB between them; the middle result is used twice, and the first one again at the end."""
+    """Runs three programs, 8 MB between them; the middle result is used twice, and the first one again at the end."""
     first = ramp(seed)
     once = shift(first)
     twice = shift_there(once)
@@ -66,7 +66,7 @@ async def chain(seed: Float[np.ndarray, "1"]) -> Float[np.ndarray, "2"]:
 
 @dyorc.workflow
 async def chain_when_open(seed: Float[np.ndarray, "1"], folder: str) -> Float[np.ndarray, "2"]:
-    """Its last program starts when the test says so."""
+    """Runs the chain; its last program starts when the test says so."""
     return total_when_open(ramp(seed), folder)
 
 
@@ -78,13 +78,13 @@ async def whole(seed: Float[np.ndarray, "1"]) -> Float[np.ndarray, "2000000"]:
 
 @dyorc.workflow
 async def summed(x: UInt8[np.ndarray, " n"]) -> Float[np.ndarray, ""]:
-    """A large input."""
+    """Takes a large input."""
     return checksum(x)
 
 
 @dyorc.workflow
 async def loop(seed: Float[np.ndarray, "1"], num_turns: int) -> Float[np.ndarray, "2"]:
-    """8 MB in each turn, of which only the last are needed."""
+    """Makes 8 MB in each turn, of which only the last are needed."""
     x = ramp(seed)
     for _ in range(num_turns):
         x = shift_there(x)

@@ -23,4 +23,4 @@ def _mirror(datatype: str, kind: Any) -> Workflow:
 
 
 mirrors = {datatype: _mirror(datatype, kind) for datatype, kind in _KINDS.items()}
-"""By the protocol's name of the type."""
+"""The models, by the protocol's name of the type."""

@@ -8,12 +8,12 @@ from jaxtyping import Float, Int
 import dyorc
 
 NUM_VALUES = 500_000
-"""float32 values: 2 MB, too large for messages."""
+"""How many float32 values make 2 MB, which is too large for messages."""
 
 
 @dyorc.program(max_batch_size=4)
 def make_ramp(seed: Float[np.ndarray, "batch 1"]) -> Float[np.ndarray, "batch 500000"]:
-    """2 MB that depend on the seed; on Ray."""
+    """Makes 2 MB that depend on the seed; on Ray."""
     return seed + np.arange(NUM_VALUES, dtype=np.float32)
 
 
@@ -26,17 +26,17 @@ def add_here(x: Float[np.ndarray, "batch 500000"]) -> Float[np.ndarray, "batch 5
 
 @dyorc.program(max_batch_size=4)
 def last(x: Float[np.ndarray, "batch 500000"]) -> Float[np.ndarray, " batch"]:
-    """The last value; on Ray."""
+    """Returns the last value; on Ray."""
     return x[:, -1]
 
 
 @dyorc.program(max_batch_size=4, in_process=True)
 def pid_here(x: Float[np.ndarray, "batch 1"]) -> Int[np.ndarray, " batch"]:
-    """The process in which it runs, for each call."""
+    """Returns the process in which it runs, for each call."""
     return np.full(len(x), os.getpid())
 
 
 @dyorc.workflow
 async def there_and_back(seed: Float[np.ndarray, "1"]) -> Float[np.ndarray, ""]:
-    """2 MB from Ray to the server's process and back."""
+    """Sends 2 MB from Ray to the server's process and back."""
     return last(add_here(make_ramp(seed)))

@@ -1,4 +1,4 @@
-"""Programs that say who they are."""
+"""Programs that say which replica they are."""
 
 import os
 import time
@@ -11,14 +11,14 @@ import dyorc
 
 
 class Identity(TypedDict):
-    """What `identify` gives."""
+    """The outputs of `identify`."""
 
     pid: Int[np.ndarray, " batch"]
     num_threads: Int[np.ndarray, " batch"]
 
 
 class OneIdentity(TypedDict):
-    """What a workflow gives."""
+    """The outputs of a workflow."""
 
     pid: Int[np.ndarray, ""]
     num_threads: Int[np.ndarray, ""]
@@ -40,13 +40,13 @@ alone = identify.with_options(name="identify_alone", num_replicas=1)
 
 @dyorc.workflow
 async def who(x: Float[np.ndarray, ""]) -> OneIdentity:
-    """Which of two replicas took the call."""
+    """Returns which of two replicas took the call."""
     found = identify(x)
     return {"pid": found["pid"], "num_threads": found["num_threads"]}
 
 
 @dyorc.workflow
 async def who_alone(x: Float[np.ndarray, ""]) -> OneIdentity:
-    """The same program under another name, with one replica."""
+    """Does the same under another name, with one replica."""
     found = alone(x)
     return {"pid": found["pid"], "num_threads": found["num_threads"]}

@@ -1,4 +1,4 @@
-"""Models that answer in parts, as far as a server's shell is concerned: what they give is up to a test's script."""
+"""Models that answer in parts as a test's script says, for tests of a server's shell."""
 
 from collections.abc import AsyncGenerator
 from typing import Any, TypedDict
@@ -35,7 +35,7 @@ def _streaming(name: str, like: Any) -> Workflow:
 
 
 count = _streaming("count", _count)
-"""Small parts: a text and its number."""
+"""A model with small parts: a text and its number."""
 
 fill = _streaming("fill", _fill)
-"""Large parts."""
+"""A model with large parts."""

@@ -18,7 +18,7 @@ def _wait_for(file: Path) -> None:
 
 @dyorc.program(max_batch_size=1)
 def gated_program(x: Float[np.ndarray, "batch 4"], folder: str) -> Float[np.ndarray, "batch 4"]:
-    """Says in `folder` that it runs (`started-N` for x[0] = N), and goes on when a file `open` is there."""
+    """Says in `folder` that it runs (`started-N` for x[0] = N), and goes on when a file `open` exists."""
     (Path(folder) / f"started-{int(x[0, 0])}").touch()
     _wait_for(Path(folder) / "open")
     return x + 1
@@ -26,7 +26,7 @@ def gated_program(x: Float[np.ndarray, "batch 4"], folder: str) -> Float[np.ndar
 
 @dyorc.workflow
 async def gated(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
-    """One call of `gated_program`."""
+    """Makes one call of `gated_program`."""
     return gated_program(x, folder)
 
 
@@ -43,7 +43,7 @@ def hanging_program(x: Float[np.ndarray, "batch 4"], folder: str) -> Float[np.nd
 
 @dyorc.workflow
 async def hanging(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
-    """One call of `hanging_program`."""
+    """Makes one call of `hanging_program`."""
     return hanging_program(x, folder)
 
 
@@ -56,13 +56,13 @@ def resting_program(x: Float[np.ndarray, "batch 4"], rest_s: float) -> Float[np.
 
 @dyorc.workflow
 async def resting(x: Float[np.ndarray, "4"], rest_s: float) -> Float[np.ndarray, "4"]:
-    """One call of `resting_program`."""
+    """Makes one call of `resting_program`."""
     return resting_program(x, rest_s)
 
 
 @dyorc.program(batched=False, max_queued_calls=4)
 def narrow_program(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
-    """Lets four calls wait; goes on when a file `open` is there."""
+    """Lets four calls wait; goes on when a file `open` exists."""
     (Path(folder) / f"started-{int(x[0])}").touch()
     _wait_for(Path(folder) / "open")
     return x + 1
@@ -70,7 +70,7 @@ def narrow_program(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, 
 
 @dyorc.workflow
 async def narrow(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
-    """One call of `narrow_program`."""
+    """Makes one call of `narrow_program`."""
     return narrow_program(x, folder)
 
 

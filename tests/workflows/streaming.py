@@ -13,7 +13,7 @@ Vectors = Float[np.ndarray, "batch 2"]
 Large = Float[np.ndarray, "2000000"]
 
 made: list[str] = []
-"""What generators noted, in the process that steps them."""
+"""The notes of generators, in the process that steps them."""
 
 
 @dyorc.program(max_batch_size=4)
@@ -25,7 +25,7 @@ def add_one(x: Vectors) -> Vectors:
 
 @dyorc.workflow
 async def count_up(x: Vector, num_parts: int) -> AsyncIterator[Vector]:
-    """The numbers after x; none of them may be 13."""
+    """Yields the numbers after x; none of them may be 13."""
     try:
         for number in range(num_parts):
             made.append(f"part {number}")
@@ -47,7 +47,7 @@ async def count_up_to_10(x: Vector) -> AsyncIterator[Vector]:
 
 @dyorc.workflow
 async def ramps(seed: Float[np.ndarray, "1"], num_parts: int) -> AsyncIterator[Large]:
-    """Parts of 8 MB, each made of the one before."""
+    """Yields parts of 8 MB, each made of the one before."""
     x = ramp(seed)
     for _ in range(num_parts):
         yield x

@@ -9,7 +9,7 @@ import dyorc
 
 
 class Echo(TypedDict):
-    """What `echo` gives: its inputs, changed in a way that only their true values explain."""
+    """The outputs of `echo`: its inputs, changed in a way that only their true values explain."""
 
     negated: Bool[np.ndarray, " n"]
     halved: Float16[np.ndarray, " n"]
@@ -26,7 +26,7 @@ def echo_program(
     texts: dyorc.Bytes[np.ndarray, " k"],
     image: UInt8[np.ndarray, "h w"],
 ) -> Echo:
-    """One call at a time, so that shapes may differ."""
+    """Takes one call at a time, so that shapes may differ."""
     reversed_texts = np.empty(len(texts), dtype=object)
     reversed_texts[:] = [bytes(text)[::-1] for text in texts]
     return {
@@ -46,7 +46,7 @@ async def echo(
     texts: dyorc.Bytes[np.ndarray, " k"],
     image: UInt8[np.ndarray, "h w"],
 ) -> Echo:
-    """Through a program and back."""
+    """Sends its inputs through a program and back."""
     found = echo_program(flags, halves, brains, texts, image)
     return {name: found[name] for name in ("negated", "halved", "doubled", "reversed", "transposed")}  # pyright: ignore
 
@@ -65,7 +65,7 @@ def affine_program(
 async def affine(
     x: Annotated[Float[np.ndarray, "4"], dyorc.Finite], index: Int[np.ndarray, "2"], factor: float = 1.0
 ) -> Float[np.ndarray, "2"]:
-    """The model that bad inputs are tried on."""
+    """Runs `affine_program`: the model on which bad inputs are tried."""
     return affine_program(x, index, factor)
 
 
@@ -77,37 +77,37 @@ def shift_program(x: Float[np.ndarray, "batch 4"], by: int, label: str = "") -> 
 
 @dyorc.workflow
 async def shift_far(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """Names a number that no message can carry."""
+    """Passes a number that no message can carry."""
     return shift_program(x, 2**70)
 
 
 @dyorc.workflow
 async def shift_strangely(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
-    """Names a text that no message can carry."""
+    """Passes a text that no message can carry."""
     return shift_program(x, 1, "\ud800")
 
 
 @dyorc.workflow
 async def shift(x: Float[np.ndarray, "4"], by: int, label: str = "") -> Float[np.ndarray, "4"]:
-    """One call of `shift_program`."""
+    """Makes one call of `shift_program`."""
     return shift_program(x, by, label)
 
 
 @dyorc.program(batched=False)
 def brighten(image: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
-    """For image files."""
+    """Brightens images."""
     return np.minimum(image.astype(np.int64) + 10, 255).astype(np.uint8)
 
 
 @dyorc.workflow
 async def brighter(image: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
-    """An image in, an image out."""
+    """Returns a brighter image."""
     return brighten(image)
 
 
 @dyorc.program
 def next_number(x: UInt64[np.ndarray, "batch n"]) -> UInt64[np.ndarray, "batch n"]:
-    """One more, wrapping around."""
+    """Adds one, wrapping around."""
     return x + np.uint64(1)
 
 

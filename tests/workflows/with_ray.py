@@ -1,4 +1,4 @@
-"""A user's module that has something to do with Ray itself."""
+"""A user's module that uses Ray itself."""
 
 import numpy as np
 import ray

@@ -197,7 +197,7 @@ class GatewayConfig(_Section):
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """Time that requests in flight are given when the server stops."""
     allow_client_shm: bool = False
-    """Whether clients of this machine may have tensors read from and written to their own shared memory. Whoever can reach the
+    """Whether clients of this machine may have tensors read from and written to their own shared memory. Anyone who can reach the
     server can then read and write every object in /dev/shm that its user may open."""
 
 

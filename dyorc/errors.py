@@ -162,7 +162,7 @@ class ConflictError(ClientError):
 
 
 class UnknownJobError(ClientError):
-    """The tenant has no job of that id, or not any more."""
+    """The tenant has no job of that id, or no longer has it."""
 
     code = "unknown_job"
 

@@ -1,6 +1,6 @@
 """Large work off the event loop: on a few threads, so that the loop goes on meanwhile.
 
-Used on the event loop, by whatever copies, encodes or decodes tensors.
+Used on the event loop, by code that copies, encodes or decodes tensors.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The contract of whoever gets a request's answer."""
+"""The contract of the object that gets a request's answer."""
 
 from typing import Protocol, TypeVar
 

@@ -28,7 +28,7 @@ class Authority:
 
     def __init__(self, folder: Path) -> None:
         if shutil.which("openssl") is None:
-            pytest.skip("openssl makes the certificates, and is not there")
+            pytest.skip("openssl makes the certificates, and is not installed")
         self._folder = folder
         self.own = Certificate(folder / "authority.pem", folder / "authority.key")
         usage = "-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign"

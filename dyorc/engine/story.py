@@ -39,7 +39,7 @@ def _describe(step: Step) -> str:
         case "lost":
             return f"the result of {step['program']} was lost with its replica; it is computed again"
         case "recomputed":
-            return f"the result of {step['program']} is there again"
+            return f"the result of {step['program']} has been computed again"
         case "failed":
             return f"{step['program']} failed: {step['error']}"
         case "part":

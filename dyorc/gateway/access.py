@@ -86,7 +86,7 @@ class Access:
         holder = self._holders.get(key_id)
         is_right = hmac.compare_digest(digest(key), _NOBODYS_HASH if holder is None else holder.sha256)
         if holder is None or not is_right:
-            raise AuthenticationError("nobody has this API key, or not any more")
+            raise AuthenticationError("the API key is unknown or was revoked")
         if holder.expires_s is not None and self._now_s() >= holder.expires_s:
             raise AuthenticationError(f"API key {key_id} has expired")
         return holder.tenant
@@ -112,7 +112,7 @@ class Access:
         """Returns what changes when the file does.
 
         Raises:
-            ConfigurationError: If it is not there.
+            ConfigurationError: If it does not exist.
         """
         try:
             found = os.stat(self._path)

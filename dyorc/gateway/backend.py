@@ -37,7 +37,7 @@ class BodyMemory(Protocol):
         ...
 
     def drop(self, body: Body) -> None:
-        """Frees a body that holds no input; others are freed by whoever runs the request."""
+        """Frees a body that holds no input; others are freed by the component that runs the request."""
         ...
 
 

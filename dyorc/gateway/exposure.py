@@ -15,7 +15,7 @@ def refuse_open_address(config: GatewayConfig) -> None:
     if config.keys_file or config.tls_client_roots_file or config.allow_open or is_loopback(config.host):
         return
     raise ConfigurationError(
-        f"{config.host!r} is no loopback address, and whoever reaches it could use the server. Either ask for API keys "
+        f"{config.host!r} is not a loopback address: anyone who can reach it could use the server. Either ask for API keys "
         "(gateway.keys_file; `dyorc keys add` makes them), or for client certificates (gateway.tls_client_roots_file), or, if "
         "something else keeps strangers out, say so (gateway.allow_open, --allow-open)"
     )

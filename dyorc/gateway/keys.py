@@ -126,7 +126,7 @@ def read_tenants(path: Path) -> list[TenantRecord]:
         ("key", [key.id for one in found.tenant for key in one.keys]),
     ):
         if twice := {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ():
-            raise ConfigurationError(f"keys file {path}: {what} {min(twice)!r} is there more than once")
+            raise ConfigurationError(f"keys file {path}: {what} {min(twice)!r} appears more than once")
     return found.tenant
 
 

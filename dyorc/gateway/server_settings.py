@@ -33,7 +33,7 @@ def refuse_changes(asked: Mapping[str, Any], settings: Mapping[str, Any]) -> Non
     """
     for name, value in asked.items():
         if value is not None and (name not in settings or value != settings[name]):
-            shown = settings.get(name, "not there")
+            shown = settings.get(name, "unknown")
             raise UnsupportedError(
                 f"setting {name!r} cannot be changed by clients; it is {shown!r}, {str(value)[:40]!r} was asked for"
             )

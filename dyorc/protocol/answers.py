@@ -135,7 +135,9 @@ def _from_json(output: _Output) -> Array:
         else:
             flat = np.array(output.data, dtype=numpy_dtype(output.datatype)).reshape(-1)
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
-        raise malformed(f"the data of output {output.name!r} is no evenly nested list of {output.datatype}: {error}") from error
+        raise malformed(
+            f"the data of output {output.name!r} is not an evenly nested list of {output.datatype}: {error}"
+        ) from error
     return _reshaped(output.name, flat, output.shape)
 
 

@@ -8,7 +8,7 @@ TIMEOUT = "request-timeout"
 
 AUTHORIZATION = "authorization"
 API_KEY = "x-api-key"
-"""Who sends the request: ``Bearer KEY`` in the first, or the key alone in the second."""
+"""The client's key: ``Bearer KEY`` in the first, or the key alone in the second."""
 
 RETRY_AFTER = "retry-after"
 """In whole seconds: when to send a refused request again."""

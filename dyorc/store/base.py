@@ -1,7 +1,7 @@
 """Records of jobs, and the contract of a job store.
 
 A job moves ``QUEUED -> RUNNING -> SUCCEEDED | FAILED | CANCELLED``, and back to ``QUEUED`` when it is released or its server
-dies. Whoever runs it holds a *lease*, which must be renewed, and a *token* that grows with every claim: a server that was
+dies. The server that runs it holds a *lease*, which must be renewed, and a *token* that grows with every claim: a server that was
 believed dead and comes back has an old token, so its results are refused. A job may run more than once, but ends exactly once.
 
 Times are Unix times in seconds, by the clock of the machine that the store is on.

@@ -251,4 +251,4 @@ def _known(flat: Sequence[bytes], job_id: str) -> Job:
 
 
 def _unknown(job_id: str) -> UnknownJobError:
-    return UnknownJobError(f"there is no job {job_id!r}, or not any more")
+    return UnknownJobError(f"there is no job {job_id!r}, or it no longer exists")

@@ -202,7 +202,7 @@ def read(connection: Connection, tenant: str, job_id: str, now_s: float) -> Job:
         (job_id, tenant, now_s),
     ).fetchone()
     if row is None:
-        raise UnknownJobError(f"there is no job {job_id!r}, or not any more")
+        raise UnknownJobError(f"there is no job {job_id!r}, or it no longer exists")
     return job_of(dict(zip(_NAMES, row, strict=True)))
 
 

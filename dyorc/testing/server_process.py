@@ -27,7 +27,7 @@ _TERMINAL_SETTINGS = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 
 class ServerProcess:
-    """Runs a server while entered. Afterwards ends all its processes, whoever their parent is by then, and removes its files.
+    """Runs a server while entered. Afterwards ends all its processes, also those that have another parent, and removes its files.
 
     Attributes:
         process: The server's own process, which leads a session of its own.

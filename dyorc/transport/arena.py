@@ -240,7 +240,7 @@ class Arena:
             return True
 
     def free_all(self, but: Collection[int] = ()) -> None:
-        """Frees all blocks except these. Whoever writes to one that is not published yet must have stopped."""
+        """Frees all blocks except these. No thread may still write to one that is not published."""
         if but:
             for block_id in [block_id for block_id in self._live if block_id not in but]:
                 self.free(block_id)

@@ -151,7 +151,7 @@ def _open(folder: str, name: str) -> int:
 def _read_layout(descriptor: int, name: str) -> Layout:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise TransportError(f"arena {name} is no plain file")
+        raise TransportError(f"arena {name} is not a plain file")
     return decode_layout(os.pread(descriptor, PAGE_BYTES, 0), name, status.st_size)
 
 

@@ -4,8 +4,8 @@
 
 A holder runs a `GrpcTensorServer`, a receiver has a `GrpcTier` in each thread that fetches. Every call carries the cluster's
 token; without TLS both ends stay on loopback unless told otherwise, as the token and the tensors could be read on the way.
-Tensors of any size are streamed; HTTP/2's flow control limits the bytes on their way. The only file that imports grpc, beside the
-generated one.
+Tensors of any size are streamed; HTTP/2's flow control limits the bytes on their way. Only this file and
+the generated one import grpc.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class GrpcTensorServer:
     Args:
         source: What it reads from.
         host: Where to listen: an IP address of this node, in brackets if it is one of IPv6.
-        token: The cluster's; whoever has it can read all tensors.
+        token: The cluster's; anyone who has it can read all tensors.
         port: 0 takes a free one.
         tls: The server's certificate chain and its private key, both PEM.
         allow_insecure: Listen on other than loopback addresses without TLS, e.g. because a mesh encrypts.

@@ -39,7 +39,7 @@ class InputsLostError(TensorLostError):
     """Tensors of a message cannot be read; `blocks` says which."""
 
     def __init__(self, blocks: Sequence[BlockId], reason: str) -> None:
-        super().__init__(f"tensors in {len(blocks)} blocks cannot be had: {reason}")
+        super().__init__(f"tensors in {len(blocks)} blocks cannot be read: {reason}")
         self.blocks = tuple(blocks)
 
 

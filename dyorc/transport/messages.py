@@ -91,7 +91,7 @@ class BatchFailure(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class InputsLost(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Replica: the batch did not run, because inputs in these blocks (holder, block) cannot be had."""
+    """Replica: the batch did not run, because inputs in these blocks (holder, block) cannot be read."""
 
     replica_id: str
     batch_id: int
@@ -168,7 +168,7 @@ def decode(frame: Frame) -> Message:
     try:
         message = _decoder.decode(frame)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise TransportError(f"a header of {len(frame)} bytes is no message: {error}") from error
+        raise TransportError(f"a header of {len(frame)} bytes is not a message: {error}") from error
     if isinstance(message, Hello | LoadFailure | Loading) and message.version != PROTOCOL_VERSION:
         raise TransportError(f"a replica of {message.program!r} speaks version {message.version}, expected {PROTOCOL_VERSION}")
     return message

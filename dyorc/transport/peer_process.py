@@ -31,7 +31,7 @@ _NOT_RUNNING = b"TtZX"
 
 
 class PeerProcess:
-    """Who has connected. Close it.
+    """The process that has connected. Close it.
 
     Attributes:
         end_descriptor: Readable once the process has ended; None if there is no such thing.

@@ -108,7 +108,7 @@ class Staging:
                 self._changed.wait_for(lambda: staged.state is not _State.FETCHING)
                 return staged.part(span) if staged.state is _State.HERE else None
             if fetch is None:
-                self._remove(staged)  # others are before it; whoever needs it now fetches it now
+                self._remove(staged)  # others are before it; a batch that needs it now fetches it now
                 return None
             staged.state = _State.FETCHING
         self._bring(staged, fetch)

@@ -141,7 +141,7 @@ def _padded(num_bytes: int) -> int:
 
 def _checked(magic: bytes, num_frames: int, body_bytes: int) -> tuple[int, int]:
     if magic != _MAGIC:
-        raise TransportError(f"what came begins with {magic!r}, which is no message")
+        raise TransportError(f"what came begins with {magic!r}, which is not a message")
     if not 1 <= num_frames <= MAX_FRAMES or not _padded(_LENGTH_BYTES * num_frames) <= body_bytes <= MAX_MESSAGE_BYTES:
         raise TransportError(f"a message says it has {num_frames} frames in {body_bytes} bytes")
     return num_frames, body_bytes

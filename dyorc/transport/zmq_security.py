@@ -1,6 +1,6 @@
 """CURVE for ZeroMQ: what leaves this machine is encrypted, and only processes of the same cluster can say or hear anything.
 
-A cluster has one key pair, made at its start and passed to each of its processes: whoever owns it belongs to the cluster. A
+A cluster has one key pair, made at its start and passed to each of its processes: owning it proves membership. A
 server proves its ownership to clients, who must know its public key, and a client proves its own to the server: ZeroMQ asks
 the context's authenticator (ZAP, ``inproc://zeromq.zap.01``, https://rfc.zeromq.org/spec/27) about each client's key, which
 accepts only the cluster's. Without an authenticator ZeroMQ would let in everybody who knows the server's public key.

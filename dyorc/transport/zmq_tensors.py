@@ -89,7 +89,7 @@ def decode_request(frame: Frame) -> ChunkRequest:
     try:
         return _request_decoder.decode(frame)
     except _DECODE_ERRORS as error:
-        raise TransportError(f"{len(frame)} bytes are no request for a chunk: {error}") from error
+        raise TransportError(f"{len(frame)} bytes are not a request for a chunk: {error}") from error
 
 
 def decode_reply(frame: Frame) -> ChunkReply:
@@ -101,7 +101,7 @@ def decode_reply(frame: Frame) -> ChunkReply:
     try:
         return _reply_decoder.decode(frame)
     except _DECODE_ERRORS as error:
-        raise TransportError(f"{len(frame)} bytes are no header of a chunk: {error}") from error
+        raise TransportError(f"{len(frame)} bytes are not a header of a chunk: {error}") from error
 
 
 def answer(source: Source, frame: Frame, max_bytes: int) -> tuple[bytes, zmq.Frame | bytes]:
@@ -217,7 +217,7 @@ class Assembly:
     """A fetch without its socket: what to ask for next, and where it goes.
 
     Args:
-        holder: Who is asked; for errors.
+        holder: The process that is asked; for errors.
         spans: What is wanted.
         into: Where it goes: a buffer of the same length for each span.
         chunk_bytes: Most bytes to request at once.

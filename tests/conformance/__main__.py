@@ -40,7 +40,7 @@ def main() -> int:
     if unknown := set(names) - set(SERVERS):
         parser.error(f"no such server: {', '.join(sorted(unknown))}")
     if not TRITONCLIENT.exists():
-        parser.error(f"{TRITONCLIENT} is not there; `make conformance` makes it")
+        parser.error(f"{TRITONCLIENT} does not exist; `make conformance` makes it")
     progress = Console(stderr=True)
     rows: list[Row] = []
     written: list[Row] = []

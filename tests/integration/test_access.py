@@ -263,7 +263,7 @@ def test_loopback_is_open_to_its_users(host: str) -> None:
 
 
 async def test_a_server_does_not_start_where_it_may_not_listen() -> None:
-    with pytest.raises(ConfigurationError, match="no loopback address"):
+    with pytest.raises(ConfigurationError, match="not a loopback address"):
         async with web(host="0.0.0.0"):
             pass
 

@@ -29,7 +29,7 @@ class Certificate:
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     """Makes a certificate that nobody trusts by default."""
     if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate, and is not there")
+        pytest.skip("openssl makes the certificate, and is not installed")
     folder = tmp_path_factory.mktemp("certificate")
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test -keyout key -out chain"
     subprocess.run([*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], cwd=folder, check=True, capture_output=True)

@@ -268,7 +268,7 @@ def test_an_address_in_use_cannot_be_listened_on() -> None:
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
     """Makes a certificate for 127.0.0.1, signed by itself, and its key."""
     if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate, and is not there")
+        pytest.skip("openssl makes the certificate, and is not installed")
     folder: Path = tmp_path_factory.mktemp("certificate")
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test -keyout key -out chain"
     command += " -addext subjectAltName=IP:127.0.0.1"

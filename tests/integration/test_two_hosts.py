@@ -151,7 +151,7 @@ async def test_tensors_cannot_be_read_on_the_way(hosts: TwoHosts) -> None:
     assert far.MARK not in seen
     with hosts.captured() as seen:
         _send_in_the_clear(hosts, far.MARK * int(times))
-    assert seen.count(far.MARK) > 0.9 * times, "whoever listens finds what is not encrypted"
+    assert seen.count(far.MARK) > 0.9 * times, "anyone who listens finds what is not encrypted"
 
 
 def _send_in_the_clear(hosts: TwoHosts, data: bytes) -> None:

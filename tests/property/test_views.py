@@ -1,4 +1,4 @@
-"""Views of tensors that do not exist yet have the shapes and values that NumPy gives."""
+"""Views of tensors that do not exist yet have the shapes and values that NumPy computes."""
 
 from typing import Any
 

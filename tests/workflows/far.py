@@ -10,7 +10,7 @@ from jaxtyping import Int, UInt8, UInt64
 import dyorc
 
 NUM_WORDS = 2**20
-"""Words of 8 bytes in a tensor that `make` gives."""
+"""Words of 8 bytes in a tensor that `make` returns."""
 
 MARK = b"all that goes between hosts is encrypted"
 

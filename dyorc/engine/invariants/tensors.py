@@ -30,7 +30,7 @@ def leases_agree(engine: Engine) -> None:
         raise InvariantError(f"leases are {expected}, counted are {engine.leases.counts}")
     strangers = {holder for holder, _ in engine.leases.counts} - {"", *scheduler_of(engine).replicas}
     if strangers or not engine.leases.lost <= engine.leases.counts.keys():
-        raise InvariantError(f"blocks of {strangers} are known, who are gone; lost are {engine.leases.lost}")
+        raise InvariantError(f"blocks of {strangers} are known, which are gone; lost are {engine.leases.lost}")
     if len(scheduler_of(engine).staging) and not engine.leases.counts:
         raise InvariantError("blocks are staged that nobody needs")
 

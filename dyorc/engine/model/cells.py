@@ -30,7 +30,7 @@ class Cell:
         tensors: Its tensors, once READY.
         is_at_hand: Whether the workflow can look at their contents.
         error: Why there is no value, once FAILED.
-        dependents: Who is told when it settles.
+        dependents: What is told when it settles.
         hold: An object referred to by everybody who may still need the tensors.
     """
 

@@ -17,7 +17,7 @@ class Restoration:
     Attributes:
         call: What runs for it, if the cell is a call's.
         num_awaited: Restorations that it waits for, if the cell is a task's.
-        waiters: Who needs the tensors: calls, other restorations, the cell itself if somebody wants to look at it, a part of the
+        waiters: What needs the tensors: calls, other restorations, the cell itself if a workflow wants to read it, a part of the
             answer, and the request if it is its answer.
         is_done: Whether the tensors are there and the waiters are still to be told.
         error: Why there will be none, with the waiters still to be told.
@@ -39,6 +39,6 @@ class Restoration:
 
 
 Needer: TypeAlias = "Call | Cell | Part | Request"
-"""Who needs lost tensors; a cell stands for whoever wants to look at it, a request for its answer."""
+"""What needs lost tensors; a cell stands for workflows that read its value, a request for its answer."""
 
 RestorationWaiter: TypeAlias = "Needer | Restoration"

@@ -301,7 +301,7 @@ class Path:
         except WorkflowError:
             raise
         except Exception as error:
-            raise WorkflowError(f"workflow {workflow.name!r} {verb} something that is no result: {text_of(error)}") from None
+            raise WorkflowError(f"workflow {workflow.name!r} {verb} something that is not a result: {text_of(error)}") from None
 
     def _returned(self, value: Any) -> Stop:
         try:

@@ -118,7 +118,7 @@ class Recovery:
             else:
                 self._turn.restored.append((waiter, restoration.error))
         if restoration.error is not None:
-            self._turn.swept[restoration.request] = None  # those who fail may have waited for others too
+            self._turn.swept[restoration.request] = None  # waiters that fail may have waited for other restorations
 
     def _end_wait(self, waiter: Restoration, error: DyOrcError | None) -> None:
         waiter.num_awaited -= 1

@@ -1,6 +1,6 @@
 # pyright: basic, reportAttributeAccessIssue=false
 # Generated messages have no types.
-"""The inputs of a `ModelInferRequest`: what is quick is done on the event loop, what takes long wherever its caller wants."""
+"""The inputs of a `ModelInferRequest`: quick work happens on the event loop, long work where the caller wants."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,6 +1,6 @@
 # pyright: basic
 # grpcio ships no types.
-"""The gRPC server: grpc.aio on the event loop of whoever enters it.
+"""The gRPC server: grpc.aio on the event loop that enters it.
 
 A grpc.aio server accepts calls one by one, each with a round trip through a thread of gRPC's. So several servers share the port
 and the connections: then calls of many clients arrive together and can share batches. See docs/decisions/0015-grpc-servers.md.

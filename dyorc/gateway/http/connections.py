@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         self._has_hung_up = False  # nothing more will be said, and what still comes is discarded
         self._is_lost = self._is_stopping = self._is_half_closed = False
 
-    # For whoever works for the client
+    # For exchanges
 
     def on_lost(self, callback: Callback) -> None:
         """Registers `callback` for the loss of the connection, until `discard`. Calls it at once if the connection is lost

@@ -112,7 +112,7 @@ class Exchange:
         self.is_lost = True
         self._tell()
 
-    # From whoever answers
+    # From the answering side
 
     def body(self) -> bytes:
         """Returns the body of a request that is read."""

@@ -117,7 +117,7 @@ class Plans:
 
 
 def _places_of(arrays: Sequence[Array], body: bytes) -> list[_Place] | None:
-    """Returns where in a body arrays are; None if one is not there."""
+    """Returns where in a body arrays are; None if one is missing."""
     first = address_of(np.frombuffer(body, np.uint8))
     places: list[_Place] = []
     for array in arrays:

@@ -188,7 +188,7 @@ class Jobs:
 
     def _open_store(self) -> JobStore:
         if self._closed is not None:
-            raise CapacityError(f"there are no jobs now: {self._closed}")
+            raise CapacityError(f"jobs are not available now: {self._closed}")
         return self._store
 
     def _on_end(self, job_id: str) -> None:

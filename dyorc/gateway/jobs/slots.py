@@ -1,8 +1,8 @@
 """Who may run jobs: tenants share a server's slots by weight, and no tenant and no model may hold all of them.
 
 A free slot goes to the tenant whose jobs have held slots for the least time, divided by its weight; within a tenant, urgent jobs
-go first, then the model that holds the fewest. Since a slot cannot be taken back, some are kept free for the next tenant: whoever
-holds any may hold at most a multiple of what is then free, as in `gateway.admission`.
+go first, then the model that holds the fewest. Since a slot cannot be taken back, some are kept free for the next tenant: one
+that holds any may hold at most a multiple of what is then free, as in `gateway.admission`.
 
 Source: start-time fair queueing, as in `dyorc.engine.scheduling.fair_shares`, with the price of a slot corrected once known.
 Plain objects without I/O. Cost: slots times lanes per pick.

@@ -25,7 +25,7 @@ async def test_a_store_that_cannot_be_opened_leaves_everything_else_running(tmp_
         async with serving(arithmetic.quadruple, store) as stack:
             answer = await submit(stack.client, "quadruple")
             assert (answer.status_code, answer.json()["code"], answer.json()["retryable"]) == (503, "capacity", True)
-            assert answer.json()["error"] == "there are no jobs now: the job store cannot be used now"
+            assert answer.json()["error"] == "jobs are not available now: the job store cannot be used now"
             (logged,) = [one["error"] for one in logs if one["event"] == "no_jobs"]
             assert f"{tmp_path}/file/jobs.sqlite cannot be opened" in logged
             assert (await stack.client.get("/v1/jobs")).status_code == 503

@@ -81,7 +81,7 @@ async def test_a_webhook_is_due_from_the_end_of_its_job_until_it_is_delivered(st
     await store.finish(held, done())
     (due,) = await store.due_webhooks(10, SHORT_S)
     assert (due.job.id, due.job.webhook, due.job.state, due.num_attempts) == (job.id, "http://w/1", JobState.SUCCEEDED, 0)
-    await webhook_due(store)  # whoever took it died
+    await webhook_due(store)  # the server that took it died
     await store.webhook_failed(job.id, SHORT_S)
     due = await webhook_due(store)
     assert due.num_attempts == 1

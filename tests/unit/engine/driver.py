@@ -113,7 +113,7 @@ class World:
         self.vanished: set[BlockId] = set()
         """Blocks that their holder has lost, though it is there."""
         self.gone: set[BlockId] = set()
-        """Blocks of replicas that are not there any more."""
+        """Blocks of replicas that are gone."""
         self.fetches: dict[int, tuple[TensorRef, ...]] = {}
         self.untaken: dict[int, tuple[TensorRef, ...]] = {}
         self.parts: dict[int, list[list[Array]]] = {}

@@ -75,8 +75,8 @@ def test_a_failure_can_be_caught_between_parts() -> None:
     ("value", "words"),
     [
         (lambda x: x[:1], r"yielded as part 1: 'output' has 1 for dimension|yielded as part 1"),
-        (lambda x: "text", "yielded something that is no result"),
-        (lambda x: None, "yielded something that is no result"),
+        (lambda x: "text", "yielded something that is not a result"),
+        (lambda x: None, "yielded something that is not a result"),
     ],
     ids=["shape", "text", "nothing"],
 )

@@ -196,11 +196,11 @@ def test_the_file_holds_hashes_only_and_comes_back_as_it_was_written(path: Path)
         ('[[tenant]]\nname = "a"\nweight = 0', "weight"),
         ('[[tenant]]\nname = "a"\nmax_request = 1', "max_request"),
         ('[[tenant]]\nname = "a"\nmax_requests = 0', "max_requests"),
-        ('[[tenant]]\nname = "a"\n[[tenant]]\nname = "a"', "tenant 'a' is there more than once"),
+        ('[[tenant]]\nname = "a"\n[[tenant]]\nname = "a"', "tenant 'a' appears more than once"),
         (f'[[tenant]]\nname = "a"\nkeys = [{{id = "{"0" * 12}", sha256 = "secret"}}]', "sha256"),
         (
             "\n".join(f'[[tenant]]\nname = "{name}"\nkeys = [{{id="{"0" * 12}",sha256="{"0" * 64}"}}]' for name in "ab"),
-            "key '0+' is there more than once",
+            "key '0+' appears more than once",
         ),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_folder_or_pipe_with_an_arenas_name_is_refused(folder: str) -> None:
     os.mkdir(os.path.join(folder, "dyorc-arena-0000000000000000"))
     os.mkfifo(os.path.join(folder, "dyorc-arena-1111111111111111"))
     for digit in "01":
-        with pytest.raises(TransportError, match="no plain file"):
+        with pytest.raises(TransportError, match="not a plain file"):
             ArenaView(folder, f"dyorc-arena-{digit * 16}")
 
 

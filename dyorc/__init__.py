@@ -3,17 +3,16 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dyorc.authoring.batching import pad
-from dyorc.authoring.decisions import choose, gather, when
-from dyorc.authoring.memory import empty
-from dyorc.authoring.program import Program, num_threads, program
-from dyorc.authoring.ref import Ref
-from dyorc.authoring.spec import Bytes, Finite
-from dyorc.authoring.workflow import Workflow, workflow
-from dyorc.errors import DyOrcError, InvalidInputError, ProgramError
-
 if TYPE_CHECKING:
+    from dyorc.authoring.batching import pad
+    from dyorc.authoring.decisions import choose, gather, when
+    from dyorc.authoring.memory import empty
+    from dyorc.authoring.program import Program, num_threads, program
+    from dyorc.authoring.ref import Ref
+    from dyorc.authoring.spec import Bytes, Finite
+    from dyorc.authoring.workflow import Workflow, workflow
     from dyorc.client import AsyncClient, Client
+    from dyorc.errors import DyOrcError, InvalidInputError, ProgramError
     from dyorc.local import run
 
 __all__ = [
@@ -39,11 +38,24 @@ __all__ = [
 ]
 
 
-_LAZY = {"AsyncClient": "dyorc.client", "Client": "dyorc.client", "run": "dyorc.local"}
-"""Imported on first use: most processes, such as those of programs, need none of them, and they are slow to import."""
+_HOMES = {
+    "dyorc.authoring.batching": ("pad",),
+    "dyorc.authoring.decisions": ("choose", "gather", "when"),
+    "dyorc.authoring.memory": ("empty",),
+    "dyorc.authoring.program": ("Program", "num_threads", "program"),
+    "dyorc.authoring.ref": ("Ref",),
+    "dyorc.authoring.spec": ("Bytes", "Finite"),
+    "dyorc.authoring.workflow": ("Workflow", "workflow"),
+    "dyorc.client": ("AsyncClient", "Client"),
+    "dyorc.errors": ("DyOrcError", "InvalidInputError", "ProgramError"),
+    "dyorc.local": ("run",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+"""Everything is imported on first use: a supervisor needs none of it, and most processes have no use for the client."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    return found

@@ -16,9 +16,10 @@ from rich.markup import escape
 
 from dyorc.config import Settings
 from dyorc.environment import read_settings
-from dyorc.errors import DyOrcError, ModuleImportError
+from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.gateway.keys_cli import app as keys
 from dyorc.simulation.cli import app as simulation
+from dyorc.supervision.starting import become_supervisor, num_cells_of
 
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _app.add_typer(simulation, name="simulate")
@@ -63,6 +64,14 @@ def serve(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run the programs in the server's own process, without Ray.")
     ] = False,
+    cells: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="With --in-process: so many processes that share the ports, under a supervisor that starts them again if they "
+            "end; auto: one for each core.",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log replicas that join and leave.")] = False,
 ) -> None:
     """Serves workflows over HTTP and gRPC; their programs run on a local Ray, a cluster, or in this process. Ctrl-C stops."""
@@ -72,7 +81,12 @@ def serve(
     switches = {"allow_client_shm": allow_client_shm or None, "allow_open": allow_open or None}
     changes = {name: value for name, value in (given | switches).items() if value is not None}
     settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
-    uvloop.run(_serve(targets, settings, in_process))
+    if cells is None:
+        uvloop.run(_serve(targets, settings, in_process))
+    else:
+        if not in_process:
+            raise ConfigurationError("--cells is for servers without Ray: add --in-process, or leave it out")
+        become_supervisor(targets, settings, num_cells_of(cells), is_verbose=verbose)
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:

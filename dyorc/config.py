@@ -136,6 +136,13 @@ class CellsConfig(_Section):
     """How long after a failed load a program is loaded again; each further failure doubles it, up to 30 s."""
     max_hung: int = Field(default=3, ge=1)
     """A program of which this many batches hang is not loaded again until one has ended: threads cannot be killed."""
+    hang_limit_s: float = Field(default=10.0, gt=0)
+    """With a supervisor, a cell whose event loop stands still for longer is ended and started again."""
+    restart_delay_s: float = Field(default=0.5, ge=0)
+    """A cell that ends starts again at once; if it ends again within a minute, after this long, and each further time twice as
+    long."""
+    max_restart_delay_s: float = Field(default=30.0, ge=0)
+    """The longest such delay."""
 
 
 class DeploymentConfig(_Section):

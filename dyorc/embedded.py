@@ -5,22 +5,46 @@
 
 import contextlib
 import gc
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dyorc.authoring.loading import absolute, load
 from dyorc.authoring.program import Program
-from dyorc.config import Settings
+from dyorc.config import GatewayConfig, Settings
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.server import HttpServer, bound
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
+from dyorc.gateway.siblings import Siblings
 from dyorc.running import in_process, on_ray
 from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
+
+_LOOK_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A process among others that serve the same on the same ports.
+
+    Attributes:
+        siblings: The others.
+        num_cells: How many there are in all.
+        remembered: What they want this one to know.
+        listener: A socket on which others have listened before, in place of one that shares the port.
+        listens_when_ready: Whether no request should come before the programs are ready, since others serve meanwhile.
+    """
+
+    siblings: Siblings
+    num_cells: int = 1
+    remembered: Any = None
+    listener: socket.socket | None = None
+    listens_when_ready: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,12 +73,15 @@ class Embedded:
 
 
 @contextlib.asynccontextmanager
-async def serve_embedded(targets: Sequence[str], settings: Settings, *, without_ray: bool = False) -> AsyncGenerator[Embedded]:
+async def serve_embedded(
+    targets: Sequence[str], settings: Settings, *, without_ray: bool = False, place: Place | None = None
+) -> AsyncGenerator[Embedded]:
     """Starts everything; programs are still loading when this yields. At the end, stops everything in reverse order.
 
     Args:
         targets: What to serve, e.g. ``app.py:classify``.
         without_ray: Whether all programs run in this process.
+        place: Its place among other processes without Ray; None if it serves alone.
 
     Raises:
         DefinitionError: If a target cannot be served, or the store's setting is invalid.
@@ -72,20 +99,37 @@ async def serve_embedded(targets: Sequence[str], settings: Settings, *, without_
             home = stack.enter_context(RayHome())
         catalog, places = _load(targets)
         store = store_of(settings.store)
-        backend = in_process(places, settings) if without_ray else on_ray(places, settings, home)
+        num_cells = 1 if place is None else place.num_cells
+        backend = in_process(places, settings, num_cells) if without_ray else on_ray(places, settings, home)
         running = await stack.enter_async_context(backend)
-        service = stack.enter_context(contextlib.closing(InferenceService(catalog, running.orchestrator, settings.gateway)))
+        siblings = None if place is None else place.siblings
+        service = InferenceService(catalog, running.orchestrator, settings.gateway, siblings)
+        stack.enter_context(contextlib.closing(service))
+        listener = None
+        if place is not None:
+            listener = await _settle_in(place, service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
-        http = HttpServer(Gateway(service, jobs), settings.gateway, service.shedding, DirectInference(service))
+        http = HttpServer(Gateway(service, jobs), settings.gateway, service.shedding, DirectInference(service), listener)
         server = await stack.enter_async_context(http)
         grpc_address = ""
         if settings.gateway.grpc:
             from dyorc.gateway.grpc.server import GrpcServer
 
-            grpc_address = (await stack.enter_async_context(GrpcServer(service, settings.gateway))).address
+            grpc_address = (
+                await stack.enter_async_context(GrpcServer(service, settings.gateway, is_port_shared=place is not None))
+            ).address
         await running.deploy()
         _settle_garbage_collector()
         yield Embedded(server.url, grpc_address, catalog, running.orchestrator.status, running.complaints)
+
+
+async def _settle_in(place: Place, service: InferenceService, config: GatewayConfig) -> socket.socket:
+    """Learns what the other processes know, and returns where to listen."""
+    service.whole.restore(place.remembered or ())
+    status = service.backend.status
+    while place.listens_when_ready and not status.is_ready and not status.is_failing:
+        await status.wait_for_change(_LOOK_AGAIN_S)
+    return place.listener or bound(config.host, config.port, is_shared=True)
 
 
 def _load(targets: Sequence[str]) -> tuple[Catalog, dict[Program, str]]:

@@ -36,15 +36,18 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def in_process(places: Places, settings: Settings) -> AsyncGenerator[Running]:
+async def in_process(places: Places, settings: Settings, num_cells: int = 1) -> AsyncGenerator[Running]:
     """Runs all programs in this process, without Ray.
+
+    Args:
+        num_cells: How many such processes share this machine.
 
     Raises:
         TransportError: If no arena can be made.
     """
     from dyorc.cells.cell import cell
 
-    async with cell(tuple(places), settings.engine, settings.transport, settings.cells) as orchestrator:
+    async with cell(tuple(places), settings.engine, settings.transport, settings.cells, num_cells) as orchestrator:
         yield Running(orchestrator, _nothing, _no_complaints)
 
 

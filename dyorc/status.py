@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -19,6 +19,9 @@ class ProgramState(Enum):
     """At least one replica takes batches."""
     FAILING = "failing"
     """The last attempt to load it failed, and no replica is left."""
+
+
+BEST_FIRST = (ProgramState.READY, ProgramState.LOADING, ProgramState.STARTING, ProgramState.FAILING)
 
 
 @dataclass
@@ -53,6 +56,17 @@ class StatusBoard:
     def is_ready(self) -> bool:
         """Whether every program has a replica."""
         return all(status.state is ProgramState.READY for status in self.programs.values())
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether some program could not be loaded the last time."""
+        return any(status.state is ProgramState.FAILING for status in self.programs.values())
+
+    def twin(self) -> "StatusBoard":
+        """Returns a board of the same programs that knows nothing of them yet."""
+        board = StatusBoard(())
+        board.programs = {name: ProgramStatus(name, one.num_wanted) for name, one in self.programs.items()}
+        return board
 
     async def wait_for_change(self, timeout_s: float) -> None:
         """Waits until some program's status changes, at most `timeout_s`."""
@@ -90,6 +104,24 @@ class StatusBoard:
         status.error = error
         if not status.replica_pids:
             self._set(status, ProgramState.FAILING)
+
+    def as_values(self) -> dict[str, Any]:
+        """As plain values, by program, for `show`."""
+        return {one.name: [one.state.value, one.num_wanted, dict(one.replica_pids), one.error] for one in self.programs.values()}
+
+    def show(self, boards: Mapping[int, Mapping[str, Any]], pick: Callable[..., ProgramState]) -> None:
+        """Becomes what several processes report together.
+
+        Args:
+            boards: `as_values` of each, by its number.
+            pick: `min` or `max` of their states, of which the best is the smallest.
+        """
+        for name, status in self.programs.items():
+            ones = {number: board[name] for number, board in boards.items()}
+            status.num_wanted = sum(one[1] for one in ones.values())
+            status.replica_pids = {f"{number}/{key}": pid for number, one in ones.items() for key, pid in one[2].items()}
+            status.error = next((one[3] for one in ones.values() if one[3]), "")
+            self._set(status, pick((ProgramState(one[0]) for one in ones.values()), key=BEST_FIRST.index))
 
     def _set(self, status: ProgramStatus, state: ProgramState) -> None:
         if status.state is not state:

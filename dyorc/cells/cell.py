@@ -18,9 +18,12 @@ _UNLIMITED = 2**62
 
 @asynccontextmanager
 async def cell(
-    programs: Sequence[Program], engine: EngineConfig, transport: TransportConfig, config: CellsConfig
+    programs: Sequence[Program], engine: EngineConfig, transport: TransportConfig, config: CellsConfig, num_cells: int = 1
 ) -> AsyncGenerator[Orchestrator]:
     """Runs an orchestrator while entered. No process but this one reads tensors, so all are arrays, of any size.
+
+    Args:
+        num_cells: How many cells share this machine.
 
     Raises:
         TransportError: If no arena can be made.
@@ -28,6 +31,12 @@ async def cell(
     transport = transport.model_copy(update={"inline_limit_bytes": _UNLIMITED})
     tensors = Tensors(Exchange(OWN, _NODE, transport))
     status = StatusBoard(programs)
-    fleet = LocalFleet(programs, CellSite(config=config, node=_NODE, num_cores=len(os.sched_getaffinity(0))), tensors, status)
+    fleet = LocalFleet(
+        programs,
+        CellSite(config=config, node=_NODE, num_cores=max(1, len(os.sched_getaffinity(0)) // num_cells)),
+        tensors,
+        status,
+    )
     async with Orchestrator(programs, engine, tensors, status, fleet) as orchestrator:
+        tensors.exchange.arena.hide()
         yield orchestrator

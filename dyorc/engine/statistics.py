@@ -18,6 +18,10 @@ class Tally:
         self.count += count
         self.ns += ns
 
+    def plus(self, other: "Tally") -> "Tally":
+        """Returns both together."""
+        return Tally(self.count + other.count, self.ns + other.ns)
+
 
 @dataclass(slots=True)
 class BatchTally:
@@ -26,6 +30,14 @@ class BatchTally:
     compute_input: Tally = field(default_factory=Tally)
     compute_infer: Tally = field(default_factory=Tally)
     compute_output: Tally = field(default_factory=Tally)
+
+    def plus(self, other: "BatchTally") -> "BatchTally":
+        """Returns both together."""
+        return BatchTally(
+            self.compute_input.plus(other.compute_input),
+            self.compute_infer.plus(other.compute_infer),
+            self.compute_output.plus(other.compute_output),
+        )
 
 
 @dataclass(slots=True)
@@ -60,6 +72,16 @@ class ModelStatistics:
     compute_infer: Tally = field(default_factory=Tally)
     compute_output: Tally = field(default_factory=Tally)
     batches: dict[int, BatchTally] = field(default_factory=dict[int, BatchTally])
+
+    def add(self, other: "ModelStatistics") -> None:
+        """Adds the counts of the same model in another process."""
+        self.last_inference_ms = max(self.last_inference_ms, other.last_inference_ms)
+        self.inference_count += other.inference_count
+        self.execution_count += other.execution_count
+        for name in ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output"):
+            getattr(self, name).add(getattr(other, name).ns, getattr(other, name).count)
+        for size, tally in other.batches.items():
+            self.batches[size] = self.batches.get(size, BatchTally()).plus(tally)
 
 
 class BatchTimes:

@@ -20,7 +20,9 @@ from dyorc.gateway.loop_lag import LoopLag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.shedding import Shedding
+from dyorc.gateway.siblings import OnlyChild, Siblings
 from dyorc.gateway.tenants import Tenant
+from dyorc.gateway.whole import Whole
 from dyorc.off_loop import OffLoop
 from dyorc.receiver import Receiver
 from dyorc.terms import Terms
@@ -41,9 +43,10 @@ class InferenceService:
         clients: Memory that clients share.
         shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
         off_loop: Decodes large requests.
+        whole: What concerns all processes of the server.
     """
 
-    def __init__(self, catalog: Catalog, backend: Backend, config: GatewayConfig) -> None:
+    def __init__(self, catalog: Catalog, backend: Backend, config: GatewayConfig, siblings: Siblings | None = None) -> None:
         self.catalog = catalog
         self.backend = backend
         self.config = config
@@ -51,6 +54,7 @@ class InferenceService:
         self.admission = Admission(config.max_requests, config.max_bytes_in_flight)
         self.clients = ClientMemory(config.allow_client_shm)
         self.off_loop = OffLoop("dyorc-requests")
+        self.whole = Whole(backend, self.clients, siblings or OnlyChild())
         self.shedding = Shedding(LoopLag()) if config.shed else None
 
     def close(self) -> None:

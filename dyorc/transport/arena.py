@@ -134,6 +134,12 @@ class Arena:
         self._table = np.frombuffer(self._map, np.uint64, num_words, offset=PAGE_BYTES)
         return self
 
+    def hide(self) -> None:
+        """Takes the file's name away, once all who are to read it have opened it. Nothing is left then if this process is
+        killed."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._folder, self.name))
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Removes the file. Processes that have mapped it may read on; the memory goes with the last view of it."""
         with self._lock:

@@ -10,6 +10,7 @@ from typing import Any
 from dyorc.errors import ConflictError, InvalidInputError, UnknownRegionError
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.tenants import Tenant
+from dyorc.gateway.whole import Whole
 from dyorc.protocol import inference_pb2 as pb
 
 
@@ -18,10 +19,12 @@ class ClientMemoryCalls:
 
     Args:
         clients: The memory that clients share.
+        whole: Registers it with all processes of the server.
     """
 
-    def __init__(self, clients: ClientMemory) -> None:
+    def __init__(self, clients: ClientMemory, whole: Whole) -> None:
         self._clients = clients
+        self._whole = whole
 
     def status(self, request: Any, tenant: Tenant) -> Any:
         found = pb.SystemSharedMemoryStatusResponse()
@@ -31,17 +34,17 @@ class ClientMemoryCalls:
             entry.offset, entry.byte_size = region["offset"], region["byte_size"]
         return found
 
-    def register(self, request: Any, tenant: Tenant) -> Any:
+    async def register(self, request: Any, tenant: Tenant) -> Any:
         self._clients.check_allowed()
         if not request.name:
             raise InvalidInputError("'region name' is necessary to register system shared memory region")
         if any(region["name"] == request.name for region in self._clients.status()):
             raise ConflictError(f"shared memory region '{request.name}' already in manager")
-        self._clients.register(request.name, request.key, request.offset, request.byte_size)
+        await self._whole.register(request.name, request.key, request.offset, request.byte_size)
         return pb.SystemSharedMemoryRegisterResponse()
 
-    def unregister(self, request: Any, tenant: Tenant) -> Any:
-        self._clients.unregister(request.name or None)
+    async def unregister(self, request: Any, tenant: Tenant) -> Any:
+        await self._whole.unregister(request.name or None)
         return pb.SystemSharedMemoryUnregisterResponse()
 
     def cuda_status(self, request: Any, tenant: Tenant) -> Any:

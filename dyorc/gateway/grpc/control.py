@@ -2,7 +2,8 @@
 # Generated messages have no types.
 """The calls about the server and its models: readiness, metadata, configuration, statistics, repository, settings.
 
-They answer at once, so they are plain functions of a message and a tenant. They say in protobuf what HTTP says in JSON.
+They are functions of a message and a tenant, asynchronous where they ask other processes of the server. They say in protobuf
+what HTTP says in JSON.
 """
 
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ class Control:
 
     def __init__(self, service: InferenceService) -> None:
         self._service = service
-        self._status = service.backend.status
+        self._status = service.whole.status
 
     def server_live(self, request: Any, tenant: Tenant) -> Any:
         return pb.ServerLiveResponse(live=True)
@@ -56,12 +57,12 @@ class Control:
     def model_config(self, request: Any, tenant: Tenant) -> Any:
         return ParseDict({"config": model_config(self._model(request, tenant))}, pb.ModelConfigResponse())
 
-    def model_statistics(self, request: Any, tenant: Tenant) -> Any:
+    async def model_statistics(self, request: Any, tenant: Tenant) -> Any:
         """Statistics of one model, or of all that the tenant may use."""
         models = [self._model(request, tenant)] if request.name else self._models(tenant)
-        statistics = self._service.backend.statistics
-        found = [model_statistics(model.name, statistics(model.name)) for model in models]
-        return ParseDict({"model_stats": found}, pb.ModelStatisticsResponse())
+        names = [model.name for model in models]
+        found = zip(names, await self._service.whole.statistics(names), strict=True)
+        return ParseDict({"model_stats": [model_statistics(*one) for one in found]}, pb.ModelStatisticsResponse())
 
     def repository_index(self, request: Any, tenant: Tenant) -> Any:
         """Returns the models that the tenant may use. Repositories have no names here."""

@@ -3,6 +3,7 @@
 """Maps calls to functions. Messages are passed as bytes, so that garbage raises an error of ours and not gRPC's."""
 
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -43,7 +44,7 @@ def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Me
     methods = {path_of(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
     methods[path_of("ModelInfer")] = Method(ModelInfer(service).answer, is_streaming=False, is_timed=True)
     methods[path_of("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
-    health = Health(service.backend.status, streams, frozenset({SERVICE}))
+    health = Health(service.whole.status, streams, frozenset({SERVICE}))
     methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)
     methods[f"/{HEALTH}/Watch"] = Method(health.watch, is_streaming=True)
     reflection = Reflection(service, streams, (SERVICE, HEALTH))
@@ -53,7 +54,7 @@ def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Me
 
 def _answers(service: InferenceService) -> dict[str, Callable[[Any, Tenant], Any]]:
     control = Control(service)
-    memory = ClientMemoryCalls(service.clients)
+    memory = ClientMemoryCalls(service.clients, service.whole)
     return {
         "ServerLive": control.server_live,
         "ServerReady": control.server_ready,
@@ -90,7 +91,10 @@ def _unary(
                 request = parse(message)
             except DecodeError as error:
                 raise InvalidInputError(f"the request is not a {name}Request: {error}") from None
-            return answer(request, tenant).SerializeToString()
+            found = answer(request, tenant)
+            if isawaitable(found):
+                found = await found
+            return found.SerializeToString()
         except Exception as error:
             await refuse(context, error, name)
 

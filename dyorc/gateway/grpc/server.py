@@ -33,14 +33,16 @@ class GrpcServer:
     Args:
         service: Runs requests.
         config: Host and port. By default the port is the one after HTTP's, or any free port if that is 0.
+        is_port_shared: Whether other processes of this server listen there, too.
 
     Attributes:
         address: Where it listens, e.g. ``127.0.0.1:8001``; set once entered.
     """
 
-    def __init__(self, service: InferenceService, config: GatewayConfig) -> None:
+    def __init__(self, service: InferenceService, config: GatewayConfig, *, is_port_shared: bool = False) -> None:
         self._service = service
         self._config = config
+        self._is_port_shared = is_port_shared
         self._streams = OpenStreams()
         self.address = ""
 
@@ -54,7 +56,7 @@ class GrpcServer:
         refuse_open_address(self._config)
         try:
             credentials = [credentials_of(self._config) for _ in range(_NUM_SERVERS)]  # each checks for new files by itself
-            self.address = _free_address(self._config)
+            self.address = _wanted(self._config) if self._is_port_shared else _free_address(self._config)
         except OSError as error:
             raise OSError(error.errno, f"cannot serve gRPC on {_wanted(self._config)}: {error.strerror or error}") from error
         handlers = _Handlers(self._service, self._streams)

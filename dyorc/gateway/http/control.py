@@ -28,7 +28,7 @@ def control_app(service: InferenceService, jobs: Jobs | None) -> FastAPI:
     add_model_routes(app, service)
     add_repository_routes(app, service)
     add_settings_routes(app, service)
-    add_system_memory_routes(app, service.clients)
+    add_system_memory_routes(app, service.clients, service.whole)
     add_cuda_memory_routes(app, service.clients)
     add_docs_routes(app)
     return app

@@ -23,15 +23,16 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     def find(request: Request, name: str, version: str | None) -> Model:
         return service.model(tenant_of(request.scope), name, version)
 
-    def statistics_of(name: str) -> dict[str, Any]:
-        return model_statistics(name, service.backend.statistics(name))
+    async def statistics_of(names: list[str]) -> dict[str, Any]:
+        found = await service.whole.statistics(names)
+        return {"model_stats": [model_statistics(name, one) for name, one in zip(names, found, strict=True)]}
 
     # First, so that "stats" is not taken for the name of a model.
     @app.get(STATISTICS, response_model=AllStatistics, tags=["models"])
     async def all_statistics(request: Request) -> dict[str, Any]:
         """Counts and times of all models."""
         tenant = tenant_of(request.scope)
-        return {"model_stats": [statistics_of(name) for name in sorted(service.catalog.models) if tenant.may_use(name)]}
+        return await statistics_of([name for name in sorted(service.catalog.models) if tenant.may_use(name)])
 
     @app.get(_MODEL, response_model=ModelMetadata, tags=["models"])
     @app.get(_VERSION, response_model=ModelMetadata, tags=["models"])
@@ -43,7 +44,7 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get(f"{_VERSION}/{MODEL_READY}", response_model=ModelReady, tags=["health"])
     async def ready(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Whether every program that the model may call has a replica; 503 until then."""
-        require_ready(service.backend.status, find(request, name, version))
+        require_ready(service.whole.status, find(request, name, version))
         return {"name": name, "ready": True}
 
     @app.get(f"{_MODEL}/{MODEL_CONFIG}", tags=["models"])
@@ -56,4 +57,4 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get(f"{_VERSION}/{MODEL_STATISTICS}", response_model=AllStatistics, tags=["models"])
     async def statistics(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Counts and times of a model: a program's calls, a workflow's requests."""
-        return {"model_stats": [statistics_of(find(request, name, version).name)]}
+        return await statistics_of([find(request, name, version).name])

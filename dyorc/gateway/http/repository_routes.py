@@ -32,7 +32,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     async def index(request: Request, repository: str = "") -> list[dict[str, Any]]:
         """All models and their states; with `ready`, only those that can be served now."""
         asked = await read_json(request, _decoder)
-        status = service.backend.status
+        status = service.whole.status
         return repository_index(service.catalog, status, tenant_of(request.scope), only_ready=asked.ready)
 
     @app.post(f"{REPOSITORY}/models/{{name}}/load", tags=["repository"])

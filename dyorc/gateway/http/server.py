@@ -35,13 +35,19 @@ class HttpServer:
         config: Address, certificate, and limits for slow clients. Port 0 stands for any free port.
         shedding: Refuses what cannot be answered in time; if None, nothing is refused for that.
         direct: Answers small inference requests ahead of the application; if None, that answers all.
+        listener: A bound socket to use instead of one for the address. It is closed at the end.
 
     Raises:
         ConfigurationError: If it may not listen there, or a certificate cannot be used.
     """
 
     def __init__(
-        self, gateway: Gateway, config: GatewayConfig, shedding: Shedding | None, direct: DirectInference | None = None
+        self,
+        gateway: Gateway,
+        config: GatewayConfig,
+        shedding: Shedding | None,
+        direct: DirectInference | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         refuse_open_address(config)
         self._gateway = gateway
@@ -49,6 +55,7 @@ class HttpServer:
         self._shedding = shedding
         self._direct = direct
         self._tls = tls_of(config)
+        self._listener = listener
 
     async def __aenter__(self) -> Self:
         """Starts listening.
@@ -57,7 +64,7 @@ class HttpServer:
             OSError: If the address is not available. The message names it.
         """
         config, tls = self._config, self._tls
-        self._socket = _bound(config.host, config.port)
+        self._socket = self._listener or bound(config.host, config.port)
         self.lobby = Lobby(self._gateway, config, _connections_to_allow(config.max_connections), self._shedding, self._direct)
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self.lobby),
@@ -90,14 +97,19 @@ class HttpServer:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     """Returns a socket bound to an address.
+
+    Args:
+        is_shared: Whether other processes of this server listen there, too.
 
     Raises:
         OSError: If the address is not available. The message names it.
     """
     found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         found.bind((host, port))
     except OSError as error:

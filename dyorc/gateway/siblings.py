@@ -1,0 +1,63 @@
+"""Other processes that serve the same models on the same ports: the cells of one server."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from dyorc.status import StatusBoard
+
+
+class Answers(NamedTuple):
+    """What siblings said.
+
+    Attributes:
+        values: By their numbers, as plain values.
+        missing: Numbers of those that did not answer in time: they are starting, or stuck.
+        errors: By number, the texts of errors.
+    """
+
+    values: Mapping[int, Any]
+    missing: tuple[int, ...] = ()
+    errors: Mapping[int, str] = {}
+
+
+class Siblings(Protocol):
+    """The other processes. Values that pass between them are plain: what JSON can say."""
+
+    @property
+    def number(self) -> int:
+        """The number of this process."""
+        ...
+
+    def status(self, own: StatusBoard) -> StatusBoard:
+        """Returns what all of them are doing together."""
+        ...
+
+    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
+        """From now on, this process answers that question by a function of the value that comes with it."""
+        ...
+
+    async def ask(self, what: str, value: Any = None) -> Answers:
+        """Asks all others, and waits for them for a limited time."""
+        ...
+
+    def remember(self, value: Any) -> None:
+        """Keeps a value for processes that start later, in place of the last one."""
+        ...
+
+
+class OnlyChild:
+    """There are no others."""
+
+    number = 0
+
+    def status(self, own: StatusBoard) -> StatusBoard:
+        return own
+
+    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
+        pass
+
+    async def ask(self, what: str, value: Any = None) -> Answers:
+        return Answers({})
+
+    def remember(self, value: Any) -> None:
+        pass

@@ -1,0 +1,119 @@
+"""What concerns the whole server, however many processes it has: readiness, statistics, its report, and what clients register."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from dyorc.engine.statistics import ModelStatistics
+from dyorc.errors import ClientMemoryError, DyOrcError
+from dyorc.gateway.backend import Backend
+from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.reports import added_up
+from dyorc.gateway.siblings import Siblings
+
+_REPORT, _STATISTICS, _REGISTER, _UNREGISTER = "report", "statistics", "register", "unregister"
+
+
+class Whole:
+    """Asks the siblings, if there are any, and adds up.
+
+    Attributes:
+        status: Which programs are ready.
+
+    Args:
+        backend: Runs this process's requests.
+        clients: The memory that clients share with it.
+        siblings: The other processes.
+    """
+
+    def __init__(self, backend: Backend, clients: ClientMemory, siblings: Siblings) -> None:
+        self._backend = backend
+        self._clients = clients
+        self._siblings = siblings
+        self._parts: dict[str, Callable[[], Any]] = {}
+        self.status = siblings.status(backend.status)
+        siblings.answer(_REPORT, lambda _: self._own_report())
+        siblings.answer(_STATISTICS, lambda names: {name: msgspec.to_builtins(backend.statistics(name)) for name in names})
+        siblings.answer(_REGISTER, self._register_here)
+        siblings.answer(_UNREGISTER, self._unregister_here)
+
+    # What it says
+
+    def also_report(self, name: str, report: Callable[[], Any]) -> None:
+        """Adds a part to the report."""
+        self._parts[name] = report
+
+    async def report(self) -> dict[str, Any]:
+        """Returns the current state of all processes together, as plain values, and which of them did not answer."""
+        own = self._own_report()
+        found = await self._siblings.ask(_REPORT)
+        if not found.values and not found.missing:
+            return own["report"]
+        each = {self._siblings.number: own, **found.values}
+        cells: list[dict[str, Any]] = [
+            {"cell": number, "pid": one["pid"], "num_requests": one["report"]["num_requests"], "link": one["report"]["link"]}
+            for number, one in each.items()
+        ]
+        cells += [{"cell": number, "pid": None} for number in found.missing]
+        together = added_up([one["report"] for one in each.values()])
+        return together | {"cells": sorted(cells, key=lambda cell: cell["cell"])}
+
+    def _own_report(self) -> dict[str, Any]:
+        parts = {name: report() for name, report in self._parts.items()}
+        return {"pid": os.getpid(), "report": self._backend.report() | parts}
+
+    async def statistics(self, names: Sequence[str]) -> list[ModelStatistics]:
+        """Returns the statistics of models, in the same order."""
+        found = await self._siblings.ask(_STATISTICS, names)
+        own = [self._backend.statistics(name) for name in names]
+        for values in found.values.values():
+            others = msgspec.convert(values, dict[str, ModelStatistics], strict=False)
+            for name, one in zip(names, own, strict=True):
+                one.add(others[name])
+        return own
+
+    # Clients' memory
+
+    async def register(self, name: str, key: str, offset: int, num_bytes: int) -> None:
+        """Registers a part of a client's object, in all processes or none; `ClientMemory.register` says how.
+
+        Raises:
+            ClientMemoryError: If another process cannot.
+        """
+        self._clients.register(name, key, offset, num_bytes)
+        region = {"name": name, "key": key, "offset": offset, "byte_size": num_bytes}
+        found = await self._siblings.ask(_REGISTER, region)
+        if found.errors:
+            self._unregister_here({"region": region})
+            await self._siblings.ask(_UNREGISTER, {"region": region})
+            number, text = min(found.errors.items())
+            raise ClientMemoryError(f"failed to register shared memory region '{name}' in cell {number}: {text}")
+        self._siblings.remember(self._clients.status())
+
+    async def unregister(self, name: str | None = None) -> None:
+        """Forgets a region, or all of them, in all processes."""
+        self._clients.unregister(name)
+        await self._siblings.ask(_UNREGISTER, {"name": name})
+        self._siblings.remember(self._clients.status())
+
+    def restore(self, remembered: Sequence[dict[str, Any]]) -> None:
+        """Registers what was registered before this process started. What its client has removed since is left out."""
+        for region in remembered:
+            try:
+                self._register_here(region)
+            except DyOrcError:
+                continue
+
+    def _register_here(self, region: dict[str, Any]) -> None:
+        if region not in self._clients.status():
+            self._clients.register(region["name"], region["key"], region["offset"], region["byte_size"])
+
+    def _unregister_here(self, what: dict[str, Any]) -> None:
+        """Forgets a region of some name, all of them, or a region with just these properties."""
+        region = what.get("region")
+        if region is None:
+            self._clients.unregister(what["name"])
+        elif region in self._clients.status():
+            self._clients.unregister(region["name"])

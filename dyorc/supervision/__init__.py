@@ -1,0 +1,1 @@
+"""Processes that serve together, and the small one that starts them, watches them and starts them again."""

@@ -1,0 +1,140 @@
+"""A cell's process: `python -m dyorc.supervision.cell DESCRIPTOR PARENT`. The supervisor starts it and says what to serve."""
+
+import asyncio
+import contextlib
+import ctypes
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+import uvloop
+
+from dyorc.config import Settings
+from dyorc.embedded import Embedded, Place, serve_embedded
+from dyorc.errors import DyOrcError, ModuleImportError
+from dyorc.supervision.channel import Channel, Message, open_channel
+from dyorc.supervision.limits import of_one_cell
+from dyorc.supervision.siblings import CellSiblings
+
+_PR_SET_PDEATHSIG = 1
+_BEATS_PER_LIMIT = 8
+_MAX_BEAT_S = 0.25
+
+
+def main() -> None:
+    """Runs one."""
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    _die_with(parent)
+    faulthandler.enable()  # a program that crashes the interpreter, or hangs in it, shows where
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end = socket.socket(fileno=descriptor)
+    end.set_inheritable(False)
+    sys.exit(uvloop.run(_run(end)))
+
+
+def _die_with(parent: int) -> None:
+    """Has the kernel kill this process when its supervisor ends, even if it hangs."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it has ended already
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _run(end: socket.socket) -> int:
+    channel = await open_channel(end)
+    order = await channel.receive()
+    if order is None:
+        return 1
+    try:
+        await _Cell(order, channel).run()
+    except (DyOrcError, OSError) as error:
+        traceback = error.user_traceback if isinstance(error, ModuleImportError) else ""
+        channel.send("failed", text=str(error), traceback=traceback)
+        return 1
+    finally:
+        channel.close()
+    return 0
+
+
+class _Cell:
+    """Serves until it is told to stop.
+
+    Args:
+        order: What to serve, from the supervisor.
+        channel: To it.
+    """
+
+    def __init__(self, order: Message, channel: Channel) -> None:
+        self._order = order
+        self._channel = channel
+        self._siblings = CellSiblings(order["number"], order["num_cells"], channel)
+        self._stop = asyncio.Event()
+        self._is_listening = False
+
+    async def run(self) -> None:
+        """Serves.
+
+        Raises:
+            DyOrcError, OSError: See `serve_embedded`.
+        """
+        _set_up_logging(self._order)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
+        listening = asyncio.create_task(self._siblings.listen())
+        listening.add_done_callback(lambda _: self._stop.set())  # the supervisor is gone
+        stopping = asyncio.create_task(self._stop.wait())
+        serving = asyncio.create_task(self._serve())
+        try:
+            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not self._is_listening:
+                serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+        finally:
+            self._siblings.close()
+            for task in (listening, stopping):
+                task.cancel()
+
+    async def _serve(self) -> None:
+        order = self._order
+        settings = of_one_cell(Settings(**order["settings"]), order["num_cells"])
+        place = Place(
+            siblings=self._siblings, num_cells=order["num_cells"], remembered=order["remembered"],
+            listens_when_ready=order["listens_when_ready"],
+        )  # fmt: skip
+        async with serve_embedded(order["targets"], settings, without_ray=True, place=place) as server:
+            self._is_listening = True
+            self._channel.send("listening", url=server.url, grpc_address=server.grpc_address)
+            live = asyncio.create_task(self._live(server, settings.cells.hang_limit_s))
+            await self._stop.wait()
+            live.cancel()
+
+    async def _live(self, server: Embedded, hang_limit_s: float) -> None:
+        """Says when the programs are ready, and from then on, that the event loop turns."""
+        async for _ in server.wait_until_ready():
+            pass
+        self._siblings.tell()
+        self._channel.send("ready", models=sorted(server.catalog.models))
+        while True:
+            await asyncio.sleep(min(_MAX_BEAT_S, hang_limit_s / _BEATS_PER_LIMIT))
+            self._channel.send("beat")
+
+
+def _set_up_logging(order: Message) -> None:
+    def add_cell(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        return {"cell": order["number"], **event}
+
+    level = logging.INFO if order["verbose"] else logging.WARNING
+    structlog.configure(
+        processors=[add_cell, *structlog.get_config()["processors"]],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    main()

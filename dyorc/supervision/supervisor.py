@@ -1,0 +1,172 @@
+"""Starts cells that share a port, starts those again that end, and ends those that hang. Only the standard library."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+
+from dyorc.supervision.cell_process import CellProcess
+from dyorc.supervision.channel import Message
+from dyorc.supervision.console import Progress, complain, say
+from dyorc.supervision.hub import Hub
+from dyorc.supervision.plan import Plan
+from dyorc.supervision.ports import reserve_all
+from dyorc.supervision.restarts import Restarts
+
+_LOOK_S = 0.1
+_STOP_GRACE_S = 10.0
+"""How much longer than its drain a cell may take to stop."""
+
+
+class Supervisor:
+    """Runs until it is told to stop, or the cells cannot start.
+
+    Args:
+        plan: What to serve.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._cells: dict[int, CellProcess] = {}
+        self._hub = Hub(self._cells, plan.num_cells)
+        self._stop = asyncio.Event()
+        self._has_started = False
+        self._exit_code = 0
+        self._order: Message = {}
+        self._progress = Progress(plan.num_cells)
+
+    async def run(self) -> int:
+        """Returns the exit code.
+
+        Raises:
+            OSError: If an address is not available.
+        """
+        plan = self._plan
+        with contextlib.ExitStack() as stack:
+            port, grpc_port = reserve_all(stack, plan.host, plan.port, plan.grpc_port)
+            settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
+            self._order = {"targets": plan.targets, "settings": settings, "num_cells": plan.num_cells, "verbose": plan.is_verbose}
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+            keepers = [asyncio.create_task(self._keep(number)) for number in range(plan.num_cells)]
+            watching = asyncio.create_task(self._watch())
+            stopping = asyncio.create_task(self._stop.wait())
+            done, _ = await asyncio.wait((*keepers, watching, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for task in (watching, stopping, *keepers):
+                task.cancel()
+            if not self._exit_code:
+                say("Stopping ...")
+            await self._stop_cells()
+            for task in done:
+                task.result()
+        if not self._exit_code:
+            say("Stopped.")
+        return self._exit_code
+
+    # One cell
+
+    async def _keep(self, number: int) -> None:
+        """Starts a cell, and again whenever it ends. Returns if the server cannot start."""
+        restarts = Restarts(self._plan.restart_delay_s, self._plan.max_restart_delay_s)
+        while True:
+            cell = self._cells[number] = CellProcess(number, self._on_message)
+            # Where others serve, nobody should be kept waiting by a cell that is still loading.
+            others_serve = any(one.is_ready and one.states is not None for one in self._cells.values())
+            own = {"number": number, "remembered": self._hub.remembered, "listens_when_ready": self._has_started and others_serve}
+            await cell.start(self._order | own)
+            await cell.ended()
+            self._hub.lost(cell)
+            cell.states = None
+            self._tell_states()
+            if cell.failure is not None:
+                complain(cell.failure["text"], cell.failure["traceback"])
+                if not self._has_started:
+                    self._exit_code = 1
+                    return
+            delay_s = restarts.delay_s(time.monotonic() - cell.started_s)
+            again = f"in {delay_s:g} s" if delay_s else "now"
+            complain(f"cell {number} (process {cell.process.pid}) {cell.describe_end()}; it starts again {again}")
+            await asyncio.sleep(delay_s)
+
+    def _on_message(self, cell: CellProcess, message: Message) -> None:
+        match message["kind"]:
+            case "beat":
+                cell.beaten_s = time.monotonic()
+            case "listening":
+                self._progress.listening(message["url"], message["grpc_address"])
+            case "states":
+                cell.states = message["programs"]
+                self._progress.states(cell.number, message["programs"])
+                self._tell_states()
+            case "ready":
+                self._on_ready(cell, message["models"])
+            case "failed":
+                cell.failure = message
+            case _:
+                self._hub.handle(cell, message)
+
+    def _on_ready(self, cell: CellProcess, models: list[str]) -> None:
+        cell.is_ready = True
+        cell.beaten_s = time.monotonic()
+        if self._has_started:
+            say(f"Cell {cell.number} is ready again, {time.monotonic() - cell.started_s:.1f} s after its start.")
+        elif len(self._cells) == self._plan.num_cells and all(one.is_ready for one in self._cells.values()):
+            self._has_started = True
+            self._tell_states()
+            self._progress.ready(time.monotonic() - self._plan.started_s, models)
+
+    def _tell_states(self) -> None:
+        """Tells all cells what all are doing, and those that start what they should know."""
+        states = [[one.number, one.states] for one in self._cells.values() if one.states is not None]
+        is_complete = len(states) == self._plan.num_cells
+        for cell in self._cells.values():
+            cell.send("siblings", states=states, is_complete=is_complete, has_started=self._has_started)
+
+    # All cells
+
+    async def _watch(self) -> None:
+        """Ends cells whose event loops stand still."""
+        last_s = time.monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now_s = time.monotonic()
+            paused_s, last_s = now_s - last_s - _LOOK_S, now_s
+            for cell in list(self._cells.values()):
+                if cell.beaten_s is None or cell.has_ended:
+                    continue
+                if paused_s > _LOOK_S:
+                    cell.beaten_s += paused_s  # this process stood still itself, and so perhaps the whole machine
+                if now_s - cell.beaten_s > self._plan.hang_limit_s:
+                    limit = f"for {self._plan.hang_limit_s:g} s (the setting CELLS__HANG_LIMIT_S)"
+                    complain(f"cell {cell.number} (process {cell.process.pid}) has stood still {limit}, and is ended")
+                    cell.beaten_s = None
+                    await cell.abort()
+
+    async def _stop_cells(self) -> None:
+        cells = [cell for cell in self._cells.values() if not cell.has_ended]
+        for cell in cells:
+            cell.stop()
+        ends = [asyncio.create_task(cell.ended()) for cell in cells]
+        if ends:
+            await asyncio.wait(ends, timeout=self._plan.drain_timeout_s + _STOP_GRACE_S)
+        for cell in cells:
+            if not cell.has_ended:
+                complain(f"cell {cell.number} (process {cell.process.pid}) did not stop, and is ended")
+                await cell.abort()
+        await asyncio.gather(*ends)
+
+
+def run(plan: Plan) -> int:
+    """Runs a supervisor in this process. Returns the exit code."""
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    try:
+        return asyncio.run(_run(plan))
+    except OSError as error:
+        sys.stderr.write(f"dyorc: {error}\n")
+        return 1
+
+
+async def _run(plan: Plan) -> int:
+    return await Supervisor(plan).run()

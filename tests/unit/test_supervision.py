@@ -1,0 +1,89 @@
+"""The supervisor's parts that need no processes: when a cell is started again, which limits are divided, who reserves a port."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from dyorc.config import GatewayConfig, Settings
+from dyorc.engine.statistics import BatchTally, ModelStatistics, Tally
+from dyorc.gateway.http.server import bound
+from dyorc.gateway.reports import added_up
+from dyorc.supervision.limits import of_one_cell
+from dyorc.supervision.ports import reserved
+from dyorc.supervision.restarts import Restarts
+
+
+def test_a_cell_that_dies_again_and_again_starts_later_each_time() -> None:
+    restarts = Restarts(0.5, 3.0)
+    assert [restarts.delay_s(1.0) for _ in range(6)] == [0.0, 0.5, 1.0, 2.0, 3.0, 3.0]
+    assert restarts.delay_s(3600.0) == 0.0  # it was well for long
+    assert restarts.delay_s(1.0) == 0.5
+
+
+def test_a_reserved_port_is_for_those_who_share_it() -> None:
+    with reserved("127.0.0.1", 0) as keeper:
+        port = keeper.getsockname()[1]
+        with bound("127.0.0.1", port, is_shared=True) as first, bound("127.0.0.1", port, is_shared=True) as second:
+            first.listen()
+            second.listen()
+        for refused in (bound, reserved):  # although nobody listens now
+            with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+                refused("127.0.0.1", port)
+    with bound("127.0.0.1", port):
+        pass
+
+
+def test_a_port_that_others_share_is_not_reserved() -> None:
+    with bound("127.0.0.1", 0, is_shared=True) as others:
+        others.listen()
+        with pytest.raises(OSError, match="Address already in use"):
+            reserved("127.0.0.1", others.getsockname()[1])
+
+
+def test_a_connection_goes_to_those_who_listen() -> None:
+    with reserved("127.0.0.1", 0) as keeper:
+        port = keeper.getsockname()[1]
+        with bound("127.0.0.1", port, is_shared=True) as only:
+            only.listen()
+            for _ in range(20):
+                socket.create_connection(("127.0.0.1", port), timeout=10).close()
+
+
+def test_limits_are_divided_among_cells(tmp_path: Path) -> None:
+    settings = Settings(gateway=GatewayConfig(max_requests=5, max_bytes_in_flight=100, max_request_bytes=80))
+    one = of_one_cell(settings, 2)
+    assert (one.gateway.max_requests, one.gateway.max_connections, one.jobs.max_running) == (3, 8192, 20)
+    assert one.gateway.max_bytes_in_flight == 80  # or a request that the server takes would fit into no cell
+    assert of_one_cell(settings, 1) == settings
+
+
+def test_reports_are_added_up() -> None:
+    def report(number: int, state: str, cost_ms: float | None) -> dict[str, object]:
+        return {
+            "num_requests": number,
+            "programs": {"p": {"state": state, "error": None, "batch_base_ms": cost_ms}},
+            "speculation": {"is_enabled": number > 1, "wasted_ratio": 0.1 * number},
+            "jobs": {"num_running": number, "max_bytes": 100},
+        }
+
+    assert added_up([report(1, "loading", 2.0), report(3, "ready", None)]) == {
+        "num_requests": 4,
+        "programs": {"p": {"state": "ready", "error": None, "batch_base_ms": 2.0}},
+        "speculation": {"is_enabled": True, "wasted_ratio": pytest.approx(0.2)},
+        "jobs": {"num_running": 4, "max_bytes": 100},
+    }
+
+
+def test_statistics_are_added_up() -> None:
+    def of(number: int) -> ModelStatistics:
+        tally = Tally(number, 10 * number)
+        return ModelStatistics(
+            number, number, number, success=tally, batches={number: BatchTally(compute_infer=Tally(number, 10 * number))}
+        )
+
+    both = of(1)
+    both.add(of(2))
+    both.add(of(2))
+    assert (both.last_inference_ms, both.inference_count, both.success) == (2, 5, Tally(5, 50))
+    assert {size: tally.compute_infer for size, tally in both.batches.items()} == {1: Tally(1, 10), 2: Tally(4, 40)}

@@ -76,7 +76,7 @@ class Ramp:
     def warped(self, even: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns when a ramp reaches as many arrivals as a constant rate by the times `even`; both as fractions of the whole."""
         rest = 1 - self.start_ratio
-        # By time u, start_ratio u + rest u^2 have come; solved for u in the form that loses no digits.
+        # By time u, start_ratio u + rest u^2 arrivals have come; solved for u in a form that loses no digits.
         root = self.start_ratio + np.sqrt(self.start_ratio**2 + 4 * rest * even)
         return 2 * even / np.where(root == 0, 1, root)
 

@@ -95,7 +95,7 @@ async def serve_embedded(
         if not without_ray and not settings.deployment.ray_address:
             from dyorc.launcher.ray_home import RayHome
 
-            # A module that imports Ray makes it read its environment: a Ray of our own needs it to be there before.
+            # Ray reads its environment when a module imports it: a Ray of our own has to set it before that.
             home = stack.enter_context(RayHome())
         catalog, places = _load(targets)
         store = store_of(settings.store)

@@ -106,7 +106,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                     case _:
                         pass
     finally:
-        engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # if left early; else no effect
+        engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # ends a request that was left early
     raise InternalError("the engine went to sleep with a request in flight")
 
 

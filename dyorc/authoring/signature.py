@@ -176,7 +176,7 @@ def check_all(specs: Sequence[TensorSpec], tensors: Sequence[TensorRef], where: 
     """
     sizes: dict[str, tuple[int, str]] = {}
     for spec, tensor in zip(specs, tensors, strict=True):
-        if tensor.dtype is not spec.dtype or tensor.shape != spec.fixed_shape:  # else nothing more can be wrong
+        if tensor.dtype is not spec.dtype or tensor.shape != spec.fixed_shape:  # otherwise there is nothing more to check
             spec.check(tensor.dtype, tensor.shape, sizes, where)
 
 

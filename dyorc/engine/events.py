@@ -105,7 +105,7 @@ class ReplicaJoined(msgspec.Struct, frozen=True):
 
 
 class ReplicaLeft(msgspec.Struct, frozen=True):
-    """A replica is gone, and all that it held; `is_crash` says that its process certainly ended by what it did itself."""
+    """A replica is gone, and all that it held; `is_crash` says that its process certainly ended by its own doing."""
 
     replica_id: str
     reason: str = "connection lost"

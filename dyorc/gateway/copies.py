@@ -7,9 +7,9 @@ import numpy as np
 from dyorc.arrays import Array
 
 PIECE_ITEMS = 8192
-"""Of an array whose items are converted one by one: about half a millisecond's work, and the longest array that is not split."""
+"""Longest array, of items that are converted one by one, that is not split: about half a millisecond's work."""
 PAUSE_S = 20e-6
-"""After each such piece, so that the event loop has its turn: a thread that only lets go for an instant mostly gets on first."""
+"""Pause after each such piece, so that the event loop gets its turn: a thread that yields for an instant mostly goes on first."""
 
 _SMALL_BYTES = 64 * 2**10
 _PIECE_BYTES = 2**20

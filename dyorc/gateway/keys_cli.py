@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="Makes, lists and revokes API keys.
 _console = Console(soft_wrap=True)
 
 _UNLIMITED = 100_000
-"""Columns of a table whose lines are as long as needed: a limit that is cut off says something else."""
+"""Columns of a table whose lines are as long as needed: a limit that is cut off would be misread."""
 
 File = Annotated[
     Path | None, typer.Option("--file", "-f", help="The keys file; by default DYORC_GATEWAY__KEYS_FILE.", dir_okay=False)

@@ -40,7 +40,7 @@ class WantedOutput(NamedTuple):
     num_classes: int = 0
 
     def array(self, arrays: Sequence[Array]) -> Array:
-        """Returns what to send, of all outputs of the model."""
+        """Returns the array to send, given all outputs of the model."""
         array = np.asarray(arrays[self.at], order="C")
         return top_classes(array, self.num_classes) if self.num_classes else array
 

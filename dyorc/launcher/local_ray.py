@@ -78,7 +78,7 @@ class LocalRay:
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=self._deployment.object_store_bytes,
-            _temp_dir=f"{self._home.folder}/ray",  # anybody may write to Ray's folder; the one around it stays ours
+            _temp_dir=f"{self._home.folder}/ray",  # any user may write to Ray's folder; the one around it stays ours
         )
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 

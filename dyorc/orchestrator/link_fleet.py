@@ -269,7 +269,7 @@ class LinkFleet:
             self._end_process(hello)
 
     def _end_process(self, hello: Hello) -> None:
-        if hello.holder.node == self._site.node:  # elsewhere the number belongs to somebody else; Serve's own checks end it there
+        if hello.holder.node == self._site.node:  # on other nodes the id means another process; Serve's own checks end it there
             self._site.end(hello.pid)
 
     def _lost(self, peer: bytes, reason: str, *, is_crash: bool = False) -> None:

@@ -64,7 +64,7 @@ class RedisStore:
         self._prefix = prefix
         parts = urlsplit(url)
         self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        self._turns = Turns(_MAX_CONNECTIONS)  # so the pool is never empty, and nobody waits for it with a timeout
+        self._turns = Turns(_MAX_CONNECTIONS)  # so the pool is never empty, and no command waits for it with a timeout
         pool = ConnectionPool.from_url(
             url,
             max_connections=_MAX_CONNECTIONS,

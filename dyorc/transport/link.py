@@ -50,7 +50,7 @@ class ReplicaEnd(Protocol):
         ...
 
     def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
-        """Returns the next message; None if none came in time, or is there. Its buffers belong to the caller.
+        """Returns the next message; None if none came in time, or none is there now. Its buffers belong to the caller.
 
         After None, a replica that has nothing to do announces itself again.
         """

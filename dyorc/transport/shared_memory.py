@@ -44,7 +44,7 @@ class SharedMemoryTier:
     def restore(self, holder: Holder, span: Span) -> None:
         """Undoes what a program wrote to a writable view."""
         view = self._opened(holder)
-        if view is not None:  # else the holder was forgotten meanwhile, and what was written goes with the mapping
+        if view is not None:  # otherwise the holder was forgotten, and all writes went with its mapping
             view.restore(span.offset, span.num_bytes)
 
     def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:

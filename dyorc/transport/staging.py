@@ -141,7 +141,7 @@ class Staging:
             raise
         with self._changed:
             staged.memory = memory
-            if staged.state is _State.FETCHING:  # else it was dropped meanwhile, and serves only those who wait for it
+            if staged.state is _State.FETCHING:  # otherwise it was dropped, and serves only those who wait for it now
                 staged.state = _State.HERE
             self._changed.notify_all()
 

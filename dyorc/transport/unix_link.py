@@ -118,7 +118,7 @@ class UnixRouterLink:
         self._timer.cancel()
         if self._pause is not None:
             self._pause.cancel()
-        if _identity(self._path) == self._file:  # else somebody has put another one there
+        if _identity(self._path) == self._file:  # otherwise another process has replaced it
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
         self._loop.remove_reader(self._listener.fileno())
@@ -151,7 +151,7 @@ class UnixRouterLink:
             _write_all(peer.connection, pieces)
         except BlockingIOError:
             pass
-        except OSError:  # nobody reads any more; the connection's end is still to come, behind what it said last
+        except OSError:  # the peer has closed; its last messages and the connection's end are still to be read
             peer.is_deaf = True
             pieces.clear()
 
@@ -301,7 +301,7 @@ class UnixDealerLink:
                 self._hang_up()
 
     def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
-        """Returns the next message; None if none came in time, or is there. Its buffers belong to the caller.
+        """Returns the next message; None if none came in time, or none is there now. Its buffers belong to the caller.
 
         Also None right after it has dialled again: a new orchestrator does not know us.
         """

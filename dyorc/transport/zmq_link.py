@@ -201,7 +201,7 @@ class DealerLink:
         self._socket.send_multipart(frames)
 
     def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
-        """Returns the next message; None if none came in time, or is there. Its buffers belong to the caller."""
+        """Returns the next message; None if none came in time, or none is there now. Its buffers belong to the caller."""
         try:
             return [part.buffer for part in self._socket.recv_multipart(0 if is_waiting else zmq.NOBLOCK, copy=False)]
         except zmq.Again:

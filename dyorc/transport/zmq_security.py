@@ -103,7 +103,7 @@ def secure_server(
     _set_pair(socket, keys)
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.ZAP_DOMAIN, _ZAP_DOMAIN)
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an authenticator, nobody would be let in
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an authenticator, no client would be admitted
 
 
 def _set_pair(socket: "zmq.Socket[bytes]", keys: ClusterKeys) -> None:

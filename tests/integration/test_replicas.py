@@ -146,7 +146,7 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
                 await lost
             ended_s = time.monotonic()
             async with linked(programs, EngineConfig(), site) as (second, _):
-                await wait_until_async(lambda: second.status.is_ready, "both are there again")
+                await wait_until_async(lambda: second.status.is_ready, "both replicas are back")
                 print(f"\nfound again after {time.monotonic() - ended_s:.2f} s")
                 np.testing.assert_array_equal((await second.infer(arithmetic.quadruple, [X]))[0], X * 4)
                 np.testing.assert_array_equal((await second.infer(slow.resting, [X], (0.01,)))[0], X + 1)

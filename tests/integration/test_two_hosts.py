@@ -265,7 +265,9 @@ async def test_a_cut_link_is_noticed_and_restored_and_no_byte_is_wrong(hosts: Tw
         num_cut = len(answered_s) - num_cut
         hosts.heal()
         healed_s = time.monotonic()
-        await wait_until_async(lambda: {"digest-here", "digest-there"} <= set(status.replica_pids), "it is there again")
+        await wait_until_async(
+            lambda: {"digest-here", "digest-there"} <= set(status.replica_pids), "the second host's replica is back"
+        )
         back_s = time.monotonic() - healed_s
         num_before = len(answered_s)
         await wait_until_async(lambda: len(answered_s) > num_before + 8, "answers")

@@ -179,14 +179,14 @@ class Speculator:
             self.total.use(number * share_s)
 
     def win(self, call: Call) -> float:
-        """Books that a call that was bet on is needed. Returns the gain in seconds."""
+        """Settles a bet on a call that is needed. Returns the gain in seconds."""
         bet = self._settle(call)
         self.num_commits += 1
         self.use([call], bet.share_s)
         return bet.saved_s
 
     def lose(self, call: Call) -> float:
-        """Books that a call that was bet on is not needed. Returns the cost in seconds."""
+        """Settles a bet on a call that is not needed. Returns the cost in seconds."""
         bet = self._settle(call)
         self.num_squashes += 1
         self.total.waste(bet.share_s)

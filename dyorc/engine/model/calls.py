@@ -82,7 +82,7 @@ class CallState(Enum):
     """Where a call is. It moves down this list; when a replica is lost, it goes back to QUEUED, or to WAITING for lost inputs."""
 
     WAITING = auto()
-    """Some of its inputs are not there yet or were lost, or it may not run before it is certain."""
+    """Some of its inputs have not been computed yet or were lost, or it may not run before it is certain."""
     GUESSED = auto()
     """In its program's queue of guesses."""
     QUEUED = auto()
@@ -110,7 +110,7 @@ class Call:
         state: Changed only by the methods named after the states.
         order: Its place in its program's queue.
         num_awaited: Input cells that are still pending, plus one while it may not run before it is certain.
-        awaits_commit: Whether that is so.
+        awaits_commit: Whether it may not run before it is certain.
         is_guess: Whether it may turn out not to be needed.
         bet: What was spent on it while it was a guess.
         operands: Its input tensors, once all are there.

@@ -118,7 +118,7 @@ class BatchFormer:
         """Returns whether the only replica that is idle, or is about to be (`replica`), waits for more calls."""
         pool.held_until_ns = 0
         if not self._can_hold or pool.num_idle > 1 or (replica is None and len(pool.replicas) == 1 and not pool.foreseen):
-            return False  # nobody else is about to be free, and nothing is about to come
+            return False  # no other replica is about to be free, and no call is expected
         first = pool.queue.peek() if pool.queue.size else pool.guesses.peek()
         if first is None:
             return False  # what is left is to be tried again alone

@@ -124,7 +124,9 @@ class Lanes:
             self.clear()
 
     def take(self, key: BatchKey, max_size: int, end_ns: int, late: list[Call]) -> list[Call]:
-        """Up to `max_size` calls of a lane, the most urgent first. Those whose deadline is before `end_ns` go to `late`."""
+        """Removes and returns up to `max_size` calls of a lane, the most urgent first. Calls whose deadline is before `end_ns`
+        go to `late`.
+        """
         lane, calls = self._lanes[key], list[Call]()
         num_before = len(late)
         while lane and len(calls) < max_size:

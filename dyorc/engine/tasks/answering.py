@@ -144,7 +144,7 @@ class Answering:
         if error is not None:
             request.is_untaken = False
         timer = self.deadlines.pop(request.request_id, None)
-        if timer is not None:  # else this repeats the answer
+        if timer is not None:  # otherwise this repeats the answer
             self._shared.timers.cancel(timer)
             self._count(request, error)
         self._turn.actions.append(action)

@@ -42,7 +42,7 @@ class Readiness:
         if call.state is not CallState.WAITING:
             return
         if not call.call_id:
-            self._num_calls = call.call_id = self._num_calls + 1  # it runs another one again
+            self._num_calls = call.call_id = self._num_calls + 1  # it repeats another call
         for argument in call.arguments:
             if argument.cell.error is not None:
                 self.failed(call, argument.cell.error)

@@ -83,7 +83,7 @@ class Recovery:
             return
         call = restoration.call = Call(producer.callee, producer.arguments, producer.statics, producer.segment)
         call.restores = restoration
-        call.cell.producer = None  # the cell that it fills is another's; this one would only be a cycle
+        call.cell.producer = None  # its result goes into another cell; this reference would only make a cycle
         self._turn.note(restoration.request, "lost", program=name)
         self._turn.ready.append(call)
 

@@ -270,7 +270,7 @@ class TaskRunner:
         path.issued.clear()
 
     def _finish(self, task: Task, end: End) -> None:
-        """Ends a task whose coroutine has ended, if no guess led there."""
+        """Ends a task whose coroutine has ended for certain, not under a guess."""
         error = end.error if isinstance(end, Raised) else self._determinism.check(task)
         if task.callee.is_streaming:
             self._parts.end(task.request, error)
@@ -310,7 +310,7 @@ class TaskRunner:
         self._branching.decide(point)
         task = point.segment.task
         if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
-            self._endings.stop(task)  # together with what was guessed right it has become too much
+            self._endings.stop(task)  # with the calls that were guessed right, the request has made too many
             self._finish(task, Raised(self._too_many_calls(task.callee)))
         if task.request.stream is not None:
             self._parts.pump(task.request)

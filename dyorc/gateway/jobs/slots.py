@@ -91,7 +91,7 @@ class Slots:
         )
 
     def _tenant_greed(self, tenant: str) -> float:
-        if not tenant:  # nobody needs a key: this is everybody
+        if not tenant:  # without keys, this tenant is everybody
             return float("inf")
         heaviest = max((self._weight(one) for one in self._tags), default=1.0)
         return _TENANT_GREED * self._weight(tenant) / heaviest

@@ -94,7 +94,7 @@ async def checked(x: Vector) -> Vector:
 
 @dyorc.workflow
 async def cascade(x: Vector) -> Vector:
-    """`add_one`, and `double` only if that is not large yet."""
+    """Calls `add_one`, and `double` only if the result is not large yet."""
     small = add_one(x)
     if await dyorc.when(small, is_large):
         return small

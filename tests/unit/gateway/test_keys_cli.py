@@ -14,7 +14,7 @@ from dyorc.gateway.keys_cli import app
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The keys file, as the environment names it."""
+    """Returns the keys file, as the environment names it."""
     path = tmp_path / "keys.toml"
     monkeypatch.setenv("DYORC_GATEWAY__KEYS_FILE", str(path))
     return path

@@ -46,7 +46,7 @@ class Page(HTMLParser):
             self.texts.append(data)
 
     def is_complete_in_itself(self) -> bool:
-        """Whether it runs nothing, and loads nothing from elsewhere."""
+        """Returns whether it runs nothing, and loads nothing from elsewhere."""
         names = {name for name, _ in self.attributes}
         loads = {"src", "href", "srcset", "data", "action"} & names
         scripts = {"script", "iframe", "object", "embed", "link"} & set(self.tags)

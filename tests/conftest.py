@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder.__enter__()
     config.add_cleanup(lambda: folder.__exit__(None, None, None))
     config.addinivalue_line("markers", "ray: a Ray is started, here or for the whole module")
+    config.addinivalue_line("markers", "pure: replaces parts of the engine, which its compiled modules do not allow")
     config.addinivalue_line("markers", "together: the tests of this module share a server, so one process runs them all")
 
 
@@ -46,8 +47,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the folders of long tests first."""
+    """Puts the folders of long tests first, and skips what a compiled engine does not allow."""
+    made = list((_ROOT / "dyorc" / "engine").rglob("*.so"))
+    if made:
+        _check_newer(made)
+        for item in items:
+            if item.get_closest_marker("pure") is not None:
+                item.add_marker(pytest.mark.skip(reason="the engine is compiled"))
     items.sort(key=lambda item: _LONGEST_FIRST.index(item.path.relative_to(_ROOT).parts[1]))
+
+
+def _check_newer(made: list[Path]) -> None:
+    sources = (_ROOT / "dyorc" / "engine").rglob("*.py")
+    if max(source.stat().st_mtime for source in sources) > min(one.stat().st_mtime for one in made):
+        pytest.exit("the compiled engine is older than its source: `make compile` again, or `make pure`", returncode=1)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

@@ -6,15 +6,19 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dyorc.engine.model.calls import Call, CallState, Order, Standing
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.standing import Order, Standing
 from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.statistics import Record
 from tests.unit.engine.programs import add_one
+
+pytestmark = pytest.mark.pure  # its calls belong to no request
 
 WEIGHTS = {"a": 1.0, "b": 1.0, "c": 2.0, "d": 0.5, "e": 5.0}
 LANES = [(("x",), ()), (("y",), ()), (("z",), ())]

@@ -6,11 +6,11 @@ from enum import Enum, auto
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.calls import Standing
 from dyorc.engine.model.cells import Argument, Cell
 from dyorc.engine.model.journal import Entry, Segment
 from dyorc.engine.model.restorations import Restoration
 from dyorc.engine.model.runs import Run
+from dyorc.engine.model.standing import Standing
 from dyorc.engine.model.streams import Stream
 from dyorc.tensor import BlockId
 
@@ -39,6 +39,7 @@ class Task:
         started_ns: When it was called.
     """
 
+    __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
         "arguments", "callee", "cell", "depth", "journal", "num_awaited", "paths", "request", "result", "segment", "started_ns",
         "state", "statics",
@@ -57,7 +58,7 @@ class Task:
         self.arguments = arguments
         self.statics = statics
         self.segment = segment
-        self.depth = 0 if segment is None else segment.task.depth + 1
+        self.depth: int = 0 if segment is None else segment.task.depth + 1
         self.cell = Cell(self)
         self.state = TaskState.ACTIVE
         self.journal = Segment(self, is_certain=segment is None or segment.is_certain)
@@ -75,6 +76,11 @@ class Task:
         """Yields the calls and tasks it asked for, on all branches that are not cut off."""
         for segment in self.journal.below():
             yield from segment.entries
+
+    def forget_runs(self) -> None:
+        """Drops its runs and its journal, which refers to it: nobody asks for them any more."""
+        self.paths = []
+        del self.journal
 
     @property
     def is_live(self) -> bool:

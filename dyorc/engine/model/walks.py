@@ -39,8 +39,7 @@ def dismantle(journal: Segment, unpin: Callable[[Cell], None] | None = None) -> 
                 unpin(entry.cell)
             if isinstance(entry, Task):
                 pending.append(entry.journal)
-                entry.paths = []
-                del entry.journal
+                entry.forget_runs()
         segment.entries = []
         if isinstance(segment.end, BranchPoint):
             pending.extend(segment.end.branches.values())

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Set
 from typing import TypeAlias
 
 from dyorc.authoring.batching import BatchKey
-from dyorc.engine.model.calls import Call, CallState, Order
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.standing import Order
 
 _Item: TypeAlias = tuple[Order, int, Call]
 
@@ -60,9 +61,8 @@ class Lanes:
         lane = self._lanes.get(call.batch_key)
         if lane is None:
             lane = self._lanes[call.batch_key] = []
-        item = (call.order, call.call_id, call)
-        heapq.heappush(lane, item)
-        if lane[0] is item:
+        heapq.heappush(lane, (call.order, call.call_id, call))
+        if lane[0][2] is call:
             heapq.heappush(self._fronts, (call.order, call.call_id, call.batch_key))
         self.size += 1
 

@@ -11,7 +11,8 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.actions import DispatchBatch, FormReason, ReplaceReplica
 from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, ReplicaLeft, TensorsLost
-from dyorc.engine.model.calls import Call, CallState, Order
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.standing import Order
 from dyorc.engine.scheduling.batch_forming import BatchFormer
 from dyorc.engine.scheduling.batches import Batch, Formed
 from dyorc.engine.scheduling.bets import Bets

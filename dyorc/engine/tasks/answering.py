@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from dyorc.engine.actions import AnswerRequest, FailRequest
 from dyorc.engine.events import AnswerTaken, RequestArrived
-from dyorc.engine.model.calls import Order, Standing
 from dyorc.engine.model.cells import Argument, Cell
 from dyorc.engine.model.journal import Entry
 from dyorc.engine.model.requests import Request, Task
+from dyorc.engine.model.standing import Order, Standing
 from dyorc.engine.model.streams import Stream
 from dyorc.engine.model.walks import dismantle, is_effect
 from dyorc.engine.shared import Shared
@@ -175,6 +175,5 @@ class Answering:
         if root is not None:
             request.root = None
             root.cell.producer = None
-            root.paths = []
             dismantle(root.journal)
-            del root.journal
+            root.forget_runs()

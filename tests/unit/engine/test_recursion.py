@@ -34,6 +34,7 @@ async def once(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
     return add_one(x)
 
 
+@pytest.mark.pure
 def test_a_return_looks_only_at_its_own_task(monkeypatch: pytest.MonkeyPatch) -> None:
     num_seen = 0
     walk = withdrawal.closure

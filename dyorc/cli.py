@@ -89,6 +89,20 @@ def serve(
         become_supervisor(targets, settings, num_cells_of(cells), is_verbose=verbose)
 
 
+@_app.command()
+def dev(
+    targets: Targets,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log programs that move.")] = False,
+) -> None:
+    """Serves workflows without Ray, and loads them again whenever their code changes. Ctrl-C stops."""
+    settings = read_settings()
+    changes = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
+    settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
+    become_supervisor(targets, settings, 1, is_dev=True, is_verbose=verbose)
+
+
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
     from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
     from dyorc.progress import show_progress

@@ -1,10 +1,32 @@
 """The supervisor's process: `python -m dyorc.supervision DESCRIPTOR`. The command line becomes it by exec, so that what it had to
 import is gone from memory."""
 
+import asyncio
 import sys
 
+from dyorc.supervision.console import complain
 from dyorc.supervision.plan import Plan
-from dyorc.supervision.supervisor import run
+
+
+def main() -> int:
+    """Runs what the plan says. Returns the exit code."""
+    plan = Plan.from_file(int(sys.argv[1]))
+    try:
+        return asyncio.run(_run(plan))
+    except OSError as error:
+        complain(str(error))
+        return 1
+
+
+async def _run(plan: Plan) -> int:
+    if plan.is_dev:
+        from dyorc.supervision.dev import Dev
+
+        return await Dev(plan).run()
+    from dyorc.supervision.supervisor import Supervisor
+
+    return await Supervisor(plan).run()
+
 
 if __name__ == "__main__":
-    sys.exit(run(Plan.from_file(int(sys.argv[1]))))
+    sys.exit(main())

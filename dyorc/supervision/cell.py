@@ -18,6 +18,7 @@ import uvloop
 from dyorc.config import Settings
 from dyorc.embedded import Embedded, Place, serve_embedded
 from dyorc.errors import DyOrcError, ModuleImportError
+from dyorc.supervision.changes import folders_of, is_below
 from dyorc.supervision.channel import Channel, Message, open_channel
 from dyorc.supervision.limits import of_one_cell
 from dyorc.supervision.siblings import CellSiblings
@@ -104,24 +105,42 @@ class _Cell:
         settings = of_one_cell(Settings(**order["settings"]), order["num_cells"])
         place = Place(
             siblings=self._siblings, num_cells=order["num_cells"], remembered=order["remembered"],
-            listens_when_ready=order["listens_when_ready"],
+            listens_when_ready=order["listens_when_ready"], listener=_inherited(order["listener"]),
         )  # fmt: skip
+        # Bytecode is found by whole seconds and the file's length: a second change within a second could go unnoticed.
+        sys.dont_write_bytecode = order["is_dev"]
         async with serve_embedded(order["targets"], settings, without_ray=True, place=place) as server:
             self._is_listening = True
-            self._channel.send("listening", url=server.url, grpc_address=server.grpc_address)
+            self._channel.send("listening", url=server.url, grpc_address=server.grpc_address, files=self._files())
             live = asyncio.create_task(self._live(server, settings.cells.hang_limit_s))
             await self._stop.wait()
             live.cancel()
+
+    def _files(self) -> list[str]:
+        """Returns the user's modules that are imported, if somebody watches them."""
+        if not self._order["is_dev"]:
+            return []
+        folders = folders_of(self._order["targets"])
+        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        return sorted({file for file in files if isinstance(file, str) and file.endswith(".py") and is_below(file, folders)})
 
     async def _live(self, server: Embedded, hang_limit_s: float) -> None:
         """Says when the programs are ready, and from then on, that the event loop turns."""
         async for _ in server.wait_until_ready():
             pass
         self._siblings.tell()
-        self._channel.send("ready", models=sorted(server.catalog.models))
+        self._channel.send("ready", models=sorted(server.catalog.models), files=self._files())
         while True:
             await asyncio.sleep(min(_MAX_BEAT_S, hang_limit_s / _BEATS_PER_LIMIT))
             self._channel.send("beat")
+
+
+def _inherited(descriptor: int | None) -> socket.socket | None:
+    if descriptor is None:
+        return None
+    found = socket.socket(fileno=descriptor)
+    found.set_inheritable(False)
+    return found
 
 
 def _set_up_logging(order: Message) -> None:

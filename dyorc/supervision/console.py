@@ -45,7 +45,7 @@ class Progress:
             text = f"{state} {error}".rstrip()
             if self._states.get((number, name)) != text:
                 self._states[number, name] = text
-                say(f"  cell {number}: {name}: {text}")
+                say(f"  cell {number}: {name}: {text}" if self._num_cells > 1 else f"  {name}: {text}")
 
     def ready(self, after_s: float, models: Sequence[str]) -> None:
         """All cells are ready."""

@@ -2,20 +2,18 @@
 
 import asyncio
 import contextlib
-import os
 import signal
-import sys
 import time
 
+from dyorc.ports import reserve_all
 from dyorc.supervision.cell_process import CellProcess
 from dyorc.supervision.channel import Message
 from dyorc.supervision.console import Progress, complain, say
+from dyorc.supervision.hang_watch import end_hanging
 from dyorc.supervision.hub import Hub
 from dyorc.supervision.plan import Plan
-from dyorc.supervision.ports import reserve_all
 from dyorc.supervision.restarts import Restarts
 
-_LOOK_S = 0.1
 _STOP_GRACE_S = 10.0
 """How much longer than its drain a cell may take to stop."""
 
@@ -47,11 +45,14 @@ class Supervisor:
         with contextlib.ExitStack() as stack:
             port, grpc_port = reserve_all(stack, plan.host, plan.port, plan.grpc_port)
             settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
-            self._order = {"targets": plan.targets, "settings": settings, "num_cells": plan.num_cells, "verbose": plan.is_verbose}
+            self._order = {
+                "targets": plan.targets, "settings": settings, "num_cells": plan.num_cells, "verbose": plan.is_verbose,
+                "is_dev": False, "listener": None,
+            }  # fmt: skip
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
             keepers = [asyncio.create_task(self._keep(number)) for number in range(plan.num_cells)]
-            watching = asyncio.create_task(self._watch())
+            watching = asyncio.create_task(end_hanging(self._cells.values, plan.hang_limit_s))
             stopping = asyncio.create_task(self._stop.wait())
             done, _ = await asyncio.wait((*keepers, watching, stopping), return_when=asyncio.FIRST_COMPLETED)
             for task in (watching, stopping, *keepers):
@@ -126,24 +127,6 @@ class Supervisor:
 
     # All cells
 
-    async def _watch(self) -> None:
-        """Ends cells whose event loops stand still."""
-        last_s = time.monotonic()
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            now_s = time.monotonic()
-            paused_s, last_s = now_s - last_s - _LOOK_S, now_s
-            for cell in list(self._cells.values()):
-                if cell.beaten_s is None or cell.has_ended:
-                    continue
-                if paused_s > _LOOK_S:
-                    cell.beaten_s += paused_s  # this process stood still itself, and so perhaps the whole machine
-                if now_s - cell.beaten_s > self._plan.hang_limit_s:
-                    limit = f"for {self._plan.hang_limit_s:g} s (the setting CELLS__HANG_LIMIT_S)"
-                    complain(f"cell {cell.number} (process {cell.process.pid}) has stood still {limit}, and is ended")
-                    cell.beaten_s = None
-                    await cell.abort()
-
     async def _stop_cells(self) -> None:
         cells = [cell for cell in self._cells.values() if not cell.has_ended]
         for cell in cells:
@@ -156,17 +139,3 @@ class Supervisor:
                 complain(f"cell {cell.number} (process {cell.process.pid}) did not stop, and is ended")
                 await cell.abort()
         await asyncio.gather(*ends)
-
-
-def run(plan: Plan) -> int:
-    """Runs a supervisor in this process. Returns the exit code."""
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    try:
-        return asyncio.run(_run(plan))
-    except OSError as error:
-        sys.stderr.write(f"dyorc: {error}\n")
-        return 1
-
-
-async def _run(plan: Plan) -> int:
-    return await Supervisor(plan).run()

@@ -7,10 +7,9 @@ import pytest
 
 from dyorc.config import GatewayConfig, Settings
 from dyorc.engine.statistics import BatchTally, ModelStatistics, Tally
-from dyorc.gateway.http.server import bound
 from dyorc.gateway.reports import added_up
+from dyorc.ports import bound, reserved
 from dyorc.supervision.limits import of_one_cell
-from dyorc.supervision.ports import reserved
 from dyorc.supervision.restarts import Restarts
 
 

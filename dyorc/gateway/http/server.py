@@ -17,6 +17,7 @@ from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tls import Tls, tls_of
+from dyorc.ports import bound
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -95,27 +96,6 @@ class HttpServer:
         scheme = "http" if self._tls is None else "https"
         host, port = self._socket.getsockname()[:2]
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def bound(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """Returns a socket bound to an address.
-
-    Args:
-        is_shared: Whether other processes of this server listen there, too.
-
-    Raises:
-        OSError: If the address is not available. The message names it.
-    """
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if is_shared:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        found.bind((host, port))
-    except OSError as error:
-        found.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
-    return found
 
 
 async def _refresh(tls: Tls) -> None:

@@ -1,0 +1,168 @@
+"""One cell that is started again when its code changes. Only the standard library."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import time
+
+from dyorc.ports import bound, port_of, reserved
+from dyorc.supervision.cell_process import CellProcess
+from dyorc.supervision.changes import Changes, folders_of
+from dyorc.supervision.channel import Message
+from dyorc.supervision.console import Progress, complain, say
+from dyorc.supervision.hang_watch import end_hanging
+from dyorc.supervision.plan import Plan
+from dyorc.supervision.restarts import Restarts
+from dyorc.supervision.stand_in import standing_in
+
+_BACKLOG = 4096
+_STOP_TIMEOUT_S = 2.0
+
+
+class Dev:
+    """Runs until it is told to stop.
+
+    This process listens for HTTP all the time, and each cell inherits the socket. So the port stays the same, and connections
+    that come while the code is loaded wait for the next cell. If that cannot start, this process answers, with the reason.
+
+    Args:
+        plan: What to serve.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._cell: CellProcess | None = None
+        self._changes = Changes(folders_of(plan.targets))
+        self._restarts = Restarts(plan.restart_delay_s, plan.max_restart_delay_s)
+        self._progress = Progress(1)
+        self._began_s = plan.started_s
+        self._has_started = False
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Returns the exit code.
+
+        Raises:
+            OSError: If an address is not available.
+        """
+        plan = self._plan
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(bound(plan.host, plan.port))
+            listener.listen(_BACKLOG)
+            port, grpc_port = port_of(listener), None
+            if plan.grpc_port is not None:
+                grpc_port = port_of(stack.enter_context(reserved(plan.host, plan.grpc_port)))
+            settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
+            has_tls = bool(settings["gateway"]["tls_certificate_file"])
+            host = f"[{plan.host}]" if ":" in plan.host else plan.host
+            self._progress.listening(f"{'https' if has_tls else 'http'}://{host}:{port}", "")
+            working = asyncio.create_task(self._work(listener, settings))
+            watching = asyncio.create_task(end_hanging(lambda: () if self._cell is None else (self._cell,), plan.hang_limit_s))
+            stop = asyncio.Event()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            stopping = asyncio.create_task(stop.wait())
+            done, _ = await asyncio.wait((working, watching, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for task in (working, watching, stopping):
+                task.cancel()
+            say("Stopping ...")
+            self._end_cell()
+            await asyncio.gather(*self._ending)
+            for task in done:
+                task.result()
+        say("Stopped.")
+        return 0
+
+    async def _work(self, listener: socket.socket, settings: Message) -> None:
+        while True:
+            self._changes.begin()
+            cell = self._cell = CellProcess(0, self._on_message)
+            await cell.start(
+                {
+                    "targets": self._plan.targets, "settings": settings, "num_cells": 1, "verbose": self._plan.is_verbose,
+                    "number": 0, "remembered": None, "listens_when_ready": False, "is_dev": True, "listener": listener.fileno(),
+                },
+                (listener.fileno(),),
+            )  # fmt: skip
+            changing = asyncio.create_task(self._changes.happened())
+            ending = asyncio.create_task(cell.ended())
+            try:
+                await asyncio.wait((changing, ending), return_when=asyncio.FIRST_COMPLETED)
+                if not changing.done():
+                    await self._wait_for_better(cell, changing, listener)
+                if changing.done():
+                    self._began_s = time.monotonic()
+                    say(f"{', '.join(changing.result())} changed: loading again ...")
+            finally:
+                changing.cancel()
+            self._end_cell()
+
+    async def _wait_for_better(self, cell: CellProcess, changing: asyncio.Task[list[str]], listener: socket.socket) -> None:
+        """A cell ended by itself: returns when another try makes sense."""
+        failure = cell.failure
+        if failure is None:
+            text = f"the cell (process {cell.process.pid}) {cell.describe_end()}"
+            complain(text)
+        else:
+            text = failure["text"] if not failure["traceback"] else f"{failure['text']}\n{failure['traceback']}"
+            complain(failure["text"], failure["traceback"])
+        if cell.is_ready:  # a request ended it
+            await asyncio.wait((changing,), timeout=self._restarts.delay_s(time.monotonic() - cell.started_s))
+            self._began_s = time.monotonic()
+            return
+        self._changes.watch_everything()
+        say("Waiting for a change ...")
+        if self._plan.settings["gateway"]["tls_certificate_file"]:
+            await asyncio.wait((changing,))
+            return
+        async with standing_in(listener, text):
+            await asyncio.wait((changing,))
+
+    def _end_cell(self) -> None:
+        """Lets the cell finish its requests while the next one loads."""
+        cell, self._cell = self._cell, None
+        if cell is not None and not cell.has_ended:
+            cell.stop()
+            task = asyncio.create_task(_ended_soon(cell, min(self._plan.drain_timeout_s, _STOP_TIMEOUT_S)))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _on_message(self, cell: CellProcess, message: Message) -> None:
+        if cell is not self._cell and message["kind"] != "failed":
+            return  # it is on its way out
+        match message["kind"]:
+            case "beat":
+                cell.beaten_s = time.monotonic()
+            case "listening":
+                self._changes.watch(message["files"])
+                self._progress.listening(message["url"], message["grpc_address"])
+            case "states":
+                self._progress.states(cell.number, message["programs"])
+            case "ready":
+                self._on_ready(cell, message)
+            case "failed":
+                cell.failure = message
+            case _:
+                raise ValueError(f"a cell sent a message of the unknown kind {message['kind']!r}")
+
+    def _on_ready(self, cell: CellProcess, message: Message) -> None:
+        cell.is_ready = True
+        cell.beaten_s = time.monotonic()
+        self._changes.watch(message["files"])
+        after_s = time.monotonic() - self._began_s
+        models = ", ".join(message["models"])
+        if self._has_started:
+            say(f"Ready again after {after_s:.1f} s. Models: {models}.")
+        else:
+            self._has_started = True
+            files = "1 file" if self._changes.num_files == 1 else f"{self._changes.num_files} files"
+            say(f"Ready after {after_s:.1f} s. Models: {models}. Watching {files}. Ctrl-C stops.")
+
+
+async def _ended_soon(cell: CellProcess, timeout_s: float) -> None:
+    try:
+        await asyncio.wait_for(cell.ended(), timeout_s)
+    except TimeoutError:
+        cell.process.kill()
+        await cell.ended()

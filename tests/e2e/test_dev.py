@@ -17,6 +17,7 @@ from tests.leaks import no_leaks
 from tests.server_process import client_of
 
 X = np.array([1, 2, 3, 4], np.float32)
+NOON_NS = 1_700_000_000 * 10**9
 APP = """
 import os
 import numpy as np
@@ -47,8 +48,13 @@ class Project:
         (folder / "app.py").write_text(APP)
         self.set_factor("2")
 
-    def set_factor(self, text: str) -> None:
-        (self.folder / "parts" / "scale.py").write_text(f"FACTOR = {text}\n")
+    def set_factor(self, text: str, modified_ns: int | None = None) -> None:
+        file = self.folder / "parts" / "scale.py"
+        new = file.with_suffix(".new")
+        new.write_text(f"FACTOR = {text}\n")
+        if modified_ns is not None:
+            os.utime(new, ns=(modified_ns, modified_ns))
+        new.rename(file)
 
 
 @pytest.fixture
@@ -86,11 +92,11 @@ def wait_for_answer(server: ServerProcess, wanted: list[float] | str) -> None:
 def test_a_change_is_served_from_the_same_port(project: Project, server: ServerProcess) -> None:
     wait_for_answer(server, [2, 4, 6, 8])
     server.wait_until_ready()
-    project.set_factor("3")
+    project.set_factor("3", modified_ns=NOON_NS)
     wait_for_answer(server, [3, 6, 9, 12])
     server.wait_for(r"parts/scale\.py changed: loading again")
     server.wait_for(r"Ready again after [\d.]+ s\. Models: scale, scaled\.")
-    project.set_factor("4")  # perhaps within the same second, and as long as before
+    project.set_factor("4", modified_ns=NOON_NS + 1)  # within the same second, and as long as before
     wait_for_answer(server, [4, 8, 12, 16])
 
 

@@ -16,7 +16,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-guarded demo-ocr demo-router test test-quick test-compiled compile pure lint format protos
-.PHONY: bench-overhead bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: bench-overhead bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-answers bench-overload bench-tenants chaos chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -86,6 +86,9 @@ bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; th
 
 bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.engine
+
+bench-calls: $(VENV)/.demo ## How many functions a request calls in the server; the last line is JSON
+	$(BIN)/python -m benchmarks.focused.calls
 
 bench-guarded: $(GUARDED) ## What guessing ahead saves beside a guard; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.guarded

@@ -128,7 +128,7 @@ class TransportConfig(_Section):
 class CellsConfig(_Section):
     """Programs in the server's own process."""
 
-    inline_limit_s: float = Field(default=0.001, ge=0)
+    inline_limit_s: float = Field(default=0.002, ge=0)
     """A program whose batches are measured to take less runs on the event loop, others on threads of their own."""
     switch_interval_s: float = Field(default=0.0005, gt=0)
     """How long a thread may keep the interpreter while another waits for it."""

@@ -1,5 +1,6 @@
 """One batch in this process: its inputs as arrays, what became of it, and how long that took. Any thread."""
 
+import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ class Ran:
     Attributes:
         event: What to tell the engine; None if there was no room for the results.
         result: The results, in that case.
+        wall_s: How long it took. Time in which the system ran somebody else in its place does not count.
+        cpu_s: How long its thread computed.
     """
 
     event: BatchDone | BatchFailed | None
@@ -52,7 +55,7 @@ class Ran:
 
 def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
     """Runs a batch and copies its results."""
-    wall_s, cpu_s = time.perf_counter(), time.thread_time()
+    num_waits, wall_s, cpu_s = _num_waits(), time.perf_counter(), time.thread_time()
     result = executor.run(batch.columns, batch.statics, results.reserve)
     event: BatchDone | BatchFailed | None
     if isinstance(result, BatchError):
@@ -63,7 +66,15 @@ def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
     if event is not None:
         result = None
         results.done()
-    return Ran(event, result, time.perf_counter() - wall_s, time.thread_time() - cpu_s)
+    wall_s, cpu_s = time.perf_counter() - wall_s, time.thread_time() - cpu_s
+    if wall_s > 2 * cpu_s and _num_waits() == num_waits:
+        wall_s = cpu_s  # it waited for nothing, so it was interrupted
+    return Ran(event, result, wall_s, cpu_s)
+
+
+def _num_waits() -> int:
+    """Returns how many times this thread has given up its core to wait for something: a time, a lock, a device."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def keep_when_there_is_room(

@@ -9,7 +9,7 @@ lock, so under load every program looks long. The processor time leaves out slee
 * A thread's program moves to the loop if its processor time is short at all sizes that occur, and its wall time was not much
   longer at least once. Whether that was right shows there.
 * The loop's program moves to its thread at once if one batch took too much processor time, or much too long; and if it repeatedly
-  took too long.
+  took too long. Time in which the system ran other processes instead is not counted: a thread would have lost it as well.
 
 Each return makes the next attempt rarer, unless it took long to come: the first batch of a new size is often slow.
 """

@@ -17,7 +17,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-guarded demo-ocr demo-router test test-quick test-compiled compile pure lint format protos
 .PHONY: bench-overhead bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-answers bench-overload bench-tenants chaos chaos-jobs clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-overload bench-tenants chaos chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -75,8 +75,14 @@ peers: $(PEERS:%=.venv-peers/%/.made) ## Install the peers, each in an environme
 bench: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## DyOrc beside its peers on seven workloads, quickly (15 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks --kind quick
 
-bench-full: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## All peers, two rounds and the highest rates (100 minutes), and docs/benchmarks.md; the last line is JSON
+bench-full: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## All peers, several rounds and the highest rates (two hours), and docs/benchmarks.md; the last line is JSON
 	$(BIN)/python -m benchmarks --kind full --page docs/benchmarks.md
+
+bench-devices: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## The same on emulated accelerators (two hours), and docs/benchmarks.md; the last line is JSON
+	$(BIN)/python -m benchmarks --devices --kind full --page docs/benchmarks.md
+
+bench-devices-quick: .venv-peers/triton/.made .venv-peers/mosec/.made $(VENV)/.dev $(DIGITS) $(GUARDED) $(LOOP) ## Two peers and three workloads of that (5 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks --devices --kind quick
 
 bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator itself can send; the last line is JSON
 	$(BIN)/python -m loadgen limit
@@ -124,7 +130,7 @@ chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store
 	$(BIN)/python -m tests.chaos.jobs_storm
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) .venv-peers $(PROTOC) examples/*/weights benchmarks/.pools benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) .venv-peers $(PROTOC) examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."

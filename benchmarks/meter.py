@@ -1,10 +1,11 @@
 """Counts what programs do, in the same way for all systems: batches by size, and their device time.
 
 A program is counted in the process that runs it, whatever system started that process, into a small file in the folder that the
-environment variable `FOLDER_VARIABLE` names; nothing is counted without it. The device is the processor here, so device time is
+environment variable `FOLDER_VARIABLE` names; nothing is counted without it. Where the device is the processor, device time is
 the CPU time of the thread that runs the program (programs use one thread). Unlike wall-clock time, it does not grow when others
-use the processor too. `read` adds the files up, even while they are being written: on the processors that this runs on, an
-aligned number of 8 bytes is never half-written. The peers' servers import this module, so it needs only NumPy.
+use the processor too. An emulated accelerator counts its own time. `read` adds the files up, even while they are being written:
+on the processors that this runs on, an aligned number of 8 bytes is never half-written. The peers' servers import this module,
+so it needs only NumPy.
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ _NUM_CELLS = MAX_SIZE + 2
 
 
 class Meter:
-    """The counts of one program in one process."""
+    """The counts of one program in one process.
 
-    def __init__(self, program: str) -> None:
+    Args:
+        clock_ns: Device time, so far.
+    """
+
+    def __init__(self, program: str, clock_ns: Callable[[], int] = time.thread_time_ns) -> None:
+        self._clock_ns = clock_ns
         folder = os.environ.get(FOLDER_VARIABLE)
         self._cells: np.ndarray[Any, np.dtype[np.int64]] = np.zeros(_NUM_CELLS, np.int64)
         if folder:
@@ -40,11 +46,11 @@ class Meter:
 
     def run(self, function: Callable[..., Any], num_items: int, **tensors: Any) -> Any:
         """Calls a function and counts it as a batch."""
-        began_ns = time.thread_time_ns()
+        began_ns = self._clock_ns()
         try:
             return function(**tensors)
         finally:
-            self._cells[0] += time.thread_time_ns() - began_ns
+            self._cells[0] += self._clock_ns() - began_ns
             self._cells[1 + min(num_items, MAX_SIZE)] += 1
 
 

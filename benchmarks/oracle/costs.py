@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from benchmarks.devices.times import on_devices
 from benchmarks.oracle.recording import record
 from benchmarks.workloads import workload as workload_named
 from benchmarks.workloads.base import LoadedProgram, Program, Tensors, Workload
@@ -45,6 +46,13 @@ def measured(name: str) -> Costs:
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
     return parsed(json.loads(done.stdout))
+
+
+def device_costs(workload: Workload) -> Costs:
+    """Returns T(n) of the programs on accelerators of their own, from published figures."""
+    times = on_devices(workload.name).times
+    sizes = {name: batch_sizes(program.max_batch_size) for name, program in workload.programs.items()}
+    return {name: [(size, times[name].batch_s(size)) for size in sizes[name]] for name in times}
 
 
 def parsed(content: Mapping[str, Sequence[Sequence[float]]]) -> Costs:

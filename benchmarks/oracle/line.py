@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.oracle.bound import lower_bound
-from benchmarks.oracle.costs import measured
+from benchmarks.oracle.costs import device_costs, measured
 from benchmarks.oracle.recording import record
 from benchmarks.serving import ROOT, BenchmarkError
 from benchmarks.table.records import OracleRecord
@@ -37,13 +37,25 @@ class OracleLine:
     costs_ms: dict[str, list[tuple[int, float]]]
 
 
-def oracle_line(name: str, pool: Path, rates: Mapping[str, float], num_requests: int) -> OracleLine:
+def oracle_line(name: str, pool: Path, rates: Mapping[str, float], num_requests: int, *, on_devices: bool = False) -> OracleLine:
     """Returns the line at some rates (requests per second, by load), with this many requests at each, on this machine's cores.
+
+    Args:
+        on_devices: Whether each program has an accelerator of its own instead, and takes as long as that.
 
     Raises:
         BenchmarkError: If it cannot be computed, with the reason.
     """
-    command = [sys.executable, "-m", "benchmarks.oracle.line", name, str(pool), json.dumps(rates), str(num_requests)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.oracle.line",
+        name,
+        str(pool),
+        json.dumps(rates),
+        str(num_requests),
+        str(on_devices),
+    ]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if finished.returncode:
         raise BenchmarkError(f"no oracle line for {name}: {finished.stderr.strip()[-2000:]}")
@@ -54,11 +66,12 @@ def oracle_line(name: str, pool: Path, rates: Mapping[str, float], num_requests:
     )
 
 
-def _main(name: str, pool: str, rates: str, num_requests: str) -> None:
+def _main(name: str, pool: str, rates: str, num_requests: str, on_devices: str) -> None:
     chosen = workload(name)
-    costs = measured(name)
+    has_devices = on_devices == str(True)
+    costs = device_costs(chosen) if has_devices else measured(name)
     trees = record(chosen, Pool.load(Path(pool)).inputs[:_NUM_RECORDED]).trees
-    num_cores = len(os.sched_getaffinity(0))
+    num_cores = None if has_devices else len(os.sched_getaffinity(0))
     bounds: dict[str, dict[str, float]] = {}
     for load, rate_rps in json.loads(rates).items():
         bound = asdict(lower_bound(chosen, trees, costs, rate_rps, int(num_requests), num_cores=num_cores))

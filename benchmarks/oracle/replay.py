@@ -21,7 +21,7 @@ from dyorc.authoring.workflow import Workflow, workflow
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import RequestArrived
-from dyorc.simulation.draws import Value, draw
+from dyorc.simulation.draws import draw
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers
 from dyorc.simulation.world import World
@@ -62,7 +62,7 @@ class Tally:
     def arrived(self, event: RequestArrived, now_ns: int) -> None:
         self._arrived_ns[event.request_id] = now_ns
 
-    def dispatched(self, program: str, outputs: Sequence[Value], execute_ns: int) -> None:
+    def dispatched(self, program: str, outputs: Sequence[tuple[TensorRef, ...]], execute_ns: int) -> None:
         self.num_calls += len(outputs)
         self.num_batches += 1
         self.device_ns += execute_ns

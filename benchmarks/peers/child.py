@@ -22,8 +22,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import wire
+from benchmarks.devices.program import has_devices
 from benchmarks.processes import adopt_orphans, end_children
 from benchmarks.workloads import NAMES, workload
+from benchmarks.workloads.base import probes
 
 WORKLOAD_VARIABLE = "BENCHMARK_WORKLOAD"
 PORT_VARIABLE = "BENCHMARK_PORT"
@@ -35,6 +37,7 @@ _END_TIMEOUT_S = 10.0
 _NUM_TRIES = 2
 """The port is chosen before the server binds it, so another process may take it in between."""
 _NUM_CONCURRENT = 4
+_NUM_WORKERS_ON_DEVICES = 2
 
 
 class ChildEndedError(Exception):
@@ -44,6 +47,12 @@ class ChildEndedError(Exception):
 def served_workload() -> str:
     """Returns, in the child, the name of the workload to serve."""
     return os.environ[WORKLOAD_VARIABLE]
+
+
+def num_workers() -> int:
+    """Returns, in the child, how many workers answer whole requests. With accelerators there are two, or the devices would idle
+    while a worker waits for one of them; the workers share the devices."""
+    return _NUM_WORKERS_ON_DEVICES if has_devices() else 1
 
 
 def served_port() -> int:
@@ -87,7 +96,7 @@ def _exit(number: int, frame: object) -> None:
 
 
 def _serve(module: str, environment: Mapping[str, str], arguments: argparse.Namespace, num_probes: int, stop_signal: int) -> None:
-    drawn = workload(arguments.workload).draw(num_probes, 0)
+    drawn = probes(workload(arguments.workload), num_probes)
     bodies = [wire.pack(drawn[at % len(drawn)]) for at in range(num_probes)]
     for is_last in (*[False] * (_NUM_TRIES - 1), True):
         port = arguments.port or _find_free_port()

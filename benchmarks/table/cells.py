@@ -9,18 +9,23 @@ from statistics import median
 from hdrh.histogram import HdrHistogram
 
 from benchmarks.table.records import Cell, OracleRecord
+from benchmarks.table.speed import Speed
 from loadgen.results import RunResult
 
 _MAX_US = 3_600_000_000
 _NUM_DIGITS = 3
 
 
-def cell_of(workload: str, load: str, runs: Sequence[RunResult], oracle: OracleRecord | None) -> Cell:
+def cell_of(
+    workload: str, load: str, rounds: Mapping[int, RunResult], oracle: OracleRecord | None, speeds: Mapping[int, Speed]
+) -> Cell:
     """Returns one cell: medians over the rounds, and sums of the counts.
 
     Args:
-        runs: The rounds of one system on one workload under one load.
+        rounds: One system on one workload under one load, by the number of the round.
+        speeds: The machine's, right before each round.
     """
+    runs = list(rounds.values())
     p50s, p99s = [run.latency_ms.p50 for run in runs], [run.latency_ms.p99 for run in runs]
     p50_ms, p99_ms = median(p50s), median(p99s)
     counts = [run.counts for run in runs]
@@ -34,6 +39,9 @@ def cell_of(workload: str, load: str, runs: Sequence[RunResult], oracle: OracleR
         p99_ms=p99_ms,
         p50s_ms=p50s,
         p99s_ms=p99s,
+        rounds=list(rounds),
+        python_ms=[speeds[number].python_ms for number in rounds if number in speeds],
+        blas_ms=[speeds[number].blas_ms for number in rounds if number in speeds],
         goodput_ratio=median(run.goodput_ratio for run in runs),
         goodput_rps=median(run.goodput_rps for run in runs),
         device_ms_per_request=median(sum(run.server.device_ms_per_request.values()) for run in runs),

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import tempfile
 import urllib.request
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import structs
 
 from benchmarks import meter
+from benchmarks.devices.program import DEVICES_VARIABLE, FOLDER_VARIABLE
 from benchmarks.serving import BenchmarkError, serving
-from benchmarks.table.records import OURS
+from benchmarks.table.records import OUR_MODES
 from benchmarks.table.systems import System
 from benchmarks.workloads.base import Workload
+from dyorc.testing import ServerProcess
 from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.results import RunResult, ServerFigures
@@ -80,16 +84,29 @@ class Bench:
         system: Its name.
     """
 
-    def __init__(self, system: System, workload: Workload, pool: Pool, spec: TargetSpec, meter_folder: Path) -> None:
+    def __init__(self, system: System, pool: Pool, spec: TargetSpec, meter_folder: Path, server: ServerProcess) -> None:
         self.system = system.name
         self._pool = pool
         self._spec = spec
         self._meter = meter_folder
-        self._slo_s = workload.slo_s
+        self._server = server
+
+    def pause(self) -> None:
+        """Stops all processes of the server."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets the server go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._server.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def run(self, load: Load) -> RunResult:
         """Makes one measurement."""
-        watch = _Watch(self._meter, self._spec.url if self.system == OURS else "")
+        watch = _Watch(self._meter, self._spec.url if self.system in OUR_MODES else "")
         result = run(self.system, self._spec, self._pool, load, server=watch)
         num_answered = max(1, result.counts.correct + result.counts.wrong)
         device_ms = {name: ms / num_answered for name, ms in watch.device_ms.items()}
@@ -103,9 +120,7 @@ class Bench:
             BenchmarkError: If there was no right answer.
         """
         for duration_s in _WARM_UPS_S:
-            load = Load(
-                arrivals="closed", num_clients=_NUM_WARM_UP_CLIENTS, warm_up_s=0.0, duration_s=duration_s, slo_s=self._slo_s
-            )
+            load = Load(arrivals="closed", num_clients=_NUM_WARM_UP_CLIENTS, warm_up_s=0.0, duration_s=duration_s)
             num_correct = run(self.system, self._spec, self._pool, load).counts.correct
             if num_correct:
                 return num_correct / duration_s
@@ -113,12 +128,27 @@ class Bench:
 
 
 @contextmanager
-def started(system: System, workload: Workload, pool: Pool) -> Generator[Bench]:
-    """Runs a system while it is entered."""
+def started(system: System, workload: Workload, pool: Pool, recordings: Path | None = None) -> Generator[Bench]:
+    """Runs a system while it is entered.
+
+    Args:
+        recordings: What the programs return, if they run on emulated accelerators.
+    """
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
-        counted = Path(name)
-        with serving(system.command(workload), {meter.FOLDER_VARIABLE: str(counted)}) as (address, _):
-            yield Bench(system, workload, pool, system.target(workload, address), counted)
+        counted, devices = Path(name) / "meter", Path(name) / "devices"
+        counted.mkdir()
+        devices.mkdir()
+        environment = {meter.FOLDER_VARIABLE: str(counted)}
+        if recordings is not None:
+            environment |= {FOLDER_VARIABLE: str(recordings), DEVICES_VARIABLE: str(devices)}
+        if recordings is not None and system.name in OUR_MODES:
+            environment["RAY_OVERRIDE_RESOURCES"] = json.dumps({"GPU": len(workload.programs)})
+        with serving(system.command(workload), environment) as (address, server):
+            bench = Bench(system, pool, system.target(workload, address), counted, server)
+            try:
+                yield bench
+            finally:
+                bench.resume()
 
 
 class _Watch:

@@ -12,7 +12,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.table.goals import Goal, goals
+from benchmarks.table.beside import side_by_side
+from benchmarks.table.device_parts import models_table, predictions
+from benchmarks.table.goals import Goal, cells_of, goals, loads_of
 from benchmarks.table.rate_ratios import rate_ratios
 from benchmarks.table.reasons import REASONS, read_reasons, reasons_for
 from benchmarks.table.records import Table, WorkloadRecord, read_table
@@ -30,9 +32,21 @@ from benchmarks.table.tables import (
 
 _INTRODUCTION = """DyOrc serves workflows: requests that pass through several models, where a result often decides which
 model comes next. This page compares it with other serving systems (its *peers*) on the same models and requests."""
+_TWO_TABLES = """There are two tables, which answer two questions.
+
+* **Programs on the processor**: what does serving cost? Models, servers and the load generator share two cores. Models are tiny,
+  so most of what is measured is the servers themselves: their protocol, their hops between processes, their interpreter.
+* **Programs on emulated accelerators**: how well does a server use devices? Each program has a device of its own, which is
+  occupied as long as a published GPU takes for the batch, while the processor is free. What counts is which batches are formed,
+  what waits for what, and what is started ahead. This is the case of a server with GPUs, as far as a machine without any can
+  show it: there is one device for each program, devices do not share memory or a bus, and tensors still pass through the host."""
+_ON_PROCESSOR = "Models run on the two cores, which they share with everything else."
+_ON_DEVICES = "Each program has an emulated accelerator of its own, which waits as long as a published one computes."
 _HOW = """    make peers        # installs each peer into an environment of its own, in .venv-peers/
     make bench        # one peer of each kind; less than 15 minutes
-    make bench-full   # all peers, two rounds, highest rates; 100 minutes; writes this page
+    make bench-full   # all peers, several rounds, highest rates; two hours; writes this page
+    make bench-devices-quick  # emulated accelerators, two peers, three workloads; a few minutes
+    make bench-devices        # all of them; two hours; writes this page
     python -m benchmarks --help                            # how to run single workloads and systems
     python -m benchmarks.table.repeat A/table.json [B/table.json]  # compares the rounds of one run, or two runs"""
 _HOW_TO_READ = f"""Each workload has an SLO, the longest time that an answer may take. Requests arrive at random times, at
@@ -44,56 +58,79 @@ the moment at which the request was due. The second line shows the share of all 
 SLO, the processor time that the programs took per request, in milliseconds ("dev"), and p50 / p99 relative to [an oracle that
 knows every outcome in advance](decisions/0016-the-oracle-line.md). A third line shows errors, if there were any.
 
+The last line of a peer's cell is its p50 relative to that of DyOrc's better mode: the median over the rounds, each of which
+measures all systems within a minute or two, and an interval of order statistics for it (with at least 95 % confidence from six
+rounds on, 75 % with three). Systems take turns of a few seconds; all of them run, but only one gets the processor, and the others
+are stopped meanwhile. Cells whose rounds do not agree are measured again.
+
 For each load, the best p50 and p99 are bold. {SATURATED} marks a system that could not keep up: fewer than half of its planned
 requests got a right answer in time, so its latencies mean nothing more. "Generator was the limit" means that the load generator
 itself may have been too slow. Latencies are not compared if a cell has any wrong answer or more than 1 % of errors."""
 
 
-def page(table: Table, reasons: Mapping[str, str]) -> str:
-    """Returns the whole Markdown document."""
-    found = goals(table)
+_FOR_DEVICES = "devices: "
+"""Keys of reasons for the second table start with this."""
+
+
+def page(tables: Sequence[Table], reasons: Mapping[str, str]) -> str:
+    """Returns the whole Markdown document: of the table of programs on the processor, or on emulated accelerators, or both."""
     parts = [
         "# DyOrc beside its peers",
         "<!-- Written by `python -m benchmarks.table.page`; change that file, not this one. -->",
-        f"{_INTRODUCTION} {_origin(table)} {_summary(found)}",
+        _INTRODUCTION,
+        *([_TWO_TABLES, *side_by_side(tables)] if len(tables) > 1 else []),
         "## How to run it",
         _HOW,
-        "## What was run, and where",
-        _where(table),
-        "## Latency at three loads",
+        "## How to read it",
         _HOW_TO_READ,
-        *(_workload(table, workload) for workload in table.workloads),
-        *_highest(table),
-        "## Goals",
-        *(f"* {'Met' if goal.is_met else '**Missed**'} (reached in {goal.said}): {goal.name}." for goal in found),
-        *_losses(found, reasons),
-        *_agreed(table),
+        *(part for table in tables for part in _of_table(table, reasons)),
     ]
     return "\n\n".join(parts).replace(".\n\n* ", ".\n* ") + "\n"
 
 
+def _of_table(table: Table, reasons: Mapping[str, str]) -> list[str]:
+    found = goals(table)
+    return [
+        "## Programs on emulated accelerators" if table.on_devices else "## Programs on the processor",
+        f"{_ON_DEVICES if table.on_devices else _ON_PROCESSOR} {_origin(table)} {_summary(found, table.on_devices)}",
+        *(["### How long programs take", *models_table(table)] if table.on_devices else []),
+        "### What was run, and where",
+        _where(table),
+        *(_workload(table, workload) for workload in table.workloads),
+        *_highest(table),
+        "### Goals",
+        *(f"* {'Met' if goal.is_met else '**Missed**'} (reached in {goal.said}): {goal.name}." for goal in found),
+        *_losses(table, found, _reasons_of(table, reasons)),
+        *predictions(table),
+        *_agreed(table),
+    ]
+
+
 def main(
-    table: Annotated[Path, typer.Argument(help="The table to read.")],
+    tables: Annotated[list[Path], typer.Argument(help="The tables to read: on the processor, on devices, or both.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown file to write.")] = Path("docs/benchmarks.md"),
-    html: Annotated[
-        Path | None, typer.Option("--html", help="The HTML file to write; by default report.html beside the table.")
-    ] = None,
     reasons: Annotated[Path, typer.Option("--reasons", help="The TOML file that says why goals are missed.")] = REASONS,
 ) -> None:
-    """Writes both pages."""
+    """Writes the page, and one with pictures beside each table."""
     from benchmarks.table.html_page import html_page
 
     try:
-        measured = read_table(table)
+        read = {path: read_table(path) for path in tables}
         why = read_reasons(reasons)
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page(measured, why), encoding="utf-8")
-        drawn = html or table.parent / "report.html"
-        drawn.write_text(html_page(measured, why), encoding="utf-8")
+        out.write_text(page(sorted(read.values(), key=lambda table: table.on_devices), why), encoding="utf-8")
+        for path, measured in read.items():
+            (path.parent / "report.html").write_text(html_page(measured, why), encoding="utf-8")
     except (OSError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-    typer.echo(f"{out}, {drawn}")
+    typer.echo(str(out))
+
+
+def _reasons_of(table: Table, reasons: Mapping[str, str]) -> dict[str, str]:
+    """Returns the reasons for one table; those for devices are marked as such."""
+    of_devices = {key.removeprefix(_FOR_DEVICES): why for key, why in reasons.items() if key.startswith(_FOR_DEVICES)}
+    return of_devices if table.on_devices else {key: why for key, why in reasons.items() if not key.startswith(_FOR_DEVICES)}
 
 
 def _origin(table: Table) -> str:
@@ -121,11 +158,11 @@ def _took(seconds: float) -> str:
     return f"which took {seconds / 60:.0f} minutes" if seconds >= 120 else f"which took {seconds:.0f} seconds"
 
 
-def _summary(found: Sequence[Goal]) -> str:
+def _summary(found: Sequence[Goal], on_devices: bool) -> str:
     missed = [goal for goal in found if not goal.is_met]
     if not missed:
         return "DyOrc meets all its goals."
-    return f"DyOrc meets {len(found) - len(missed)} of its {len(found)} goals ([where it loses](#where-dyorc-loses))."
+    return f"DyOrc meets {len(found) - len(missed)} of its {len(found)} goals ([where it loses](#{_anchor(on_devices)}))."
 
 
 def _where(table: Table) -> str:
@@ -134,7 +171,7 @@ def _where(table: Table) -> str:
     commit = f"Commit {plain(table.commit)}{f'; {elsewhere}' if elsewhere else ''}. " if table.commit else ""
     systems = list(dict.fromkeys([*table.versions, *table.notes]))
     rows = [[plain(shown_name(name)), plain(table.versions.get(name, "")), plain(table.notes.get(name, ""))] for name in systems]
-    head = f"{commit}All systems run the same programs on the same machine, one after the other. {machine}."
+    head = f"{commit}All systems run the same programs on the same machine, in turns. {machine}."
     lines = ["| | version | how it is configured |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n\n".join([head, "\n".join(lines)]) if rows else head
 
@@ -143,7 +180,21 @@ def _workload(table: Table, workload: WorkloadRecord) -> str:
     kind = "The data decides which programs run." if workload.is_dynamic else "Every request runs the same programs."
     drawn = f" {workload.num_requests_in_pool} different requests." if workload.num_requests_in_pool else ""
     facts = f"{plain(workload.summary[:1].upper() + workload.summary[1:])}. {kind} SLO {workload.slo_ms:g} ms.{drawn}"
-    return "\n\n".join([f"### {plain(workload.name)}", facts, workload_table(table, workload)])
+    speed = _speed(table, workload.name)
+    heading = f"### {plain(workload.name)}{' on accelerators' if table.on_devices else ''}"
+    return "\n\n".join([heading, facts, workload_table(table, workload), *([speed] if speed else [])])
+
+
+def _speed(table: Table, workload: str) -> str:
+    """Returns how fast the machine was under each load, from fixed work that was timed before each run."""
+    said: list[str] = []
+    for load in loads_of(table, workload):
+        cells = cells_of(table, workload, load).values()
+        python = [ms for cell in cells for ms in cell.python_ms]
+        blas = [ms for cell in cells for ms in cell.blas_ms]
+        if python and blas:
+            said.append(f"{load} {min(python):.1f} to {max(python):.1f} and {min(blas):.2f} to {max(blas):.2f}")
+    return f"A fixed loop of Python and a fixed product of matrices took, in milliseconds: {'; '.join(said)}." if said else ""
 
 
 def _highest(table: Table) -> list[str]:
@@ -156,19 +207,27 @@ def _highest(table: Table) -> list[str]:
         " Where the load generator was the limit, a system might reach more: ≥ marks such a figure, or a ratio that may be larger"
         " because DyOrc might; ≤ marks a ratio that may be smaller because a peer might; ≈ marks a ratio of which both are true."
     )
-    return ["## Highest rates within the SLO", " ".join([explained, *told]), highest_table(table)]
+    return ["### Highest rates within the SLO", " ".join([explained, *told]), highest_table(table)]
 
 
-def _losses(found: Sequence[Goal], reasons: Mapping[str, str]) -> list[str]:
+def _where_it_loses(on_devices: bool) -> str:
+    return "Where DyOrc loses on accelerators" if on_devices else "Where DyOrc loses"
+
+
+def _anchor(on_devices: bool) -> str:
+    return _where_it_loses(on_devices).lower().replace(" ", "-")
+
+
+def _losses(table: Table, found: Sequence[Goal], reasons: Mapping[str, str]) -> list[str]:
     missed = [goal for goal in found if goal.misses]
     if not missed:
         return []
-    parts = ["## Where DyOrc loses"]
+    parts = [f"### {_where_it_loses(table.on_devices)}"]
     for goal in missed:
         parts += [f"The goal: {goal.name}. Missed here:", misses_table(goal.misses)]
     known = reasons_for(reasons, [miss for goal in missed for miss in goal.misses])
     why = "\n".join(f"* **{plain(where)}**: {' '.join(text.split())}" for where, text in known.items())
-    return [*parts, "### Why", why] if why else parts
+    return [*parts, "#### Why", why] if why else parts
 
 
 def _agreed(table: Table) -> list[str]:
@@ -176,11 +235,8 @@ def _agreed(table: Table) -> list[str]:
     if not agreed:
         return []
     head, *rows = agreement_rows(agreed)
-    told = (
-        "Every server is started anew for each round. The table compares the ratio of DyOrc's figure to each peer's in the first"
-        " round with the same ratio in the last."
-    )
-    return ["## How well two rounds agree", told, markdown(head, [[plain(text) for text in row] for row in rows])]
+    told = "The ratio of DyOrc's figure to each peer's in the first round, compared with the same ratio in the last."
+    return ["### How well two rounds agree", told, markdown(head, [[plain(text) for text in row] for row in rows])]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.table.records import ORACLE, OURS, Table, read_table
+from benchmarks.table.records import ORACLE, OUR_MODES, Table, read_table
 from benchmarks.table.tables import shown_name, systems_of
 from loadgen.report.bars import BarSeries, bar_chart
 from loadgen.report.scales import linear, logarithmic, short
@@ -51,7 +51,7 @@ def highest_picture(table: Table, *, is_alone: bool = False) -> str:
         y_name="best peer = 1",
         scale=linear(max(values)) if is_linear else logarithmic(min(*values, 0.1), max(values), label=lambda value: short(value)),
         reference=1.0,
-        numbered=[shown_name(OURS)],
+        numbered=[shown_name(mode) for mode in OUR_MODES],
         css=ALONE if is_alone else "",
     )
 
@@ -73,7 +73,7 @@ def main(
 
 
 def _best_peer(table: Table, workload: str) -> float:
-    peers = [entry.rps for entry in table.highest if entry.workload == workload and entry.system not in (OURS, ORACLE)]
+    peers = [entry.rps for entry in table.highest if entry.workload == workload and entry.system not in (*OUR_MODES, ORACLE)]
     return max(peers, default=0.0)
 
 

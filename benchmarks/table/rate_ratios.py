@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.table.records import ORACLE, OURS, Highest, Table
+from benchmarks.table.records import ORACLE, OUR_MODES, Highest, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +28,12 @@ class RateRatio:
 
 
 def rate_ratios(table: Table) -> list[RateRatio]:
-    """Returns the ratio of each workload for which highest rates are known."""
+    """Returns the ratio of each workload for which highest rates are known; DyOrc's is that of its better mode."""
     found: list[RateRatio] = []
     for workload in table.workloads:
         rates = {entry.system: entry for entry in table.highest if entry.workload == workload.name}
-        ours = rates.pop(OURS, None)
-        peers = [entry for system, entry in rates.items() if system != ORACLE]
+        ours = max((rates[mode] for mode in OUR_MODES if mode in rates), key=lambda entry: entry.rps, default=None)
+        peers = [entry for system, entry in rates.items() if system not in (*OUR_MODES, ORACLE)]
         if ours is not None and peers:
             found.append(_rate_ratio(ours, peers))
     return found

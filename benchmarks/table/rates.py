@@ -16,14 +16,20 @@ from pathlib import Path
 from benchmarks.table.records import Table, read_table
 
 _FILE = Path(__file__).with_name("rates.toml")
+_FILE_ON_DEVICES = Path(__file__).with_name("rates_on_devices.toml")
 LOADS = {"low": 0.2, "medium": 0.5, "high": 0.8}
 """Fractions of that rate."""
 _NUM_SYSTEMS = 3
 
 
-def read_rates() -> dict[str, float]:
+def rates_file(*, on_devices: bool) -> Path:
+    """Returns the file with the rates for programs on the processor, or on emulated accelerators."""
+    return _FILE_ON_DEVICES if on_devices else _FILE
+
+
+def read_rates(*, on_devices: bool = False) -> dict[str, float]:
     """Returns the rate of which the loads are fractions, in requests per second, by workload."""
-    return tomllib.loads(_FILE.read_text())["reference_rps"]
+    return tomllib.loads(rates_file(on_devices=on_devices).read_text())["reference_rps"]
 
 
 def rates_of(reference_rps: float) -> dict[str, float]:
@@ -49,5 +55,7 @@ def written(table: Table) -> str:
 
 
 if __name__ == "__main__":
-    _FILE.write_text(written(read_table(Path(sys.argv[1]))))
-    print(_FILE.read_text())
+    measured = read_table(Path(sys.argv[1]))
+    file = rates_file(on_devices=measured.on_devices)
+    file.write_text(written(measured))
+    print(file.read_text())

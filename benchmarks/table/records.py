@@ -11,7 +11,10 @@ import msgspec
 SCHEMA = 1
 LOADS = ("low", "medium", "high")
 OURS = "dyorc"
-"""The name of the system that is compared with the others."""
+"""The name of the system that is compared with the others: DyOrc with replicas on Ray."""
+OUR_CELL = "dyorc_cell"
+"""The same in one process, without Ray (``dyorc serve --in-process``)."""
+OUR_MODES = (OURS, OUR_CELL)
 ORACLE = "oracle"
 """Not a system, but the best that a scheduler could do if it knew everything. Its figures are in `WorkloadRecord.oracle`."""
 
@@ -52,6 +55,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         num_requests: Planned, over all rounds.
         p50_ms, p99_ms: Medians over the rounds.
         p50s_ms, p99s_ms: The figures of each round, in order.
+        rounds: The numbers of these rounds, by which systems are paired; empty in older tables.
+        python_ms, blas_ms: How long fixed work took right before each of them, as a measure of the machine's speed.
+        predicted_p50_ms, predicted_p99_ms: What the simulator says of DyOrc, where programs run on emulated accelerators.
+        device_kept: There also: the time that devices were occupied, relative to T(n).
         goodput_ratio, goodput_rps: Correct answers in time, as a fraction of all planned requests and per second.
         device_ms_per_request: Time in programs, per request; None where it could not be counted.
         p50_vs_oracle, p99_vs_oracle: Ratios; None where there is no oracle.
@@ -71,6 +78,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     p99_ms: float
     p50s_ms: list[float] = []
     p99s_ms: list[float] = []
+    rounds: list[int] = []
+    python_ms: list[float] = []
+    blas_ms: list[float] = []
+    predicted_p50_ms: float | None = None
+    predicted_p99_ms: float | None = None
+    device_kept: float | None = None
     goodput_ratio: float
     goodput_rps: float
     device_ms_per_request: float | None = None
@@ -107,6 +120,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: "quick" or "full".
+        on_devices: Whether the programs ran on emulated accelerators.
         started_at: ISO 8601, UTC.
         machine: As in `loadgen.results.RunResult`.
         versions: The version of each system.
@@ -115,6 +129,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     kind: str
+    on_devices: bool = False
     started_at: str
     took_s: float
     machine: dict[str, Any]

@@ -16,8 +16,8 @@ import msgspec
 import typer
 from msgspec import structs
 
-from benchmarks.table.goals import FIGURES, is_saturated
-from benchmarks.table.records import ORACLE, OURS, Table, read_table
+from benchmarks.table.goals import FIGURES, cells_of, is_ours, is_saturated, our_cell
+from benchmarks.table.records import OUR_MODES, Table, read_table
 from loadgen.tables import aligned
 
 WITHIN = 0.10
@@ -72,16 +72,18 @@ def agreement_of_rounds(table: Table) -> list[Agreement]:
 def ratios(table: Table) -> dict[str, dict[str, float]]:
     """Returns DyOrc's figure divided by each peer's, by figure and place; not where either is 0 or could not keep up."""
     found: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, HIGHEST)}
-    ours = {(cell.workload, cell.load): cell for cell in table.cells if cell.system == OURS}
     for cell in table.cells:
-        mine = ours.get((cell.workload, cell.load))
-        if mine is None or cell.system in (OURS, ORACLE) or is_saturated(mine) or is_saturated(cell):
+        mine = our_cell(cells_of(table, cell.workload, cell.load))
+        if mine is None or is_ours(cell.system) or is_saturated(mine) or is_saturated(cell):
             continue
         for figure in FIGURES:
             _keep(found[figure], f"{cell.workload}, {cell.load}, {cell.system}", getattr(mine, figure), getattr(cell, figure))
-    rates = {entry.workload: entry.rps for entry in table.highest if entry.system == OURS}
+    rates: dict[str, float] = {}
     for entry in table.highest:
-        if entry.system not in (OURS, ORACLE) and entry.workload in rates:
+        if entry.system in OUR_MODES:
+            rates[entry.workload] = max(entry.rps, rates.get(entry.workload, 0.0))
+    for entry in table.highest:
+        if not is_ours(entry.system) and entry.workload in rates:
             _keep(found[HIGHEST], f"{entry.workload}, {entry.system}", rates[entry.workload], entry.rps)
     return found
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.serving import ROOT, Address
-from benchmarks.table.records import OURS
+from benchmarks.table.records import OUR_CELL, OUR_MODES, OURS
 from benchmarks.workloads.base import Workload
 from loadgen.targets.base import TargetSpec
 
@@ -55,13 +55,13 @@ class System:
 
     def command(self, workload: Workload) -> list[str]:
         """Returns the command that starts it with the workload's programs, on any free port."""
-        if self.name == OURS:
-            return [str(self.python), "-m", "dyorc.cli", "serve", workload.app, "--port", "0"]
+        if self.name in OUR_MODES:
+            return [str(self.python), "-m", "dyorc.cli", "serve", workload.app, "--port", "0", *self.options]
         return [str(self.python), "-m", self.module, "--workload", workload.name, "--port", "0", *self.options]
 
     def target(self, workload: Workload, address: Address) -> TargetSpec:
         """Returns how to send it requests of the workload once it runs."""
-        if self.name == OURS:
+        if self.name in OUR_MODES:
             return TargetSpec(protocol="http", url=address.url, model=workload.app.rpartition(":")[2])
         if self.makes_target:
             options = {"workload": workload.name, "grpc": f"{address.host}:{address.grpc_port}"}
@@ -86,6 +86,7 @@ def _peer(name: str, package: str, note: str) -> System:
 
 _ALL = (
     System(name=OURS, package="dyorc", note="default settings; requests over HTTP in the Open Inference Protocol"),
+    System(name=OUR_CELL, package="dyorc", note="the same in one process, without Ray", options=("--in-process",)),
     _ray_serve("ray_default", "default", "composed by deployment handles, with `@serve.batch`, behind Ray Serve's own proxy"),
     _ray_serve("ray_throughput", "throughput", "the same in throughput-optimized mode, behind HAProxy"),
     _ray_serve("ray_conserving", "work_conserving", "like ray_throughput, but a batch starts whenever a program is free"),

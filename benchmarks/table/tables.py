@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks.table.goals import Miss, cells_of, is_saturated, is_sound, loads_of
+from benchmarks.table.goals import Miss, cells_of, is_ours, is_saturated, is_sound, loads_of, our_cell
+from benchmarks.table.pairs import paired
 from benchmarks.table.rate_ratios import RateRatio, bound, rate_ratios
-from benchmarks.table.records import ORACLE, OURS, Cell, Table, WorkloadRecord
+from benchmarks.table.records import ORACLE, OUR_CELL, OUR_MODES, OURS, Cell, Table, WorkloadRecord
 from loadgen.tables import milliseconds, percent
 
 SATURATED = "†"
@@ -28,7 +29,7 @@ def plain(text: str) -> str:
 
 def shown_name(system: str) -> str:
     """Returns a system's name as people write it."""
-    return {OURS: "DyOrc", ORACLE: "oracle"}.get(system, system)
+    return {OURS: "DyOrc", OUR_CELL: "DyOrc, one process", ORACLE: "oracle"}.get(system, system)
 
 
 def figure_name(figure: str) -> str:
@@ -43,7 +44,7 @@ def systems_of(table: Table) -> list[str]:
         + [entry.system for entry in table.highest]
         + [entry.system for entry in table.cannot]
     )
-    return ([OURS] if OURS in found else []) + [system for system in found if system not in (OURS, ORACLE)]
+    return [mode for mode in OUR_MODES if mode in found] + [system for system in found if system not in (*OUR_MODES, ORACLE)]
 
 
 def workload_table(table: Table, workload: WorkloadRecord) -> str:
@@ -52,11 +53,12 @@ def workload_table(table: Table, workload: WorkloadRecord) -> str:
     head = [plain(workload.name), *(f"{load}: {_rate(workload.rates.get(load, 0.0))}/s" for load in loads)]
     cells = {load: cells_of(table, workload.name, load) for load in loads}
     bests = {load: best_of(cells[load]) for load in loads}
+    ours = {load: our_cell(cells[load]) for load in loads}
     reasons = {entry.system: entry.reason for entry in table.cannot if entry.workload == workload.name}
     rows: list[list[str]] = []
     for system in systems_of(table):
         if any(system in cells[load] for load in loads):
-            rows.append([_system(system), *(_cell(cells[load].get(system), bests[load]) for load in loads)])
+            rows.append([_system(system), *(_cell(cells[load].get(system), bests[load], ours[load]) for load in loads)])
         elif system in reasons:
             rows.append([_system(system), *["cannot"] * len(loads)])
         else:
@@ -115,7 +117,7 @@ def misses_table(misses: Iterable[Miss]) -> str:
     return markdown(["", "figure", "DyOrc", "against", "ratio"], rows)
 
 
-def _cell(cell: Cell | None, best: Mapping[str, float]) -> str:
+def _cell(cell: Cell | None, best: Mapping[str, float], ours: Cell | None) -> str:
     if cell is None:
         return "not measured"
     latencies = " / ".join(_best(getattr(cell, figure), best.get(figure)) for figure in ("p50_ms", "p99_ms"))
@@ -127,7 +129,16 @@ def _cell(cell: Cell | None, best: Mapping[str, float]) -> str:
     lines = [latencies + (f" {SATURATED}" if is_saturated(cell) else ""), " · ".join(more)]
     lines += [", ".join(f"{number:,} {name}" for name, number in errors.items() if number)] if any(errors.values()) else []
     lines += ["generator was the limit"] if cell.is_client_limited else []
-    return "<br>".join(lines)
+    lines += [_paired(cell, ours)] if ours is not None and not is_ours(cell.system) and not is_saturated(cell) else []
+    return "<br>".join(line for line in lines if line)
+
+
+def _paired(cell: Cell, ours: Cell) -> str:
+    """Returns how much longer a peer's answers take than DyOrc's, round by round."""
+    found = paired(ours, cell, "p50")
+    if found is None or found.num_rounds < 2:
+        return ""
+    return f"DyOrc x {found.median:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 
 def _best(value: float, best: float | None) -> str:

@@ -4,19 +4,21 @@ A workload is written once, without any serving system: its programs are plain f
 coroutine that asks for programs by name (`Workload.flow`). Each system serves exactly these programs; DyOrc's workflow does what
 the flow does, and so does a peer's glue if the peer can run Python. The reference is the flow in one process, one call at a time.
 
-Imported in the peers' environments, so it needs only NumPy and nothing of DyOrc. Programs import what they need when they are
-made.
+Imported in the peers' environments, so it needs only NumPy, and of DyOrc nothing but `loadgen.pool`. Programs import what they
+need when they are made.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from benchmarks.devices.program import device_program, recorded_requests
 from benchmarks.meter import Meter
 
 Tensors: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
@@ -101,12 +103,13 @@ class Workload:
 
 class LoadedProgram:
     """A program with its weights in this process, counted by the meter. Each program uses one thread, since there are few
-    cores."""
+    cores. It runs on an emulated accelerator if the environment says so (`benchmarks.devices.program`)."""
 
     def __init__(self, workload: Workload, name: str) -> None:
         self.program = workload.programs[name]
-        self._run = self.program.make()
-        self._meter = Meter(name)
+        emulated = device_program(name, self.program)
+        self._run = emulated or self.program.make()
+        self._meter = Meter(name, (lambda: emulated.device.busy_ns) if emulated else time.thread_time_ns)
 
     def run(self, **inputs: np.ndarray[Any, Any]) -> Tensors:
         """Returns the outputs of a batch from its inputs, both stacked."""
@@ -132,6 +135,11 @@ class LoadedProgram:
         if not width:
             return item
         return {name: np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, width - array.shape[-1])]) for name, array in item.items()}
+
+
+def probes(workload: Workload, num_requests: int) -> Sequence[Tensors]:
+    """Returns requests with which a server can be tried: recorded ones if its programs are emulated."""
+    return recorded_requests()[:num_requests] or workload.draw(num_requests, 0)
 
 
 def answer_alone(workload: Workload, requests: Sequence[Tensors]) -> tuple[list[dict[str, np.ndarray[Any, Any]]], list[str]]:

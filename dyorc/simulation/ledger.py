@@ -70,11 +70,11 @@ class Ledger:
         for _, output in evaluation.calls:
             self._needed[_first(output)] = is_measured
 
-    def dispatched(self, program: str, outputs: Sequence[Value], execute_ns: int) -> None:
+    def dispatched(self, program: str, outputs: Sequence[tuple[TensorRef, ...]], execute_ns: int) -> None:
         account = self.programs[program]
         part = 1 / len(outputs)
-        for output in outputs:
-            is_measured = self._needed.pop(_first(output), None)
+        for (output,) in outputs:
+            is_measured = self._needed.pop(_first(operand_of(output)), None)
             if is_measured:
                 account.num_calls += 1
             elif is_measured is None and self._num_arrived > self._num_warmup:

@@ -1,7 +1,7 @@
 """A workload: a workflow, and what its programs cost on simulated replicas."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -13,7 +13,9 @@ from jaxtyping import Float64
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import InvalidInputError
+from dyorc.tensor import TensorRef
 
+Compute: TypeAlias = Callable[[Sequence[TensorRef]], tuple[TensorRef, ...]]
 Number: TypeAlias = Float64[np.ndarray, ""]
 """The tensors between the programs of a workload."""
 Numbers: TypeAlias = Float64[np.ndarray, " batch"]
@@ -30,6 +32,7 @@ class Deployment:
     A batch of n calls takes ``base_s + item_s * n`` seconds, or as long as was measured.
 
     Attributes:
+        compute: Returns the outputs of one call from its inputs, which carry their data; by default what `draw` would return.
         measured: Sizes of batches and their seconds, by size; linear between them. From 1 up to at least `max_batch_size`;
             then there is no `base_s` and no `item_s`.
 
@@ -42,6 +45,7 @@ class Deployment:
     item_s: float = 0.0
     num_replicas: int = 1
     measured: Sequence[tuple[int, float]] = ()
+    compute: Compute | None = None
 
     def __post_init__(self) -> None:
         if not self.measured:

@@ -9,9 +9,11 @@ run. One thread.
 import heapq
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol, TypeAlias, assert_never
 
 from dyorc.arrays import apply_views
+from dyorc.authoring.program import Program
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -27,7 +29,7 @@ from dyorc.engine.actions import (
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone, Event, PartTaken, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
 from dyorc.errors import DeadlineError, InternalError, InvalidInputError
-from dyorc.simulation.draws import Value, value_of
+from dyorc.simulation.draws import value_of
 from dyorc.simulation.plain import operand_of, tensor_of
 from dyorc.simulation.workload import NS_PER_S, Deployment
 from dyorc.tensor import TensorRef
@@ -43,8 +45,8 @@ class Observer(Protocol):
         """Notes that a request arrives."""
         ...
 
-    def dispatched(self, program: str, outputs: Sequence[Value], execute_ns: int) -> None:
-        """Notes that a batch is sent; `outputs` is what its calls will return, `execute_ns` its cost."""
+    def dispatched(self, program: str, outputs: Sequence[tuple[TensorRef, ...]], execute_ns: int) -> None:
+        """Notes that a batch is sent; `outputs` is what each of its calls will return, `execute_ns` its cost."""
         ...
 
     def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
@@ -88,6 +90,7 @@ class World:
         self._costs_ns = {
             d.program.name: [d.batch_ns(size) for size in range(d.program.options.max_batch_size + 1)] for d in deployments
         }
+        self._compute = {d.program.name: d.compute or partial(_drawn, d.program) for d in deployments}
         self._replicas = replicas
         self._parts: dict[int, list[TensorRef]] = {}
         self._free_ns: dict[str, int] = {}
@@ -168,9 +171,9 @@ class World:
         execute_ns = self._costs_ns[action.program.name][len(action.operands)]
         ready_ns = max(self.now_ns + self._link_ns, self._free_ns[action.replica_id])
         end_ns = self._free_ns[action.replica_id] = self._occupy(ready_ns, execute_ns)
-        values = [value_of(action.program, [operand_of(tensor) for tensor in operands]) for operands in action.operands]
-        self._observer.dispatched(action.program.name, values, execute_ns)
-        outputs = [(tensor_of(value),) for value in values]
+        compute = self._compute[action.program.name]
+        outputs = [compute(operands) for operands in action.operands]
+        self._observer.dispatched(action.program.name, outputs, execute_ns)
         done = BatchDone(action.replica_id, action.batch_id, outputs, execute_ns / NS_PER_S)
         self._schedule(end_ns + self._link_ns, done)
 
@@ -188,3 +191,7 @@ class World:
     def _schedule(self, at_ns: int, what: _Scheduled) -> None:
         self._num_pushed += 1
         heapq.heappush(self._heap, (at_ns, self._num_pushed, what))
+
+
+def _drawn(program: Program, operands: Sequence[TensorRef]) -> tuple[TensorRef, ...]:
+    return (tensor_of(value_of(program, [operand_of(tensor) for tensor in operands])),)

@@ -8,11 +8,13 @@ import bentoml
 from bentoml.validators import ContentType
 
 from benchmarks import wire
+from benchmarks.devices.program import device_time
 from benchmarks.peers.child import PATH, served_workload
 from benchmarks.workloads import workload
 from benchmarks.workloads.base import LoadedProgram
 
 _MAX_LATENCY_MS = 10_000
+_MAX_ON_LOOP_S = 0.01
 _WORKLOAD = workload(served_workload())
 _QUIET: dict[str, Any] = {"metrics": {"enabled": False}, "logging": {"access": {"enabled": False}}}
 _Body = Annotated[bytes, ContentType("application/octet-stream")]
@@ -27,12 +29,25 @@ def _service(name: str) -> Any:
         def __init__(self) -> None:
             self._program = LoadedProgram(_WORKLOAD, name)
 
-        @bentoml.api(**batching)
-        async def run(self, items: list[Any]) -> list[Any]:
-            return self._program.run_items(items)
+        if _is_long(name):
+
+            @bentoml.api(**batching)
+            def run(self, items: list[Any]) -> list[Any]:
+                return self._program.run_items(items)
+        else:
+
+            @bentoml.api(**batching)
+            async def run(self, items: list[Any]) -> list[Any]:
+                return self._program.run_items(items)
 
     OneProgram.__name__ = f"program_{name}"
     return bentoml.service(OneProgram, workers=_WORKLOAD.replicas.get(name, 1), **_QUIET)
+
+
+def _is_long(program: str) -> bool:
+    """Whether a program waits so long for its accelerator that it must not stop the service's event loop."""
+    time = device_time(program)
+    return time is not None and time.batch_s(1) > _MAX_ON_LOOP_S
 
 
 class Flow:

@@ -8,7 +8,7 @@ import litserve
 from fastapi import Depends, Request, Response
 
 from benchmarks import wire
-from benchmarks.peers.child import PATH, served_port, served_workload
+from benchmarks.peers.child import PATH, num_workers, served_port, served_workload
 from benchmarks.workloads import workload
 from benchmarks.workloads.base import LoadedProgram
 from benchmarks.workloads.lockstep import answer_together
@@ -48,7 +48,7 @@ class Programs(litserve.LitAPI):
 def main() -> None:
     """Serves until SIGINT."""
     api = Programs(max_batch_size=_MAX_BATCH_SIZE, batch_timeout=_BATCH_TIMEOUT_S, api_path=PATH)
-    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1)
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=num_workers())
     server.run(
         host="127.0.0.1",
         port=served_port(),

@@ -9,6 +9,7 @@ A new request cannot join a batch that is being answered, and all programs share
   mostly LitServe's own; 1 ms is kept, for the shorter wait. With 0, the worker would poll without a pause.
 * Two workers: smaller batches, and 2.4 ms of processor time per request. One is kept, as all systems run one copy of each
   program.
+* On emulated accelerators, two workers that share them, as for Mosec.
 * `fast_queue` (ZeroMQ) does nothing in this version: the server stores the transport's kind under a name that is never read. Set
   by hand, no answer arrived in two minutes; so answers go through a queue of `multiprocessing`, as requests do.
 """

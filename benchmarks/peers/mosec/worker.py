@@ -10,7 +10,7 @@ from typing import Any
 from mosec import Server, Worker
 
 from benchmarks import wire
-from benchmarks.peers.child import PATH, served_port, served_workload
+from benchmarks.peers.child import PATH, num_workers, served_port, served_workload
 from benchmarks.workloads import workload
 from benchmarks.workloads.base import LoadedProgram
 from benchmarks.workloads.lockstep import answer_together
@@ -48,7 +48,7 @@ def main() -> None:
     sys.argv[1:] = ["--address", "127.0.0.1", "--port", str(served_port()), "--log-level", "warning"]
     sys.argv += ["--timeout", str(_TIMEOUT_MS), "--capacity", str(_MAX_WAITING), "--max-request-size", str(_MAX_REQUEST_BYTES)]
     server = Server()
-    server.append_worker(Programs, num=1, max_batch_size=_MAX_BATCH_SIZE, max_wait_time=_MAX_WAIT_MS, route=PATH)
+    server.append_worker(Programs, num=num_workers(), max_batch_size=_MAX_BATCH_SIZE, max_wait_time=_MAX_WAIT_MS, route=PATH)
     server.run()
 
 

@@ -40,7 +40,7 @@ def set_environment(has_haproxy: bool, folder: Path) -> None:
         return
     os.environ |= {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_SERVE_ENABLE_HA_PROXY": "1"}
     # The rest lets two of these run on one machine and end quickly; none of it is on the path of a request.
-    os.environ |= {f"RAY_SERVE_HAPROXY_{name}": str(folder / "haproxy" / file) for name, file in _HAPROXY_FILES.items()}
+    os.environ |= {f"RAY_SERVE_HAPROXY_{name}": str(folder / "h" / file) for name, file in _HAPROXY_FILES.items()}
     *ports, http_base, grpc_base = find_free_ports(len(_SINGLE_PORTS) + 2)
     os.environ |= {name: str(port) for name, port in zip(_SINGLE_PORTS, ports, strict=True)}
     for kind, base in (("HTTP", http_base), ("GRPC", grpc_base)):  # Serve tries one after another

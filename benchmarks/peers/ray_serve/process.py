@@ -44,7 +44,7 @@ def serve_in_child(
         num_cpus: Logical CPUs: one per deployment, and some to spare.
     """
     adopt_orphans()
-    folder = Path(tempfile.mkdtemp(prefix="rs-"))  # short: Ray puts Unix sockets deep below it
+    folder = Path(tempfile.mkdtemp(prefix="rs-", dir="/tmp"))  # short: Ray puts Unix sockets deep below it
     child = os.fork()
     if child == 0:
         # A Ctrl-C goes to the whole process group. It must not reach Ray's processes, which would end in random order and leave

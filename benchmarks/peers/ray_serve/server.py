@@ -32,6 +32,7 @@ from typing import Any
 from benchmarks import wire
 from benchmarks.peers.ray_serve.process import serve_in_child
 from benchmarks.workloads import workload
+from benchmarks.workloads.base import probes
 
 CANNOT: dict[str, str] = {}
 """Workloads that Ray Serve cannot serve, and why. There are none."""
@@ -73,7 +74,7 @@ def main() -> None:
     num_deployed = sum(served.replicas.get(program, 1) for program in served.programs)
     serve_in_child(
         partial(_build, served.name, mode),
-        (wire.pack(inputs) for inputs in served.draw(_NUM_PROBES, 0)),
+        (wire.pack(inputs) for inputs in probes(served, _NUM_PROBES)),
         path="/infer",
         has_haproxy=mode.has_haproxy,
         port=arguments.port,

@@ -6,11 +6,12 @@ import numpy as np
 from jaxtyping import Float
 
 import dyorc
+from benchmarks.devices.program import OPTIONS
 from benchmarks.workloads.base import LoadedProgram
 from benchmarks.workloads.cascade.workload import CONFIDENT, WORKLOAD
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["small"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["small"].max_batch_size, **OPTIONS)
 class Small:
     """The small net, which is sure of most digits."""
 
@@ -21,7 +22,7 @@ class Small:
         return self.program.run(image=image)["probabilities"]
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["large"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["large"].max_batch_size, **OPTIONS)
 class Large:
     """The large net, which is right about nearly all digits."""
 

@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Float
 
 import dyorc
+from benchmarks.devices.program import OPTIONS
 from benchmarks.workloads.base import LoadedProgram
 from benchmarks.workloads.chain.workload import NUM_VALUES, WORKLOAD
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["make"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["make"].max_batch_size, **OPTIONS)
 class Make:
     """Expands a seed to 8 MB."""
 
@@ -24,7 +25,7 @@ class Make:
         return self.program.run(seed=seed, out=dyorc.empty((len(seed), NUM_VALUES), np.float32))["values"]
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["shift"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["shift"].max_batch_size, **OPTIONS)
 class Shift:
     """Turns 8 MB into 8 MB."""
 
@@ -35,7 +36,7 @@ class Shift:
         return self.program.run(values=values, out=dyorc.empty(values.shape, np.float32))["shifted"]
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["total"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["total"].max_batch_size, **OPTIONS)
 class Total:
     """Reduces 8 MB to four means."""
 

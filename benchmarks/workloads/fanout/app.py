@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 import dyorc
+from benchmarks.devices.program import OPTIONS
 from benchmarks.workloads.base import LoadedProgram, Tensors
 from benchmarks.workloads.cascade.app import is_confident, large, small
 from benchmarks.workloads.fanout.workload import PIECE_WIDTH, WORKLOAD, digits_of
@@ -19,7 +20,9 @@ class Pieces(TypedDict):
 
 
 @dyorc.program(
-    max_batch_size=WORKLOAD.programs["find"].max_batch_size, pad=dyorc.pad(width=tuple(WORKLOAD.programs["find"].widths))
+    max_batch_size=WORKLOAD.programs["find"].max_batch_size,
+    pad=dyorc.pad(width=tuple(WORKLOAD.programs["find"].widths)),
+    **OPTIONS,
 )
 class Find:
     """The pieces of a strip."""

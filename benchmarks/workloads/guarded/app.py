@@ -6,11 +6,12 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 import dyorc
+from benchmarks.devices.program import OPTIONS
 from benchmarks.workloads.base import LoadedProgram
 from benchmarks.workloads.guarded.workload import MIN_HARM, REFUSAL, WORKLOAD
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["guard"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["guard"].max_batch_size, **OPTIONS)
 class Guard:
     """Scores how likely a message is harmful."""
 
@@ -21,7 +22,7 @@ class Guard:
         return self.program.run(text=text)["score"]
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["generate"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["generate"].max_batch_size, **OPTIONS)
 class Generate:
     """Continues a message with the likeliest next 32 characters."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 import dyorc
+from benchmarks.devices.program import OPTIONS
 from benchmarks.workloads.base import LoadedProgram
 from benchmarks.workloads.loop.workload import SURE, WIDTH, WORKLOAD
 
@@ -21,7 +22,7 @@ class Turn(TypedDict):
     probabilities: Float[np.ndarray, "batch 10"]
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["refine"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["refine"].max_batch_size, **OPTIONS)
 class Refine:
     """Looks at the digit once more."""
 

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 import dyorc
+from benchmarks.devices.program import OPTIONS
 from benchmarks.workloads.base import LoadedProgram
 from benchmarks.workloads.examples import use_example
 from benchmarks.workloads.ocr.workload import LINE_WIDTH, MIN_SCORE, MIN_TURN_PROBABILITY, WORKLOAD
@@ -46,7 +47,7 @@ class Page(TypedDict):
     score: Float[np.ndarray, " lines"]
 
 
-@dyorc.program(batched=False)
+@dyorc.program(batched=False, **OPTIONS)
 class Detect:
     """Finds the lines of a page."""
 
@@ -58,7 +59,7 @@ class Detect:
         return {"quads": found["quads"][0], "num_lines": found["num_lines"][0]}
 
 
-@dyorc.program(batched=False)
+@dyorc.program(batched=False, **OPTIONS)
 class Straighten:
     """Straightens a line and scales it to a height of 48 pixels."""
 
@@ -71,7 +72,7 @@ class Straighten:
         return self.program.run(crop=crop[np.newaxis], quad=quad[np.newaxis])["line"][0]
 
 
-@dyorc.program(max_batch_size=_MAX_BATCH_SIZE, pad=dyorc.pad(width=(LINE_WIDTH,)))
+@dyorc.program(max_batch_size=_MAX_BATCH_SIZE, pad=dyorc.pad(width=(LINE_WIDTH,)), **OPTIONS)
 class Classify:
     """Tells whether lines are upside down."""
 
@@ -82,7 +83,7 @@ class Classify:
         return self.program.run(line=line)["probabilities"]
 
 
-@dyorc.program(max_batch_size=_MAX_BATCH_SIZE, pad=dyorc.pad(width=(LINE_WIDTH,)))
+@dyorc.program(max_batch_size=_MAX_BATCH_SIZE, pad=dyorc.pad(width=(LINE_WIDTH,)), **OPTIONS)
 class Recognise:
     """Reads lines."""
 

@@ -6,11 +6,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 import dyorc
+from benchmarks.devices.program import OPTIONS
 from benchmarks.workloads.base import LoadedProgram, Tensors
 from benchmarks.workloads.router.workload import TOPICS, WORKLOAD, nearest
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["tokenise"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["tokenise"].max_batch_size, **OPTIONS)
 class Tokenise:
     """Splits texts into MiniLM's word pieces."""
 
@@ -21,7 +22,7 @@ class Tokenise:
         return self.program.run(text=text)["tokens"]
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs["route"].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs["route"].max_batch_size, **OPTIONS)
 class Route:
     """Scores how near each topic is to a question."""
 
@@ -39,7 +40,7 @@ class Intents(TypedDict):
     probability: Float[np.ndarray, " batch"]
 
 
-@dyorc.program(max_batch_size=WORKLOAD.programs[TOPICS[0]].max_batch_size)
+@dyorc.program(max_batch_size=WORKLOAD.programs[TOPICS[0]].max_batch_size, **OPTIONS)
 class Expert:
     """Classifies the intent of questions on one topic."""
 

@@ -23,7 +23,7 @@ def test_figures_are_medians_and_counts_are_sums() -> None:
         ),
         result(median_ms=5.0, client_warning="late", server=figures({"large": {"1": 1}}, {"small": 1.0, "large": 1.0})),
     ]
-    cell = cell_of("cascade", "low", rounds, OracleRecord(p50_ms=2.0, p99_ms=4.0, device_ms_per_request=0.5))
+    cell = cell_of("cascade", "low", dict(enumerate(rounds)), OracleRecord(p50_ms=2.0, p99_ms=4.0, device_ms_per_request=0.5), {})
     assert (cell.workload, cell.system, cell.load) == ("cascade", "dyorc", "low")
     assert cell.p50_ms == rounds[2].latency_ms.p50
     assert cell.p50s_ms == [one.latency_ms.p50 for one in rounds]
@@ -36,5 +36,5 @@ def test_figures_are_medians_and_counts_are_sums() -> None:
 
 
 def test_without_an_oracle_there_is_no_ratio_to_it() -> None:
-    cell = cell_of("cascade", "low", [result()], None)
+    cell = cell_of("cascade", "low", {0: result()}, None, {})
     assert cell.p50_vs_oracle is None

@@ -31,7 +31,7 @@ def invoke(main: object, *arguments: str | Path) -> tuple[int, str]:
 
 
 def test_a_page_shows_the_figures_of_a_workload() -> None:
-    document = page(table(), {})
+    document = page([table()], {})
 
     (ours,) = [row for row in rows(document, "DyOrc") if "dev" in row[1]]
     assert ours[1] == "**4.40** / **9.00**<br>100.0 % · 1.10 dev · 1.10 / 1.12 x"
@@ -44,7 +44,7 @@ def test_a_page_shows_the_figures_of_a_workload() -> None:
 
 
 def test_every_table_has_as_many_cells_in_each_row() -> None:
-    document = page(large_table(), {"chain": "a | b\nc"})
+    document = page([large_table()], {"chain": "a | b\nc"})
 
     for block in document.split("\n\n"):
         if block.startswith("|"):
@@ -57,7 +57,7 @@ def test_a_page_shows_how_well_rounds_agree() -> None:
         cell("ray", 6.0, 9.0, p50s_ms=[8.0, 6.0], p99s_ms=[9.0, 9.0]),
     ]
 
-    assert rows(page(table(cells=cells), {}), "p50")[-1] == [
+    assert rows(page([table(cells=cells)], {}), "p50")[-1] == [
         "p50",
         "1",
         "0%",
@@ -65,11 +65,11 @@ def test_a_page_shows_how_well_rounds_agree() -> None:
         "33.3%",
         "cascade, low, ray: 0.5 and 0.667",
     ]
-    assert "two rounds agree" not in page(table(), {})
+    assert "two rounds agree" not in page([table()], {})
 
 
 def test_a_page_shows_where_dyorc_loses() -> None:
-    document = page(large_table(), {"chain": "Triton's server is C++"})
+    document = page([large_table()], {"chain": "Triton's server is C++"})
 
     assert "## Where DyOrc loses" in document
     misses = [row for row in rows(document, "chain, low") if row[1] == "p50"]
@@ -81,7 +81,7 @@ def test_a_page_shows_where_dyorc_loses() -> None:
 
 
 def test_a_page_names_errors_saturation_and_limits() -> None:
-    document = page(large_table(), {})
+    document = page([large_table()], {})
 
     (ray,) = [row for row in rows(document, "ray") if "dev" in row[1]][:1]
     assert ray[3] == "504 / 1,620 †<br>20.0 % · 1.10 dev · 126.00 / 202.50 x<br>1 failed"
@@ -93,7 +93,7 @@ def test_a_page_names_errors_saturation_and_limits() -> None:
 def test_the_best_value_is_bold_only_where_values_can_be_compared() -> None:
     cells = [cell("dyorc", 4.0, 9.0), cell("ray", 1.0, 2.0, failed=500), cell("triton", 6.0, 8.0)]
 
-    document = page(table(cells=cells), {})
+    document = page([table(cells=cells)], {})
 
     found = {
         name: next(row[1] for row in rows(document, name) if "dev" in row[1]).split("<br>")[0]
@@ -106,7 +106,7 @@ def test_a_system_that_cannot_differs_from_one_not_measured() -> None:
     cannot = [Cannot(workload="cascade", system="mosec", reason="no way back")]
     found = table(cannot=cannot, highest=[*table().highest, Highest(workload="other", system="bentoml", rps=1.0)])
 
-    document = page(found, {})
+    document = page([found], {})
 
     assert ["mosec", "cannot", "cannot", "cannot"] in rows(document, "mosec")
     assert "mosec cannot: no way back." in document
@@ -165,7 +165,7 @@ def test_text_from_outside_is_escaped() -> None:
 
     assert "<script" not in html_page(found, {"chain": evil})
     assert Page(html_page(found, {"chain": evil})).is_complete_in_itself()
-    assert "<script" not in page(found, {})
+    assert "<script" not in page([found], {})
 
 
 def test_a_picture_needs_no_other_file() -> None:
@@ -197,7 +197,7 @@ def test_the_command_line_writes_the_pages(tmp_path: Path) -> None:
     code, _ = invoke(page_module.main, source, "-o", out, "--reasons", tmp_path / "none.toml")
 
     assert code == 0
-    assert out.read_text(encoding="utf-8") == page(large_table(), {})
+    assert out.read_text(encoding="utf-8") == page([large_table()], {})
     assert (tmp_path / "full" / "report.html").exists()
     code, _ = invoke(picture_module.main, source, "-o", tmp_path / "img" / "b.svg")
     assert code == 0

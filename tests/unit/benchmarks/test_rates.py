@@ -57,4 +57,4 @@ def test_a_table_keeps_the_workloads_that_were_not_measured_again() -> None:
     assert [one.name for one in merged.workloads] == ["cascade", "loop", "chain"]
     assert sorted((one.workload, one.p50_ms) for one in merged.cells) == [("cascade", 9), ("loop", 1)]
     assert [one.commit for one in merged.workloads] == ["before", "", ""]
-    assert "Commit abc123; cascade at before." in page(merged, {})
+    assert "Commit abc123; cascade at before." in page([merged], {})

@@ -72,8 +72,9 @@ def test_the_ledger_tells_waste_from_work() -> None:
     for request_id in (1, 2):
         ledger.arrived(RequestArrived(request_id, flow, (tensor_of(request_id / 10),)), 0)
 
-    ledger.dispatched("net", [value_of(net, [0.1]), value_of(net, [0.2]), value_of(net, [0.3])], 30)
-    ledger.dispatched("net", [value_of(net, [0.2])], 12)
+    outputs = {x: (tensor_of(value_of(net, [x])),) for x in (0.1, 0.2, 0.3)}
+    ledger.dispatched("net", list(outputs.values()), 30)
+    ledger.dispatched("net", [outputs[0.2]], 12)
 
     account = ledger.programs["net"]
     assert (account.num_calls, account.num_wasted) == (1, 2)  # that of the first request is not measured

@@ -44,7 +44,7 @@ class Diary:
     def arrived(self, event: RequestArrived, now_ns: int) -> None:
         self._arrived_ns[event.request_id] = now_ns
 
-    def dispatched(self, program: str, outputs: Sequence[Value], execute_ns: int) -> None:
+    def dispatched(self, program: str, outputs: Sequence[tuple[TensorRef, ...]], execute_ns: int) -> None:
         self.sizes.append(len(outputs))
 
     def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:

@@ -49,15 +49,16 @@ def record(served: Workload, pool: Pool, folder: Path) -> None:
     """Runs the requests of a pool through a workload, and writes them and the results of each program.
 
     Raises:
-        ValueError: If two inputs with different results cannot be told apart.
+        ValueError: If two inputs with different results cannot be told apart, or no request calls one of the programs.
     """
     rows: dict[str, dict[bytes, dict[str, np.ndarray[Any, Any]]]] = {name: {} for name in served.programs}
     watched = {name: _watched(program, rows[name]) for name, program in served.programs.items()}
     answers, branches = answer_alone(replace(served, programs=watched), pool.inputs)
     Pool(inputs=pool.inputs, answers=answers, branches=branches, tolerance=pool.tolerance).save(folder / REQUESTS_FILE)
     for name, found in rows.items():
-        if found:
-            Recorded(found).save(folder / f"{name}.npz")
+        if not found:
+            raise ValueError(f"no request calls {name}, so there is nothing that it could return")
+        Recorded(found).save(folder / f"{name}.npz")
 
 
 def _watched(program: Program, rows: dict[bytes, dict[str, np.ndarray[Any, Any]]]) -> Program:

@@ -23,7 +23,8 @@ class Rule:
 
     Attributes:
         max_rounds: As many if rounds do not agree.
-        max_spread: Two rounds agree if the ratios of p50 to DyOrc's differ by no more than this factor, minus 1.
+        max_spread: Rounds agree if half of the ratios of p50 to DyOrc's are so near each other: the largest of them divided by
+            the smallest, minus 1.
     """
 
     min_rounds: int
@@ -61,7 +62,7 @@ def interleaved(systems: Sequence[str], ours: Sequence[str], rule: Rule, measure
 
 
 def _agree(runs: Runs, system: str, ours: Sequence[str], max_spread: float) -> bool:
-    """Whether the middle half of a system's ratios to DyOrc's figures is close together."""
+    """Whether half of a system's ratios to DyOrc's figures are near their median."""
     for mine in ours:
         both = [number for number in runs[system] if number in runs[mine]]
         ratios = sorted(log(runs[system][number].latency_ms.p50 / runs[mine][number].latency_ms.p50) for number in both)

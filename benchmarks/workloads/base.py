@@ -107,9 +107,14 @@ class LoadedProgram:
 
     def __init__(self, workload: Workload, name: str) -> None:
         self.program = workload.programs[name]
-        emulated = device_program(name, self.program)
+        self._emulated = emulated = device_program(name, self.program)
         self._run = emulated or self.program.make()
         self._meter = Meter(name, (lambda: emulated.device.busy_ns) if emulated else time.thread_time_ns)
+
+    def close(self) -> None:
+        """Gives its accelerator back, if it has one. Servers need not: their end does it."""
+        if self._emulated is not None:
+            self._emulated.device.close()
 
     def run(self, **inputs: np.ndarray[Any, Any]) -> Tensors:
         """Returns the outputs of a batch from its inputs, both stacked."""

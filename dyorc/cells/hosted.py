@@ -30,7 +30,7 @@ class Surroundings:
 
     Attributes:
         node: This machine.
-        num_cores: How many cores it has for programs.
+        num_cores: How many cores it has for programs; 0 for a program with a device of its own.
         inline_limit_s: See `InlineRule`.
         room_wait_s: How long results wait for room in the arena.
         wait_for_room: Waits until something in the arena was freed, at most so long.

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -137,10 +137,15 @@ class LocalFleet:
             thread.stop()
             self._failed(loaded)
             return False
-        hosted = self._hosted[name] = Hosted(name, loaded, thread, self._results(), self._around)
+        hosted = self._hosted[name] = Hosted(name, loaded, thread, self._results(), self._surroundings(program))
         hosted.join()
         self._around.flush()
         return True
+
+    def _surroundings(self, program: Program) -> Surroundings:
+        """Returns what a program shares with the others: no cores if it waits for a device of its own."""
+        has_device = bool(program.options.ray_actor_options.get("num_gpus"))
+        return replace(self._around, num_cores=0) if has_device else self._around
 
     def _failed(self, error: ProgramLoadError) -> None:
         reason = f"{error.error_type}: {error.message}"

@@ -14,6 +14,7 @@ from benchmarks.table.picture import highest_picture
 from benchmarks.table.records import Cannot, Highest, write_table
 from benchmarks.table.tables import plain
 from tests.unit.benchmarks.made_tables import cell, large_table, table
+from tests.unit.benchmarks.made_tables import workload as record
 from tests.unit.loadgen.pages import Page, hints, name_of, pictures, words
 
 
@@ -204,3 +205,36 @@ def test_the_command_line_writes_the_pages(tmp_path: Path) -> None:
     ElementTree.parse(tmp_path / "img" / "b.svg")
     code, said = invoke(page_module.main, tmp_path / "none.json", "-o", out)
     assert (code, "none.json" in said) == (2, True)
+
+
+def test_both_tables_stand_side_by_side() -> None:
+    said = {"predicted_p50_ms": 4.0, "predicted_p99_ms": 11.0}
+    speeds = {"python_ms": [2.0, 3.0], "blas_ms": [0.5, 0.6]}
+    cells = [
+        cell("dyorc", 5.0, 11.0, rounds=[0, 1], p50s_ms=[5.0, 5.0], p99s_ms=[11.0, 11.0], **said),
+        cell("dyorc_cell", 4.0, 10.0, rounds=[0, 1], p50s_ms=[4.0, 4.0], p99s_ms=[10.0, 10.0], **speeds),
+        cell("triton", 6.0, 9.0, rounds=[0, 1], p50s_ms=[6.0, 6.4], p99s_ms=[9.0, 9.0]),
+        cell("ray", 90.0, 99.0, goodput_ratio=0.1),
+    ]  # fmt: skip
+    programs = {"small": [(1, 0.2)], "large": [(1, 0.5)]}
+    devices = table(on_devices=True, cells=cells, workloads=[record("cascade", costs=programs)], highest=[
+        Highest(workload="cascade", system="dyorc", rps=100.0),
+        Highest(workload="cascade", system="dyorc_cell", rps=130.0),
+        Highest(workload="cascade", system="triton", rps=100.0),
+    ])  # fmt: skip
+
+    document = page([table(), devices], {"devices: cascade": "Triton is quick", "cascade": "of the other table"})
+
+    (low,) = rows(document, "cascade, low")[:1]
+    assert low[1:4] == ["4.40 / 9.00", "6.00 / 14.0 (triton)", "1.36 / 1.56"]
+    assert low[4:] == ["4.00 / 10.0", "6.00 / 9.00 (triton)", "1.50 / 0.90"]
+    (medium,) = rows(document, "cascade, medium")[:1]
+    assert medium[4:] == ["not measured", "", ""]
+    (highest,) = rows(document, "cascade, highest rate")[:1]
+    assert highest[4:] == ["130", "100 (triton)", "1.30"]
+    assert "DyOrc x 1.55 (1.50 to 1.60)" in document
+    assert ["cascade, low", "DyOrc", "5.00", "4.00", "-20%", "11.0", "11.0", "+0%"] in rows(document, "cascade, low")
+    assert "low 2.0 to 3.0 and 0.50 to 0.60" in document
+    assert "Triton is quick" in document
+    assert "of the other table" not in document
+    assert "1.2 times the best peer's" in document

@@ -20,7 +20,7 @@ from dyorc.authoring.workflow import of_program
 from dyorc.cells.cell import cell
 from dyorc.config import CellsConfig, EngineConfig, TransportConfig
 from dyorc.engine.engine import Engine
-from dyorc.engine.events import ReplicaLeft
+from dyorc.engine.events import ReplicaJoined, ReplicaLeft
 from dyorc.errors import ExecutionError, InternalError, ProgramError, ProgramLoadError
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.status import ProgramState
@@ -414,3 +414,19 @@ def left() -> tuple[list[str], float, str | None]:
     """Returns our threads, and the interpreter's settings."""
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("dyorc-")]
     return threads, sys.getswitchinterval(), os.environ.get("DYORC_NUM_THREADS")
+
+
+async def test_a_program_that_waits_for_a_device_of_its_own_uses_none_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: dict[str, int] = {}
+    handle = Engine.handle
+
+    def note(engine: Engine, events: Any, now_ns: int) -> Any:
+        events = list(events)
+        joined.update({event.program: event.num_cores for event in events if isinstance(event, ReplicaJoined)})
+        return handle(engine, events, now_ns)
+
+    monkeypatch.setattr(Engine, "handle", note)
+    on_device = arithmetic.double.with_options(name="on_device", ray_actor_options={"num_gpus": 1})
+    async with celled(arithmetic.double, on_device):
+        pass
+    assert joined == {"double": len(os.sched_getaffinity(0)), "on_device": 0}

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -42,11 +43,15 @@ def main() -> None:
     parser.add_argument("--kind", choices=sorted(PLANS), default="quick")
     parser.add_argument("--workloads", help=f"some of {','.join(NAMES)}")
     parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}; by default all, or one peer of each kind for quick")
+    parser.add_argument("--rounds", type=int, help="how many rounds there are, unless they do not agree")
     parser.add_argument("--out", type=Path, help="the folder for the results; by default benchmarks/results/KIND")
     parser.add_argument("--add", action="store_true", help="keep the other workloads of the existing table")
     parser.add_argument("--page", type=Path, help="also write this Markdown file, with the other table beside this one")
     arguments = parser.parse_args()
     plan = (DEVICE_PLANS if arguments.devices else PLANS)[arguments.kind]
+    if arguments.rounds:
+        most = max(arguments.rounds, plan.rule.max_rounds)
+        plan = replace(plan, rule=replace(plan.rule, min_rounds=arguments.rounds, max_rounds=most))
     names = arguments.systems.split(",") if arguments.systems else list(plan.systems)
     workloads = arguments.workloads.split(",") if arguments.workloads else list(plan.workloads)
     if unknown := sorted(set(names) - set(SYSTEMS)) + sorted(set(workloads) - set(NAMES)):

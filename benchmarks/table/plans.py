@@ -34,7 +34,7 @@ class Plan:
 _FULL = Plan(
     rule=Rule(min_rounds=3, max_rounds=6),
     finds_highest=True,
-    terms=Terms(duration_s=2.0, max_duration_s=4.0, num_requests=100, probe_s=1.2, drain_s=1.5),
+    terms=Terms(duration_s=2.0, max_duration_s=6.0, num_requests=60, probe_s=1.2, drain_s=1.5),
 )
 PLANS = {
     "quick": Plan(

@@ -99,8 +99,12 @@ class Bench:
         """Lets the server go on."""
         self._signal(signal.SIGCONT)
 
+    def pids(self) -> list[int]:
+        """Returns the ids of the server's processes."""
+        return self._server.pids()
+
     def _signal(self, number: signal.Signals) -> None:
-        for pid in self._server.pids():
+        for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import faulthandler
+import importlib
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from dyorc.supervision.siblings import CellSiblings
 _PR_SET_PDEATHSIG = 1
 _BEATS_PER_LIMIT = 8
 _MAX_BEAT_S = 0.25
+_SLOW_LIBRARIES = ("torch",)
 
 
 def main() -> None:
@@ -48,7 +50,8 @@ def _die_with(parent: int) -> None:
 
 async def _run(end: socket.socket) -> int:
     channel = await open_channel(end)
-    order = await channel.receive()
+    while (order := await channel.receive()) is not None and order["kind"] == "prepare":
+        _import_ahead(order["libraries"])
     if order is None:
         return 1
     try:
@@ -60,6 +63,12 @@ async def _run(end: socket.socket) -> int:
     finally:
         channel.close()
     return 0
+
+
+def _import_ahead(libraries: list[str]) -> None:
+    for name in libraries:
+        with contextlib.suppress(Exception):  # the user's code will raise it again
+            importlib.import_module(name)
 
 
 class _Cell:
@@ -129,10 +138,15 @@ class _Cell:
         async for _ in server.wait_until_ready():
             pass
         self._siblings.tell()
-        self._channel.send("ready", models=sorted(server.catalog.models), files=self._files())
+        self._channel.send("ready", models=sorted(server.catalog.models), files=self._files(), libraries=_libraries())
         while True:
             await asyncio.sleep(min(_MAX_BEAT_S, hang_limit_s / _BEATS_PER_LIMIT))
             self._channel.send("beat")
+
+
+def _libraries() -> list[str]:
+    """Returns which slow libraries are loaded. Not all of the user's: some read what a module has set in the environment."""
+    return [name for name in _SLOW_LIBRARIES if name in sys.modules]
 
 
 def _inherited(descriptor: int | None) -> socket.socket | None:

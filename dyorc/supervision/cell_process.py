@@ -23,7 +23,7 @@ class CellProcess:
 
     Attributes:
         number: Its number, which the process that follows it inherits.
-        started_s: When it was started (monotonic).
+        started_s: When it was started or got its order (monotonic).
         beaten_s: When its event loop last gave a sign of life; None until it is watched.
         states: What its programs are doing; None until it has said so.
         is_ready: Whether it has been ready.
@@ -46,8 +46,8 @@ class CellProcess:
         self._channel: Channel | None = None
         self._end = asyncio.Event()
 
-    async def start(self, order: Message, pass_fds: tuple[int, ...] = ()) -> None:
-        """Starts the process and tells it what to do. It gets a group of its own, since Ctrl-C is for the supervisor alone.
+    async def start(self, pass_fds: tuple[int, ...] = ()) -> None:
+        """Starts the process, which then waits for its order. Its group is its own: Ctrl-C is for the supervisor alone.
 
         Args:
             pass_fds: Further descriptors that it inherits.
@@ -57,8 +57,12 @@ class CellProcess:
             self.process = _started(others.fileno(), pass_fds)
         self._channel = await open_channel(own)
         self._reading = asyncio.get_running_loop().create_task(self._read(self._channel))
-        self.send("start", **order)
         self._watch_end()
+
+    def order(self, **order: Any) -> None:
+        """Tells it what to do."""
+        self.started_s = time.monotonic()
+        self.send("start", **order)
 
     def _watch_end(self) -> None:
         loop = asyncio.get_running_loop()

@@ -5,6 +5,8 @@ import contextlib
 import signal
 import socket
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 from dyorc.ports import bound, port_of, reserved
 from dyorc.supervision.cell_process import CellProcess
@@ -30,15 +32,19 @@ class Dev:
         plan: What to serve.
     """
 
+    _listener: socket.socket
+
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._spare: CellProcess | None = None
+        self._libraries: list[str] = []
         self._cell: CellProcess | None = None
         self._changes = Changes(folders_of(plan.targets))
         self._restarts = Restarts(plan.restart_delay_s, plan.max_restart_delay_s)
         self._progress = Progress(1)
         self._began_s = plan.started_s
         self._has_started = False
-        self._ending: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
         """Returns the exit code.
@@ -48,7 +54,7 @@ class Dev:
         """
         plan = self._plan
         with contextlib.ExitStack() as stack:
-            listener = stack.enter_context(bound(plan.host, plan.port))
+            listener = self._listener = stack.enter_context(bound(plan.host, plan.port))
             listener.listen(_BACKLOG)
             port, grpc_port = port_of(listener), None
             if plan.grpc_port is not None:
@@ -57,7 +63,7 @@ class Dev:
             has_tls = bool(settings["gateway"]["tls_certificate_file"])
             host = f"[{plan.host}]" if ":" in plan.host else plan.host
             self._progress.listening(f"{'https' if has_tls else 'http'}://{host}:{port}", "")
-            working = asyncio.create_task(self._work(listener, settings))
+            working = asyncio.create_task(self._work(settings))
             watching = asyncio.create_task(end_hanging(lambda: () if self._cell is None else (self._cell,), plan.hang_limit_s))
             stop = asyncio.Event()
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -68,29 +74,28 @@ class Dev:
                 task.cancel()
             say("Stopping ...")
             self._end_cell()
-            await asyncio.gather(*self._ending)
+            if self._spare is not None:
+                self._spare.process.kill()
+            await asyncio.gather(*self._tasks)
             for task in done:
                 task.result()
         say("Stopped.")
         return 0
 
-    async def _work(self, listener: socket.socket, settings: Message) -> None:
+    async def _work(self, settings: Message) -> None:
         while True:
             self._changes.begin()
-            cell = self._cell = CellProcess(0, self._on_message)
-            await cell.start(
-                {
-                    "targets": self._plan.targets, "settings": settings, "num_cells": 1, "verbose": self._plan.is_verbose,
-                    "number": 0, "remembered": None, "listens_when_ready": False, "is_dev": True, "listener": listener.fileno(),
-                },
-                (listener.fileno(),),
+            cell = self._cell = await self._next_cell()
+            cell.order(
+                targets=self._plan.targets, settings=settings, num_cells=1, verbose=self._plan.is_verbose, number=0,
+                remembered=None, listens_when_ready=False, is_dev=True, listener=self._listener.fileno(),
             )  # fmt: skip
             changing = asyncio.create_task(self._changes.happened())
             ending = asyncio.create_task(cell.ended())
             try:
                 await asyncio.wait((changing, ending), return_when=asyncio.FIRST_COMPLETED)
                 if not changing.done():
-                    await self._wait_for_better(cell, changing, listener)
+                    await self._wait_for_better(cell, changing)
                 if changing.done():
                     self._began_s = time.monotonic()
                     say(f"{', '.join(changing.result())} changed: loading again ...")
@@ -98,7 +103,7 @@ class Dev:
                 changing.cancel()
             self._end_cell()
 
-    async def _wait_for_better(self, cell: CellProcess, changing: asyncio.Task[list[str]], listener: socket.socket) -> None:
+    async def _wait_for_better(self, cell: CellProcess, changing: asyncio.Task[list[str]]) -> None:
         """A cell ended by itself: returns when another try makes sense."""
         failure = cell.failure
         if failure is None:
@@ -113,10 +118,11 @@ class Dev:
             return
         self._changes.watch_everything()
         say("Waiting for a change ...")
+        self._start(self._prepare())
         if self._plan.settings["gateway"]["tls_certificate_file"]:
             await asyncio.wait((changing,))
             return
-        async with standing_in(listener, text):
+        async with standing_in(self._listener, text):
             await asyncio.wait((changing,))
 
     def _end_cell(self) -> None:
@@ -124,9 +130,26 @@ class Dev:
         cell, self._cell = self._cell, None
         if cell is not None and not cell.has_ended:
             cell.stop()
-            task = asyncio.create_task(_ended_soon(cell, min(self._plan.drain_timeout_s, _STOP_TIMEOUT_S)))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._start(_ended_soon(cell, min(self._plan.drain_timeout_s, _STOP_TIMEOUT_S)))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _next_cell(self) -> CellProcess:
+        cell, self._spare = self._spare, None
+        if cell is None or cell.has_ended:
+            cell = CellProcess(0, self._on_message)
+            await cell.start((self._listener.fileno(),))
+        return cell
+
+    async def _prepare(self) -> None:
+        """Starts the process of the next cell, which imports what takes long and has nothing to do with the user's code."""
+        if self._spare is None:
+            spare = self._spare = CellProcess(0, self._on_message)
+            await spare.start((self._listener.fileno(),))
+            spare.send("prepare", libraries=self._libraries)
 
     def _on_message(self, cell: CellProcess, message: Message) -> None:
         if cell is not self._cell and message["kind"] != "failed":
@@ -150,6 +173,8 @@ class Dev:
         cell.is_ready = True
         cell.beaten_s = time.monotonic()
         self._changes.watch(message["files"])
+        self._libraries = message["libraries"]
+        self._start(self._prepare())
         after_s = time.monotonic() - self._began_s
         models = ", ".join(message["models"])
         if self._has_started:

@@ -76,7 +76,8 @@ class Supervisor:
             # Where others serve, nobody should be kept waiting by a cell that is still loading.
             others_serve = any(one.is_ready and one.states is not None for one in self._cells.values())
             own = {"number": number, "remembered": self._hub.remembered, "listens_when_ready": self._has_started and others_serve}
-            await cell.start(self._order | own)
+            await cell.start()
+            cell.order(**self._order, **own)
             await cell.ended()
             self._hub.lost(cell)
             cell.states = None

@@ -232,3 +232,17 @@ def exiting_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch
 async def exiting(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
     """Makes one call of `exiting_program`."""
     return exiting_program(x)
+
+
+@dyorc.program(max_batch_size=8)
+def standing_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    """Keeps the interpreter for ten minutes if any of its calls is negative: nothing else runs in its process."""
+    if (x < 0).any():
+        ctypes.PyDLL(None).sleep(600)
+    return x + 1
+
+
+@dyorc.workflow
+async def standing(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """One call of `standing_program`."""
+    return standing_program(x)

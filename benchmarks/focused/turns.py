@@ -168,10 +168,31 @@ def main(
     print(json.dumps(summarize(rounds)))
 
 
-def dyorc(target: str, **environment: str) -> System:
+def dyorc(target: str, *options: str, **environment: str) -> System:
     """Returns how to start DyOrc with ``app.py:workflow`` on a free port."""
-    command = [sys.executable, "-m", "dyorc.cli", "serve", target, "--port", "0"]
+    command = [sys.executable, "-m", "dyorc.cli", "serve", target, "--port", "0", *options]
     return System(command=command, environment=environment)
+
+
+def dyorc_modes(target: str) -> dict[str, System]:
+    """Returns how to start each mode of DyOrc: replicas on Ray, one cell, two cells."""
+    return {
+        "dyorc": dyorc(target),
+        "dyorc_cell": dyorc(target, "--in-process"),
+        "dyorc_cells_2": dyorc(target, "--in-process", "--cells", "2"),
+    }
+
+
+def is_dyorc(system: str) -> bool:
+    """Returns whether a system is one of these."""
+    return system.startswith("dyorc")
+
+
+def best_of(figure: str, systems: Mapping[str, Figures]) -> str | None:
+    """Returns the system with the best value of a figure: the most requests per second, the least of everything else."""
+    having = [name for name in systems if figure in systems[name]]
+    choose = max if "rps" in figure else min
+    return choose(having, key=lambda name: systems[name][figure]) if having else None
 
 
 def log(text: str) -> None:

@@ -1,6 +1,6 @@
 """The gateway beside a real Triton server: one small program, the same requests, the same client.
 
-    python -m benchmarks.focused.gateway [--systems dyorc,pytriton,native,native_plain,native_two] [--rounds 3] [--duration-s 3]
+    python -m benchmarks.focused.gateway [--systems dyorc,dyorc_cell,dyorc_cells_2,pytriton,native] [--rounds 3] [--duration-s 3]
 
 float32[1024] plus one, at most 32 in a batch, 4 KiB requests as binary tensors; over HTTP and gRPC, with 1 and with 32
 closed-loop clients, each with a connection of its own (over gRPC: `light_grpc.py`). Every answer is checked. Triton runs the
@@ -16,15 +16,18 @@ program in its Python back end, as DyOrc runs it in Python:
 The systems take turns, in several rounds, so that changes on the machine affect all of them alike. Figures are medians over the
 rounds.
 
-Progress goes to stderr. The last line of stdout is one JSON object: "dyorc", "triton" (PyTriton) and "triton_native" (the best of
-the native settings, for each figure by itself) with "http_p50_ms_1", "http_rps_32", "grpc_p50_ms_1", "grpc_rps_32"; "ratios" and
-"ratios_native", how many times better DyOrc is (above 1: better); "native_settings", the setting behind each of those figures;
-"systems", all settings; "client_cpu_ratio", the largest fraction of a core that the clients used. Takes about six minutes.
+DyOrc runs in each of its modes: with replicas on Ray, in one cell, and in two (`docs/cells.md`).
+
+Progress goes to stderr. The last line of stdout is one JSON object: "dyorc" (the best of its modes, for each figure by itself),
+"triton" (PyTriton) and "triton_native" (the best of the native settings, likewise) with "http_p50_ms_1", "http_rps_32",
+"grpc_p50_ms_1", "grpc_rps_32"; "ratios" and "ratios_native", how many times better DyOrc is (above 1: better); "dyorc_modes" and
+"native_settings", what is behind each of those figures; "systems", all of them; "client_cpu_ratio", the largest fraction of a
+core that the clients used. Takes about eight minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -50,14 +53,14 @@ def _triton(*options: str) -> System:
 
 
 SYSTEMS = {
-    "dyorc": turns.dyorc(f"{Path(__file__).with_name('plus_one.py')}:{_MODEL}"),
+    **turns.dyorc_modes(f"{Path(__file__).with_name('plus_one.py')}:{_MODEL}"),
     "pytriton": _triton("--kind", "pytriton"),
     "native": _triton(),
     "native_plain": _triton("--max-queue-delay-us", "-1"),
     "native_delay": _triton("--max-queue-delay-us", "200"),
     "native_two": _triton("--num-instances", "2"),
 }
-_BY_DEFAULT = ("dyorc", "pytriton", "native", "native_plain", "native_two")
+_BY_DEFAULT = ("dyorc", "dyorc_cell", "dyorc_cells_2", "pytriton", "native", "native_plain", "native_two")
 
 
 def draw_pool() -> Pool:
@@ -78,7 +81,7 @@ def measure(turn: Turn, pool: Pool) -> dict[str, float]:
             protocol="http" if name == "http" else light_grpc.PROTOCOL,
             url=url,
             model=_MODEL,
-            has_batch_dim=turn.system != "dyorc",  # where Triton batches, clients send that dimension
+            has_batch_dim=not turns.is_dyorc(turn.system),  # where Triton batches, clients send that dimension
         )
         for num_clients in _NUM_CLIENTS:
             figures |= turn.closed_loop(spec, pool, num_clients, name)
@@ -89,9 +92,11 @@ def summarize(rounds: Rounds) -> dict[str, object]:
     """Returns medians over the rounds, and how DyOrc compares."""
     found = {name: turns.medians(figures) for name, figures in rounds.items()}
     systems = {name: {figure: figures[figure] for figure in _FIGURES if figure in figures} for name, figures in found.items()}
-    native = [name for name in systems if name.startswith("native")]
-    best = {figure: name for figure in _FIGURES if (name := _best(figure, native, systems)) is not None}
-    ours, triton = systems.get("dyorc", {}), systems.get("pytriton", {})
+    native = {name: figures for name, figures in systems.items() if name.startswith("native")}
+    best = {figure: name for figure in _FIGURES if (name := turns.best_of(figure, native)) is not None}
+    modes = {name: figures for name, figures in systems.items() if turns.is_dyorc(name)}
+    best_modes = {figure: name for figure in _FIGURES if (name := turns.best_of(figure, modes)) is not None}
+    ours, triton = {figure: modes[name][figure] for figure, name in best_modes.items()}, systems.get("pytriton", {})
     triton_native = {figure: systems[name][figure] for figure, name in best.items()}
     return {
         "dyorc": ours,
@@ -100,15 +105,10 @@ def summarize(rounds: Rounds) -> dict[str, object]:
         "ratios": _ratios(ours, triton),
         "ratios_native": _ratios(ours, triton_native),
         "native_settings": best,
+        "dyorc_modes": best_modes,
         "systems": systems,
         "client_cpu_ratio": max(value for figures in found.values() for name, value in figures.items() if "cpu_" in name),
     }
-
-
-def _best(figure: str, peers: Iterable[str], systems: Mapping[str, Mapping[str, float]]) -> str | None:
-    having = [name for name in peers if figure in systems[name]]
-    choose = max if "rps" in figure else min
-    return choose(having, key=lambda name: systems[name][figure]) if having else None
 
 
 def _ratios(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, float]:

@@ -58,7 +58,7 @@ the moment at which the request was due. The second line shows the share of all 
 SLO, the processor time that the programs took per request, in milliseconds ("dev"), and p50 / p99 relative to [an oracle that
 knows every outcome in advance](decisions/0016-the-oracle-line.md). A third line shows errors, if there were any.
 
-The last line of a peer's cell is its p50 relative to that of DyOrc's better mode: the median over the rounds, each of which
+The last line of a peer's cell, where there is one, is its p50 relative to that of DyOrc's better mode: the median over the rounds, each of which
 measures all systems within a minute or two, and an interval of order statistics for it (with at least 95 % confidence from six
 rounds on, 75 % with three). Systems take turns of a few seconds; all of them run, but only one gets the processor, and the others
 are stopped meanwhile. Cells whose rounds do not agree are measured again.
@@ -171,9 +171,15 @@ def _where(table: Table) -> str:
     commit = f"Commit {plain(table.commit)}{f'; {elsewhere}' if elsewhere else ''}. " if table.commit else ""
     systems = list(dict.fromkeys([*table.versions, *table.notes]))
     rows = [[plain(shown_name(name)), plain(table.versions.get(name, "")), plain(table.notes.get(name, ""))] for name in systems]
-    head = f"{commit}All systems run the same programs on the same machine, in turns. {machine}."
+    head = f"{commit}All systems run the same programs on the same machine. {_turns(table)} {machine}."
     lines = ["| | version | how it is configured |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n\n".join([head, "\n".join(lines)]) if rows else head
+
+
+def _turns(table: Table) -> str:
+    if any(cell.rounds for cell in table.cells):
+        return "They take turns of a few seconds."
+    return "They were measured one after the other: this table is older than the turns of seconds that are described above."
 
 
 def _workload(table: Table, workload: WorkloadRecord) -> str:

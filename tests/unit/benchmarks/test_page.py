@@ -233,6 +233,7 @@ def test_both_tables_stand_side_by_side() -> None:
     (highest,) = rows(document, "cascade, highest rate")[:1]
     assert highest[4:] == ["130", "100 (triton)", "1.30"]
     assert "DyOrc x 1.55 (1.50 to 1.60)" in document
+    assert document.count("They take turns of a few seconds.") == document.count("one after the other") == 1
     assert ["cascade, low", "DyOrc", "5.00", "4.00", "-20%", "11.0", "11.0", "+0%"] in rows(document, "cascade, low")
     assert "low 2.0 to 3.0 and 0.50 to 0.60" in document
     assert "Triton is quick" in document

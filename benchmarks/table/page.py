@@ -58,10 +58,10 @@ the moment at which the request was due. The second line shows the share of all 
 SLO, the processor time that the programs took per request, in milliseconds ("dev"), and p50 / p99 relative to [an oracle that
 knows every outcome in advance](decisions/0016-the-oracle-line.md). A third line shows errors, if there were any.
 
-The last line of a peer's cell, where there is one, is its p50 relative to that of DyOrc's better mode: the median over the rounds, each of which
-measures all systems within a minute or two, and an interval of order statistics for it (with at least 95 % confidence from six
-rounds on, 75 % with three). Systems take turns of a few seconds; all of them run, but only one gets the processor, and the others
-are stopped meanwhile. Cells whose rounds do not agree are measured again.
+The last line of a peer's cell, where there is one, is its p50 relative to that of DyOrc's better mode: the median over the
+rounds, each of which measures all systems within a minute or two, and an interval of order statistics for it (with at least 95 %
+confidence from six rounds on, 75 % with three). Systems take turns of a few seconds; all of them run, but only one gets the
+processor, and the others are stopped meanwhile. Cells whose rounds do not agree are measured again.
 
 For each load, the best p50 and p99 are bold. {SATURATED} marks a system that could not keep up: fewer than half of its planned
 requests got a right answer in time, so its latencies mean nothing more. "Generator was the limit" means that the load generator

@@ -50,7 +50,7 @@ PLANS = {
 
 DEVICE_PLANS = {
     "quick": Plan(
-        rule=Rule(min_rounds=2, max_rounds=3),
+        rule=Rule(min_rounds=2, max_rounds=2),
         finds_highest=False,
         systems=(OUR_CELL, "triton", "mosec"),
         workloads=("cascade", "guarded", "loop"),

@@ -107,10 +107,7 @@ class InferenceService:
             OverloadedError: If the server is too busy to answer within the request's own limit.
             DyOrcError: See the tree in `dyorc.errors`.
         """
-        if model.is_streaming:
-            raise UnsupportedError(
-                f"model {model.name!r} answers in parts; ask for it by infer_stream, generate_stream or ModelStreamInfer"
-            )
+        _refuse_streaming(model)
         return await self.backend.infer(
             model.workflow,
             request.arrays,
@@ -141,6 +138,7 @@ class InferenceService:
             receiver: Checks the size of the outputs (`check_answer`) before it copies them.
             (others): See `infer`.
         """
+        _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s)
         return self.backend.submit(model.workflow, arrays, request.statics, terms, receiver, story=story, body=body)
 
@@ -200,3 +198,10 @@ class InferenceService:
             return take(arrays)
 
         return take_limited
+
+
+def _refuse_streaming(model: Model) -> None:
+    if model.is_streaming:
+        raise UnsupportedError(
+            f"model {model.name!r} answers in parts; ask for it by infer_stream, generate_stream or ModelStreamInfer"
+        )

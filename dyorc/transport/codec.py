@@ -207,10 +207,10 @@ def _strided(flat: Array, layout: Layout) -> Array:
     """Returns a view of a stored tensor, checked to stay within it."""
     if len(layout.strides) != len(layout.shape) or any(abs(stride) > MAX_SIZE for stride in layout.strides):
         raise TransportError(f"a view of {len(layout.shape)} dimensions has the strides {list(layout.strides)[:64]}")
+    if 0 in layout.shape:
+        return _reshaped(flat[:0], layout.shape)  # it touches no element, wherever it begins
     first, end = layout.bounds()
     if not 0 <= first <= end <= len(flat):
         raise TransportError(f"a view reaches from element {first} to {end} of a tensor of {len(flat)}")
-    if first == end:
-        return _reshaped(flat[:0], layout.shape)
     strides = [stride * flat.itemsize for stride in layout.strides]
     return as_strided(flat[layout.start :], layout.shape, strides)

@@ -68,6 +68,18 @@ def test_views_of_stored_tensors_are_those_of_numpy(
     path.release(published)
 
 
+def test_an_empty_view_may_begin_anywhere(path: TensorPath) -> None:
+    """NumPy counts its start like that of others, although there is no element that far."""
+    path.limit(0)
+    column: list[Array] = [np.zeros((2, 3), np.float32), np.zeros((0, 3), np.float32)]
+    published = path.publish([column])
+    calls = [(tensor.view((..., 2)),) for (tensor,) in published]
+    (delivered,) = path.deliver(calls)
+    assert [np.asarray(one).shape for one in delivered] == [(2,), (0,)]
+    path.inbox.done()
+    path.release(published)
+
+
 @given(st.data(), st.integers(1, 4), limits)
 def test_calls_of_two_batches_are_read_in_any_order(path: TensorPath, data: st.DataObject, num_calls: int, limit: int) -> None:
     """One of the batches may be stored while the other travels inline."""

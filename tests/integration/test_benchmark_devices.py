@@ -14,6 +14,7 @@ from benchmarks.table.systems import SYSTEMS
 from benchmarks.workloads import workload
 from loadgen.load import Load
 from loadgen.pool import Pool
+from tests.deadlines import wait_until
 
 BASE_MS = 3.0
 _ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def test_a_cell_serves_emulated_programs_and_can_be_stopped(tmp_path: Path) -> N
     with started(SYSTEMS[OUR_CELL], cascade, pool, tmp_path) as bench:
         assert bench.warm_up() > 0
         bench.pause()
-        assert states(bench) == {"T"}
+        wait_until(lambda: states(bench) == {"T"}, "all its processes are stopped")
         bench.resume()
         result = bench.run(Load(arrivals="closed", num_clients=1, warm_up_s=0.0, duration_s=0.5, drain_s=60.0))
 

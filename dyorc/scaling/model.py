@@ -1,0 +1,136 @@
+"""What the decision is made of: programs as they are now, and what is wished for them.
+
+A replica is *cold* (no process), *parked* (its process is up and has imported everything, its device is free) or *warm* (weights
+loaded, takes batches). On the way it is *starting* (its process has been asked for) or *warming* (it loads its weights).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Within what a program's replicas are scaled.
+
+    Attributes:
+        min_warm: Replicas that are always warm; 0 lets the program go cold.
+        max_replicas: Most processes, warm and parked together.
+        upscale_delay_s: How long more replicas must have been wanted before there are more.
+        downscale_delay_s: How long fewer must have been wanted before one is parked.
+        cold_delay_s: How long a replica stays parked before its process ends.
+        target_calls: Calls in flight and waiting for each warm replica that the user wants not to exceed; None leaves it to what
+            batches are measured to take.
+    """
+
+    min_warm: int = 1
+    max_replicas: int = 1
+    upscale_delay_s: float = 0.0
+    downscale_delay_s: float = 10.0
+    cold_delay_s: float = 600.0
+    target_calls: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a replica takes of the budget: processors and devices while it is warm or warming, memory as long as it has a process."""
+
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    warm_bytes: int = 0
+    parked_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How long a batch of n calls takes: ``base_s + per_call_s * n``, as measured."""
+
+    base_s: float
+    per_call_s: float
+    max_batch_size: int
+
+    def batch_s(self, num_calls: int) -> float:
+        """Returns how long a batch takes."""
+        return self.base_s + self.per_call_s * num_calls
+
+    @property
+    def max_rate(self) -> float:
+        """Calls per second of one replica with full batches."""
+        return self.max_batch_size / max(self.batch_s(self.max_batch_size), 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTimes:
+    """How long it takes until a replica takes batches, as measured."""
+
+    from_parked_s: float
+    from_cold_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCounts:
+    """A program's replicas, by state."""
+
+    warm: int = 0
+    warming: int = 0
+    parked: int = 0
+    starting: int = 0
+
+    @property
+    def num_processes(self) -> int:
+        """Replicas that are not cold."""
+        return self.warm + self.warming + self.parked + self.starting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramLoad:
+    """A program as it is now.
+
+    Attributes:
+        speed: None until batches have been measured.
+        num_queued: Calls that are certain and wait.
+        num_running: Calls in batches that have been sent.
+    """
+
+    program: str
+    bounds: Bounds
+    cost: Cost
+    counts: ReplicaCounts
+    lead: LeadTimes
+    speed: Speed | None = None
+    num_queued: int = 0
+    num_running: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How many replicas a program should have, and why. Warm and parked ones are different processes."""
+
+    program: str
+    num_warm: int
+    num_parked: int
+    reason: str
+
+
+class Observer(Protocol):
+    """Is told what requests do."""
+
+    def arrived(self, request_id: int, workflow: str, now_ns: int) -> None:
+        """A request came."""
+        ...
+
+    def called(self, request_id: int, program: str, now_ns: int) -> None:
+        """A request called a program, for certain: a guess is told when it turns out to be needed."""
+        ...
+
+    def ended(self, request_id: int, now_ns: int) -> None:
+        """A request ended, one way or another."""
+        ...
+
+
+class Policy(Protocol):
+    """Decides how many replicas there should be."""
+
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[Wish]:
+        """Returns a wish for every program whose number of replicas should change."""
+        ...

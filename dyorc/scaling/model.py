@@ -33,7 +33,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a replica takes of the budget: processors and devices while it is warm or warming, memory as long as it has a process."""
+    """What a replica takes of the budget: processors and devices while it is warm or warming, memory while it has a process."""
 
     num_cpus: float = 1.0
     num_gpus: float = 0.0

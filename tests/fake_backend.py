@@ -7,13 +7,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.statistics import ModelStatistics
-from dyorc.engine.story import Step
 from dyorc.gateway.backend import Started
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
+from dyorc.submission import Submission
 from dyorc.terms import Terms
 from dyorc.transport.body import Body
 
@@ -59,24 +58,10 @@ class FakeBackend:
         self._answer = answer
         self._make_parts = stream or self._one_by_one
 
-    def submit(
-        self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...],
-        terms: Terms,
-        receiver: Receiver[Any],
-        *,
-        story: list[Step] | None,
-        body: Body | None,
-    ) -> int:
+    def submit(self, submission: Submission, receiver: Receiver[Any]) -> int:
         """Answers with the only part at once."""
-        self.seen.append(terms)
-        if terms.explain and story is not None:
-            story.append({"at_ms": 0.0, "event": "answered"})
         try:
-            (outputs,) = self._answer(workflow, inputs)
-            taken = receiver.take(outputs)
+            taken = receiver.take(self._only_part(submission))
         except Exception as error:
             receiver.failed(error)
         else:
@@ -87,45 +72,29 @@ class FakeBackend:
         """Returns whether a request was ended: it is answered already."""
         return False
 
-    async def infer(
-        self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...],
-        terms: Terms,
-        *,
-        story: list[Step] | None,
-        started: Started | None,
-        body: Body | None,
-        take: Callable[[list[Array]], T],
-    ) -> T:
+    async def infer(self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None) -> T:
         """Returns the only part."""
-        self.seen.append(terms)
         future: asyncio.Future[list[Array]] = asyncio.get_running_loop().create_future()
         if started is not None:
             started(future)
-        (outputs,) = self._answer(workflow, inputs)
-        if terms.explain and story is not None:
-            story.append({"at_ms": 0.0, "event": "answered"})
-        future.set_result(outputs)
+        future.set_result(self._only_part(submission))
         return take(await future)
 
+    def _only_part(self, submission: Submission) -> list[Array]:
+        self.seen.append(submission.terms)
+        if submission.terms.explain and submission.story is not None:
+            submission.story.append({"at_ms": 0.0, "event": "answered"})
+        (outputs,) = self._answer(submission.workflow, submission.inputs)
+        return outputs
+
     async def stream(
-        self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...],
-        terms: Terms,
-        *,
-        story: list[Step] | None,
-        started: Started | None,
-        body: Body | None,
-        take: Callable[[list[Array]], T],
+        self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None
     ) -> AsyncGenerator[list[T]]:
         """Yields the parts."""
-        self.seen.append(terms)
+        self.seen.append(submission.terms)
+        workflow = submission.workflow
         make_parts = self._make_parts if workflow.is_streaming else self._one_by_one
-        async with aclosing(make_parts(workflow, inputs)) as ready:
+        async with aclosing(make_parts(workflow, submission.inputs)) as ready:
             async for parts in ready:
                 yield [take(part) for part in parts]
 

@@ -1,17 +1,14 @@
 """What the gateway needs of the component that runs workflows: in this process, in another one, or on another host."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
-from dyorc.authoring.signature import StaticValue
-from dyorc.authoring.workflow import Workflow
 from dyorc.engine.statistics import ModelStatistics
-from dyorc.engine.story import Step
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
-from dyorc.terms import Terms
+from dyorc.submission import Submission
 from dyorc.transport.body import Body
 
 T = TypeVar("T")
@@ -54,22 +51,8 @@ class Backend(Protocol):
         """What each program is doing, and so which ones are ready."""
         ...
 
-    def submit(
-        self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...],
-        terms: Terms,
-        receiver: Receiver[Any],
-        *,
-        story: list[Step] | None,
-        body: Body | None,
-    ) -> int:
-        """Runs a workflow on checked inputs. Its receiver may be called before this returns.
-
-        Args:
-            story: Filled with the steps of the request, if its terms ask for them.
-            body: Memory in which inputs lie already, if any do. The caller drops it.
+    def submit(self, submission: Submission, receiver: Receiver[Any]) -> int:
+        """Runs a workflow. Its receiver may be called before this returns.
 
         Returns:
             The request's number, for `cancel`.
@@ -84,18 +67,7 @@ class Backend(Protocol):
         completed."""
         ...
 
-    async def infer(
-        self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...],
-        terms: Terms,
-        *,
-        story: list[Step] | None,
-        started: Started | None,
-        body: Body | None,
-        take: Callable[[list[Array]], T],
-    ) -> T:
+    async def infer(self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None) -> T:
         """Runs a workflow as `submit` does, and returns its answer.
 
         Cancelling it cancels the request; so does cancelling the future passed to `started`.
@@ -109,16 +81,7 @@ class Backend(Protocol):
         ...
 
     def stream(
-        self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...],
-        terms: Terms,
-        *,
-        story: list[Step] | None,
-        started: Started | None,
-        body: Body | None,
-        take: Callable[[list[Array]], T],
+        self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None
     ) -> AsyncGenerator[list[T]]:
         """Runs a workflow and yields its parts in order, those that are ready at the same time together; a workflow that does not
         stream has one. A part counts as taken when the caller asks for more. Closing the generator cancels the request."""

@@ -25,6 +25,7 @@ from dyorc.gateway.tenants import Tenant
 from dyorc.gateway.whole import Whole
 from dyorc.off_loop import OffLoop
 from dyorc.receiver import Receiver
+from dyorc.submission import Submission
 from dyorc.terms import Terms
 from dyorc.transport.body import Body
 from dyorc.transport.outbox import num_bytes_of
@@ -108,16 +109,9 @@ class InferenceService:
             DyOrcError: See the tree in `dyorc.errors`.
         """
         _refuse_streaming(model)
-        return await self.backend.infer(
-            model.workflow,
-            request.arrays,
-            request.statics,
-            self._terms(ticket, request, timeout_s),
-            story=story,
-            started=started,
-            body=memory.body,
-            take=self._limited(model, take),
-        )
+        terms = self._terms(ticket, request, timeout_s)
+        submission = Submission(model.workflow, request.arrays, request.statics, terms, story, memory.body)
+        return await self.backend.infer(submission, take=self._limited(model, take), started=started)
 
     def submit(
         self,
@@ -140,7 +134,7 @@ class InferenceService:
         """
         _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s)
-        return self.backend.submit(model.workflow, arrays, request.statics, terms, receiver, story=story, body=body)
+        return self.backend.submit(Submission(model.workflow, arrays, request.statics, terms, story, body), receiver)
 
     def stream(
         self,
@@ -158,16 +152,9 @@ class InferenceService:
 
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """
-        return self.backend.stream(
-            model.workflow,
-            request.arrays,
-            request.statics,
-            self._terms(ticket, request, timeout_s),
-            story=story,
-            started=started,
-            body=memory.body,
-            take=self._limited(model, take),
-        )
+        terms = self._terms(ticket, request, timeout_s)
+        submission = Submission(model.workflow, request.arrays, request.statics, terms, story, memory.body)
+        return self.backend.stream(submission, take=self._limited(model, take), started=started)
 
     def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:
         limit_s = request.timeout_s

@@ -1,7 +1,7 @@
 """The orchestrator: the asyncio shell that feeds the engine and carries out what it decides.
 
-It owns the clock and the requests; a `Fleet` has the replicas, `Tensors` knows where bytes are. Everything happens on one
-event loop. Events of one turn of the loop reach the engine together, so that they can share batches.
+It owns the clock; a `Fleet` has the replicas, `Tensors` knows where bytes are, `Answers` who waits for what. Everything happens
+on one event loop. Events of one turn of the loop reach the engine together, so that they can share batches.
 """
 
 import asyncio
@@ -17,8 +17,6 @@ import structlog
 
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.authoring.signature import StaticValue
-from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import (
     Action,
@@ -34,46 +32,32 @@ from dyorc.engine.actions import (
 )
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
-    AnswerTaken,
     Event,
     PartTaken,
     RequestArrived,
     RequestCancelled,
     TimerFired,
-    ValueFetched,
 )
 from dyorc.engine.shared import Host
 from dyorc.engine.statistics import ModelStatistics
-from dyorc.engine.story import Step
 from dyorc.errors import InternalError
-from dyorc.off_loop import OffLoop
+from dyorc.orchestrator.answers import Answers, own_arrays
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
-from dyorc.orchestrator.part_stream import PartStream, ReadPart
+from dyorc.orchestrator.part_stream import PartStream
 from dyorc.orchestrator.pending import Awaited, Pending
 from dyorc.orchestrator.step_watch import StepWatch
-from dyorc.orchestrator.taking import is_large
-from dyorc.orchestrator.tensors import Tensors, carried, has_stored
+from dyorc.orchestrator.tensors import Tensors
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
-from dyorc.tensor import TensorRef
-from dyorc.terms import Terms
-from dyorc.transport.body import Body
-from dyorc.transport.inbox import InputsLostError
+from dyorc.submission import Submission
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
 T = TypeVar("T")
 
-_PLAIN = Terms()
-_SCHEDULER_FAILED = "the scheduler failed while the request was in flight"
 _MAX_TURN_NS = 2_000_000
 """After this long, what has come of a turn waits for the next, so that connections are served in between."""
-
-
-def own_arrays(arrays: list[Array]) -> list[Array]:
-    """Copies those arrays that are views of somebody else's memory."""
-    return [array if array.flags.owndata else array.copy() for array in arrays]
 
 
 class Orchestrator:
@@ -102,17 +86,13 @@ class Orchestrator:
         self.status = status
         self.tensors = tensors
         self._fleet = fleet
-        self._off_loop = OffLoop("dyorc-answers")
+        self._answers = Answers(tensors, self._post)
         self._events: list[Event] = []
         self._is_flush_due = False
         self._is_flushing = False
         self._num_arrived = 0
         self._is_crowded = False
-        self._pending: dict[int, Pending] = {}
-        self._streams: dict[int, PartStream] = {}
-        self._stories: dict[int, list[Step]] = {}
         self._num_requests = 0
-        self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -122,7 +102,7 @@ class Orchestrator:
             stack.enter_context(self.tensors.exchange)
             self.tensors.open()
             stack.callback(self.tensors.close)
-            stack.callback(self._off_loop.close)
+            stack.push_async_callback(self._answers.close)
             await stack.enter_async_context(self._fleet.running(self._post, self._flush_now))
             self._stack = stack.pop_all()
         return self
@@ -131,19 +111,16 @@ class Orchestrator:
         if self._timer is not None:
             self._timer.cancel()
         await self._stack.aclose()
-        await asyncio.gather(*self._tasks)
-        for request_id in list(self._pending):
-            self._fail(request_id, InternalError("the orchestrator has stopped"))
 
     @property
     def num_requests(self) -> int:
         """Requests in flight."""
-        return len(self._pending)
+        return self._answers.num_requests
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values: each program's replicas, queue and cost, and how guessing goes."""
         return {
-            "num_requests": len(self._pending),
+            "num_requests": self._answers.num_requests,
             "programs": {
                 name: status.as_report() | self._engine.scheduler.report(name) for name, status in self.status.programs.items()
             },
@@ -156,22 +133,11 @@ class Orchestrator:
         """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
         return self._engine.statistics(name, time.time_ns() - time.monotonic_ns())
 
-    def submit(
-        self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...],
-        terms: Terms,
-        receiver: Receiver[Any],
-        *,
-        story: list[Step] | None = None,
-        body: Body | None = None,
-    ) -> int:
-        """Runs a workflow on checked inputs. Its receiver may be called before this returns.
+    def submit(self, submission: Submission, receiver: Receiver[Any], stream: PartStream | None = None) -> int:
+        """Runs a workflow on checked inputs. It may have parts, or its answer, before this returns.
 
         Args:
-            story: Filled with the steps of the request (`dyorc.engine.story`), if its terms ask for them.
-            body: Memory in which inputs lie already, if any do. The caller drops it.
+            stream: Gets the parts, if the workflow has any.
 
         Returns:
             The request's number, for `cancel`.
@@ -180,32 +146,14 @@ class Orchestrator:
             CapacityError: If the arena is full.
             PayloadTooLargeError: If the inputs would not fit into an empty arena.
         """
-        return self._open(workflow, inputs, statics, terms, receiver, story, body)
-
-    def _open(
-        self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...],
-        terms: Terms,
-        receiver: Receiver[Any],
-        story: list[Step] | None,
-        body: Body | None,
-        stream: PartStream | None = None,
-    ) -> int:
-        """Begins a request. It may have parts, or its answer, before this returns."""
-        tensors = self.tensors.keep_all(inputs, body)
+        tensors = self.tensors.keep_all(submission.inputs, submission.body)
         self._num_requests += 1
         request_id = self._num_requests
-        identity = InputsIdentity(workflow.name, inputs, statics)
-        self._pending[request_id] = Pending(receiver, identity)
-        if story is not None:
-            self._stories[request_id] = story
-        if stream is not None:
-            self._streams[request_id] = stream
-        self._post(RequestArrived(request_id, workflow, tensors, statics, terms, identity))
+        identity = InputsIdentity(submission.workflow.name, submission.inputs, submission.statics)
+        is_alone = self._answers.open(request_id, Pending(receiver, identity, submission.story, stream))
+        self._post(RequestArrived(request_id, submission.workflow, tensors, submission.statics, submission.terms, identity))
         self._num_arrived += 1
-        if len(self._pending) == 1 and self._num_arrived == 1 and not self._is_crowded:
+        if is_alone and self._num_arrived == 1 and not self._is_crowded:
             self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
         return request_id
 
@@ -216,35 +164,24 @@ class Orchestrator:
             True if its receiver will not be called any more. An answer that is being made on a thread is completed, and a request
             that has already ended stays as it is.
         """
-        pending = self._pending.get(request_id)
-        if pending is None or pending.is_taking:
+        if not self._answers.give_up(request_id):
             return False
-        self._forget(request_id, pending)
         self._post(RequestCancelled(request_id))
         return True
 
     async def infer(
         self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...] = (),
-        terms: Terms = _PLAIN,
+        submission: Submission,
         *,
-        story: list[Step] | None = None,
-        started: Callable[[asyncio.Future[Any]], None] | None = None,
-        body: Body | None = None,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
+        started: Callable[[asyncio.Future[Any]], None] | None = None,
     ) -> T:
-        """Runs a workflow on checked inputs.
+        """Runs a workflow and returns its answer.
 
         Cancelling this coroutine cancels the request; so does cancelling the future passed to `started`.
 
         Args:
             take: Turns the outputs into what is returned (`Receiver.take`); by default they are returned themselves.
-            (others): See `submit`.
-
-        Returns:
-            What `take` returns.
 
         Raises:
             DyOrcError: See the tree in `dyorc.errors`.
@@ -252,7 +189,7 @@ class Orchestrator:
         receiver = Awaited(self._loop.create_future(), take)
         if started is not None:
             started(receiver.future)
-        request_id = self.submit(workflow, inputs, statics, terms, receiver, story=story, body=body)
+        request_id = self.submit(submission, receiver)
         try:
             return await receiver.future
         except asyncio.CancelledError:
@@ -262,15 +199,10 @@ class Orchestrator:
 
     async def stream(
         self,
-        workflow: Workflow,
-        inputs: Sequence[Array],
-        statics: tuple[StaticValue, ...] = (),
-        terms: Terms = _PLAIN,
+        submission: Submission,
         *,
-        story: list[Step] | None = None,
-        started: Callable[[asyncio.Future[Any]], None] | None = None,
-        body: Body | None = None,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
+        started: Callable[[asyncio.Future[Any]], None] | None = None,
     ) -> AsyncGenerator[list[T]]:
         """Runs a workflow and yields its parts in order: parts that are ready at the same time come together, in a list.
 
@@ -279,47 +211,23 @@ class Orchestrator:
         request. A workflow that does not stream has one part. Arguments and errors are those of `infer`; parts that precede an
         error are yielded first.
         """
-        if not workflow.is_streaming:
-            yield [
-                await self.infer(workflow, inputs, statics, terms, story=story, started=started, body=body, take=take),
-            ]
+        if not submission.workflow.is_streaming:
+            yield [await self.infer(submission, take=take, started=started)]
             return
         end: Awaited[list[Array]] = Awaited(self._loop.create_future(), own_arrays)
         stream = PartStream(end.future)
         if started is not None:
             started(end.future)
-        request_id = self._open(workflow, inputs, statics, terms, end, story, body, stream)
+        request_id = self.submit(submission, end, stream)
         try:
             while parts := await stream.next_parts():
-                taken = await self._take_parts(request_id, stream, parts, take)
+                taken = await self._answers.take_parts(request_id, stream, parts, take)
                 if taken:
                     yield taken
                 for part in parts[: len(taken)]:
                     self._post(PartTaken(request_id, part.index))
         finally:
-            del self._streams[request_id]
             self.cancel(request_id)
-
-    async def _take_parts(
-        self, request_id: int, stream: PartStream, parts: Sequence[ReadPart], take: Callable[[list[Array]], T]
-    ) -> list[T]:
-        """Applies `take` to parts, up to the first that turns out to be lost, which will come again."""
-        taken: list[T] = []
-        for part in parts:
-            value = await self._off_loop.run(take, part.arrays) if is_large(part.arrays) else take(part.arrays)
-            if lost := self.tensors.lost_of(part.tensors):
-                stream.lose(part)
-                self._post(PartTaken(request_id, part.index, lost))
-                break
-            stream.take(part)
-            taken.append(value)
-        return taken
-
-    def _forget(self, request_id: int, pending: Pending) -> None:
-        """Ends a request that is in flight."""
-        del self._pending[request_id]
-        pending.identity.close()
-        self._stories.pop(request_id, None)
 
     # Events in
 
@@ -369,7 +277,7 @@ class Orchestrator:
             except Exception:
                 _log.exception("action_failed", action=type(action).__name__)
                 if isinstance(action, AnswerRequest | AnswerPart):
-                    self._carry_out(FailRequest(action.request_id, InternalError("the answer could not be put together")))
+                    self._answers.fail(action.request_id, InternalError("the answer could not be put together"))
         self._fleet.end_turn()
 
     def _new_engine(self) -> Engine:
@@ -382,10 +290,7 @@ class Orchestrator:
         self._engine = self._new_engine()
         self._fleet.start_over()
         self.tensors.free_all()
-        for request_id, pending in list(self._pending.items()):
-            pending.is_untaken = False
-            if not pending.is_taking:
-                self._fail(request_id, InternalError(_SCHEDULER_FAILED))
+        self._answers.lose_all()
 
     # Actions out
 
@@ -394,16 +299,16 @@ class Orchestrator:
             case DispatchBatch():
                 self._fleet.dispatch(action)
             case AnswerRequest():
-                self._answer(action)
-            case AnswerPart(request_id=request_id, index=index, tensors=tensors):
-                self._answer_part(request_id, index, tensors)
+                self._answers.answer(action)
+            case AnswerPart():
+                self._answers.answer_part(action)
             case FailRequest(request_id=request_id, error=error):
-                self._fail(request_id, error)
+                self._answers.fail(request_id, error)
             case ReleaseTensors(blocks=blocks):
                 self.tensors.free(blocks)
                 self._fleet.release(blocks)
-            case FetchValue(fetch_id=fetch_id, tensors=tensors):
-                self._fetch(fetch_id, tensors)
+            case FetchValue():
+                self._answers.fetch(action)
             case SetTimer(at_ns=at_ns):
                 if self._timer is not None:
                     self._timer.cancel()
@@ -414,131 +319,3 @@ class Orchestrator:
                 self._fleet.give_up(replica_id, reason)
             case _:
                 assert_never(action)
-
-    def _fail(self, request_id: int, error: Exception) -> None:
-        pending = self._pending.get(request_id)
-        if pending is not None:
-            self._forget(request_id, pending)
-            pending.receiver.failed(error)
-
-    def _answer(self, action: AnswerRequest) -> None:
-        request_id, tensors = action.request_id, action.tensors
-        if action.story and request_id in self._stories:
-            self._stories[request_id].extend(action.story)
-        if has_stored(tensors):
-            self._answer_stored(request_id, tensors)
-            return
-        pending = self._pending.get(request_id)
-        if pending is not None:
-            self._hand_over(request_id, pending, [carried(tensor) for tensor in tensors])
-
-    def _answer_stored(self, request_id: int, tensors: Sequence[TensorRef]) -> None:
-        """Hands over an answer whose bytes the engine keeps until they are taken."""
-
-        def hand_over(arrays: list[Array]) -> None:
-            pending = self._pending.get(request_id)
-            if pending is None:
-                self._post(AnswerTaken(request_id))
-                return
-            pending.stored, pending.is_untaken = tensors, True
-            self._hand_over(request_id, pending, arrays)
-
-        def fail(error: Exception) -> None:
-            if isinstance(error, InputsLostError):
-                self._post(AnswerTaken(request_id, error.blocks))
-                return
-            self._fail(request_id, InternalError(f"the answer could not be put together: {error}"))
-            self._post(AnswerTaken(request_id))
-
-        self._read(tensors, hand_over, fail)
-
-    def _hand_over(self, request_id: int, pending: Pending, arrays: list[Array]) -> None:
-        """Has the receiver take the outputs: small ones now, large ones on a thread."""
-        if is_large(arrays):
-            pending.is_taking = True
-            task = self._loop.create_task(self._take_aside(request_id, pending, arrays))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            return
-        try:
-            taken = pending.receiver.take(arrays)
-        except Exception as error:
-            self._finish(request_id, pending, error=error)
-        else:
-            self._finish(request_id, pending, taken)
-
-    async def _take_aside(self, request_id: int, pending: Pending, arrays: list[Array]) -> None:
-        try:
-            taken = await self._off_loop.run(pending.receiver.take, arrays)
-        except Exception as error:
-            pending.is_taking = False
-            self._finish(request_id, pending, error=error)
-        else:
-            pending.is_taking = False
-            self._finish(request_id, pending, taken)
-
-    def _finish(self, request_id: int, pending: Pending, taken: Any = None, *, error: Exception | None = None) -> None:
-        """Handles that the receiver has taken the outputs, or failed to. Outputs that were lost meanwhile are computed again."""
-        if pending.stored:
-            lost = self.tensors.lost_of(pending.stored) if error is None else ()
-            pending.stored = ()
-            if pending.is_untaken:
-                pending.is_untaken = False
-                self._post(AnswerTaken(request_id, lost))
-                if lost:
-                    return
-            elif lost:
-                error = InternalError(_SCHEDULER_FAILED)
-        self._forget(request_id, pending)
-        if error is not None:
-            pending.receiver.failed(error)
-        else:
-            pending.receiver.done(taken)
-
-    def _answer_part(self, request_id: int, index: int, tensors: Sequence[TensorRef]) -> None:
-        """Hands over a part whose bytes the engine keeps until it is taken."""
-
-        def hand_over(arrays: list[Array]) -> None:
-            stream = self._streams.get(request_id)
-            if stream is not None:
-                stream.add(ReadPart(index, tensors, arrays))
-
-        def fail(error: Exception) -> None:
-            if isinstance(error, InputsLostError):
-                self._post(PartTaken(request_id, index, error.blocks))
-            else:
-                self._carry_out(FailRequest(request_id, InternalError(f"part {index} could not be put together: {error}")))
-
-        self._read(tensors, hand_over, fail)
-
-    def _fetch(self, fetch_id: int, tensors: Sequence[TensorRef]) -> None:
-        """Fetches values for a workflow to read: copies, since it may use them longer than the bytes are kept."""
-
-        def show(arrays: list[Array]) -> None:
-            values = tuple(own_arrays(arrays))
-            lost = self.tensors.lost_of(tensors)
-            self._post(ValueFetched(fetch_id, lost=lost) if lost else ValueFetched(fetch_id, values))
-
-        def fail(error: Exception) -> None:
-            if isinstance(error, InputsLostError):
-                self._post(ValueFetched(fetch_id, lost=error.blocks))
-            else:
-                self._post(ValueFetched(fetch_id, error=InternalError(f"a value could not be brought in: {error}")))
-
-        self._read(tensors, show, fail)
-
-    def _read(self, tensors: Sequence[TensorRef], use: Callable[[list[Array]], None], fail: Callable[[Exception], None]) -> None:
-        """Reads the bytes of tensors: now if they are on this node, else on a thread."""
-
-        def finish(read: Callable[[], list[Array]]) -> None:
-            try:
-                arrays = read()
-            except Exception as error:
-                fail(error)
-            else:
-                use(arrays)
-
-        if self.tensors.is_near(tensors):
-            finish(lambda: self.tensors.read(tensors))
-        else:
-            self.tensors.fetch(tensors).add_done_callback(lambda future: finish(future.result))

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from dyorc.arrays import Array
+from dyorc.engine.story import Step
 from dyorc.orchestrator.identity import InputsIdentity
+from dyorc.orchestrator.part_stream import PartStream
 from dyorc.receiver import Receiver
 from dyorc.tensor import TensorRef
 
@@ -18,6 +20,8 @@ class Pending:
     """A request in flight.
 
     Attributes:
+        story: Filled with the steps of the request, if anybody wants them.
+        stream: Gets its parts, if it has any.
         stored: Outputs that the receiver is taking, if their bytes are stored.
         is_untaken: Whether the engine keeps those bytes until it is told that they have been taken.
         is_taking: Whether the receiver is taking large outputs on a thread; until that ends, their memory must stay.
@@ -25,6 +29,8 @@ class Pending:
 
     receiver: Receiver[Any]
     identity: InputsIdentity
+    story: list[Step] | None = None
+    stream: PartStream | None = None
     stored: Sequence[TensorRef] = ()
     is_untaken: bool = False
     is_taking: bool = False

@@ -11,7 +11,8 @@ import numpy as np
 
 from dyorc.arrays import Array
 from dyorc.config import LinkConfig, TransportConfig
-from dyorc.orchestrator.orchestrator import own_arrays
+from dyorc.orchestrator.answers import own_arrays
+from dyorc.submission import Submission
 from dyorc.transport.codec import StoredColumn
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import Inbox
@@ -137,7 +138,7 @@ async def _take_an_answer_away() -> None:
                     arena.free(block.block_id)
             return own_arrays(arrays)
 
-        (words,) = await stack.orchestrator.infer(checksummed.made, (np.array(5),), (50_001,), take=take)
+        (words,) = await stack.orchestrator.infer(Submission(checksummed.made, (np.array(5),), (50_001,)), take=take)
         np.testing.assert_array_equal(words, checksummed.expected_words(5, 50_001))
         assert num_takes == 2
 

@@ -28,6 +28,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
+from dyorc.submission import Submission
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.messages import Hello, encode
 from dyorc.transport.network import Network, Secrets
@@ -94,7 +95,7 @@ async def serving(
 async def carry(stack: Stack, seed: int, rest_s: float = 0.0, timeout_s: float = 30.0) -> float:
     """Sends one request, checks its tensor and returns the seconds that it took."""
     started_s = time.monotonic()
-    checksum, _, _ = await stack.orchestrator.infer(far.carried, [np.array(seed)], (rest_s,), within(timeout_s))
+    checksum, _, _ = await stack.orchestrator.infer(Submission(far.carried, [np.array(seed)], (rest_s,), within(timeout_s)))
     assert int(checksum) == far.checksum_of(far.words_of(seed)), f"wrong bytes in the tensor of seed {seed}"
     return time.monotonic() - started_s
 
@@ -110,11 +111,11 @@ async def test_programs_on_two_hosts_read_pages_as_well_as_on_one(hosts: TwoHost
         (_OCR, _program(ocr, name)) for name in ("detect", "straighten", "classify", "recognise")
     )
     async with serving(hosts, [ocr], first=[detect, straighten, classify, recognise]) as stack:
-        alone = await stack.orchestrator.infer(ocr, [page], terms=within(60))
+        alone = await stack.orchestrator.infer(Submission(ocr, [page], terms=within(60)))
     hosts.first.kill()
     async with serving(hosts, [ocr], first=[detect, classify], second=[straighten, recognise]) as stack:
         num_before = hosts.first.num_bytes_sent()
-        text, boxes, scores = await stack.orchestrator.infer(ocr, [page], terms=within(60))
+        text, boxes, scores = await stack.orchestrator.infer(Submission(ocr, [page], terms=within(60)))
         num_sent = hosts.first.num_bytes_sent() - num_before
     print(f"\n{page.nbytes} bytes of a page, {num_sent} sent to the other host")
     assert [line.decode() for line in text] == texts
@@ -145,7 +146,7 @@ async def test_tensors_cannot_be_read_on_the_way(hosts: TwoHosts) -> None:
     first, second = [(_MARKED, far.count)], [(_MARKED, far.repeat)]
     async with serving(hosts, [far.marked], first=first, second=second) as stack:
         with hosts.captured() as seen:
-            (num,) = await stack.orchestrator.infer(far.marked, [times])
+            (num,) = await stack.orchestrator.infer(Submission(far.marked, [times]))
     assert num == times
     assert len(seen) > times * len(far.MARK), "the tensor went over the link"
     assert far.MARK not in seen

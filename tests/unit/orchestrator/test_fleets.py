@@ -13,6 +13,7 @@ from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
+from dyorc.submission import Submission
 from tests.deadlines import wait_until_async
 from tests.exchanges import exchange
 from tests.unit.orchestrator.in_memory_fleet import InMemoryFleet
@@ -36,9 +37,9 @@ async def served(folder: Path) -> AsyncGenerator[tuple[Orchestrator, InMemoryFle
 
 async def ask(orchestrator: Orchestrator) -> None:
     """Calls each program once."""
-    (y,) = await orchestrator.infer(of_program(double), [X])
+    (y,) = await orchestrator.infer(Submission(of_program(double), [X]))
     np.testing.assert_array_equal(y, 2 * X)
-    total, _ = await orchestrator.infer(of_program(add_up), [X])
+    total, _ = await orchestrator.infer(Submission(of_program(add_up), [X]))
     assert total == X.sum()
 
 

@@ -17,7 +17,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-guarded demo-ocr demo-router test test-quick test-compiled compile pure lint format protos
 .PHONY: bench-overhead bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-devices bench-devices-quick bench-answers bench-overload bench-tenants chaos chaos-jobs clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-overload bench-tenants chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -111,7 +111,7 @@ bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over 
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.soak
 
-bench-hostile: $(VENV)/.dev ## What others notice of idle, slow and deaf clients; the last line is JSON
+bench-hostile: $(VENV)/.dev ## What others notice of idle, slow and deaf clients, on Ray and in cells; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.hostile
 
 bench-answers: $(VENV)/.demo ## Large answers: how long others wait, how fast they are read, what memory stays; the last line is JSON
@@ -120,11 +120,14 @@ bench-answers: $(VENV)/.demo ## Large answers: how long others wait, how fast th
 bench-overload: $(VENV)/.demo ## A flash crowd of 50 times the usual rate, with and without shedding; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.overload
 
-bench-tenants: $(VENV)/.dev ## What a tenant notices of another that floods; the last line is JSON
+bench-tenants: $(VENV)/.dev ## What a tenant notices of another that floods, on Ray and in cells; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.hostile.tenants
 
 chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.storm
+
+chaos-cells: $(VENV)/.dev ## Kill, stop and crash cells 60 times under load: others notice nothing, nothing left; the last line is JSON
+	$(BIN)/python -m tests.chaos.cells_storm
 
 chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
 	$(BIN)/python -m tests.chaos.jobs_storm

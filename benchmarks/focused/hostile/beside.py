@@ -24,6 +24,9 @@ from loadgen.pool import Pool
 from loadgen.run import run
 from loadgen.targets.base import TargetSpec
 
+BOTH_MODES = "dyorc,dyorc_cells_2"
+"""The systems that are attacked unless others are asked for: replicas on Ray, and cells under a supervisor."""
+
 _RATE_RPS = 150.0
 _NUM_CONNECTIONS = 4
 _END_TIMEOUT_S = 30.0

@@ -17,7 +17,8 @@ COMMAND = str(Path(sys.executable).with_name("dyorc"))
 """The command as a user calls it."""
 
 _READY_TIMEOUT_S = 600.0
-"""Long enough for a machine under load."""
+_REQUEST_TIMEOUT_S = 300.0
+"""Both are long enough for a machine under load."""
 
 
 def target(file: str, name: str) -> str:
@@ -39,10 +40,11 @@ def serving(targets: Sequence[str], *, in_process: bool = False, **environment: 
         yield server
 
 
-def client_of(server: ServerProcess, timeout_s: float = 300.0) -> httpx.Client:
-    """Returns a client that keeps many connections."""
+def client_of(server: ServerProcess, key: str = "") -> httpx.Client:
+    """Returns a client that keeps many connections, and sends this API key."""
     limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
-    return httpx.Client(base_url=server.url, timeout=timeout_s, limits=limits, trust_env=False)
+    headers = {"X-API-Key": key} if key else {}
+    return httpx.Client(base_url=server.url, headers=headers, timeout=_REQUEST_TIMEOUT_S, limits=limits, trust_env=False)
 
 
 def replica_pids(server: ServerProcess, program: str) -> list[int]:

@@ -1,8 +1,11 @@
 """Starts a server for the digits cascade, sends it every held-out digit over HTTP, shows the answers, and stops it.
 
-python examples/digits/demo.py
+    python examples/digits/demo.py [--in-process]
+
+Its options are those of `dyorc serve`.
 """
 
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -43,7 +46,7 @@ def main() -> None:
     images, labels = (tensor.numpy() for tensor in digits(is_held_out=True))
     workflow = Path(__file__).with_name("workflow.py")
     with (
-        serving(f"{workflow}:classify", show=lambda line: print(f"  server | {line}", flush=True)) as server,
+        serving(f"{workflow}:classify", *sys.argv[1:], show=lambda line: print(f"  server | {line}", flush=True)) as server,
         dyorc.Client(server.url) as client,
         ThreadPoolExecutor(NUM_CLIENTS) as pool,
     ):

@@ -1,8 +1,11 @@
 """Starts a server for the guarded generator, sends it held-out messages over HTTP, shows the answers, and stops it.
 
-python examples/guarded/demo.py
+    python examples/guarded/demo.py [--in-process]
+
+Its options are those of `dyorc serve`.
 """
 
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,7 +50,7 @@ def main() -> None:
     workflow = Path(__file__).with_name("workflow.py")
     targets = (f"{workflow}:guarded", f"{workflow}:guarded_story")
     with (
-        serving(*targets, show=lambda line: print(f"  server | {line}", flush=True)) as server,
+        serving(*targets, *sys.argv[1:], show=lambda line: print(f"  server | {line}", flush=True)) as server,
         dyorc.Client(server.url) as client,
         ThreadPoolExecutor(NUM_CLIENTS) as pool,
     ):

@@ -1,6 +1,6 @@
 """Sends the sample page to a server and prints what it reads.
 
-    python demo.py                                # starts a server for it, and stops it
+    python demo.py [--in-process]                 # starts a server for it with these options of `dyorc serve`, and stops it
     python demo.py --url http://127.0.0.1:8000    # uses a running one
 
 Exits with 1 if the texts read are not the texts drawn.
@@ -24,13 +24,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Reads a sample page through a server.")
     parser.add_argument("--url", help="a running server; without it, one is started")
     parser.add_argument("--seed", type=int, default=0, help="which sample page")
-    options = parser.parse_args()
+    options, of_server = parser.parse_known_args()
     if options.url:
         with dyorc.Client(options.url, timeout_s=TIMEOUT_S) as client:
             return read_sample(client, options.seed)
     workflow = Path(__file__).with_name("workflow.py")
     with (
-        serving(f"{workflow}:ocr", show=lambda line: print(f"  server | {line}", flush=True)) as server,
+        serving(f"{workflow}:ocr", *of_server, show=lambda line: print(f"  server | {line}", flush=True)) as server,
         dyorc.Client(server.url, timeout_s=TIMEOUT_S) as client,
     ):
         read_sample(client, options.seed)  # the first page pays for work that the models postpone

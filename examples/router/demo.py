@@ -1,8 +1,11 @@
 """Starts a server for the router and its experts, sends it held-out questions over HTTP, shows what came back, and stops it.
 
-python examples/router/demo.py
+    python examples/router/demo.py [--in-process]
+
+Its options are those of `dyorc serve`.
 """
 
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +47,7 @@ def main() -> None:
     questions = draw_questions(8, seed=2, is_held_out=True)
     workflow = Path(__file__).with_name("workflow.py")
     with (
-        serving(f"{workflow}:answer", show=lambda line: print(f"  server | {line}", flush=True)) as server,
+        serving(f"{workflow}:answer", *sys.argv[1:], show=lambda line: print(f"  server | {line}", flush=True)) as server,
         dyorc.Client(server.url) as client,
         ThreadPoolExecutor(NUM_CLIENTS) as pool,
     ):

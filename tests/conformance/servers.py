@@ -32,12 +32,14 @@ class Server:
     """How one of them is started.
 
     Attributes:
+        in_process: Whether it runs without Ray.
         loads_all: Whether all its models can be loaded, so that it says when it is ready.
         repeats: The server whose checks it has to pass as well; the page shows them once.
         is_tried_by_hand: Whether the checks that `tritonclient` cannot make run as well.
     """
 
     targets: Sequence[str]
+    in_process: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     loads_all: bool = True
     repeats: str = ""
@@ -60,6 +62,7 @@ SERVERS: dict[str, Server] = {
     ),
     "closed": Server(
         targets=_models("behave", "broken"),
+        in_process=True,
         environment={"DYORC_GATEWAY__MAX_REQUESTS": "4"},
         loads_all=False,
     ),
@@ -69,12 +72,12 @@ SERVERS: dict[str, Server] = {
             *_models("mirror", "every_type", "behave", "reverse_text"),
             f"{_HERE / 'streaming_models.py'}:count",
             "--allow-client-shm",
-            "--in-process",
         ],
+        in_process=True,
         repeats="main",
         is_tried_by_hand=True,
     ),
-    "ocr": Server(targets=[f"{ROOT / 'examples' / 'ocr' / 'workflow.py'}:ocr"]),
+    "ocr": Server(targets=[f"{ROOT / 'examples' / 'ocr' / 'workflow.py'}:ocr"], in_process=True),
 }
 
 
@@ -85,7 +88,10 @@ def check(name: str, only: str = "") -> Iterator[Row]:
         RuntimeError: If the server does not start, or a script of checks ends with an error.
     """
     server = SERVERS[name]
-    with server_of(server.targets, **server.environment) as process, tempfile.TemporaryDirectory(prefix="page-") as folder:
+    with (
+        server_of(server.targets, in_process=server.in_process, **server.environment) as process,
+        tempfile.TemporaryDirectory(prefix="page-") as folder,
+    ):
         url = process.url
         if server.loads_all:
             process.wait_until_ready()
@@ -119,6 +125,18 @@ def check(name: str, only: str = "") -> Iterator[Row]:
             process.process.returncode == 0 and not left,
             str(left or ""),
         )
+
+
+def failures(name: str) -> list[str]:
+    """Runs a server's checks and returns a line for each promise that it breaks.
+
+    Raises:
+        RuntimeError: If the server does not start, or a script of checks ends with an error, or checks nothing.
+    """
+    rows = list(check(name))
+    if not rows:
+        raise RuntimeError(f"server {name!r} was checked for nothing")
+    return [f"{row.section}, {row.transport}, {row.name}: {row.detail}" for row in rows if not row.is_passed]
 
 
 def _draw_page(folder: Path) -> None:

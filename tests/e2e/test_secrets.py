@@ -3,13 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from tests import oip
 from tests.server_process import client_of, serving, target
-
-pytestmark = pytest.mark.ray
 
 
 def test_keys_are_in_no_log_and_no_answer(tmp_path: Path) -> None:
@@ -20,7 +17,8 @@ def test_keys_are_in_no_log_and_no_answer(tmp_path: Path) -> None:
     body = oip.json_body({"x": np.ones(4, np.float32)})
     answers: list[str] = []
     statuses: set[int] = set()
-    with serving([target("arithmetic", "quadruple"), target("faulty", "pick")], DYORC_GATEWAY__KEYS_FILE=str(file)) as server:
+    targets = [target("arithmetic", "quadruple"), target("faulty", "pick")]
+    with serving(targets, in_process=True, DYORC_GATEWAY__KEYS_FILE=str(file)) as server:
         with client_of(server) as client:
             for key in (right, wrong):
                 for headers in (

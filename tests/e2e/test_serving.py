@@ -1,21 +1,59 @@
-"""What a user of `dyorc serve` sees over HTTP, with replicas on Ray Serve."""
+"""What a user of `dyorc serve` sees, with replicas on Ray Serve and without Ray. The last tests ask for what only Ray has."""
 
+import asyncio
+import json
 import re
+import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import ml_dtypes
 import numpy as np
 import pytest
 
+import dyorc
+from dyorc.client.retries import Retries
+from dyorc.errors import AuthenticationError, DeadlineError, PermissionDeniedError
 from dyorc.testing import ServerProcess
-from tests import oip
-from tests.server_process import replica_pids
+from tests import oip, oip_grpc
+from tests.deadlines import wait_until
+from tests.e2e.conftest import Tenants
+from tests.server_process import client_of, replica_pids
 
 pytestmark = pytest.mark.ray
 
 X = np.array([1, 2, 3, 4], np.float32)
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(scope="module", params=["ray_server", "cell"])
+def server(request: pytest.FixtureRequest) -> ServerProcess:
+    """Returns the server on Ray, then the one without."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def client(server: ServerProcess, tenants: Tenants) -> Iterator[httpx.Client]:
+    """Yields a client of HTTP that may use all models."""
+    with client_of(server, tenants.key) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def own_client(server: ServerProcess, tenants: Tenants) -> Iterator[dyorc.Client]:
+    """Yields a client of ours that may use all models."""
+    with dyorc.Client(server.url, api_key=tenants.key) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client_of_ray(ray_server: ServerProcess, tenants: Tenants) -> Iterator[httpx.Client]:
+    """Yields a client of HTTP that may use all models on Ray."""
+    with client_of(ray_server, tenants.key) as found:
+        yield found
 
 
 def infer(client: httpx.Client, model: str, body: oip.Body) -> httpx.Response:
@@ -28,7 +66,7 @@ def test_it_says_when_it_is_ready_and_what_it_serves(server: ServerProcess, clie
     print(f"\n{line}")
     models = client.get("/v2/models").json()["models"]
     assert f"Models: {', '.join(models)}." in line
-    assert {"quadruple", "double", "echo", "who", "identify", "identify_alone"} <= set(models)
+    assert {"quadruple", "double", "echo", "count_up"} <= set(models)
     assert client.get("/v2/health/live").json() == {"live": True}
     assert client.get("/v2/health/ready").json() == {"ready": True}
     assert client.get("/v2/models/quadruple/ready").json() == {"name": "quadruple", "ready": True}
@@ -41,12 +79,6 @@ def test_workflows_and_programs_answer(client: httpx.Client, make: type[oip.Body
         answer = oip.read(infer(client, model, make({"x": X}, id="7")))  # pyright: ignore[reportCallIssue]
         np.testing.assert_array_equal(answer.outputs["output"], X * factor)
         assert answer.head["id"] == "7"
-
-
-def test_only_its_user_can_enter_the_folder_of_the_link(server: ServerProcess) -> None:
-    (folder,) = server.temporary_folder.glob("dyorc-*")
-    assert (folder / "link").is_socket()
-    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_every_type_survives_as_binary_data(client: httpx.Client) -> None:
@@ -100,28 +132,104 @@ def test_one_poisoned_input_fails_alone(client: httpx.Client) -> None:
             np.testing.assert_array_equal(oip.read(answer).outputs["output"], x + 1)
 
 
-def test_each_program_has_its_own_number_of_replicas_and_actor_options(server: ServerProcess, client: httpx.Client) -> None:
+def test_a_stream_comes_in_parts(own_client: dyorc.Client) -> None:
+    parts = list(own_client.stream("count_up", x=np.array([1, 1], np.float32), num_parts=5))
+    np.testing.assert_array_equal(parts, [[2, 2], [3, 3], [4, 4], [5, 5], [6, 6]])
+
+
+def test_a_job_is_kept_and_run(own_client: dyorc.Client) -> None:
+    job = own_client.submit("quadruple", x=X)
+    np.testing.assert_array_equal(job.result(), 4 * X)
+    assert job.id in [one.id for one in own_client.jobs()]
+
+
+def test_large_tensors_pass_through(own_client: dyorc.Client) -> None:
+    np.testing.assert_array_equal(own_client.infer("chain", seed=np.ones(1, np.float32)), [3, 2_000_002])
+
+
+def test_a_long_program_does_not_hold_up_others_and_misses_its_deadline(own_client: dyorc.Client, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(own_client.infer, "gated", x=X, folder=str(tmp_path), timeout_s=2)
+        wait_until(lambda: list(tmp_path.glob("started-*")), "it runs")
+        np.testing.assert_array_equal(own_client.infer("quadruple", x=X), 4 * X)
+        with pytest.raises(DeadlineError):
+            slow.result()
+        (tmp_path / "open").touch()
+    np.testing.assert_array_equal(own_client.infer("gated", x=X, folder=str(tmp_path)), X + 1)
+
+
+def test_it_serves_over_grpc(server: ServerProcess, tenants: Tenants) -> None:
+    async def ask() -> Any:
+        async with oip_grpc.connected(server.grpc_address) as stub:
+            request = oip_grpc.request("quadruple", {"x": X})
+            return await stub.ModelInfer(request, metadata=(("authorization", f"Bearer {tenants.key}"),))
+
+    np.testing.assert_array_equal(oip_grpc.outputs_of(asyncio.run(ask()))["output"], 4 * X)
+
+
+def test_tensors_come_from_and_go_to_a_clients_shared_memory(client: httpx.Client) -> None:
+    path = _SHARED_MEMORY / f"test-{uuid.uuid4().hex}"
+    path.write_bytes(X.tobytes() + bytes(X.nbytes))
+    region = f"/v2/systemsharedmemory/region/{path.name}"
+    place = {"shared_memory_region": path.name, "shared_memory_byte_size": X.nbytes}
+    x = {"name": "x", "datatype": "FP32", "shape": [4], "parameters": place}
+    output = {"name": "output", "parameters": place | {"shared_memory_offset": X.nbytes}}
+    try:
+        registration = json.dumps({"key": path.name, "byte_size": 2 * X.nbytes})
+        client.post(f"{region}/register", content=registration).raise_for_status()
+        answer = client.post("/v2/models/quadruple/infer", content=json.dumps({"inputs": [x], "outputs": [output]}))
+        assert "data" not in answer.raise_for_status().json()["outputs"][0]
+        np.testing.assert_array_equal(np.frombuffer(path.read_bytes(), np.float32), [*X, *(4 * X)])
+        client.post(f"{region}/unregister").raise_for_status()
+    finally:
+        path.unlink()
+
+
+def test_tenants_may_do_what_their_keys_say(server: ServerProcess, tenants: Tenants) -> None:
+    once = Retries(max_attempts=1)
+    with dyorc.Client(server.url, retries=once) as nobody, pytest.raises(AuthenticationError):
+        nobody.infer("quadruple", x=X)
+    with dyorc.Client(server.url, retries=once, api_key=tenants.key_of_one_model) as one:
+        np.testing.assert_array_equal(one.infer("quadruple", x=X), 4 * X)
+        with pytest.raises(PermissionDeniedError, match="may not use model 'double_until_large'"):
+            one.infer("double_until_large", x=X)
+
+
+def test_only_its_user_can_enter_the_folder_of_the_link(ray_server: ServerProcess) -> None:
+    (folder,) = ray_server.temporary_folder.glob("dyorc-*")
+    assert (folder / "link").is_socket()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_module_may_import_ray_before_it_is_started(client_of_ray: httpx.Client) -> None:
+    answer = oip.read(infer(client_of_ray, "seen_from_ray", oip.json_body({"x": np.zeros(1, np.float32)})))
+    assert list(answer.outputs.values()) == [1]
+
+
+def test_each_program_has_its_own_number_of_replicas_and_actor_options(
+    ray_server: ServerProcess, client_of_ray: httpx.Client
+) -> None:
     zero = oip.json_body({"x": np.array(0, np.float32)})
     for model, program, num in (("who", "identify", 2), ("who_alone", "identify_alone", 1)):
         seen: set[int] = set()
         threads: set[int] = set()
         with ThreadPoolExecutor(8) as pool:
-            for answer in pool.map(lambda _, model=model: oip.read(infer(client, model, zero)), range(32)):
+            for answer in pool.map(lambda _, model=model: oip.read(infer(client_of_ray, model, zero)), range(32)):
                 seen.add(int(answer.outputs["pid"]))
                 threads.add(int(answer.outputs["num_threads"]))
-        assert seen == set(replica_pids(server, program))
+        assert seen == set(replica_pids(ray_server, program))
         assert len(seen) == num
         assert threads == {1}, "a quarter of a CPU is one thread"
 
 
 def test_a_replica_that_hangs_is_replaced_and_its_request_is_answered(
-    server: ServerProcess, client: httpx.Client, tmp_path: Path
+    ray_server: ServerProcess, client_of_ray: httpx.Client, tmp_path: Path
 ) -> None:
     """The program may take 1.5 s, hangs for good the first time, and has no other replica, so Serve has to replace it."""
-    (old,) = replica_pids(server, "hanging_program")
-    response = infer(client, "hanging", oip.json_body({"x": X}, parameters={"folder": str(tmp_path)}))
+    (old,) = replica_pids(ray_server, "hanging_program")
+    response = infer(client_of_ray, "hanging", oip.json_body({"x": X}, parameters={"folder": str(tmp_path)}))
     assert (tmp_path / "hung").exists()
     np.testing.assert_array_equal(oip.read(response).outputs["output"], X + 1)
     print(f"\nanswered after {response.elapsed.total_seconds():.1f} s")
-    assert old not in replica_pids(server, "hanging_program")
-    assert re.search(r"replica_left .*no result after 1.5 s", server.output)
+    assert old not in replica_pids(ray_server, "hanging_program")
+    assert re.search(r"replica_left .*no result after 1.5 s", ray_server.output)

@@ -69,7 +69,7 @@ def test_the_error_of_a_wrong_target_is_one_line() -> None:
 def test_the_error_of_a_taken_port_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        command = [COMMAND, "serve", target("arithmetic", "quadruple"), "--port", str(port)]
+        command = [COMMAND, "serve", target("arithmetic", "quadruple"), "--in-process", "--port", str(port)]
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
         result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
     assert result.returncode == 1

@@ -1,36 +1,31 @@
-"""Every promise of the protocol, by `tritonclient` and by hand, against a real `dyorc serve`; see `tests/conformance`."""
+"""Every promise of the protocol, by `tritonclient` and by hand, against `dyorc serve` without Ray; see `tests/conformance`.
+
+`test_on_ray.py` tries them on Ray.
+"""
 
 import subprocess
 
 import pytest
 
 from dyorc.testing import ServerProcess
-from tests.conformance.servers import ROOT, SERVERS, TRITONCLIENT, check
+from tests.conformance.servers import ROOT, SERVERS, TRITONCLIENT, failures
 from tests.deadlines import TIMEOUT_S
 from tests.leaks import no_leaks
 from tests.server_process import serving
 
-pytestmark = pytest.mark.ray
-
-_needs_tritonclient = pytest.mark.skipif(
-    not TRITONCLIENT.exists(), reason="tritonclient has no environment; `make test` makes it"
-)
+pytestmark = pytest.mark.skipif(not TRITONCLIENT.exists(), reason="tritonclient has no environment; `make test` makes it")
 
 
-@_needs_tritonclient
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", [name for name, server in SERVERS.items() if server.in_process])
 def test_every_promise_is_kept(name: str) -> None:
     with no_leaks():
-        rows = list(check(name))
-    failures = [f"{row.section}, {row.transport}, {row.name}: {row.detail}" for row in rows if not row.is_passed]
-    assert rows
-    assert not failures, "\n".join(failures)
+        found = failures(name)
+    assert not found, "\n".join(found)
 
 
-@_needs_tritonclient
 def test_a_clients_segment_outlives_the_server() -> None:
     models = ROOT / "tests" / "conformance" / "models.py"
-    with no_leaks(), serving([f"{models}:reverse_text", "--allow-client-shm"]) as server:
+    with no_leaks(), serving([f"{models}:reverse_text", "--allow-client-shm"], in_process=True) as server:
         client = _client(server)
         assert client.stdout is not None
         try:

@@ -13,6 +13,7 @@ from typing import Any
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.launcher.starting import start
+from dyorc.replica.assignment import Source, Uplink
 from dyorc.transport.network import Secrets
 
 
@@ -51,6 +52,7 @@ class ServeReplicas:
 
         from dyorc.replica.deployment import ReplicaDeployment
 
+        uplink = Uplink(address=address, link=self._link, transport=self._transport, secrets=self._secrets)
         targets = []
         for program, target in self._programs.items():
             options = program.options
@@ -64,10 +66,8 @@ class ServeReplicas:
                 graceful_shutdown_timeout_s=self._deployment.graceful_shutdown_timeout_s,
                 logging_config={"log_level": "WARNING", "enable_access_log": False},
             )
-            threads = self._num_threads(program)
-            bound = deployment.bind(
-                target, program.name, address, threads, os.getcwd(), self._link, self._transport, self._secrets
-            )
+            source = Source(folder=os.getcwd(), target=target, program=program.name)
+            bound = deployment.bind(source, uplink, self._num_threads(program))
             targets.append(serve.RunTarget(bound, name=program.name, route_prefix=None))
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from dyorc.errors import TransportError
 from dyorc.replica.executor import BatchError, BatchResult, Executor
@@ -11,30 +12,29 @@ from dyorc.transport.messages import BatchFailure, BatchReply, BatchRequest, Inp
 from dyorc.transport.outbox import NoRoomError, Outbox
 
 
-class BatchRunner:
-    """Runs the batches of one replica. One thread.
+@dataclass(frozen=True, slots=True)
+class RoomWait:
+    """How results wait for room in a full arena.
 
-    Args:
-        wait_for_room: Waits briefly for room in the arena.
-        arena_wait_s: How long the results of a batch may wait for room at most.
+    Attributes:
+        once: Waits briefly.
+        limit_s: How long the results of a batch may wait at most.
     """
 
-    def __init__(
-        self,
-        replica_id: str,
-        executor: Executor,
-        inbox: Inbox,
-        outbox: Outbox,
-        wait_for_room: Callable[[], None],
-        arena_wait_s: float,
-    ) -> None:
+    once: Callable[[], None]
+    limit_s: float
+
+
+class BatchRunner:
+    """Runs the batches of one replica. One thread."""
+
+    def __init__(self, replica_id: str, executor: Executor, inbox: Inbox, outbox: Outbox, room_wait: RoomWait) -> None:
         self._replica_id = replica_id
         self._executor = executor
         executor.reuse_memory()  # its outputs are written before the next batch
         self._inbox = inbox
         self._outbox = outbox
-        self._wait_for_room = wait_for_room
-        self._arena_wait_s = arena_wait_s
+        self._room_wait = room_wait
 
     def answer(self, request: BatchRequest, frames: list[Frame], send: Callable[[list[Frame]], None]) -> None:
         """Runs a batch and sends the message that answers it."""
@@ -62,7 +62,7 @@ class BatchRunner:
     def _hand_out(self, request: BatchRequest, result: BatchResult, fetch_s: float) -> list[Frame]:
         """Returns the reply of a batch that ran, once there is room for its outputs."""
         ran_s = time.perf_counter()
-        wait_s = self._arena_wait_s * request.room_share
+        wait_s = self._room_wait.limit_s * request.room_share
         give_up_s = time.monotonic() + wait_s
         while True:
             try:
@@ -78,7 +78,7 @@ class BatchRunner:
                     return [
                         encode(BatchFailure(self._replica_id, request.batch_id, "NoRoomError", message, "", is_capacity=True))
                     ]
-                self._wait_for_room()
+                self._room_wait.once()
 
     def _check(self, columns: Sequence[ColumnHeader]) -> None:
         """Checks the inputs again after the outputs were copied, which may be views of them.

@@ -6,12 +6,10 @@ from typing import Self
 
 import structlog
 
-from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
-from dyorc.transport.link import dial
+from dyorc.replica.assignment import Uplink
 from dyorc.transport.messages import Forget, Stage, StagingHello, Unstage, decode, encode
 from dyorc.transport.staging import Staging
-from dyorc.transport.zmq_security import ClusterKeys
 
 _log = structlog.get_logger("dyorc.replica")
 
@@ -28,11 +26,9 @@ class Stager:
         staging: What it fills.
     """
 
-    def __init__(self, replica_id: str, address: str, link: LinkConfig, keys: ClusterKeys | None, staging: Staging) -> None:
+    def __init__(self, replica_id: str, uplink: Uplink, staging: Staging) -> None:
         self._replica_id = replica_id
-        self._address = address
-        self._config = link
-        self._keys = keys
+        self._uplink = uplink
         self._staging = staging
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, name="dyorc-stager", daemon=True)
@@ -46,7 +42,7 @@ class Stager:
         self._thread.join()
 
     def _main(self) -> None:
-        link = dial(self._address, self._config, _IDLE_S, keys=self._keys)
+        link = self._uplink.dial(_IDLE_S)
         try:
             num_idle = 0
             link.send([encode(StagingHello(self._replica_id))])

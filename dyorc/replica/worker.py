@@ -12,16 +12,16 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 from dyorc.authoring.program import Program
-from dyorc.config import LinkConfig, TransportConfig
 from dyorc.errors import ProgramLoadError, TransportError
-from dyorc.replica.batch_runner import BatchRunner
+from dyorc.replica.assignment import Identity, Uplink
+from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import Executor, load_error
 from dyorc.replica.stager import Stager
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Frame
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import Inbox
-from dyorc.transport.link import ReplicaEnd, dial
+from dyorc.transport.link import ReplicaEnd
 from dyorc.transport.messages import (
     BatchRequest,
     Forget,
@@ -34,7 +34,6 @@ from dyorc.transport.messages import (
     decode,
     encode,
 )
-from dyorc.transport.network import Network
 from dyorc.transport.routes import Routes
 from dyorc.transport.staging import Staging
 
@@ -44,39 +43,19 @@ class Worker:
 
     Args:
         find: Finds the program, by importing the user's module.
-        name: The program's name, known before it is found.
-        address: Where the orchestrator listens.
-        replica_id: Unique name of this copy.
-        node: Name of the machine it runs on.
-        network: Its place among other nodes; None without other nodes.
-        num_cores: The machine's cores, if the program runs on them; 0 for a device of its own.
 
     Attributes:
         exchange: Its end of the tensor path.
     """
 
-    def __init__(
-        self,
-        find: Callable[[], Program],
-        name: str,
-        address: str,
-        replica_id: str,
-        node: str,
-        link: LinkConfig,
-        transport: TransportConfig,
-        network: Network | None = None,
-        num_cores: int = 0,
-    ) -> None:
+    def __init__(self, find: Callable[[], Program], identity: Identity, uplink: Uplink) -> None:
         self._find = find
-        self._name = name
-        self._address = address
-        self._replica_id = replica_id
-        self._config = link
-        self._transport = transport
-        self._network = network
-        self._num_cores = num_cores
-        self.exchange = Exchange(replica_id, node, transport, network)
-        self._thread = threading.Thread(target=self._main, name=f"dyorc-{name}", daemon=True)
+        self._name = identity.program
+        self._identity = identity
+        self._uplink = uplink
+        network = uplink.network(identity.host)
+        self.exchange = Exchange(identity.replica_id, identity.node, uplink.transport, network)
+        self._thread = threading.Thread(target=self._main, name=f"dyorc-{self._name}", daemon=True)
         self._loaded = threading.Event()
         self._stopping = threading.Event()
         self._busy_since_s: float | None = None
@@ -108,10 +87,9 @@ class Worker:
             raise RuntimeError(f"program {self._name!r} has been running one batch for more than {self._timeout_s} s")
 
     def _main(self) -> None:
-        keys = None if self._network is None else self._network.secrets.keys
         try:
-            with closing(dial(self._address, self._config, self._config.announce_interval_s, keys=keys)) as link:
-                link.send([encode(Loading(self._replica_id, self._name))])
+            with closing(self._uplink.dial(self._uplink.link.announce_interval_s)) as link:
+                link.send([encode(Loading(self._identity.replica_id, self._name))])
                 with self.exchange as exchange:
                     executor = self._load(link)
                     self._loaded.set()
@@ -125,18 +103,19 @@ class Worker:
         """Runs batches; fetches tensors ahead, if there are other nodes."""
         with ExitStack() as stack:
             staging = None
-            if self._network is not None:
+            if self._uplink.secrets is not None:
                 routes = exchange.routes()
                 stack.callback(routes.close)
-                staging = Staging(routes, self._transport.staging_bytes)
-                stack.enter_context(Stager(self._replica_id, self._address, self._config, self._network.secrets.keys, staging))
+                staging = Staging(routes, self._uplink.transport.staging_bytes)
+                stack.enter_context(Stager(self._identity.replica_id, self._uplink, staging))
             routes = exchange.routes()
             stack.callback(routes.close)
             session = _Session(link, exchange, routes, executor, staging)
             session.run(self._hello(), self._stopping, self._busy)
 
     def _hello(self) -> Hello:
-        return Hello(self._replica_id, self._name, os.getpid(), self.exchange.holder, num_cores=self._num_cores)
+        identity, pid = self._identity, os.getpid()
+        return Hello(identity.replica_id, identity.program, pid, self.exchange.holder, num_cores=identity.num_cores)
 
     def _busy(self, is_busy: bool) -> None:
         self._busy_since_s = time.monotonic() if is_busy else None
@@ -166,8 +145,8 @@ class _Session:
         self._routes = routes
         self._staging = staging
         inbox = Inbox(routes, Buffers().take, staging.take) if staging else Inbox(routes, Buffers().take)
-        name, wait_s = exchange.holder.holder_id, exchange.config.arena_wait_s
-        self._runner = BatchRunner(name, executor, inbox, exchange.outbox, self._wait_for_room, wait_s)
+        room_wait = RoomWait(self._wait_for_room, exchange.config.arena_wait_s)
+        self._runner = BatchRunner(exchange.holder.holder_id, executor, inbox, exchange.outbox, room_wait)
         self._batches: deque[tuple[BatchRequest, list[Frame]]] = deque()
         self._is_announcing = False
 

@@ -23,6 +23,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
+from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from tests.workflows import checksummed
 
@@ -87,7 +88,8 @@ async def _orchestrate(part: Part) -> None:
 
 def _replicate(part: Part) -> None:
     program = next(program for program in _CATALOG.programs if program.name == part.role)
-    worker = Worker(lambda: program, program.name, part.address, part.replica_id, "here", LINK, part.transport)
+    identity = Identity(replica_id=part.replica_id, program=program.name, node="here")
+    worker = Worker(lambda: program, identity, Uplink(address=part.address, link=LINK, transport=part.transport))
     worker.start()
     threading.Event().wait()
 

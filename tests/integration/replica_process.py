@@ -13,22 +13,25 @@ import msgspec
 
 from dyorc.authoring.loading import load_program
 from dyorc.config import LinkConfig, TransportConfig
+from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
-from dyorc.transport.network import Network, Secrets
+from dyorc.transport.network import Secrets
 from dyorc.transport.zmq_security import ClusterKeys
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, PLACE, Place
 
 
 def main(target: str, name: str, address: str, replica_id: str) -> None:
     """Runs until the process is ended."""
-    node, link, transport, network = "here", FAST_LINK, FAST_TRANSPORT, None
+    node, host, link, transport, secrets = "here", "", FAST_LINK, FAST_TRANSPORT, None
     if PLACE in os.environ:
         place = msgspec.json.decode(os.environ[PLACE], type=Place)
-        node, link = place.node, LinkConfig(**place.link)
+        node, host, link = place.node, place.host, LinkConfig(**place.link)
         transport = TransportConfig(**place.transport)
         keys = ClusterKeys(place.public_key.encode(), place.secret_key.encode())
-        network = Network(host=place.host, secrets=Secrets(keys=keys, token=place.token))
-    worker = Worker(lambda: load_program(target, name), name, address, replica_id, node, link, transport, network)
+        secrets = Secrets(keys=keys, token=place.token)
+    identity = Identity(replica_id=replica_id, program=name, node=node, host=host)
+    uplink = Uplink(address=address, link=link, transport=transport, secrets=secrets)
+    worker = Worker(lambda: load_program(target, name), identity, uplink)
     worker.start()
     threading.Event().wait()
 

@@ -29,6 +29,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.status import ProgramStatus
 from dyorc.store.base import JobStore
@@ -90,10 +91,21 @@ class Stack:
         """Returns what the orchestrator knows of a program's replicas."""
         return self.orchestrator.status.programs[program.name]
 
+    @property
+    def uplink(self) -> Uplink:
+        """How a replica of this process reaches the orchestrator."""
+        secrets = None if self.network is None else self.network.secrets
+        return Uplink(address=self.address, link=self.link, transport=self.transport, secrets=secrets)
+
+    def identity(self, replica_id: str, program: str) -> Identity:
+        """Returns who a replica of this process is."""
+        host = "" if self.network is None else self.network.host
+        return Identity(replica_id=replica_id, program=program, node="here", host=host)
+
     async def start_worker(self, program: Program, replica_id: str = "") -> Worker:
         """Starts a replica on a thread of this process; returns once the orchestrator knows it."""
         replica_id = replica_id or f"{program.name}-{len(self.workers)}"
-        worker = Worker(lambda: program, program.name, self.address, replica_id, "here", self.link, self.transport, self.network)
+        worker = Worker(lambda: program, self.identity(replica_id, program.name), self.uplink)
         self.workers[replica_id] = worker
         with contextlib.suppress(ProgramLoadError):  # the orchestrator has been told; Serve would try again
             await asyncio.to_thread(worker.start)

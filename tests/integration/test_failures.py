@@ -166,7 +166,7 @@ async def test_whatever_a_module_raises_while_it_is_imported_is_its_programs_err
 
     async with running([faulty.pick], engine=EngineConfig(max_load_failures=1), num_replicas=0) as stack:
         waiting = asyncio.create_task(infer(stack.client, "pick"))
-        worker = Worker(leave, "picky", stack.address, "picky-0", "here", stack.link, stack.transport)
+        worker = Worker(leave, stack.identity("picky-0", "picky"), stack.uplink)
         with pytest.raises(ProgramLoadError, match="no weights here") as caught:
             await asyncio.to_thread(worker.start)
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value), "Ray passes it on"

@@ -13,6 +13,7 @@ import numpy as np
 from dyorc.config import EngineConfig
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
+from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.submission import Submission
 from tests import oip
@@ -128,14 +129,14 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
     with tempfile.TemporaryDirectory(prefix="dyorc-") as folder:
         address = f"unix://{folder}/link"
         site = Site(address=address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")
+        uplink = Uplink(address=address, link=FAST_LINK, transport=FAST_TRANSPORT)
         workers: list[Worker] = []
         pids: dict[str, int] = {}
         try:
             async with linked(programs, EngineConfig(), site) as (first, _):
                 for at, program in enumerate(programs):
-                    worker = Worker(
-                        lambda program=program: program, program.name, address, f"replica-{at}", "here", FAST_LINK, FAST_TRANSPORT
-                    )
+                    identity = Identity(replica_id=f"replica-{at}", program=program.name, node="here")
+                    worker = Worker(lambda program=program: program, identity, uplink)
                     workers.append(worker)
                     await asyncio.to_thread(worker.start)
                 await wait_until_async(lambda: first.status.is_ready, "both are there")

@@ -12,7 +12,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.replica.batch_runner import BatchRunner
+from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import Executor
 from dyorc.transport.codec import Frame
 from dyorc.transport.messages import BatchFailure, BatchReply, InputsLost, Message, decode
@@ -76,7 +76,9 @@ class Replica:
         self.executor = Executor.load(program)
         self.num_waits = 0
         self._wait = wait
-        self._runner = BatchRunner("consumer", self.executor, path.inbox, path.consumer.outbox, self._wait_for_room, arena_wait_s)
+        self._runner = BatchRunner(
+            "consumer", self.executor, path.inbox, path.consumer.outbox, RoomWait(self._wait_for_room, arena_wait_s)
+        )
 
     def before_return(self, act: Callable[[], object]) -> None:
         """Has the program do something before it returns."""
@@ -254,7 +256,7 @@ def test_a_holder_that_is_gone_is_lost(path: TensorPath) -> None:
     request, frames = path.request(calls)
     path.producer.__exit__(None, None, None)
     sent: list[Message] = []
-    runner = BatchRunner("consumer", Executor.load(same), path.inbox, path.consumer.outbox, lambda: None, 0.0)
+    runner = BatchRunner("consumer", Executor.load(same), path.inbox, path.consumer.outbox, RoomWait(lambda: None, 0.0))
     runner.answer(request, frames, lambda frames: sent.append(decode(frames[0])))
     check_lost(path, sent[0], calls)
 

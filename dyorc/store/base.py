@@ -326,6 +326,25 @@ class JobStore(Protocol):
         ...
 
 
+class Notes(Protocol):
+    """Small values that outlive the server, by name: what it has learned. Every call raises `StoreError` if the store cannot be
+    used."""
+
+    async def note(self, name: str, value: bytes) -> None:
+        """Keeps a value in place of the last one of this name."""
+        ...
+
+    async def noted(self, name: str) -> bytes | None:
+        """Returns the value of this name; None if there is none."""
+        ...
+
+
+class Store(JobStore, Notes, Protocol):
+    """Everything that a store keeps."""
+
+    async def __aenter__(self) -> "Store": ...
+
+
 def too_many(max_queued: int) -> TenantLimitError:
     """Returns the error for a tenant with too many waiting jobs."""
     return TenantLimitError(f"{max_queued} jobs wait already, which is as many as may; submit again when some have run")

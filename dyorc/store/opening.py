@@ -4,11 +4,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from dyorc.errors import DefinitionError
-from dyorc.store.base import JobStore
+from dyorc.store.base import Store
 from dyorc.store.sqlite import SqliteStore, default_path
 
 
-def store_of(setting: str) -> JobStore:
+def store_of(setting: str) -> Store:
     """Returns a store that is not open yet.
 
     Args:

@@ -1,4 +1,4 @@
-"""Jobs in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua` documents the keys.
+"""Jobs and notes in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua` documents the keys.
 
 Redis is as durable as it is configured: for jobs that survive a power cut set ``appendonly yes`` and ``appendfsync always``;
 with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` must be ``noeviction``.
@@ -51,7 +51,7 @@ _MAX_BACKOFF_S = 0.5
 
 
 class RedisStore:
-    """A `JobStore` in Redis. Servers with the same URL and prefix share their jobs.
+    """A `Store` in Redis. Servers with the same URL and prefix share their jobs.
 
     Connections are made when needed, and again when they break, so entering it does not fail.
 
@@ -62,6 +62,7 @@ class RedisStore:
 
     def __init__(self, url: str, prefix: str = "dyorc:{jobs}:") -> None:
         self._prefix = prefix
+        self._notes = f"{prefix}notes"
         parts = urlsplit(url)
         self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._turns = Turns(_MAX_CONNECTIONS)  # so the pool is never empty, and no command waits for it with a timeout
@@ -216,6 +217,14 @@ class RedisStore:
         """See `JobStore.wait_for_work`."""
         block_ms = max(1, round(min(timeout_s, _MAX_BLOCK_S) * 1e3))
         await self._in_turn(lambda: self._redis.xread({f"{self._prefix}wake": self._woken}, count=1, block=block_ms))
+
+    async def note(self, name: str, value: bytes) -> None:
+        """See `Notes.note`."""
+        await self._in_turn(lambda: self._redis.hset(self._notes, name, value))
+
+    async def noted(self, name: str) -> bytes | None:
+        """See `Notes.noted`."""
+        return await self._in_turn(lambda: self._redis.hget(self._notes, name))
 
 
 def _key(tenant: str) -> str:

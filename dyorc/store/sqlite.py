@@ -1,4 +1,4 @@
-"""Jobs in one SQLite file, for the processes of one machine.
+"""Jobs and notes in one SQLite file, for the processes of one machine.
 
 The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before anybody hears of it, so it survives a power cut, not
 only a crash of the process (for that ``NORMAL`` would do). The cost is shared: everything that comes while the disk is busy
@@ -37,7 +37,7 @@ def default_path() -> Path:
 
 
 class SqliteStore:
-    """A `JobStore` in a file, which is created for this user alone if it does not exist.
+    """A `Store` in a file, which is created for this user alone if it does not exist.
 
     Args:
         path: The file.
@@ -209,6 +209,17 @@ class SqliteStore:
                 await self._is_new.wait()
         except TimeoutError:
             return
+
+    async def note(self, name: str, value: bytes) -> None:
+        """See `Notes.note`."""
+        await self._batches.call(lambda connection: connection.execute("REPLACE INTO notes VALUES (?, ?)", (name, value)))
+
+    async def noted(self, name: str) -> bytes | None:
+        """See `Notes.noted`."""
+        found = await self._batches.call(
+            lambda connection: connection.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
+        )
+        return None if found is None else found[0]
 
 
 def _raising(error: Exception) -> StepOutcome:

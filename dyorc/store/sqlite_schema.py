@@ -4,6 +4,7 @@
     bodies    requests (kind 0) until their jobs end, results (kind 1) after that: apart, so that searching jobs reads no tensors
     usage     what the jobs of each tenant take together; triggers keep it up to date with `jobs.num_bytes`
     webhooks  ended jobs whose webhook has not been delivered yet
+    notes     what servers have learned, by name
 
 `PRAGMA user_version` is the version of the tables. A file of a newer version is refused: its meaning is unknown here.
 """
@@ -19,7 +20,7 @@ class Connection(Protocol):
     def execute(self, sql: str, parameters: Any = (), /) -> Any: ...
 
 
-VERSION = 3
+VERSION = 4
 
 REQUEST, RESULT = 0, 1
 """Kinds of bodies."""
@@ -68,6 +69,7 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX jobs_queued",
         "CREATE INDEX jobs_queued ON jobs (is_urgent, tenant, model_name, id, ready_s) WHERE state = 'queued'",
     ),
+    ("CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",),
 )
 """The statements that migrate each version to the next."""
 

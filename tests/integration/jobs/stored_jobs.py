@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dyorc.errors import UnknownJobError
-from dyorc.store.base import Body, Claim, Job, JobStore, NewJob, Outcome, new_id
+from dyorc.store.base import Body, Claim, Job, NewJob, Outcome, Store, new_id
 
 LONG_S = 60.0
 SHORT_S = 0.02
 
-MakeStore = Callable[[], JobStore]
+MakeStore = Callable[[], Store]
 
 
 def a_job(data: bytes = b"{}", **changes: object) -> NewJob:
@@ -19,7 +19,7 @@ def a_job(data: bytes = b"{}", **changes: object) -> NewJob:
     return NewJob(**(fields | {"id": new_id()} | changes))  # pyright: ignore[reportArgumentType]
 
 
-async def claim(store: JobStore, max_jobs: int = 1, lease_s: float = LONG_S, models: tuple[str, ...] = ("m",)) -> list[Claim]:
+async def claim(store: Store, max_jobs: int = 1, lease_s: float = LONG_S, models: tuple[str, ...] = ("m",)) -> list[Claim]:
     """Claims up to `max_jobs` jobs: urgent ones first, then from all lanes in turn."""
     found: list[Claim] = []
     while len(found) < max_jobs and (lanes := await store.lanes(models, lease_s)):
@@ -28,7 +28,7 @@ async def claim(store: JobStore, max_jobs: int = 1, lease_s: float = LONG_S, mod
     return found
 
 
-async def claim_one(store: JobStore, lease_s: float = LONG_S) -> Claim:
+async def claim_one(store: Store, lease_s: float = LONG_S) -> Claim:
     """Claims a job as soon as there is one."""
     found: list[Claim] = []
     for _ in itertools.count():
@@ -43,11 +43,11 @@ def done(data: bytes = b"result", json_bytes: int | None = None) -> Outcome:
     return Outcome(num_attempts=1, result=Body(data, json_bytes))
 
 
-async def submit(store: JobStore, *jobs: NewJob) -> list[Job]:
+async def submit(store: Store, *jobs: NewJob) -> list[Job]:
     return [(await store.submit(job))[0] for job in jobs]
 
 
-async def wait_until_gone(store: JobStore, job_id: str) -> None:
+async def wait_until_gone(store: Store, job_id: str) -> None:
     with contextlib.suppress(UnknownJobError):
         while True:
             await store.get("t", job_id)

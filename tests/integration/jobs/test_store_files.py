@@ -39,7 +39,7 @@ async def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught:
         async with SqliteStore(path):
             pass
-    assert "version 99, expected at most 3" in caught.value.detail
+    assert "version 99, expected at most 4" in caught.value.detail
 
 
 async def test_a_stores_password_is_not_shown() -> None:

@@ -1,6 +1,5 @@
 """When requests arrive."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyorc.errors import InvalidInputError
+from dyorc.request_traces import read_trace
 
 Times: TypeAlias = NDArray[np.int64]
 _NS_PER_S = 1e9
@@ -93,16 +93,13 @@ class Trace:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Reads a file with one timestamp (seconds) per line.
+        """Reads the times of a trace (see `dyorc.request_traces`).
 
         Raises:
-            InvalidInputError: If a line is not a number, times go back, or there are fewer than two.
+            InvalidInputError: If the file is no trace, or has no two different times.
         """
-        try:
-            times_s = [float(line) for line in path.read_text().split()]
-        except ValueError as error:
-            raise InvalidInputError(f"{path}: {error}; expected one timestamp in seconds per line") from error
-        if len(times_s) < 2 or not 0 < times_s[-1] - times_s[0] < math.inf or times_s != sorted(times_s):
+        times_s = [request.time_s for request in read_trace(path)]
+        if times_s[0] == times_s[-1]:
             raise InvalidInputError(f"{path}: expected at least two timestamps in ascending order")
         return cls(tuple(times_s))
 

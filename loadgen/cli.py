@@ -16,6 +16,7 @@ from loadgen.report_cli import report_command
 from loadgen.results import RunResult
 from loadgen.sweep_cli import sweep_command
 from loadgen.targets.base import TargetSpec
+from loadgen.trace_cli import trace_command
 
 app = typer.Typer(
     help="Sends requests at planned times, checks the answers, and reports latency, rate and errors.",
@@ -82,6 +83,7 @@ def limit_command(
 app.command("sweep")(grouped(sweep_command))
 app.command("compare")(grouped(compare_command))
 app.command("report")(report_command)
+app.command("trace")(trace_command)
 
 
 def main() -> None:

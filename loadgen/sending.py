@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from loadgen.alarm import Alarm
 from loadgen.recording import Recorder
@@ -91,35 +91,39 @@ class OpenLoop:
             self._is_done.set()
 
 
+class Window(NamedTuple):
+    """From when until when."""
+
+    start_ns: int
+    end_ns: int
+
+
 class ClosedLoop:
     """Simulates clients that send their next request when they have their answer. A request is planned for when its client became
     free.
 
     Args:
         turns: The order in which the pool's requests are sent.
-        start_ns, end_ns: No request is sent outside of these times.
+        window: No request is sent outside of it.
     """
 
-    def __init__(
-        self, target: Target, recorder: Recorder, num_clients: int, turns: Sequence[int], start_ns: int, end_ns: int
-    ) -> None:
+    def __init__(self, target: Target, recorder: Recorder, num_clients: int, turns: Sequence[int], window: Window) -> None:
         self._target = target
         self._recorder = recorder
         self._num_clients = num_clients
         self._turns = turns
-        self._start_ns = start_ns
-        self._end_ns = end_ns
+        self._window = window
         self.num_in_flight = 0
 
     async def send_all(self) -> None:
-        await asyncio.sleep((self._start_ns - time.monotonic_ns()) / 1e9)
+        await asyncio.sleep((self._window.start_ns - time.monotonic_ns()) / 1e9)
         async with asyncio.TaskGroup() as clients:
             for _ in range(self._num_clients):
                 clients.create_task(self._client())
 
     async def _client(self) -> None:
         recorder = self._recorder
-        while (now_ns := time.monotonic_ns()) < self._end_ns and len(recorder.index) < MAX_REQUESTS:
+        while (now_ns := time.monotonic_ns()) < self._window.end_ns and len(recorder.index) < MAX_REQUESTS:
             number = recorder.add(self._turns[len(recorder.index) % len(self._turns)], now_ns)
             self.num_in_flight += 1
             try:

@@ -25,7 +25,7 @@ from loadgen.pool import Pool
 from loadgen.progress import Progress, progress_of
 from loadgen.recording import Recorder, Records
 from loadgen.schedule import Schedule, plan, span_of
-from loadgen.sending import ClosedLoop, OpenLoop, Sender
+from loadgen.sending import ClosedLoop, OpenLoop, Sender, Window
 from loadgen.targets.base import RequestFailedError, Target, TargetSpec
 from loadgen.targets.opening import open_target
 
@@ -123,7 +123,7 @@ class Worker:
             return OpenLoop(target, self._recorder)
         num_clients = len(range(number, load.num_clients, load.num_workers))
         turns = (np.arange(num_requests * load.num_workers)[number :: load.num_workers] % num_requests).tolist()
-        return ClosedLoop(target, self._recorder, num_clients, turns, start_ns, start_ns + self._end_ns)
+        return ClosedLoop(target, self._recorder, num_clients, turns, Window(start_ns, start_ns + self._end_ns))
 
     async def _send(self, sender: Sender, start_ns: int, stopping: "asyncio.Task[bool]") -> int:
         """Sends until everything is answered, the wait is over, or the worker is told to stop. Returns the time."""

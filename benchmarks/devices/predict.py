@@ -33,7 +33,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.engine.events import RequestArrived
 from dyorc.simulation.policies import speculating_engine
 from dyorc.simulation.workload import NS_PER_S, Deployment
-from dyorc.simulation.world import World
+from dyorc.simulation.world import Machines, World
 from dyorc.tensor import TensorRef
 from loadgen.load import Load
 from loadgen.pool import Pool
@@ -108,9 +108,8 @@ class Model:
         """Simulates requests, given as pairs of an arrival (ascending) and a number in the pool. Ids count from 1."""
         programs = [deployment.program for deployment in self.deployments]
         latencies = Latencies()
-        world = World(
-            speculating_engine(programs, 0), self.deployments, {program.name: 1 for program in programs}, latencies, link_ns
-        )
+        machines = Machines({program.name: 1 for program in programs}, link_ns)
+        world = World(speculating_engine(programs, 0), self.deployments, machines, latencies)
         world.run(
             (at_ns, RequestArrived(request_id, self.workflow, self._inputs(number)))
             for request_id, (at_ns, number) in enumerate(arrivals, 1)

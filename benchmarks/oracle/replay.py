@@ -24,7 +24,7 @@ from dyorc.engine.events import RequestArrived
 from dyorc.simulation.draws import draw
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers
-from dyorc.simulation.world import World
+from dyorc.simulation.world import Machines, World
 from dyorc.tensor import TensorRef
 
 Times: TypeAlias = "Sequence[tuple[int, float]]"
@@ -124,7 +124,7 @@ class Replay:
             max_requests=2**31, request_timeout_s=1e7, hold=can_hold, max_in_flight_batches=1, speculation=guesses
         )
         engine = Engine(config, [deployment.program for deployment in self.deployments])
-        world = World(engine, self.deployments, replicas, tally, link_ns=0, num_cores=num_cores)
+        world = World(engine, self.deployments, Machines(replicas, link_ns=0, num_cores=num_cores), tally)
         world.run(
             (at_ns, RequestArrived(request_id, self.workflow, (tensor_of(float(position)),)))
             for request_id, (at_ns, position) in enumerate(requests, 1)

@@ -23,6 +23,7 @@ from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.arena_file import sweep
+from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.codec import Frame
 from dyorc.transport.endings import Ending
 from dyorc.transport.inbox import InputsLostError
@@ -100,7 +101,8 @@ class LinkFleet:
         self._post = post
         network = self._site.network
         keys = None if network is None else network.secrets.keys
-        self._link = listen(self._site.address, self._site.link, self._received, flush, self._connection_lost, keys=keys)
+        callbacks = Callbacks(self._received, flush, self._connection_lost)
+        self._link = listen(self._site.address, self._site.link, callbacks, keys=keys)
         async with self._link:
             yield
 

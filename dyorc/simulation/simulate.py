@@ -16,7 +16,7 @@ from dyorc.simulation.results import Result, measure
 from dyorc.simulation.saturation import saturation_rps
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import workload as workload_named
-from dyorc.simulation.world import World
+from dyorc.simulation.world import Machines, World
 
 _ARRIVALS_STREAM = 1
 
@@ -71,7 +71,8 @@ def simulate(
     times_ns = setting.arrivals.times_ns(num_requests, rate_rps, np.random.default_rng([seed, _ARRIVALS_STREAM]))
     engine = policy(policy_name)(workload.programs, seed)
     ledger = Ledger([program.name for program in workload.programs], int(setting.warmup_ratio * num_requests))
-    World(engine, workload.deployments, chosen, ledger, round(setting.link_s * 1e9)).run(_requests(workload, times_ns, seed))
+    machines = Machines(chosen, round(setting.link_s * 1e9))
+    World(engine, workload.deployments, machines, ledger).run(_requests(workload, times_ns, seed))
     return measure(
         ledger,
         guesses(engine),

@@ -9,6 +9,7 @@ run. One thread.
 import heapq
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias, assert_never
 
@@ -54,18 +55,34 @@ class Observer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What programs run on.
+
+    Attributes:
+        replicas: Replicas by program.
+        link_ns: One way between engine and replica.
+        num_cores: How many batches can run at the same time on all replicas; None: no limit. A batch starts
+            when its replica and a core are free, and runs to its end.
+    """
+
+    replicas: Mapping[str, int]
+    link_ns: int = 100_000
+    num_cores: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_cores is not None and self.num_cores < 1:
+            raise InvalidInputError(f"the world gets {self.num_cores} cores, expected at least 1")
+
+
 class World:
     """Runs an engine in virtual time, from 0 ns on.
 
     Args:
         engine: The engine, with the programs of `deployments` and no replica yet.
         deployments: What the programs cost.
-        replicas: Replicas by program.
         observer: Told of what happens.
-        link_ns: One way between engine and replica.
         missed: Told of each request that is failed for its deadline, and when; by default that is an error, too.
-        num_cores: How many batches can run at the same time on all replicas; None: no limit. A batch starts
-            when its replica and a core are free, and runs to its end.
 
     Cost: per batch one push and one pop of a heap; the heap holds what is in flight, and one arrival.
     """
@@ -74,27 +91,23 @@ class World:
         self,
         engine: Engine,
         deployments: Sequence[Deployment],
-        replicas: Mapping[str, int],
+        machines: Machines,
         observer: Observer,
-        link_ns: int = 100_000,
         missed: Callable[[int, int], None] | None = None,
-        num_cores: int | None = None,
     ) -> None:
-        if num_cores is not None and num_cores < 1:
-            raise InvalidInputError(f"the world gets {num_cores} cores, expected at least 1")
         self.now_ns = 0
         self._engine = engine
         self._observer = observer
-        self._link_ns = link_ns
+        self._link_ns = machines.link_ns
         self._missed = missed
         self._costs_ns = {
             d.program.name: [d.batch_ns(size) for size in range(d.program.options.max_batch_size + 1)] for d in deployments
         }
         self._compute = {d.program.name: d.compute or partial(_drawn, d.program) for d in deployments}
-        self._replicas = replicas
+        self._replicas = machines.replicas
         self._parts: dict[int, list[TensorRef]] = {}
         self._free_ns: dict[str, int] = {}
-        self._cores_ns = None if num_cores is None else [0] * num_cores
+        self._cores_ns = None if machines.num_cores is None else [0] * machines.num_cores
         """When each core has run what was given to it, ascending."""
         self._heap: list[tuple[int, int, _Scheduled]] = []
         self._num_pushed = 0

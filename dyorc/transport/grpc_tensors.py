@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -50,43 +51,44 @@ _CALLS_AHEAD = 4
 """Open calls of a fetch of many spans, so that it does not wait a round trip for each."""
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens, and how safe that is.
+
+    Attributes:
+        host: An IP address of this node, in brackets if it is one of IPv6.
+        port: 0 takes a free one.
+        tls: The server's certificate chain and its private key, both PEM.
+        allow_insecure: Listen on other than loopback addresses without TLS, e.g. because a mesh encrypts.
+    """
+
+    host: str
+    port: int = 0
+    tls: tuple[bytes, bytes] | None = None
+    allow_insecure: bool = False
+
+
 class GrpcTensorServer:
     """Sends bytes of its process's blocks to holders of the token, in threads of its own while entered.
 
     Args:
         source: What it reads from.
-        host: Where to listen: an IP address of this node, in brackets if it is one of IPv6.
         token: The cluster's; anyone who has it can read all tensors.
-        port: 0 takes a free one.
-        tls: The server's certificate chain and its private key, both PEM.
-        allow_insecure: Listen on other than loopback addresses without TLS, e.g. because a mesh encrypts.
 
     Attributes:
         address: Where it listens, e.g. ``10.0.0.7:4712``; set once entered.
 
     Raises:
-        TransportError: If there is no token, or `host` needs TLS.
+        TransportError: If there is no token, or the endpoint's host needs TLS.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        host: str,
-        config: TransportConfig,
-        token: str,
-        *,
-        port: int = 0,
-        tls: tuple[bytes, bytes] | None = None,
-        allow_insecure: bool = False,
-    ) -> None:
+    def __init__(self, source: Source, endpoint: Endpoint, config: TransportConfig, token: str) -> None:
         _check_token(token)
-        _check_host(host, has_tls=tls is not None, allow_insecure=allow_insecure)
+        _check_host(endpoint.host, has_tls=endpoint.tls is not None, allow_insecure=endpoint.allow_insecure)
         self._source = source
-        self._host = host
-        self._port = port
+        self._endpoint = endpoint
         self._config = config
         self._token = token
-        self._tls = tls
         self.address = ""
 
     def __enter__(self) -> Self:
@@ -98,14 +100,15 @@ class GrpcTensorServer:
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="dyorc-grpc-tensors")
         self._server = grpc.server(self._threads, options=_options(_MAX_REQUEST_BYTES, ("grpc.so_reuseport", 0)))
         add_TensorsServicer_to_server(_Tensors(self._source, self._config, self._token), self._server)
+        host, wanted = self._endpoint.host, f"{self._endpoint.host}:{self._endpoint.port}"
         try:
-            port = self._bind(f"{self._host}:{self._port}")
+            port = self._bind(wanted)
         except RuntimeError as error:
             self._server.start()  # gRPC's own threads would outlive a server that never started
             self.__exit__(None, None, None)
-            raise TransportError(f"cannot listen on {self._host}:{self._port}: {error}") from error
+            raise TransportError(f"cannot listen on {wanted}: {error}") from error
         self._server.start()
-        self.address = f"{self._host}:{port}"
+        self.address = f"{host}:{port}"
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -113,9 +116,9 @@ class GrpcTensorServer:
         self._threads.shutdown()
 
     def _bind(self, address: str) -> int:
-        if self._tls is None:
+        if self._endpoint.tls is None:
             return self._server.add_insecure_port(address)
-        certificate_chain, key = self._tls
+        certificate_chain, key = self._endpoint.tls
         return self._server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate_chain)]))
 
 

@@ -4,13 +4,13 @@ The address says which: ``unix:///path`` stays on this machine and is a Unix soc
 addresses, reach other nodes (`zmq_link`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 from dyorc.config import LinkConfig
+from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.codec import Frame
-from dyorc.transport.endings import Ending
 from dyorc.transport.unix_link import SCHEME, UnixDealerLink, UnixRouterLink
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
@@ -64,9 +64,7 @@ class ReplicaEnd(Protocol):
 def listen(
     address: str,
     config: LinkConfig,
-    received: Callable[[bytes, Sequence[Frame]], None],
-    drained: Callable[[], None],
-    lost: Callable[[bytes, Ending], None],
+    callbacks: Callbacks,
     *,
     keys: ClusterKeys | None = None,
 ) -> OrchestratorEnd:
@@ -74,14 +72,11 @@ def listen(
 
     Args:
         address: Where to listen.
-        received: Called with the peer's key and the frames of each message.
-        drained: Called when there are no more messages, after some were.
-        lost: Called with the peer's key when its connection is gone, and with how its process ended, as far as known.
         keys: The cluster's; None only if no other machine can reach the address.
     """
     if address.startswith(SCHEME):
-        return UnixRouterLink(address, config, received, drained, lost)
-    return RouterLink(address, config, received, drained, lost, keys=keys)
+        return UnixRouterLink(address, config, callbacks)
+    return RouterLink(address, config, callbacks, keys=keys)
 
 
 def dial(address: str, config: LinkConfig, receive_timeout_s: float, *, keys: ClusterKeys | None = None) -> ReplicaEnd:

@@ -56,14 +56,13 @@ def serve_tensors(network: Network, source: Source, config: TransportConfig, sta
     zmq_address = stack.enter_context(ZmqTensorServer(source, network.host, config, network.secrets.keys)).address
     if not config.grpc:
         return zmq_address, ""
-    from dyorc.transport.grpc_tensors import GrpcTensorServer  # slow to import
+    from dyorc.transport.grpc_tensors import Endpoint, GrpcTensorServer  # slow to import
 
     tls = None
     if config.grpc_certificate_file:
         tls = (_read(config.grpc_certificate_file), _read(config.grpc_key_file))
-    server = GrpcTensorServer(
-        source, network.host, config, network.secrets.token, tls=tls, allow_insecure=config.grpc_allow_insecure
-    )
+    endpoint = Endpoint(network.host, tls=tls, allow_insecure=config.grpc_allow_insecure)
+    server = GrpcTensorServer(source, endpoint, config, network.secrets.token)
     return zmq_address, stack.enter_context(server).address
 
 

@@ -17,7 +17,7 @@ import stat
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -25,6 +25,7 @@ import structlog
 
 from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
+from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.codec import Frame
 from dyorc.transport.endings import CONNECTION_LOST, PROCESS_ENDED, Ending
 from dyorc.transport.peer_process import PeerProcess
@@ -73,28 +74,16 @@ class UnixRouterLink:
     Args:
         address: Where to listen: ``unix:///path``. The file is created, and removed at the end. One of a dead orchestrator is
             replaced.
-        received: Called with the peer's key and the frames of each message.
-        drained: Called when there are no more messages, after some were.
-        lost: Called with the peer's key when its connection is gone, if it has said anything, and with how its process ended, if
-            it has.
+        callbacks: Told of messages, and of the loss of a peer that has said anything.
 
     Attributes:
         num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
     """
 
-    def __init__(
-        self,
-        address: str,
-        config: LinkConfig,
-        received: Callable[[bytes, Sequence[Frame]], None],
-        drained: Callable[[], None],
-        lost: Callable[[bytes, Ending], None],
-    ) -> None:
+    def __init__(self, address: str, config: LinkConfig, callbacks: Callbacks) -> None:
         self.address = address
         self._config = config
-        self._received = received
-        self._drained = drained
-        self._lost = lost
+        self._callbacks = callbacks
         self._peers: dict[bytes, _Peer] = {}
         self._keys = itertools.count(1)
         self._is_drained_due = False
@@ -212,12 +201,12 @@ class UnixRouterLink:
         if not self._is_drained_due:
             self._is_drained_due = True
             self._loop.call_soon(self._report_drained)  # once all peers that are readable in this turn have been read
-        self._received(peer.key, frames)
+        self._callbacks.received(peer.key, frames)
 
     def _report_drained(self) -> None:
         self._is_drained_due = False
         if self._is_open:
-            self._drained()
+            self._callbacks.drained()
 
     def _await_end(self, peer: _Peer) -> None:
         """Waits for a process whose connection has ended: it closes its files before it is dead, so how it ended is known a
@@ -239,7 +228,7 @@ class UnixRouterLink:
     def _leave(self, peer: _Peer, ending: Ending) -> None:
         self._close(peer)
         if peer.has_spoken:
-            self._lost(peer.key, ending)
+            self._callbacks.lost(peer.key, ending)
 
     def _close(self, peer: _Peer) -> None:
         del self._peers[peer.key]

@@ -8,7 +8,7 @@ to the same cluster (`zmq_security`).
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -16,8 +16,9 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from dyorc.config import LinkConfig
+from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.codec import Frame
-from dyorc.transport.endings import CONNECTION_LOST, Ending
+from dyorc.transport.endings import CONNECTION_LOST
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
 
 _NUM_GONE = 256
@@ -32,32 +33,19 @@ class RouterLink:
 
     Args:
         address: Where to listen, e.g. ``ipc:///path`` or ``tcp://127.0.0.1:*``.
-        received: Called with the peer's key and the frames of each message.
-        drained: Called when there are no more messages, after some were.
-        lost: Called with the peer's key when its connection is gone. How its process ended is not known here.
+        callbacks: Told of messages and lost peers. How their processes ended is not known here.
         keys: The cluster's; None only if no other machine can reach the address.
 
     Attributes:
         num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
     """
 
-    def __init__(
-        self,
-        address: str,
-        config: LinkConfig,
-        received: Callable[[bytes, Sequence[Frame]], None],
-        drained: Callable[[], None],
-        lost: Callable[[bytes, Ending], None],
-        *,
-        keys: ClusterKeys | None = None,
-    ) -> None:
+    def __init__(self, address: str, config: LinkConfig, callbacks: Callbacks, *, keys: ClusterKeys | None = None) -> None:
         self._address = address
         self._keys = keys
         self._config = config
-        self._received = received
-        self._drained = drained
+        self._callbacks = callbacks
         self._is_check_due = False
-        self._lost = lost
         self._peers_by_fd: dict[int, bytes] = {}
         self._closed_fds: set[int] = set()
         self._leaving: list[bytes] = []
@@ -135,9 +123,9 @@ class RouterLink:
             frames = [part.buffer for part in parts[1:]]
             for frame in frames:
                 self.num_bytes_received += len(frame)
-            self._received(peer, frames)
+            self._callbacks.received(peer, frames)
         self._report_leaving()
-        self._drained()
+        self._callbacks.drained()
 
     def _place(self, peer: bytes, fd: int) -> None:
         """Notes the descriptor of a peer's connection.
@@ -171,7 +159,7 @@ class RouterLink:
 
     def _report_leaving(self) -> None:
         while self._leaving:
-            self._lost(self._leaving.pop(0), CONNECTION_LOST)
+            self._callbacks.lost(self._leaving.pop(0), CONNECTION_LOST)
 
     def _drain_monitor(self) -> None:
         self._read_monitor()

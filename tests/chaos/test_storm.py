@@ -13,6 +13,7 @@ from dyorc.arrays import Array
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.orchestrator.answers import own_arrays
 from dyorc.submission import Submission
+from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.codec import StoredColumn
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import Inbox
@@ -89,9 +90,8 @@ async def _replace_a_connection(folder: str) -> None:
     here: list[bytes] = []
     lost: list[bytes] = []
     address = f"ipc://{folder}/link"
-    link = RouterLink(
-        address, LinkConfig(), lambda peer, frames: here.append(peer), lambda: None, lambda peer, _: lost.append(peer)
-    )
+    callbacks = Callbacks(lambda peer, frames: here.append(peer), lambda: None, lambda peer, _: lost.append(peer))
+    link = RouterLink(address, LinkConfig(), callbacks)
     async with link:
         socket = link._socket  # pyright: ignore[reportPrivateUsage]
         first, second = _dealer(address), _dealer(address)

@@ -56,14 +56,14 @@ _SERVER = """
 import os, signal, sys
 from dyorc.config import TransportConfig
 from dyorc.transport.zmq_tensors import ZmqTensorServer
-from dyorc.transport.grpc_tensors import GrpcTensorServer
+from dyorc.transport.grpc_tensors import Endpoint, GrpcTensorServer
 from tests.integration.tensor_source import CHUNK, START, source_of
 kind, number = sys.argv[1], int(sys.argv[2])
 source = source_of(200 * CHUNK)
 source.before_read = lambda: source.num_reads == 20 and os.kill(os.getpid(), number)
 config = TransportConfig(chunk_bytes=CHUNK)
 kinds = {"zmq": lambda: ZmqTensorServer(source, "127.0.0.1", config, None)}
-kinds["grpc"] = lambda: GrpcTensorServer(source, "127.0.0.1", config, "t")
+kinds["grpc"] = lambda: GrpcTensorServer(source, Endpoint("127.0.0.1"), config, "t")
 with kinds[kind]() as server:
     print(server.address, flush=True)
     sys.stdin.read()

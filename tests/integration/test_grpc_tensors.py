@@ -16,7 +16,7 @@ import pytest
 
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.grpc_tensors import MAX_CHUNK_BYTES, GrpcTensorServer, GrpcTier
+from dyorc.transport.grpc_tensors import MAX_CHUNK_BYTES, Endpoint, GrpcTensorServer, GrpcTier
 from dyorc.transport.tensors_pb2 import FetchRequest, TensorChunk
 from dyorc.transport.tensors_pb2_grpc import TensorsStub, add_TensorsServicer_to_server
 from dyorc.transport.tiers import Holder, Span
@@ -28,7 +28,7 @@ RIGHT = (("authorization", f"Bearer {TOKEN}"),)
 
 @contextlib.contextmanager
 def serving(source: FakeSource, **options: Any) -> Iterator[Holder]:
-    with GrpcTensorServer(source, "127.0.0.1", CONFIG, TOKEN, **options) as server:
+    with GrpcTensorServer(source, Endpoint("127.0.0.1", **options), CONFIG, TOKEN) as server:
         yield Holder("replica-7", "node-1", "", "", server.address)
 
 
@@ -242,17 +242,17 @@ def test_the_largest_chunk_of_a_foreign_server_is_accepted() -> None:
 def test_security_is_needed_off_loopback() -> None:
     for host in ("0.0.0.0", "10.0.0.7", "[::]", "example.org", "localhost.example.org", ""):
         with pytest.raises(TransportError, match="not a loopback address"):
-            GrpcTensorServer(source_of(), host, CONFIG, TOKEN)
+            GrpcTensorServer(source_of(), Endpoint(host), CONFIG, TOKEN)
         with fetching() as tier, pytest.raises(TransportError, match="not a loopback address"):
             fetch(tier, Holder("a", "", "", "", f"{host}:4711"), Span(1, START, 1))
-    for make in (lambda: GrpcTensorServer(source_of(), "127.0.0.1", CONFIG, ""), lambda: GrpcTier(CONFIG, "")):
+    for make in (lambda: GrpcTensorServer(source_of(), Endpoint("127.0.0.1"), CONFIG, ""), lambda: GrpcTier(CONFIG, "")):
         with pytest.raises(TransportError, match="token"):
             make()
 
 
 def test_a_connection_without_security_may_be_chosen() -> None:
     source = source_of(10)
-    with GrpcTensorServer(source, "0.0.0.0", CONFIG, TOKEN, allow_insecure=True) as server, fetching() as tier:
+    with GrpcTensorServer(source, Endpoint("0.0.0.0", allow_insecure=True), CONFIG, TOKEN) as server, fetching() as tier:
         local = Holder("a", "", "", "", server.address.replace("0.0.0.0", "127.0.0.1"))
         assert fetch(tier, local, whole(source, 1)) == [source.blocks[1]]
 

@@ -10,6 +10,7 @@ import zmq
 
 from dyorc.config import LinkConfig
 from dyorc.errors import TensorLostError, TransportError
+from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.tiers import Holder, Span
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
@@ -121,7 +122,7 @@ async def test_an_address_that_other_machines_reach_needs_keys(address: str) -> 
     with pytest.raises(TransportError, match="needs the cluster's keys"):
         DealerLink(address, link, 1.0)
     with pytest.raises(TransportError, match="needs the cluster's keys"):
-        await RouterLink(address, link, lambda *_: None, lambda: None, lambda *_: None).__aenter__()
+        await RouterLink(address, link, Callbacks(lambda *_: None, lambda: None, lambda *_: None)).__aenter__()
     with fetching() as tier, pytest.raises(TransportError, match="needs the cluster's keys"):
         fetch(tier, Holder("a", "", "", address), Span(1, 0, 1))
     if address.endswith(":*"):
@@ -145,14 +146,10 @@ def test_a_server_cannot_listen_on_a_host_that_is_not_ours(host: str) -> None:
 async def test_links_with_keys_carry_messages_and_notice_a_loss() -> None:
     received: list[list[bytes]] = []
     lost: list[bytes] = []
-    router = RouterLink(
-        "tcp://127.0.0.1:*",
-        LinkConfig(),
-        lambda peer, frames: received.append([peer, *map(bytes, frames)]),
-        lambda: None,
-        lambda peer, _: lost.append(peer),
-        keys=KEYS,
+    callbacks = Callbacks(
+        lambda peer, frames: received.append([peer, *map(bytes, frames)]), lambda: None, lambda peer, _: lost.append(peer)
     )
+    router = RouterLink("tcp://127.0.0.1:*", LinkConfig(), callbacks, keys=KEYS)
     async with router:
         stranger = DealerLink(router.address, LinkConfig(), 0.3, keys=ClusterKeys.generate())
         stranger.send([b"let me in"])

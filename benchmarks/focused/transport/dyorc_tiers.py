@@ -25,7 +25,7 @@ from dyorc.transport.arena import Arena
 from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import ColumnHeader, Frame, StoredColumn, StoredRows
-from dyorc.transport.grpc_tensors import GrpcTensorServer, GrpcTier
+from dyorc.transport.grpc_tensors import Endpoint, GrpcTensorServer, GrpcTier
 from dyorc.transport.in_place import InPlaceTier
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.messages import BatchRequest, decode, encode
@@ -90,7 +90,7 @@ class Tier:
         if self.name.startswith("zmq_tensors"):
             return self._stack.enter_context(ZmqTensorServer(source, "127.0.0.1", _CONFIG, keys)).address, ""
         if self.name == "grpc_tensors":
-            return "", self._stack.enter_context(GrpcTensorServer(source, "127.0.0.1", _CONFIG, token)).address
+            return "", self._stack.enter_context(GrpcTensorServer(source, Endpoint("127.0.0.1"), _CONFIG, token)).address
         return "", ""
 
     def time_hops(self, num_bytes: int, num_hops: int) -> list[float]:

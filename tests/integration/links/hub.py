@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from dyorc.config import LinkConfig
+from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.codec import Frame
 from dyorc.transport.endings import Ending
 from dyorc.transport.link import OrchestratorEnd, listen
@@ -28,7 +29,8 @@ class Hub:
         self.lost: list[bytes] = []
         self.endings: dict[bytes, Ending] = {}
         self.happened: list[str] = []
-        self.link: OrchestratorEnd = listen(address, config, self._received, lambda: self.happened.append("drained"), self._lost)
+        callbacks = Callbacks(self._received, lambda: self.happened.append("drained"), self._lost)
+        self.link: OrchestratorEnd = listen(address, config, callbacks)
 
     async def __aenter__(self) -> Self:
         await self.link.__aenter__()

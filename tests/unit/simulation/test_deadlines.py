@@ -9,7 +9,7 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.events import RequestArrived
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.saturation import saturation_rps
-from dyorc.simulation.world import World
+from dyorc.simulation.world import Machines, World
 from dyorc.terms import Terms
 from tests.unit.simulation.tiny import NS_PER_MS, Diary, flow, net, tiny
 
@@ -24,7 +24,9 @@ def answered(load: float, early_drop: bool, weights: Sequence[float] = (1.0,), d
     config = EngineConfig(max_requests=2**31, early_drop=early_drop, speculation=SpeculationConfig(enabled=False))
     diary, missed = Diary(), list[int]()
     engine = Engine(config, [net])
-    world = World(engine, workload.deployments, {"net": 1}, diary, missed=lambda request_id, now_ns: missed.append(request_id))
+    world = World(
+        engine, workload.deployments, Machines({"net": 1}), diary, missed=lambda request_id, now_ns: missed.append(request_id)
+    )
     gap_ns = 1e9 / (load * saturation_rps(workload, {"net": 1}))
 
     def arrivals() -> list[tuple[int, RequestArrived]]:

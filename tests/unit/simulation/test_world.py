@@ -18,7 +18,7 @@ from dyorc.simulation.policies import policy
 from dyorc.simulation.saturation import saturation_rps
 from dyorc.simulation.simulate import simulate
 from dyorc.simulation.workload import Deployment, Number, Numbers, Workload
-from dyorc.simulation.world import World
+from dyorc.simulation.world import Machines, World
 from dyorc.terms import Terms
 from tests.unit.simulation.tiny import NS_PER_MS, Diary, flow, net, run_world, tiny
 
@@ -86,7 +86,7 @@ def test_a_fetched_value_takes_a_round_trip() -> None:
     arrival = RequestArrived(1, workload.workflow, (tensor_of(0.5),))
 
     with pytest.raises(InternalError, match="went to sleep with 1 requests"):
-        World(cast(Engine, engine), workload.deployments, {"net": 1}, Diary(), link_ns=100).run(iter([(1000, arrival)]))
+        World(cast(Engine, engine), workload.deployments, Machines({"net": 1}, link_ns=100), Diary()).run(iter([(1000, arrival)]))
 
     [(now_ns, event)] = engine.fetched
     assert (now_ns, event.fetch_id, event.arrays) == (1200, 7, (0.25,))
@@ -99,7 +99,7 @@ def test_a_request_that_fails_ends_the_run() -> None:
     arrival = RequestArrived(1, workload.workflow, (tensor_of(0.5),), terms=Terms(deadline_ns=1000))
 
     with pytest.raises(InternalError, match="request 1 failed"):
-        World(engine, workload.deployments, {}, Diary()).run(iter([(0, arrival)]))
+        World(engine, workload.deployments, Machines({}), Diary()).run(iter([(0, arrival)]))
 
 
 @dyorc.workflow
@@ -138,7 +138,7 @@ def run_on_cores(num_cores: int | None, arrivals_ms: Sequence[int] = (0, 1)) -> 
     diary = Diary()
     engine = policy("greedy")([net, other], 0)
     deployments = [Deployment(program=program, base_s=0.010, item_s=0.001) for program in (net, other)]
-    world = World(engine, deployments, {"net": 1, "other": 1}, diary, link_ns=0, num_cores=num_cores)
+    world = World(engine, deployments, Machines({"net": 1, "other": 1}, link_ns=0, num_cores=num_cores), diary)
     world.run(
         (at_ms * NS_PER_MS, RequestArrived(request_id, both, (tensor_of(request_id / 1000),)))
         for request_id, at_ms in enumerate(arrivals_ms, 1)
@@ -163,7 +163,7 @@ def test_a_batch_that_waits_for_its_replica_keeps_no_core_from_others() -> None:
     """Two cores: one has been free since 0, the other since 5. What is ready at 7 takes the latter, so that the first stays
     free.
     """
-    world = World(Engine(EngineConfig(), [net]), tiny().deployments, {"net": 1}, Diary(), num_cores=2)
+    world = World(Engine(EngineConfig(), [net]), tiny().deployments, Machines({"net": 1}, num_cores=2), Diary())
 
     assert [world._occupy(ready_ns, 5) for ready_ns in (0, 7, 1)] == [5, 12, 6]
 

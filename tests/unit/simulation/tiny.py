@@ -9,7 +9,7 @@ from dyorc.simulation.draws import Value, draw
 from dyorc.simulation.plain import operand_of, tensor_of
 from dyorc.simulation.policies import policy
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
-from dyorc.simulation.world import World
+from dyorc.simulation.world import Machines, World
 from dyorc.tensor import TensorRef
 
 NS_PER_MS = 1_000_000
@@ -59,7 +59,8 @@ def run_world(
     """Runs a world in which request k arrives at ``arrivals_ms[k - 1]`` and brings the number k/1000."""
     diary = Diary()
     engine = policy(policy_name)(workload.programs, 0)
-    world = World(engine, workload.deployments, workload.num_replicas(replicas), diary, int(link_ms * NS_PER_MS))
+    machines = Machines(workload.num_replicas(replicas), int(link_ms * NS_PER_MS))
+    world = World(engine, workload.deployments, machines, diary)
     world.run(
         (round(at_ms * NS_PER_MS), RequestArrived(request_id, workload.workflow, (tensor_of(request_id / 1000),)))
         for request_id, at_ms in enumerate(arrivals_ms, 1)

@@ -46,7 +46,7 @@ class ModelInfer:
         model = self._service.model(tenant, found.model_name, found.model_version or None)
         with self._service.memory() as memory:
             request, _ = await decode_request(found, raws, model, memory, self._service.off_loop)
-            story: list[dict[str, Any]] | None = [] if request.is_explained else None
+            story = request.new_story()
             return await self._service.infer(
                 ticket,
                 model,

@@ -156,7 +156,7 @@ class _Stream:
     async def _run(self, found: Any, raws: list[memoryview], memory: RequestMemory, ticket: Ticket, turn: "_Turn") -> None:
         model = self._service.model(self._tenant, found.model_name, found.model_version or None)
         request, has_empty_final = await decode_request(found, raws, model, memory, self._service.off_loop)
-        story: list[dict[str, Any]] | None = [] if request.is_explained else None
+        story = request.new_story()
         if not model.is_streaming:
             part = await self._service.infer(
                 ticket,

@@ -57,11 +57,9 @@ class BodyReader:
             raise _too_large(announced_bytes, limit)  # before the client is told to send it
         parts: list[bytes] = []
         num_bytes = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise RequestCancelledError("the client went away while sending its request")
-            part: bytes = message.get("body", b"")
+        has_more = True
+        while has_more:
+            part, has_more = await _next_part(receive)
             num_bytes += len(part)
             if num_bytes <= limit:
                 if announced_bytes is None:
@@ -69,8 +67,6 @@ class BodyReader:
                 parts.append(part)
             elif num_bytes > limit * _MAX_DRAIN_RATIO:
                 raise _too_large(announced_bytes or num_bytes, limit)
-            if not message.get("more_body", False):
-                break
         if num_bytes > limit:
             raise _too_large(num_bytes, limit)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -78,19 +74,22 @@ class BodyReader:
 
 async def _read_into(memory: memoryview, receive: Receive) -> memoryview:
     """Reads a body of known length into `memory`."""
-    at = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise RequestCancelledError("the client went away while sending its request")
-        part: bytes = message.get("body", b"")
+    at, has_more = 0, True
+    while has_more:
+        part, has_more = await _next_part(receive)
         if len(part) > len(memory) - at:
             raise InvalidInputError(f"the body is longer than the {len(memory)} bytes that Content-Length says")
         memory[at : at + len(part)] = part
         at += len(part)
-        if not message.get("more_body", False):
-            break
     return memory[:at]
+
+
+async def _next_part(receive: Receive) -> tuple[bytes, bool]:
+    """Returns the next part of a body, and whether more follow."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise RequestCancelledError("the client went away while sending its request")
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _too_large(num_bytes: int, limit: int) -> PayloadTooLargeError:

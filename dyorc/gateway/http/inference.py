@@ -87,7 +87,7 @@ class InferenceRoutes:
         model, head = incoming.model, incoming.head
         with self._service.memory() as memory:
             request = decode_request(await self._read(incoming, memory), head.json_bytes, model, memory)
-            story = _story_of(request)
+            story = request.new_story()
 
             def take(arrays: list[Array]) -> tuple[Buffers, int | None]:
                 return encode_response(model, request.request_id, request.outputs, arrays, story)
@@ -99,7 +99,7 @@ class InferenceRoutes:
         model = incoming.model
         with self._service.memory() as memory:
             request = decode_generate(await self._read(incoming, memory), model, memory)
-            story = _story_of(request)
+            story = request.new_story()
 
             def take(arrays: list[Array]) -> list[bytes]:
                 return encode_generate(model, request, arrays, story)
@@ -118,7 +118,7 @@ class InferenceRoutes:
         form, wrap = (Form.BINARY, as_frame) if head.accepts_frames else (Form.JSON, as_event)
         with self._service.memory() as memory:
             request = decode_request(await self._read(incoming, memory), head.json_bytes, model, memory, form)
-            story = _story_of(request)
+            story = request.new_story()
 
             def take(arrays: list[Array]) -> Buffers:
                 return wrap(*encode_response(model, request.request_id, request.outputs, arrays, _steps_of(story)))
@@ -129,7 +129,7 @@ class InferenceRoutes:
         model = incoming.model
         with self._service.memory() as memory:
             request = decode_generate(await self._read(incoming, memory), model, memory)
-            story = _story_of(request)
+            story = request.new_story()
 
             def take(arrays: list[Array]) -> Buffers:
                 return as_event(encode_generate(model, request, arrays, _steps_of(story)))
@@ -162,10 +162,6 @@ class InferenceRoutes:
         except RequestCancelledError:
             if not writer.is_started:  # otherwise nobody is left to tell
                 raise
-
-
-def _story_of(request: InferRequest) -> list[Step] | None:
-    return [] if request.is_explained else None
 
 
 def _steps_of(story: list[Step] | None) -> list[Step] | None:

@@ -85,7 +85,7 @@ class Attempts:
         model = self._service.catalog.model(job.model_name, job.model_version)
         with self.memory() as memory:
             request = self.read(claim.body, model, memory)
-            story: list[Any] | None = [] if request.is_explained else None
+            story = request.new_story()
 
             def take(arrays: list[Any]) -> Body:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, story)

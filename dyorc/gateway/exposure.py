@@ -1,9 +1,8 @@
 """Which addresses a server may listen on: beyond this machine only if something keeps strangers out. For HTTP and gRPC."""
 
-import ipaddress
-
 from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
+from dyorc.loopback import is_loopback
 
 
 def refuse_open_address(config: GatewayConfig) -> None:
@@ -19,11 +18,3 @@ def refuse_open_address(config: GatewayConfig) -> None:
         "(gateway.keys_file; `dyorc keys add` makes them), or for client certificates (gateway.tls_client_roots_file), or, if "
         "something else keeps strangers out, say so (gateway.allow_open, --allow-open)"
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches an address. A name counts as reachable by others, except ``localhost``."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return False

@@ -10,7 +10,6 @@ the generated one import grpc.
 
 import contextlib
 import hmac
-import ipaddress
 import threading
 import time
 from collections import deque
@@ -25,6 +24,7 @@ import structlog
 
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
+from dyorc.loopback import is_loopback
 from dyorc.protocol.headers import AUTHORIZATION
 from dyorc.transport.tensors_pb2 import FetchRequest, TensorChunk  # pyright: ignore[reportAttributeAccessIssue]
 from dyorc.transport.tensors_pb2_grpc import TensorsServicer, TensorsStub, add_TensorsServicer_to_server
@@ -373,15 +373,8 @@ def _check_token(token: str) -> None:
 
 
 def _check_host(host: str, *, has_tls: bool, allow_insecure: bool) -> None:
-    if not has_tls and not allow_insecure and not _is_loopback(host):
+    if not has_tls and not allow_insecure and not is_loopback(host):
         raise TransportError(f"{host!r} is not a loopback address: the gRPC tensor path needs TLS there, or to be told otherwise")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _as_bytes(value: str | bytes) -> bytes:

@@ -72,6 +72,55 @@ class EngineConfig(_Section):
     speculation: SpeculationConfig = SpeculationConfig()
 
 
+class BudgetConfig(_Section):
+    """What all replicas together may take. Where it is full, the least valuable warm replica is parked."""
+
+    max_cpus: float | None = Field(default=None, gt=0)
+    """Processors of warm replicas; None: no limit."""
+    max_gpus: float | None = Field(default=None, gt=0)
+    """Devices of warm replicas, fractions too; None: no limit."""
+    max_bytes: int | None = Field(default=None, gt=0)
+    """Memory of all replicas, parked ones too; None: no limit."""
+
+
+class ScalingConfig(_Section):
+    """How many replicas are warm, parked or cold. Bounds and delays are each program's own (`autoscaling_config`)."""
+
+    interval_s: float = Field(default=0.5, gt=0)
+    """Interval of decisions. A request that will need a program without a warm replica causes one at once."""
+    quantile: float = Field(default=0.95, gt=0, lt=1)
+    """How surely the replicas suffice for the calls that come."""
+    parked_quantile: float = Field(default=0.99, gt=0, lt=1)
+    """The same for warm and parked ones together: parked ones are cheap."""
+    window_s: float = Field(default=2.0, gt=0)
+    """Replicas must suffice for all calls of any period of this length: shorter peaks may wait in queues."""
+    drain_s: float = Field(default=5.0, gt=0)
+    """Within this time after new replicas are ready, the calls that had to wait are to be done."""
+    max_utilization: float = Field(default=0.85, gt=0, le=1)
+    """Fraction of its time that a replica is to compute at most."""
+    max_batch_ratio: float = Field(default=3.0, ge=1)
+    """Batches are to take at most this many times as long as one of a single call; there are more replicas rather than larger
+    batches."""
+    wait_cost: float = Field(default=50.0, ge=0)
+    """How many seconds of a warm replica a request is worth that need not wait for one second. One replica is kept warm for a
+    program if a call within its start-up time is more probable than one in so many."""
+    parked_ratio: float = Field(default=0.1, gt=0, le=1)
+    """What a parked replica costs, relative to a warm one."""
+    down_margin: float = Field(default=0.1, ge=0)
+    """Replicas are parked only if the others suffice for this much more traffic than is expected."""
+    keep_margin: float = Field(default=4.0, ge=1)
+    """The last warm replica is parked only if it is worth this many times less than one that would be warmed for the same calls."""
+    max_step: int = Field(default=4, ge=1)
+    """Replicas by which a program may grow in one interval, or as many as it has, if that is more."""
+    value_horizon_s: float = Field(default=30.0, gt=0)
+    """A replica's value in a full budget is counted in the calls expected within this time."""
+    swap_margin: float = Field(default=1.5, ge=1)
+    """A warm replica makes room only for one that is worth this many times as much."""
+    season_s: float | None = Field(default=None, gt=0)
+    """Period in which the traffic repeats, e.g. 86400; None: it is looked for."""
+    budget: BudgetConfig = BudgetConfig()
+
+
 class LinkConfig(_Section):
     """The link between the orchestrator and its replicas: a Unix socket, or ZeroMQ if there are other nodes."""
 
@@ -249,6 +298,7 @@ class Settings(BaseSettings):
     cells: CellsConfig = CellsConfig()
     gateway: GatewayConfig = GatewayConfig()
     jobs: JobsConfig = JobsConfig()
+    scaling: ScalingConfig = ScalingConfig()
     store: str = ""
     """Where jobs are kept: ``sqlite:///path``, or ``redis://host/0`` for several servers together; empty: a file in the user's
     state folder."""

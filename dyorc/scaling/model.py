@@ -18,9 +18,13 @@ class Bounds:
         max_replicas: Most processes, warm and parked together.
         upscale_delay_s: How long more replicas must have been wanted before there are more.
         downscale_delay_s: How long fewer must have been wanted before one is parked.
+        to_zero_delay_s: The same for the last one; None: as for the others.
         cold_delay_s: How long a replica stays parked before its process ends.
         target_calls: Calls in flight and waiting for each warm replica that the user wants not to exceed; None leaves it to what
             batches are measured to take.
+        initial_warm: Replicas that are warm at the start; None: `min_warm`.
+        upscaling_factor: Fraction of the missing replicas that is added at once; above 1, more than are missing.
+        downscaling_factor: Fraction of the surplus that is parked at once.
     """
 
     min_warm: int = 1
@@ -29,6 +33,10 @@ class Bounds:
     downscale_delay_s: float = 10.0
     cold_delay_s: float = 600.0
     target_calls: float | None = None
+    to_zero_delay_s: float | None = None
+    initial_warm: int | None = None
+    upscaling_factor: float = 1.0
+    downscaling_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

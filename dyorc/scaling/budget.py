@@ -1,0 +1,150 @@
+"""Shares what there is of processors, devices and memory among all programs' replicas."""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from dyorc.config import BudgetConfig
+from dyorc.scaling.model import Cost, ProgramLoad
+
+_SLACK = 1e-9
+_Vector: TypeAlias = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a program is to have, if there is room.
+
+    Attributes:
+        value: Returns what its n-th warm replica is worth, the first being 1: calls that it spares from waiting, times the time
+            that it spares each. Falls with n.
+    """
+
+    load: ProgramLoad
+    num_warm: int
+    num_parked: int
+    value: Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What it gets, and why it is less than it claimed, if it is."""
+
+    num_warm: int
+    num_parked: int
+    reason: str = ""
+
+
+class Budget:
+    """Limits of everything that replicas take. `min_warm` replicas of each program are granted in any case."""
+
+    def __init__(self, config: BudgetConfig, swap_margin: float) -> None:
+        self._limits = (_limit(config.max_cpus), _limit(config.max_gpus), _limit(config.max_bytes))
+        self._swap_margin = swap_margin
+
+    def share(self, claims: Sequence[Claim]) -> list[Grant]:
+        """Returns what each claim gets: the most valuable replicas that fit together, as seen from what each takes."""
+        if not any(map(math.isfinite, self._limits)):
+            return [Grant(claim.num_warm, claim.num_parked) for claim in claims]
+        return self._wait_for_room(claims, self._choose(claims))
+
+    def _choose(self, claims: Sequence[Claim]) -> list[Grant]:
+        """Grants warm replicas by what they are worth, then parked ones where memory is left."""
+        warm = [min(claim.load.bounds.min_warm, claim.num_warm) for claim in claims]
+        used = _total(_taken(claim.load.cost, number, 0) for claim, number in zip(claims, warm, strict=True))
+        heap = [(-self._worth(claim, number + 1), at) for at, (claim, number) in enumerate(zip(claims, warm, strict=True))]
+        heapq.heapify(heap)
+        while heap:
+            _, at = heapq.heappop(heap)
+            claim = claims[at]
+            with_one = _total((used, _taken(claim.load.cost, 1, 0)))
+            if warm[at] >= claim.num_warm or not self._fits(with_one, used):
+                continue
+            used = with_one
+            warm[at] += 1
+            heapq.heappush(heap, (-self._worth(claim, warm[at] + 1), at))
+        parked = [0] * len(claims)
+        for at in sorted(range(len(claims)), key=lambda at: -self._worth(claims[at], warm[at] + 1)):
+            claim = claims[at]
+            dropped = claim.num_warm - warm[at]  # what cannot be warm may at least be parked
+            for _ in range(min(claim.num_parked + dropped, claim.load.bounds.max_replicas - warm[at])):
+                with_one = _total((used, _taken(claim.load.cost, 0, 1)))
+                if self._fits(with_one, used):
+                    used = with_one
+                    parked[at] += 1
+        return [_grant(claim, *numbers) for claim, *numbers in zip(claims, warm, parked, strict=True)]
+
+    def _wait_for_room(self, claims: Sequence[Claim], grants: list[Grant]) -> list[Grant]:
+        """Lets programs grow only into room that is free already: who is to shrink still holds its share."""
+        held = [_held(claim.load, Grant(0, 0)) for claim in claims]
+        used = _total(held)
+        order = sorted(range(len(claims)), key=lambda at: -self._worth(claims[at], grants[at].num_warm))
+        for at in order:
+            load, grant = claims[at].load, grants[at]
+            others = _minus(used, held[at])
+            now = self._growing(load, grant, others)
+            held[at] = _held(load, now)
+            used = _total((others, held[at]))
+            grants[at] = now
+        return grants
+
+    def _growing(self, load: ProgramLoad, grant: Grant, others: _Vector) -> Grant:
+        """Returns the grant, less what does not fit beside what others hold."""
+        floor = _total((others, _held(load, Grant(0, 0))))
+        warm, parked = grant.num_warm, grant.num_parked
+        while warm > load.bounds.min_warm and not self._fits(_total((others, _held(load, Grant(warm, 0)))), floor):
+            warm -= 1
+        while parked and not self._fits(_total((others, _held(load, Grant(warm, parked)))), floor):
+            parked -= 1
+        if warm == grant.num_warm:
+            return replace(grant, num_parked=parked)
+        return Grant(warm, parked, f"{grant.num_warm} wait until others have given up their room")
+
+    def _worth(self, claim: Claim, number: int) -> float:
+        """Returns what a replica is worth for the share of the budget that it takes, more if it is there already."""
+        share = max((part / limit for part, limit in zip(_taken(claim.load.cost, 1, 0), self._limits, strict=True)), default=0.0)
+        counts = claim.load.counts
+        margin = self._swap_margin if number <= counts.warm + counts.warming else 1.0
+        return claim.value(number) * margin / max(share, 1e-6)
+
+    def _fits(self, wanted: _Vector, before: _Vector) -> bool:
+        """Returns whether nothing exceeds its limit, or at least no more than before."""
+        return all(
+            part <= limit * (1 + _SLACK) or part <= old + _SLACK
+            for part, limit, old in zip(wanted, self._limits, before, strict=True)
+        )
+
+
+def _grant(claim: Claim, num_warm: int, num_parked: int) -> Grant:
+    if num_warm == claim.num_warm:
+        return Grant(num_warm, num_parked)
+    return Grant(num_warm, num_parked, f"{claim.num_warm} do not fit into the budget beside more valuable ones")
+
+
+def _taken(cost: Cost, num_warm: int, num_parked: int) -> _Vector:
+    memory = num_warm * cost.warm_bytes + num_parked * cost.parked_bytes
+    return (num_warm * cost.num_cpus, num_warm * cost.num_gpus, float(memory))
+
+
+def _held(load: ProgramLoad, grant: Grant) -> _Vector:
+    """Returns what a program takes until it has become what was granted."""
+    warm = max(grant.num_warm, load.counts.warm + load.counts.warming)
+    processes = max(grant.num_warm + grant.num_parked, load.counts.num_processes)
+    return _taken(load.cost, warm, max(processes - warm, 0))
+
+
+def _total(vectors: Iterable[_Vector]) -> _Vector:
+    cpus = gpus = memory = 0.0
+    for vector in vectors:
+        cpus, gpus, memory = cpus + vector[0], gpus + vector[1], memory + vector[2]
+    return (cpus, gpus, memory)
+
+
+def _minus(all_of_it: _Vector, part: _Vector) -> _Vector:
+    return (all_of_it[0] - part[0], all_of_it[1] - part[1], all_of_it[2] - part[2])
+
+
+def _limit(limit: float | None) -> float:
+    return math.inf if limit is None else float(limit)

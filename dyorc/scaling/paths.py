@@ -1,0 +1,153 @@
+"""The ways that requests of one workflow take through programs."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from dyorc.scaling.counts import NOTHING, Count
+from dyorc.scaling.visits import Repeats, Stage, spread
+
+_MAX_STAGES = 256
+"""Stages of a workflow. Beyond that, requests stay in the last one that is known."""
+_MAX_PROGRAMS = 1000
+
+
+class Paths:
+    """Stages and repetitions of one workflow. `Walk` is one request among them."""
+
+    def __init__(self) -> None:
+        self.start = Stage(frozenset())
+        self._stages: dict[frozenset[str], Stage] = {self.start.called: self.start}
+        self._repeats: dict[str, Repeats] = {}
+
+    def enter(self, now_ns: int) -> "Walk":
+        """Returns a request that begins."""
+        self.start.num_here += 1
+        self.start.sum_entered_ns += now_ns
+        return Walk(self, now_ns)
+
+    def after(self, stage: Stage, program: str) -> Stage:
+        """Returns the stage after the first call of a program."""
+        called = stage.called | {program}
+        following = self._stages.get(called)
+        if following is None:
+            if len(self._stages) >= _MAX_STAGES:
+                return stage
+            following = self._stages[called] = Stage(called)
+        stage.following[program] = following
+        return following
+
+    def repeats(self, program: str) -> Repeats:
+        """Returns how often a program is repeated."""
+        repeats = self._repeats.get(program)
+        if repeats is None:
+            repeats = Repeats()
+            if len(self._repeats) < _MAX_PROGRAMS:
+                self._repeats[program] = repeats
+        return repeats
+
+    def has(self, program: str) -> bool:
+        """Returns whether a request of this workflow has called a program."""
+        return program in self._repeats
+
+    def leads_to(self, programs: Collection[str], stage: Stage, probability: float) -> bool:
+        """Returns whether a request at this stage will call one of the programs, at least this probably."""
+        return any(
+            program not in stage.called and stage.probability(program, self.start.frequency(program)) >= probability
+            for program in programs
+            if program in self._repeats
+        )
+
+    def of_new(self, program: str) -> tuple[float, float, float]:
+        """Returns how often a request calls a program on average, the average of the square, and seconds until its first call."""
+        probability = self.start.frequency(program)
+        delay_s = self.start.delay_s(program)
+        if not probability or delay_s is None:
+            return 0.0, 0.0, 0.0
+        mean, square = self._repeats[program].ahead_of(0)
+        return probability * mean, probability * square, delay_s
+
+    def in_flight(self, program: str, start_s: float, end_s: float, now_ns: int) -> Count:
+        """Returns how many calls of a program the requests in flight make within a window, in seconds from now."""
+        repeats = self._repeats[program]
+        total = repeats.within(start_s, end_s)
+        mean, square = repeats.ahead_of(0)
+        usual = self.start.frequency(program)
+        for stage in self._stages.values():
+            if not stage.num_here or program in stage.called:
+                continue
+            probability = stage.probability(program, usual)
+            if probability:
+                usual_s = stage.delay_s(program) or self.start.delay_s(program) or 0.0
+                age_s = (now_ns - stage.sum_entered_ns / stage.num_here) / 1e9
+                probability *= spread(usual_s, max(age_s, 0.0), start_s, end_s)
+                total += Count(float(stage.num_here)).each(probability * mean, probability * square)
+        return total if total.mean else NOTHING
+
+    def to_state(self) -> dict[str, Any]:
+        """Returns what was learned."""
+        return {
+            "stages": [stage.to_state() for stage in self._stages.values()],
+            "repeats": {program: repeats.to_state() for program, repeats in self._repeats.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "Paths":
+        """Returns what was exported."""
+        paths = cls()
+        for learned in state["stages"]:
+            called = frozenset[str](learned["called"])
+            paths._stages.setdefault(called, Stage(called)).restore(learned)
+        for program, learned in state["repeats"].items():
+            paths.repeats(program).restore(learned)
+        return paths
+
+
+class Walk:
+    """One request on its way.
+
+    Attributes:
+        stage: Where it is.
+    """
+
+    __slots__ = ("_entered", "_first_ns", "_last_ns", "_made", "paths", "stage")
+
+    def __init__(self, paths: Paths, now_ns: int) -> None:
+        self.paths = paths
+        self.stage = paths.start
+        self._entered: list[tuple[Stage, int]] = [(paths.start, now_ns)]
+        self._made: dict[str, int] = {}
+        self._first_ns: dict[str, int] = {}
+        self._last_ns: dict[str, int] = {}
+
+    def call(self, program: str, now_ns: int) -> bool:
+        """Notes a call. Returns whether it is the first of its program."""
+        made = self._made.get(program, 0) + 1
+        self._made[program] = made
+        self.paths.repeats(program).moved(made)
+        if made > 1:
+            self._last_ns[program] = now_ns
+            return False
+        self._first_ns[program] = now_ns
+        before, entered_ns = self._entered[-1]
+        following = before.following.get(program) or self.paths.after(before, program)
+        if following is not before:
+            before.num_here -= 1
+            before.sum_entered_ns -= entered_ns
+            following.num_here += 1
+            following.sum_entered_ns += now_ns
+            self.stage = following
+            self._entered.append((following, now_ns))
+        return True
+
+    def end(self, now_ns: int) -> None:
+        """Leaves, and lets the workflow learn from it."""
+        stage, entered_ns = self._entered[-1]
+        stage.num_here -= 1
+        stage.sum_entered_ns -= entered_ns
+        for stage, entered_ns in self._entered:
+            stage.learn(self._first_ns, entered_ns)
+        for program, made in self._made.items():
+            repeats = self.paths.repeats(program)
+            repeats.left(made)
+            lasted_ns = self._last_ns.get(program, 0) - self._first_ns[program]
+            repeats.learn(made, max(lasted_ns, 0) / 1e9)

@@ -1,0 +1,147 @@
+"""Decides how many replicas each program has: before they are needed, and not for longer.
+
+The shell asks at intervals, and at once when `Traffic` says that it is urgent. Each decision goes through the same steps: what
+is needed (`Needs`), what others allow (an override, the program's bounds, its delays, the budget), and why.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dyorc.config import ScalingConfig
+from dyorc.scaling.budget import Budget, Claim, Grant
+from dyorc.scaling.model import ProgramLoad, Wish
+from dyorc.scaling.need import Need, Needs, useful_pace
+from dyorc.scaling.steadying import Steadying, within_bounds
+from dyorc.scaling.traffic import Traffic
+
+_MIN_SAVED_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What somebody has ordered by hand; None leaves a number to the policy."""
+
+    num_warm: int | None
+    num_parked: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a program is to have, before the budget."""
+
+    num_warm: int
+    num_parked: int
+    reason: str
+
+
+class PredictivePolicy:
+    """Warms replicas for the calls that `Traffic` foresees. The `Policy` of the server and of the simulator."""
+
+    def __init__(self, config: ScalingConfig, traffic: Traffic) -> None:
+        self._config = config
+        self._traffic = traffic
+        self._needs = Needs(config, traffic)
+        self._budget = Budget(config.budget, config.swap_margin)
+        self._steadyings: dict[str, Steadying] = {}
+        self._overrides: dict[str, Override] = {}
+        self._wished: dict[str, Wish] = {}
+        self._now_ns = 0
+
+    def override(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        """Orders a program's numbers by hand, within its bounds and the budget; None twice leaves it to the policy again."""
+        if num_warm is None and num_parked is None:
+            self._overrides.pop(program, None)
+        else:
+            self._overrides[program] = Override(num_warm, num_parked)
+
+    @property
+    def overrides(self) -> dict[str, Override]:
+        """What is ordered by hand, by program."""
+        return dict(self._overrides)
+
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> list[Wish]:
+        """Returns a wish for every program whose number of replicas should change; for each one the first time."""
+        self._now_ns = now_ns = max(now_ns, self._now_ns)
+        self._traffic.advance(now_ns)
+        plans = [self._plan(load, now_ns) for load in loads]
+        values = [self._value(load, now_ns) for load in loads]
+        claims = [
+            Claim(load, plan.num_warm, plan.num_parked, value) for load, plan, value in zip(loads, plans, values, strict=True)
+        ]
+        grants = self._budget.share(claims)
+        wishes = [self._wish(load, plan, grant) for load, plan, grant in zip(loads, plans, grants, strict=True)]
+        pairs = zip(claims, grants, strict=True)
+        self._traffic.watch([claim.load.program for claim, grant in pairs if self._may_hurry(claim, grant)])
+        changed = [wish for wish in wishes if not self._is_wished(wish)]
+        self._wished.update((wish.program, wish) for wish in changed)
+        return changed
+
+    def _plan(self, load: ProgramLoad, now_ns: int) -> _Plan:
+        steadying = self._steadyings.get(load.program)
+        if steadying is None:
+            steadying = self._steadyings[load.program] = Steadying(load.bounds, load.counts.num_processes, now_ns)
+        need = self._needs.warm(load, now_ns)
+        wanted = math.ceil(need.replicas)
+        spare = max(math.ceil(need.keep), wanted)
+        num_warm, kept = steadying.settle(wanted, spare, load.bounds, now_ns)
+        limited = steadying.limited(num_warm, self._config.max_step, self._config.interval_s, now_ns)
+        processes = max(num_warm, math.ceil(self._needs.processes(load, now_ns).replicas))
+        num_parked = steadying.keep_processes(processes, load.bounds, now_ns) - limited
+        plan = _Plan(limited, max(num_parked, 0), _explained(need, wanted, num_warm, limited, kept))
+        return self._overridden(load, plan)
+
+    def _overridden(self, load: ProgramLoad, plan: _Plan) -> _Plan:
+        override = self._overrides.get(load.program)
+        if override is None:
+            return plan
+        num_warm = plan.num_warm if override.num_warm is None else within_bounds(override.num_warm, load.bounds)
+        num_parked = plan.num_parked if override.num_parked is None else max(override.num_parked, 0)
+        return _Plan(num_warm, min(num_parked, load.bounds.max_replicas - num_warm), "ordered by hand")
+
+    def _value(self, load: ProgramLoad, now_ns: int) -> Callable[[int], float]:
+        """Returns what the n-th warm replica of a program is worth: the calls that fall to it, times the start-up that each is
+        spared.
+        """
+        if load.program in self._overrides:
+            return lambda number: math.inf
+        horizon_s = self._config.value_horizon_s
+        calls = max(load.num_queued + load.num_running, 0) + self._traffic.ahead(load.program, 0.0, horizon_s, now_ns).mean
+        pace = useful_pace(load.speed, load.bounds.target_calls, self._config)
+        capacity = math.inf if pace is None else pace.rate * horizon_s
+        saved_s = max(load.lead.from_parked_s, _MIN_SAVED_S)
+
+        def value(number: int) -> float:
+            before = (number - 1) * capacity if number > 1 else 0.0
+            return min(max(calls - before, 0.0), capacity) * saved_s
+
+        return value
+
+    def _wish(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> Wish:
+        steadying = self._steadyings[load.program]
+        steadying.num_warm = grant.num_warm
+        steadying.num_processes = grant.num_warm + grant.num_parked
+        reason = f"{plan.reason}; {grant.reason}" if grant.reason else plan.reason
+        return Wish(load.program, grant.num_warm, grant.num_parked, reason)
+
+    def _is_wished(self, wish: Wish) -> bool:
+        before = self._wished.get(wish.program)
+        return before is not None and (before.num_warm, before.num_parked) == (wish.num_warm, wish.num_parked)
+
+    def _may_hurry(self, claim: Claim, grant: Grant) -> bool:
+        """Returns whether a program has no warm replica although nobody has ordered that, and there is room for one."""
+        override = self._overrides.get(claim.load.program)
+        is_free = override is None or override.num_warm is None
+        return grant.num_warm == 0 and not grant.reason and is_free and claim.load.bounds.max_replicas > 0
+
+
+def _explained(need: Need, wanted: int, num_warm: int, limited: int, kept: str) -> str:
+    """Returns why there are to be so many, in words."""
+    reason = f"{need.reason}: {wanted} wanted"
+    if kept:
+        reason += f"; {kept}"
+    elif num_warm != wanted:
+        reason += f"; {num_warm} within its bounds and steps"
+    if limited != num_warm:
+        reason += f"; {limited} for now, to grow in steps"
+    return reason

@@ -16,10 +16,10 @@ NS = 1_000_000_000
 class Kind:
     """A program of the world."""
 
-    speed: Speed = Speed(0.02, 0.001, 32)
-    bounds: Bounds = Bounds(min_warm=0, max_replicas=10)
-    lead: LeadTimes = LeadTimes(0.3, 3.0)
-    cost: Cost = Cost()
+    speed: Speed = field(default_factory=lambda: Speed(0.02, 0.001, 32))
+    bounds: Bounds = field(default_factory=lambda: Bounds(min_warm=0, max_replicas=10))
+    lead: LeadTimes = field(default_factory=lambda: LeadTimes(0.3, 3.0))
+    cost: Cost = field(default_factory=Cost)
 
 
 @dataclass

@@ -109,7 +109,7 @@ class ScalingConfig(_Section):
     down_margin: float = Field(default=0.1, ge=0)
     """Replicas are parked only if the others suffice for this much more traffic than is expected."""
     keep_margin: float = Field(default=4.0, ge=1)
-    """The last warm replica is parked only if it is worth this many times less than one that would be warmed for the same calls."""
+    """The last warm replica is parked only if it is worth this many times less than what it takes to warm one."""
     max_step: int = Field(default=4, ge=1)
     """Replicas by which a program may grow in one interval, or as many as it has, if that is more."""
     value_horizon_s: float = Field(default=30.0, gt=0)

@@ -18,6 +18,7 @@ from dyorc.engine.scheduling.batches import Batch, Formed
 from dyorc.engine.scheduling.bets import Bets
 from dyorc.engine.scheduling.foresight import Foresight
 from dyorc.engine.scheduling.holding import foresee
+from dyorc.engine.scheduling.ledger import count, learn, tell
 from dyorc.engine.scheduling.pools import Pool
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
@@ -26,8 +27,6 @@ from dyorc.engine.scheduling.staging import Staging
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.seam import ReplicaEvent
 from dyorc.engine.shared import Shared
-from dyorc.engine.statistics import BatchTimes
-from dyorc.engine.story import Step, Story
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import Done, Unready
 from dyorc.errors import CapacityError, ProgramError, ProgramLoadError
@@ -286,45 +285,13 @@ class Scheduler:
             message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
             self._retrying.program_failed(batch, ProgramError(pool.program.name, "TransportError", message))
             return
-        self._learn(batch, event.execute_s)
-        self._count(batch, event)
+        learn(batch, event.execute_s, self._turn.now_ns)
+        count(batch, event, self._turn.now_ns)
         if batch.calls[0].is_suspect:  # it is alone
             self._refusals.clear(batch.calls[0])
         ended = self._turn.ended
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
             ended.append(Done(call, outputs))
-
-    def _learn(self, batch: Batch, execute_s: float) -> None:
-        """Learns from the time a batch took."""
-        pool, size, now_ns = batch.replica.pool, len(batch.calls), self._turn.now_ns
-        if batch.expected_ns is not None:
-            pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
-        pool.least_latency.observe(size, execute_s)
-        pool.latency.observe(size, execute_s)
-        pool.last_done_ns = now_ns
-        batch.replica.latency.observe(size, execute_s)
-        if batch.started_ns == batch.dispatched_ns:
-            pool.link_ns.add(now_ns - batch.dispatched_ns - execute_s * NS_PER_S)
-        sample = batch.calls[size // 2]
-        if sample.bet is None:
-            pool.sojourn_ns.add(now_ns - sample.submitted_ns)
-
-    def _count(self, batch: Batch, event: BatchDone) -> None:
-        """Counts a batch that ran: for its program, and for the workflows whose calls were in it."""
-        size, now_ns = len(batch.calls), self._turn.now_ns
-        started_ns = batch.started_ns if batch.started_ns is not None else batch.dispatched_ns
-        infer_s = event.execute_s if event.infer_s is None else event.infer_s
-        times = BatchTimes(size, now_ns - started_ns, event.gather_s, infer_s, event.publish_s)
-        queue_ns = size * started_ns - sum([call.submitted_ns for call in batch.calls])
-        batch.replica.pool.record.batch_done(times, queue_ns, now_ns)
-        certain = [
-            call.standing.record
-            for call in batch.calls
-            if call.state is CallState.RUNNING and not call.is_guess and call.restores is None
-        ]
-        for record in set(certain):
-            number = certain.count(record)
-            record.calls_done(times, queue_ns * number // size, number)
 
     def _refuse(self, event: BatchDone) -> None:
         """Discards a result that nobody waits for any more."""
@@ -402,29 +369,13 @@ class Scheduler:
             call.expected_ns = expected_ns
             story = call.standing.story
             if story is not None:
-                self._tell(story, call, batch, now_ns)
+                tell(story, call, batch, now_ns)
             demand += 1 if call.bet is None else call.bet.probability
         if self._speculator.is_enabled:
             self._speculator.use([call for call in batch.calls if call.bet is None], share_s)
         pool.demand.add(demand, now_ns)
         if processor is not None:
             processor.use(demand, demand * share_s, now_ns)
-
-    @staticmethod
-    def _tell(story: Story, call: Call, batch: Batch, now_ns: int) -> None:
-        facts: Step = {} if call.bet is None else {"guess": call.bet.describe()}
-        story.add(
-            now_ns,
-            "dispatched",
-            call=call.call_id,
-            program=call.callee.name,
-            batch_size=len(batch.calls),
-            num_guesses=sum(1 for each in batch.calls if each.bet is not None),
-            reason=batch.reason.value,
-            waited_ms=round((now_ns - call.submitted_ns) / 1e6, 3),
-            replica=batch.replica.replica_id,
-            **facts,
-        )
 
     def _start(self, batch: Batch) -> None:
         """Makes a batch the first of its replica."""

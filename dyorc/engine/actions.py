@@ -105,6 +105,14 @@ class ReplaceReplica(msgspec.Struct, frozen=True):
     reason: str
 
 
+class ParkReplica(msgspec.Struct, frozen=True):
+    """A replica is not wanted for now, and holds no batch: it may drop its program. The engine gives it no batch before it joins
+    again. The tensors in its memory stay readable until they are released.
+    """
+
+    replica_id: str
+
+
 Action: TypeAlias = (
     DispatchBatch
     | AnswerRequest
@@ -115,4 +123,5 @@ Action: TypeAlias = (
     | StageTensors
     | ReleaseTensors
     | ReplaceReplica
+    | ParkReplica
 )

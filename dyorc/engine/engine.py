@@ -19,6 +19,7 @@ from dyorc.engine.events import (
     PartTaken,
     ReplicaJoined,
     ReplicaLeft,
+    ReplicasWanted,
     RequestArrived,
     RequestCancelled,
     TensorsLost,
@@ -27,6 +28,7 @@ from dyorc.engine.events import (
 )
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.guessing.speculation import Speculator
+from dyorc.engine.model.walks import queued_programs
 from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.engine.seam import Scheduling
 from dyorc.engine.shared import Host, Shared
@@ -129,7 +131,7 @@ class Engine:
         match event:
             case RequestArrived():
                 self._arrive(event)
-            case BatchDone() | BatchFailed() | TensorsLost() | ReplicaJoined() | ReplicaLeft() | LoadFailed():
+            case BatchDone() | BatchFailed() | TensorsLost() | ReplicaJoined() | ReplicaLeft() | LoadFailed() | ReplicasWanted():
                 self.scheduler.take(event)
             case ValueFetched():
                 self.scheduler.lose(event.lost)
@@ -168,9 +170,18 @@ class Engine:
     def _fire(self, timer: Timer) -> None:
         match timer.kind, timer.key:
             case TimerKind.DEADLINE, int(request_id):
-                error = DeadlineError("the request's deadline passed before its answer was ready")
-                self.tasks.answering.cancel(request_id, error)
+                self.tasks.answering.cancel(request_id, self._deadline_error(request_id))
             case TimerKind.TURN, _:
                 pass  # a turn has begun: waiters that were put off continue
             case _:
                 self.scheduler.fire(timer)
+
+    def _deadline_error(self, request_id: int) -> DeadlineError:
+        """Returns the error of a request whose time is up. It names the program that had no replica for it, if there is one."""
+        text = "the request's deadline passed before its answer was ready"
+        request = self.tasks.requests.get(request_id)
+        if request is not None and request.root is not None:
+            for program in queued_programs(request.root):
+                if coldness := self.scheduler.coldness(program):
+                    return DeadlineError(f"{text}: {coldness}")
+        return DeadlineError(text)

@@ -105,7 +105,9 @@ class ReplicaJoined(msgspec.Struct, frozen=True):
 
 
 class ReplicaLeft(msgspec.Struct, frozen=True):
-    """A replica is gone, and all that it held; `is_crash` says that its process certainly ended by its own doing."""
+    """A replica is gone, parked or not, and all that it held; `is_crash` says that its process certainly ended by its own
+    doing.
+    """
 
     replica_id: str
     reason: str = "connection lost"
@@ -121,6 +123,21 @@ class LoadFailed(msgspec.Struct, frozen=True):
     traceback: str = ""
 
 
+class ReplicasWanted(msgspec.Struct, frozen=True):
+    """A program is to have this many replicas that take batches, from now on. Saying it again changes nothing.
+
+    Surplus replicas are parked (`ParkReplica`) once they hold nothing; for missing ones, the engine waits. As long as nothing is
+    said of a program, all its replicas take batches.
+
+    Attributes:
+        lead_s: How long it takes until a replica is ready, if none is; 0 if unknown. Calls that cannot wait so long fail at once.
+    """
+
+    program: str
+    num_warm: int
+    lead_s: float = 0.0
+
+
 Event: TypeAlias = (
     RequestArrived
     | RequestCancelled
@@ -134,4 +151,5 @@ Event: TypeAlias = (
     | ReplicaJoined
     | ReplicaLeft
     | LoadFailed
+    | ReplicasWanted
 )

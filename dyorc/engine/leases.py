@@ -31,6 +31,7 @@ class Leases:
     """Counts the leases on each block.
 
     Attributes:
+        holders: Processes in whose memory blocks may lie; parked replicas are among them, and "" is the orchestrator.
         counts: Leases on each known block.
         lost: Known blocks that nobody can read.
         unleased: Blocks that have lost their last lease in this turn; some may have one again.
@@ -39,7 +40,7 @@ class Leases:
     def __init__(self) -> None:
         self.counts: dict[BlockId, int] = {}
         self.lost: set[BlockId] = set()
-        self._holders = {""}
+        self.holders = {""}
         self.unleased: dict[BlockId, None] = {}
 
     # Leases
@@ -47,7 +48,7 @@ class Leases:
     def acquire_new(self, blocks: Iterable[BlockId]) -> None:
         """Acquires leases on tensors just made. Blocks of a holder that is gone are ignored."""
         for block in blocks:
-            if block[0] in self._holders:
+            if block[0] in self.holders:
                 self.counts[block] = self.counts.get(block, 0) + 1
 
     def acquire(self, blocks: Iterable[BlockId]) -> None:
@@ -113,12 +114,14 @@ class Leases:
         return bool(known)
 
     def holder_joined(self, holder: str) -> None:
-        """Adds a process, which holds nothing yet."""
-        self._holders.add(holder)
+        """Adds a process. One that is known already keeps what it holds."""
+        self.holders.add(holder)
 
     def holder_left(self, holder: str) -> bool:
         """Removes a process that is gone, and its blocks. Returns whether it held any."""
-        self._holders.discard(holder)
+        if holder not in self.holders:
+            return False
+        self.holders.discard(holder)
         gone = [block for block in self.counts if block[0] == holder]
         for block in gone:
             self._forget(block)

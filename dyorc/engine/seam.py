@@ -6,16 +6,32 @@
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
+
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, ReplicaLeft, TensorsLost
+from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, ReplicaLeft, ReplicasWanted, TensorsLost
 from dyorc.engine.model.calls import Call
 from dyorc.engine.timers import Timer
 from dyorc.errors import CapacityError
 from dyorc.tensor import BlockId
 
-ReplicaEvent: TypeAlias = BatchDone | BatchFailed | TensorsLost | ReplicaJoined | ReplicaLeft | LoadFailed
-"""What can happen to replicas and their batches."""
+ReplicaEvent: TypeAlias = BatchDone | BatchFailed | TensorsLost | ReplicaJoined | ReplicaLeft | LoadFailed | ReplicasWanted
+"""What can happen to replicas and their batches, and how many are wanted."""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What a program has to do.
+
+    Attributes:
+        num_queued: Calls that are certain and wait.
+        num_running: Calls in batches that have been sent, guesses included.
+        line: How long a batch of n calls takes, as measured: (b, a) of b + a*n seconds; None before the first batch.
+    """
+
+    num_queued: int
+    num_running: int
+    line: tuple[float, float] | None
 
 
 class Dispatcher(Protocol):
@@ -63,6 +79,14 @@ class Scheduling(Dispatcher, Protocol):
 
     def drain(self) -> None:
         """Forms batches for all programs that were touched."""
+        ...
+
+    def load(self, program: str) -> Load:
+        """Returns what a program has to do."""
+        ...
+
+    def coldness(self, program: str) -> str:
+        """Returns why calls of a program cannot run now, if that is because none of its replicas is ready; empty otherwise."""
         ...
 
     def report(self, program: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from dyorc.config import EngineConfig
+from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.known_inputs import KnownInputs
 from dyorc.engine.leases import Leases
@@ -12,6 +13,7 @@ from dyorc.engine.seam import StepWatch
 from dyorc.engine.statistics import Statistics
 from dyorc.engine.timers import Timers
 from dyorc.engine.turn import Turn
+from dyorc.scaling.model import Observer
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,16 @@ class Host:
         batch_ids: Numbers for batches. None may be used twice: a replica may still answer the batch of an earlier engine.
         refused: Inputs that have cost replicas and are refused now, and how the replicas ended.
         watch: Measures the workflows' steps; None if nothing does.
+        observer: Is told what requests do; None if nobody wants to know.
+        wanted: How many replicas each program is to have, if that was said.
     """
 
     statistics: Statistics = field(default_factory=Statistics)
     batch_ids: Iterator[int] = field(default_factory=lambda: count(1))
     refused: KnownInputs[str] = field(default_factory=KnownInputs[str])
     watch: StepWatch | None = None
+    observer: Observer | None = None
+    wanted: dict[str, ReplicasWanted] = field(default_factory=dict[str, ReplicasWanted])
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from dyorc.engine.actions import (
     DispatchBatch,
     FailRequest,
     FetchValue,
+    ParkReplica,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -315,6 +316,8 @@ class Orchestrator:
                 self._timer = self._loop.call_later(max(0.0, (at_ns - time.monotonic_ns()) / 1e9), self._post, TimerFired())
             case StageTensors(replica_id=replica_id, tensors=tensors):
                 self._fleet.stage(replica_id, tensors)
+            case ParkReplica(replica_id=replica_id):
+                raise InternalError(f"replica {replica_id!r} is to be parked, and nobody has said how many are wanted")
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 self._fleet.give_up(replica_id, reason)
             case _:

@@ -18,7 +18,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.engine.actions import DispatchBatch, FormReason
 from dyorc.engine.events import BatchDone, ReplicaJoined
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.seam import ReplicaEvent
+from dyorc.engine.seam import Load, ReplicaEvent
 from dyorc.engine.shared import Shared
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import Done
@@ -116,6 +116,16 @@ class TimerScheduler:
 
     def drain(self) -> None:
         """Does nothing: batches are closed by their size and by timers."""
+
+    def load(self, program: str) -> Load:
+        """Returns how many calls wait and run; nothing is measured."""
+        num_queued = sum(len(batcher.open) for batcher in self._by_program[program])
+        num_running = sum(len(calls) for batcher, calls in self._batches.values() if batcher.program.name == program)
+        return Load(num_queued, num_running, None)
+
+    def coldness(self, program: str) -> str:
+        """Returns nothing: replicas are there from the start."""
+        return ""
 
     def report(self, program: str) -> dict[str, Any]:
         """Returns how many calls wait in open batches."""

@@ -22,6 +22,7 @@ from dyorc.engine.actions import (
     DispatchBatch,
     FailRequest,
     FetchValue,
+    ParkReplica,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -174,6 +175,8 @@ class World:
                 self._missed(request_id, self.now_ns)
             case FailRequest(request_id=request_id, error=error):
                 raise InternalError(f"simulated request {request_id} failed: {error}") from error
+            case ParkReplica(replica_id=replica_id):
+                raise InternalError(f"the engine parks simulated replica {replica_id}, and nothing was said of their number")
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 raise InternalError(f"the engine gave up simulated replica {replica_id}: {reason}")
             case _:

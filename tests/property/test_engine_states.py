@@ -26,6 +26,8 @@ from tests.property.tallies import Tally, comes_across
 from tests.property.workloads import EFFECTFUL, PROGRAMS, REFERENCES, Numbers, Refused, send
 from tests.unit.engine.driver import Dispatched, World
 
+_PARKING = Tally()
+
 numbers = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, 12.0, 13.0, 29.0]), min_size=2, max_size=2)
 workflows = st.sampled_from(list(REFERENCES))
 programs = st.sampled_from(PROGRAMS)
@@ -110,6 +112,31 @@ class EngineStates(RuleBasedStateMachine):
         self.world.leave(batch.action.replica_id)
         self.world.tell(late)
 
+    @rule(program=programs, num_warm=st.integers(0, 3), lead_s=st.sampled_from([0.0, 0.5, 30.0]))
+    def want(self, program: dyorc.Program, num_warm: int, lead_s: float) -> None:
+        if lead_s:
+            self.excuses.add(DeadlineError)  # a cold program may be ready too late
+        self.world.want(program, num_warm, lead_s)
+
+    @precondition(lambda self: self.world.in_flight)
+    @rule(data=st.data())
+    def want_none_of_a_busy_program(self, data: st.DataObject) -> None:
+        self.world.want(self.pick_batch(data).action.program, 0)
+        _PARKING.add({"draining": self.num_draining()})
+
+    @precondition(lambda self: self.num_draining())
+    @rule()
+    def want_draining_ones_again(self) -> None:
+        _PARKING.add({"resumed": self.num_draining()})
+        for program in PROGRAMS:
+            self.world.want(program, 3)
+        assert not self.num_draining()
+
+    @precondition(lambda self: self.world.parked)
+    @rule(data=st.data())
+    def warm(self, data: st.DataObject) -> None:
+        self.world.warm(data.draw(st.sampled_from(sorted(self.world.parked))))
+
     @rule(program=programs)
     def fail_load(self, program: dyorc.Program) -> None:
         self.excuses.add(ProgramLoadError)
@@ -183,9 +210,18 @@ class EngineStates(RuleBasedStateMachine):
         pools = (pool for pool in self.world.engine.scheduler.pools.values() if len(pool.queue))
         return max(0.0, max((pool.held_until_ns - self.world.now_ns for pool in pools), default=0) / 1e9)
 
+    def num_draining(self) -> int:
+        return sum(len(pool.draining) for pool in self.world.engine.scheduler.pools.values())
+
+    def parked_holders(self) -> set[str]:
+        """Returns the parked replicas in whose memory tensors lie."""
+        return {holder for holder, _ in self.world.stored} & self.world.parked.keys()
+
     def teardown(self) -> None:
         """Heals the world: then every request is answered, and nothing is left of any."""
+        _PARKING.add({"parked": len(self.world.parked), "parked_with_tensors": len(self.parked_holders())})
         for program in PROGRAMS:
+            self.world.want(program, 1)
             self.join(program, "a")
         while self.world.in_flight or self.world.fetches or self.world.untaken or self.held_s():
             if self.world.untaken:
@@ -236,9 +272,14 @@ class GuessingStates(EngineStates):
 _STATES = settings(max_examples=75, stateful_step_count=40)
 
 
-@pytest.mark.parametrize("states", [EngineStates, LosingStates])
-def test_nothing_is_lost_and_nothing_is_done_twice(states: type[EngineStates]) -> None:
-    run_state_machine_as_test(states, settings=_STATES)
+@comes_across(_PARKING, "draining", "resumed", "parked", least=5)
+def test_nothing_is_lost_and_nothing_is_done_twice() -> None:
+    run_state_machine_as_test(EngineStates, settings=_STATES)
+
+
+@comes_across(_PARKING, "draining", "resumed", "parked", "parked_with_tensors", least=5)
+def test_nothing_is_lost_and_nothing_is_done_twice_when_results_stay_with_replicas() -> None:
+    run_state_machine_as_test(LosingStates, settings=_STATES)
 
 
 @comes_across(_BETS, "speculations", least=20)

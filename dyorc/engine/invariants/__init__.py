@@ -18,6 +18,7 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     scheduling.queue_sizes_agree,
     scheduling.batches_are_uniform,
     scheduling.batches_belong_to_replicas,
+    scheduling.no_more_replicas_than_wanted,
     scheduling.idle_bookkeeping_agrees,
     scheduling.idle_replicas_leave_no_work,
     scheduling.cores_are_counted,

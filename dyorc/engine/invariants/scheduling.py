@@ -84,15 +84,27 @@ def batches_belong_to_replicas(engine: Engine) -> None:
     if held != Counter(scheduler.batches.keys()):
         raise InvariantError(f"replicas hold the batches {sorted(held.elements())}, in flight are {sorted(scheduler.batches)}")
     for replica in scheduler.replicas.values():
-        if replica.pool.replicas.get(replica.replica_id) is not replica:
+        if (replica.pool.draining | replica.pool.replicas).get(replica.replica_id) is not replica:
             raise InvariantError(f"replica {replica.replica_id!r} is not in the pool of {replica.pool.program.name!r}")
         if len(replica.batches) > engine.config.max_in_flight_batches:
             raise InvariantError(f"replica {replica.replica_id!r} holds {len(replica.batches)} batches")
         for position, batch in enumerate(replica.batches.values()):
             if (batch.started_ns is not None) != (position == 0):
                 raise InvariantError(f"batch {batch.batch_id} is number {position} of its replica, {batch.started_ns=}")
-    if sum(len(pool.replicas) for pool in scheduler.pools.values()) != len(scheduler.replicas):
+    if sum(len(pool.replicas) + len(pool.draining) for pool in scheduler.pools.values()) != len(scheduler.replicas):
         raise InvariantError("a pool has a replica that the scheduler does not know")
+
+
+def no_more_replicas_than_wanted(engine: Engine) -> None:
+    """At most as many replicas take batches as are wanted. More drain only if that many do, and as long as they hold batches."""
+    for pool in scheduler_of(engine).pools.values():
+        num_wanted = len(pool.replicas) if pool.target.num_warm is None else pool.target.num_warm
+        if len(pool.replicas) > num_wanted or (pool.draining and len(pool.replicas) < num_wanted):
+            name, num_draining = pool.program.name, len(pool.draining)
+            raise InvariantError(f"{name!r} is to have {num_wanted} replicas, has {len(pool.replicas)}, and {num_draining} drain")
+        for replica in pool.draining.values():
+            if not replica.batches or replica.prefetch_ns != NEVER_NS:
+                raise InvariantError(f"replica {replica.replica_id!r} drains, holds {len(replica.batches)} batches, takes more")
 
 
 def idle_bookkeeping_agrees(engine: Engine) -> None:

@@ -28,7 +28,9 @@ def leases_agree(engine: Engine) -> None:
     expected = engine.leases.expected(leases)
     if expected != engine.leases.counts:
         raise InvariantError(f"leases are {expected}, counted are {engine.leases.counts}")
-    strangers = {holder for holder, _ in engine.leases.counts} - {"", *scheduler_of(engine).replicas}
+    if missing := scheduler_of(engine).replicas.keys() - engine.leases.holders:
+        raise InvariantError(f"replicas {missing} may hold tensors, but count as gone")
+    strangers = {holder for holder, _ in engine.leases.counts} - engine.leases.holders
     if strangers or not engine.leases.lost <= engine.leases.counts.keys():
         raise InvariantError(f"blocks of {strangers} are known, which are gone; lost are {engine.leases.lost}")
     if len(scheduler_of(engine).staging) and not engine.leases.counts:

@@ -74,6 +74,17 @@ def unfinished(task: Task) -> list[Entry]:
     return found
 
 
+def queued_programs(root: Task) -> Iterator[str]:
+    """Yields the programs in whose queues calls of a request wait, in no particular order, some more than once."""
+    pending = [root]
+    while pending:
+        for entry in unfinished(pending.pop()):
+            if isinstance(entry, Task):
+                pending.append(entry)
+            elif entry.state is CallState.QUEUED:
+                yield entry.callee.name
+
+
 def live_effects(task: Task) -> Iterator[Entry]:
     """Yields unfinished calls and tasks with an effect below `task`, also in tasks that have settled."""
     pending = [task] if task.request.num_effects else []

@@ -1,4 +1,4 @@
-"""What is written down about a batch: in the stories of its requests, in the statistics, and in what is learned of its program."""
+"""What is written down about a batch: in its requests' stories, in the statistics, and in what is learned of its program."""
 
 from dyorc.engine.events import BatchDone
 from dyorc.engine.model.calls import Call, CallState

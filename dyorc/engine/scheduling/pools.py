@@ -13,6 +13,7 @@ from dyorc.engine.scheduling.processors import delay_s
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.suspects import Suspects
+from dyorc.engine.scheduling.targets import Target
 from dyorc.engine.statistics import Record
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
@@ -29,7 +30,10 @@ class Pool:
         queue: Calls that are certain.
         suspects: Calls that may have ended a replica, until they may run.
         guesses: Calls that may turn out not to be needed.
-        num_replicas_on: How many replicas there are, by node.
+        target: How many replicas there should be.
+        replicas: Those that are ready and take batches, by id.
+        draining: Surplus ones, which take no more batches and run what they have.
+        num_replicas_on: How many replicas take batches, by node.
         idle: Replicas that hold nothing, by node; the longest idle first.
         link_ns: What a batch takes beyond the program's own time.
         lateness_ns: How much later than expected batches come back; early ones count as punctual.
@@ -58,7 +62,9 @@ class Pool:
         self.foreseen: list[tuple[int, int, float]] = []
         self.last_free_ns = 0
         self.held_until_ns = 0
+        self.target = Target()
         self.replicas: dict[str, Replica] = {}
+        self.draining: dict[str, Replica] = {}
         self.num_replicas_on: dict[str, int] = {}
         self.idle: dict[str, dict[str, Replica]] = {}
         self.num_idle = 0
@@ -69,23 +75,42 @@ class Pool:
         self._prefetchable: list[tuple[int, str]] = []
 
     def add(self, replica: Replica) -> None:
-        """Adds a replica that is ready."""
-        self.replicas[replica.replica_id] = replica
-        self.num_replicas_on[replica.node] = self.num_replicas_on.get(replica.node, 0) + 1
+        """Adds a replica that is ready; it holds nothing."""
+        self._enter(replica)
         self.set_idle(replica)
 
+    def _enter(self, replica: Replica) -> None:
+        self.replicas[replica.replica_id] = replica
+        self.num_replicas_on[replica.node] = self.num_replicas_on.get(replica.node, 0) + 1
+
+    def drain(self, replica: Replica) -> None:
+        """Gives a replica no more batches."""
+        self.remove(replica)
+        self.draining[replica.replica_id] = replica
+
+    def resume(self, replica: Replica, prefetch_ns: int) -> None:
+        """Gives a draining replica batches again, the next one at `prefetch_ns`; it still runs one."""
+        del self.draining[replica.replica_id]
+        self._enter(replica)
+        self.set_busy(replica, prefetch_ns)
+
     def remove(self, replica: Replica) -> None:
-        """Removes a replica that is gone."""
+        """Removes a replica that is gone, or takes no more batches."""
+        if self.draining.pop(replica.replica_id, None) is not None:
+            return
         del self.replicas[replica.replica_id]
         self.num_replicas_on[replica.node] -= 1
         if not self.num_replicas_on[replica.node]:
             del self.num_replicas_on[replica.node]
         if not self.replicas:
-            # A failure beside a replica that worked does not predict the next attempt.
-            self.num_load_failures = 0
-            self.load_error = None
+            self.forgive()  # a failure beside a replica that worked does not predict the next attempt
         self._leave_idle(replica)
         replica.prefetch_ns = NEVER_NS
+
+    def forgive(self) -> None:
+        """Forgets failed loads: the next attempt is the first."""
+        self.num_load_failures = 0
+        self.load_error = None
 
     def set_idle(self, replica: Replica) -> None:
         """Notes that the replica holds nothing now."""
@@ -117,7 +142,8 @@ class Pool:
         """Lets the next suspect call run, if one waits, none runs, and the time has come. Cost: looks at all replicas."""
         if self.queue.has_suspect:
             return
-        batches = [batch for replica in self.replicas.values() for batch in replica.batches.values()]
+        holders = (*self.replicas.values(), *self.draining.values())
+        batches = [batch for replica in holders for batch in replica.batches.values()]
         if not any(batch.calls[0].is_suspect for batch in batches):
             self.suspects.release(len(self.replicas), self.num_idle, now_ns)
 

@@ -10,7 +10,7 @@ from typing import Any
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.actions import DispatchBatch, FormReason, ReplaceReplica
-from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, ReplicaLeft, TensorsLost
+from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, ReplicaLeft, ReplicasWanted, TensorsLost
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.standing import Order
 from dyorc.engine.scheduling.batch_forming import BatchFormer
@@ -19,16 +19,17 @@ from dyorc.engine.scheduling.bets import Bets
 from dyorc.engine.scheduling.foresight import Foresight
 from dyorc.engine.scheduling.holding import foresee
 from dyorc.engine.scheduling.ledger import count, learn, tell
+from dyorc.engine.scheduling.parking import Parking
 from dyorc.engine.scheduling.pools import Pool
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.retrying import Retrying, fail
 from dyorc.engine.scheduling.staging import Staging
 from dyorc.engine.scheduling.suspects import Refusals
-from dyorc.engine.seam import ReplicaEvent
+from dyorc.engine.seam import Load, ReplicaEvent
 from dyorc.engine.shared import Shared
 from dyorc.engine.timers import Timer, TimerKind
-from dyorc.engine.turn import Done, Unready
+from dyorc.engine.turn import Done, Late, Unready
 from dyorc.errors import CapacityError, ProgramError, ProgramLoadError
 from dyorc.tensor import BlockId, blocks_of
 
@@ -56,6 +57,7 @@ class Scheduler:
         self.pools = {name: Pool(program, statistics.of_program(name), config) for name, program in programs.items()}
         self._foresight = Foresight(self.pools)
         self.replicas: dict[str, Replica] = {}
+        self._parking = Parking(shared, self.pools, self.replicas, self._prefetch_ns)
         self.processors: dict[str, Processor] = {}
         self.batches: dict[int, Batch] = {}
         self._former = BatchFormer(shared, Bets(shared.speculator, self._foresight, config.speculation.margin), self.batches)
@@ -75,6 +77,8 @@ class Scheduler:
                 self._replica_left(event)
             case LoadFailed():
                 self._load_failed(event)
+            case ReplicasWanted():
+                self._parking.want(event)
 
     def fire(self, timer: Timer) -> None:
         """Handles a timer that is due: a batch has run for too long, or a program may form its next batch."""
@@ -145,6 +149,10 @@ class Scheduler:
             call.wait()
             fail(self._turn, pool, call, refusal)
             return
+        if not pool.replicas and (lateness := self._parking.lateness(call, pool)) is not None:
+            call.wait()
+            self._turn.ended.append(Late(call, lateness))
+            return
         if call.is_suspect:
             self._retrying.suspect(call, pool)
         else:
@@ -174,6 +182,17 @@ class Scheduler:
         elif call.state is CallState.GUESSED:
             pool.guesses.withdraw(call)
 
+    def load(self, program: str) -> Load:
+        """Returns what a program has to do. Cost: looks at its replicas."""
+        pool = self.pools[program]
+        holders = (*pool.replicas.values(), *pool.draining.values())
+        num_running = sum([len(batch.calls) for replica in holders for batch in replica.batches.values()])
+        return Load(pool.queue.size + len(pool.suspects), num_running, pool.latency.line)
+
+    def coldness(self, program: str) -> str:
+        """Returns why calls of a program cannot run now, if that is because none of its replicas is ready; empty otherwise."""
+        return self._parking.coldness(self.pools[program])
+
     def report(self, program: str) -> dict[str, Any]:
         """Returns a program's queue and costs, as plain values; costs are None before the first batch."""
         pool = self.pools[program]
@@ -198,8 +217,8 @@ class Scheduler:
         self.replicas[event.replica_id] = replica
         self._leases.holder_joined(event.replica_id)
         pool.add(replica)
-        pool.num_load_failures = 0
-        pool.load_error = None
+        pool.forgive()
+        self._parking.balance(pool)
         self._touch(event.program)
 
     def _processor(self, event: ReplicaJoined) -> Processor | None:
@@ -212,23 +231,30 @@ class Scheduler:
         return processor
 
     def _replica_left(self, event: ReplicaLeft) -> None:
-        """Removes a replica that is gone. Its calls go back to the queue, or fail if they may not be repeated."""
+        """Removes a replica that is gone, and the tensors it held."""
         replica_id = event.replica_id
         replica = self.replicas.pop(replica_id, None)
-        if replica is None:
-            return
-        replica.pool.remove(replica)
-        if replica.batches:
-            self._leave_core(replica)
         self.staging.replica_left(replica_id)
         has_losses = self._leases.holder_left(replica_id)
+        if replica is not None:
+            self._take_from(replica, event)
+        if has_losses:
+            self._pull_back()
+
+    def _take_from(self, replica: Replica, event: ReplicaLeft) -> None:
+        """Takes back the calls of a replica that is gone. They are queued again, or fail if they may not be repeated."""
+        pool = replica.pool
+        pool.remove(replica)
+        if not pool.replicas:
+            pool.target.awaited_ns = self._turn.now_ns
+        if replica.batches:
+            self._leave_core(replica)
         for position, batch in enumerate(replica.batches.values()):
             self._forget(batch)
             self._retrying.replica_lost(batch, event, was_running=position == 0)
         replica.batches.clear()
-        if has_losses:
-            self._pull_back()
-        self._touch(replica.pool.program.name)
+        self._parking.balance(pool)
+        self._touch(pool.program.name)
 
     # Tensors
 
@@ -404,16 +430,21 @@ class Scheduler:
         self._forget(batch)
         pool = replica.pool
         running = replica.running
+        is_draining = replica_id in pool.draining
         if running is None:
-            pool.set_idle(replica)
             self._leave_core(replica)
+            if is_draining:
+                self._parking.park(replica)
+            else:
+                pool.set_idle(replica)
         else:
             if running.started_ns is None:
                 self._start(running)
                 duration_s = replica.latency.predict(len(running.calls))
                 # It began when its predecessor ended, half a link time ago, and its result takes as long on its way back.
                 running.expected_ns = None if duration_s is None else self._turn.now_ns + int(duration_s * NS_PER_S)
-            pool.set_busy(replica, self._prefetch_ns(replica))
+            if not is_draining:
+                pool.set_busy(replica, self._prefetch_ns(replica))
         self._touch(pool.program.name)
         return batch
 

@@ -25,15 +25,15 @@ class Suspects:
 
     Args:
         queue: The program's queue.
-        num_replicas: How many replicas the program is meant to have.
 
     Attributes:
+        num_replicas: How many replicas the program is meant to have.
         waiting: The calls, and when the wait of each ends at the latest.
     """
 
     def __init__(self, queue: CallQueue, num_replicas: int, max_wait_ns: int) -> None:
         self._queue = queue
-        self._num_replicas = num_replicas
+        self.num_replicas = num_replicas
         self._max_wait_ns = max_wait_ns
         self.waiting: dict[Call, int] = {}
 
@@ -72,7 +72,7 @@ class Suspects:
             num_idle: How many of them hold no batch.
         """
         call, until_ns = next(iter(self.waiting.items()))
-        is_last_resort = self._num_replicas == 1 and num_idle > 0 and not self._queue.size
+        is_last_resort = self.num_replicas <= 1 and num_idle > 0 and not self._queue.size
         if num_replicas > 1 or is_last_resort or (num_replicas and until_ns <= now_ns):
             del self.waiting[call]
             call.wait()

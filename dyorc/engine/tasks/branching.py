@@ -5,28 +5,26 @@ The others are *squashed*: their calls leave the queues, and results of running 
 coroutine is run again from its start, with everything in the journal answered at once.
 """
 
-from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.cells import CellState, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
 from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.seam import Dispatcher
+from dyorc.engine.shared import Shared
 from dyorc.engine.story import Story
 from dyorc.engine.tasks.fetches import Fetches
 from dyorc.engine.tasks.paths import Path, open_path
 from dyorc.engine.tasks.withdrawal import Withdrawals
-from dyorc.engine.turn import Turn
 
 
 class Branching:
     """Follows and cuts off the branches of all tasks."""
 
-    def __init__(
-        self, turn: Turn, dispatcher: Dispatcher, speculator: Speculator, fetches: Fetches, withdrawals: Withdrawals
-    ) -> None:
-        self._turn = turn
+    def __init__(self, shared: Shared, dispatcher: Dispatcher, fetches: Fetches, withdrawals: Withdrawals) -> None:
+        self._turn = shared.turn
+        self._observer = shared.host.observer
         self._dispatcher = dispatcher
-        self._speculator = speculator
+        self._speculator = shared.speculator
         self._fetches = fetches
         self._withdrawals = withdrawals
 
@@ -128,6 +126,8 @@ class Branching:
 
     def _commit_call(self, call: Call) -> float:
         call.is_guess = False
+        if self._observer is not None:
+            self._observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
         if call.state is CallState.GUESSED:
             self._dispatcher.commit(call)
         elif call.awaits_commit:

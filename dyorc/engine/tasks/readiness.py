@@ -1,12 +1,11 @@
 """Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
-from dyorc.engine.leases import Leases
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.cells import CellState
 from dyorc.engine.seam import Dispatcher
+from dyorc.engine.shared import Shared
 from dyorc.engine.tasks.needs import Needs
 from dyorc.engine.tasks.recovery import Recovery
-from dyorc.engine.turn import Turn
 from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 from dyorc.tensor import TensorRef, blocks_of
 
@@ -14,9 +13,10 @@ from dyorc.tensor import TensorRef, blocks_of
 class Readiness:
     """Hands over calls whose inputs are there, and takes their results."""
 
-    def __init__(self, turn: Turn, leases: Leases, dispatcher: Dispatcher, needs: Needs, recovery: Recovery) -> None:
-        self._turn = turn
-        self._leases = leases
+    def __init__(self, shared: Shared, dispatcher: Dispatcher, needs: Needs, recovery: Recovery) -> None:
+        self._turn = shared.turn
+        self._leases = shared.leases
+        self._observer = shared.host.observer
         self._dispatcher = dispatcher
         self._needs = needs
         self._recovery = recovery
@@ -30,6 +30,8 @@ class Readiness:
             if not call.callee.options.pure:
                 call.awaits_commit = True
                 call.num_awaited += 1
+        elif self._observer is not None:
+            self._observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
         for argument in call.arguments:
             if argument.cell.state is CellState.PENDING:
                 argument.cell.dependents.append(call)

@@ -61,9 +61,9 @@ class TaskRunner:
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
         self._withdrawals = Withdrawals(turn, dispatcher, shared.speculator, self._release)
         self._endings = Endings(turn, self._withdrawals)
-        self._branching = Branching(turn, dispatcher, shared.speculator, self.fetches, self._withdrawals)
+        self._branching = Branching(shared, dispatcher, self.fetches, self._withdrawals)
         self._recovery = Recovery(shared, dispatcher, needs, self.fetches, self._release)
-        self._calls = Readiness(turn, leases, dispatcher, needs, self._recovery)
+        self._calls = Readiness(shared, dispatcher, needs, self._recovery)
         self._parts = Parts(shared, needs, self._release, self._endings)
         self.answering = Answering(shared, needs, self._parts, self._recovery, self._withdrawals)
 

@@ -23,6 +23,7 @@ from dyorc.engine.actions import (
     DispatchBatch,
     FailRequest,
     FetchValue,
+    ParkReplica,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -38,6 +39,7 @@ from dyorc.engine.events import (
     PartTaken,
     ReplicaJoined,
     ReplicaLeft,
+    ReplicasWanted,
     RequestArrived,
     RequestCancelled,
     TensorsLost,
@@ -125,6 +127,8 @@ class World:
         self.staged: list[StageTensors] = []
         self.stories: dict[int, list[dict[str, Any]]] = {}
         self.replaced: list[str] = []
+        self.parked: dict[str, str] = {}
+        """Replicas that hold no program, but their tensors; each with the program it had."""
         self.workflows: dict[int, Workflow] = {}
         self._replicas: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
@@ -142,6 +146,14 @@ class World:
         self._nodes[replica_id] = node
         self.tell(ReplicaJoined(replica_id, program.name, node, num_cores))
         return replica_id
+
+    def want(self, program: Program, num_warm: int, lead_s: float = 0.0) -> None:
+        """Says how many replicas a program should have."""
+        self.tell(ReplicasWanted(program.name, num_warm, lead_s))
+
+    def warm(self, replica_id: str) -> None:
+        """Has a parked replica load its program again."""
+        self.tell(ReplicaJoined(replica_id, self.parked.pop(replica_id), self._nodes[replica_id]))
 
     def leave(self, replica_id: str) -> None:
         """Lets a replica die, with its batches."""
@@ -411,6 +423,7 @@ class World:
         match action:
             case DispatchBatch():
                 assert self._replicas.get(action.replica_id) == action.program.name, f"batch for a replica that is gone: {action}"
+                assert action.replica_id not in self.parked, f"batch for a parked replica: {action}"
                 used = {block for operands in action.operands for block in blocks_of(operands)}
                 assert not used & self.gone, f"a batch is sent to read {used & self.gone}, whose holders are gone"
                 columns = [self.read(column) for column in zip(*action.operands, strict=True)]
@@ -445,6 +458,9 @@ class World:
                 self.staged.append(action)
             case SetTimer(at_ns=at_ns):
                 self.wake_ns = at_ns
+            case ParkReplica(replica_id=replica_id):
+                assert all(batch.action.replica_id != replica_id for batch in self.in_flight.values()), f"{replica_id} is busy"
+                self.parked[replica_id] = self._replicas[replica_id]
             case ReplaceReplica(replica_id=replica_id):
                 self.replaced.append(replica_id)
                 self.forget(replica_id)
@@ -484,6 +500,7 @@ class World:
     def forget(self, replica_id: str) -> None:
         """Lets a replica die with its batches and all that it holds, without telling the engine."""
         del self._replicas[replica_id]
+        self.parked.pop(replica_id, None)
         held = {block for block in (*self.stored, *self.vanished) if block[0] == replica_id}
         self.gone |= held
         self.vanished -= held

@@ -11,6 +11,7 @@ from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.guessing.prediction import Distribution, Predictor
 from dyorc.engine.model.cells import Outcome
 from dyorc.engine.model.journal import Context
+from dyorc.engine.shared import Host
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add, add_one, check, double, put, scale, send
 
@@ -43,13 +44,14 @@ def world_with(
     hold: bool = False,
     limits: dict[str, Any] | None = None,
     num_cores: int = 0,
+    host: Host | None = None,
     **speculation: float,
 ) -> World:
     """Makes a world with one replica of each program, all known to take T(n) = 0.1 s + 0.01 s * n. They share `num_cores`,
     unless that is 0.
     """
     config = EngineConfig(hold=hold, speculation=SpeculationConfig.model_validate(speculation), **(limits or {}))
-    world = World(PROGRAMS, config, is_storing, is_fetching, predictor)
+    world = World(PROGRAMS, config, is_storing, is_fetching, predictor, host=host)
     for program in programs:
         world.join(program, num_cores=num_cores)
         warm(world, program)

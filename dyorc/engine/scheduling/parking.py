@@ -1,0 +1,101 @@
+"""Parks replicas that are not wanted, and says so to those who wait for a program that has none.
+
+joined ── serves ──> surplus, idle ──────────────────────────> parked: forgotten here, its tensors stay
+             │  ▲                                                 ▲
+             ▼  │ wanted again                                    │ its last batch is back
+          draining: gets no more batches, runs those it has ──────┘
+"""
+
+from collections.abc import Callable, Mapping
+from heapq import nsmallest
+
+from dyorc.engine.actions import ParkReplica
+from dyorc.engine.events import ReplicasWanted
+from dyorc.engine.model.calls import Call
+from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.shared import Shared
+from dyorc.errors import DeadlineError
+
+
+class Parking:
+    """Keeps as many replicas at work as are wanted.
+
+    Args:
+        pools: Programs by name.
+        replicas: All that the scheduler knows, by id.
+        prefetch_ns: Returns when a busy replica may be sent its next batch.
+    """
+
+    def __init__(
+        self, shared: Shared, pools: Mapping[str, Pool], replicas: dict[str, Replica], prefetch_ns: Callable[[Replica], int]
+    ) -> None:
+        self._turn = shared.turn
+        self._wanted = shared.host.wanted
+        self._can_drop = shared.config.early_drop
+        self._pools = pools
+        self._replicas = replicas
+        self._prefetch_ns = prefetch_ns
+        for event in self._wanted.values():
+            self.want(event)
+
+    def want(self, event: ReplicasWanted) -> None:
+        """Takes in how many replicas a program should have."""
+        pool = self._pools.get(event.program)
+        if pool is None:
+            return
+        self._wanted[event.program] = event
+        pool.target.set(event, self._turn.now_ns)
+        pool.suspects.num_replicas = event.num_warm
+        if not event.num_warm:
+            pool.forgive()
+        self.balance(pool)
+
+    def balance(self, pool: Pool) -> None:
+        """Parks or drains surplus replicas, idle ones first; takes draining ones back if there are too few. Cost: looks at all
+        replicas."""
+        num_warm = pool.target.num_warm
+        if num_warm is None:
+            return
+        num_surplus = len(pool.replicas) - num_warm
+        if num_surplus > 0:
+            for replica in nsmallest(num_surplus, pool.replicas.values(), key=_free_ns):
+                pool.drain(replica)
+                if not replica.batches:
+                    self.park(replica)
+        for replica in list(pool.draining.values())[: max(0, -num_surplus)]:
+            pool.resume(replica, self._prefetch_ns(replica))
+        self._turn.touched[pool.program.name] = None
+
+    def park(self, replica: Replica) -> None:
+        """Forgets a draining replica that holds nothing any more. It keeps its tensors."""
+        replica.pool.remove(replica)
+        del self._replicas[replica.replica_id]
+        self._turn.actions.append(ParkReplica(replica.replica_id))
+
+    def lateness(self, call: Call, pool: Pool) -> DeadlineError | None:
+        """Returns why a call of a program without replicas cannot be done in time; None if it perhaps can."""
+        target, now_ns, deadline_ns = pool.target, self._turn.now_ns, call.standing.order.deadline_ns
+        if pool.replicas or not target.lead_ns or target.ready_ns(now_ns) <= deadline_ns:
+            return None
+        if not self._can_drop or not call.standing.can_be_dropped:
+            return None
+        left_s = max(0, deadline_ns - now_ns) / 1e9
+        return DeadlineError(f"the request's deadline cannot be met: {self.coldness(pool)}, {left_s:.3g} s were left")
+
+    @staticmethod
+    def coldness(pool: Pool) -> str:
+        """Returns why a program's calls cannot run now, if that is because none of its replicas is ready."""
+        name, lead_ns = pool.program.name, pool.target.lead_ns
+        if pool.replicas:
+            return ""
+        if not lead_ns:
+            return f"no replica of program {name!r} is ready"
+        return f"program {name!r} is cold; a replica takes about {lead_ns / 1e9:.3g} s to be ready"
+
+
+def _free_ns(replica: Replica) -> int:
+    if not replica.batches:
+        return 0
+    free_ns = replica.expected_free_ns
+    return NEVER_NS if free_ns is None else free_ns

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.engine.actions import AnswerPart, AnswerRequest, FetchValue
-from dyorc.engine.events import AnswerTaken, Event, PartTaken, ValueFetched
+from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled, ValueFetched
 from dyorc.errors import InternalError
 from dyorc.off_loop import OffLoop
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
@@ -177,6 +177,7 @@ class Answers:
 
         def fail(error: Exception) -> None:
             self.fail(request_id, InternalError(f"part {index} could not be put together: {error}"))
+            self._post(RequestCancelled(request_id))  # the engine would wait until the part is taken
 
         self._read(tensors, hand_over, lose, fail)
 

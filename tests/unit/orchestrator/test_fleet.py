@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig
-from dyorc.errors import InternalError, ProgramError, SuspectInputError
+from dyorc.errors import InternalError, ProgramError, SuspectInputError, TransportError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
@@ -54,6 +55,23 @@ async def test_it_answers_in_parts(tmp_path: Path) -> None:
     async with served(tmp_path, streaming.count_up) as (orchestrator, _):
         parts = orchestrator.stream(Submission(streaming.count_up, [start], (5,)))
         assert [part[0][0] async for together in parts for part in together] == [2, 3, 4, 5, 6]
+
+
+async def test_a_part_that_cannot_be_read_ends_the_stream_and_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(_: object) -> asyncio.Future[list[Array]]:
+        failed: asyncio.Future[list[Array]] = asyncio.get_running_loop().create_future()
+        failed.set_exception(TransportError("its holder answers nonsense"))
+        return failed
+
+    async with served(tmp_path, streaming.count_up) as (orchestrator, _):
+        monkeypatch.setattr(orchestrator.tensors, "is_near", lambda _: False)
+        monkeypatch.setattr(orchestrator.tensors, "fetch", fetch)
+        with pytest.raises(InternalError, match="part 0 could not be put together: its holder answers nonsense"):
+            await anext(orchestrator.stream(Submission(streaming.count_up, [np.array([1, 1], np.float32)], (1000,))))
+        engine = orchestrator._engine  # pyright: ignore[reportPrivateUsage]
+        await wait_until_async(lambda: not engine.tasks.requests, "the engine forgets the request", 5)
 
 
 async def test_what_a_program_raises_fails_its_request(tmp_path: Path) -> None:

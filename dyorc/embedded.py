@@ -8,7 +8,7 @@ import gc
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dyorc.authoring.loading import absolute, load
 from dyorc.authoring.program import Program
@@ -26,6 +26,9 @@ from dyorc.running import in_process, on_ray
 from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
 
+if TYPE_CHECKING:
+    from dyorc.cells.notes import Notes
+
 _LOOK_AGAIN_S = 5.0
 
 
@@ -37,6 +40,7 @@ class Place:
         siblings: The others.
         num_cells: How many there are in all.
         remembered: What they want this one to know.
+        notes: Where it is noted what runs, for others to read if this process crashes.
         listener: A socket on which others have listened before, in place of one that shares the port.
         listens_when_ready: Whether no request should come before the programs are ready, since others serve meanwhile.
     """
@@ -44,6 +48,7 @@ class Place:
     siblings: Siblings
     num_cells: int = 1
     remembered: Any = None
+    notes: "Notes | None" = None
     listener: socket.socket | None = None
     listens_when_ready: bool = False
 
@@ -101,13 +106,15 @@ async def serve_embedded(
         catalog, places = _load(targets)
         store = store_of(settings.store)
         num_cells = 1 if place is None else place.num_cells
-        backend = in_process(places, settings, num_cells) if without_ray else on_ray(places, settings, home)
+        notes = None if place is None else place.notes
+        backend = in_process(places, settings, num_cells, notes) if without_ray else on_ray(places, settings, home)
         running = await stack.enter_async_context(backend)
         siblings = None if place is None else place.siblings
         service = InferenceService(catalog, running.orchestrator, settings.gateway, siblings)
         stack.enter_context(contextlib.closing(service))
         listener = None
         if place is not None:
+            place.siblings.heed(running.orchestrator.warn)
             listener = await _settle_in(place, service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
         http = HttpServer(Gateway(service, jobs), settings.gateway, service.shedding, DirectInference(service), listener)

@@ -14,6 +14,7 @@ from dyorc.config import Settings
 from dyorc.orchestrator.orchestrator import Orchestrator
 
 if TYPE_CHECKING:
+    from dyorc.cells.notes import Notes
     from dyorc.launcher.ray_home import RayHome
     from dyorc.orchestrator.linked import MakeFleet
 
@@ -36,18 +37,21 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def in_process(places: Places, settings: Settings, num_cells: int = 1) -> AsyncGenerator[Running]:
+async def in_process(
+    places: Places, settings: Settings, num_cells: int = 1, notes: "Notes | None" = None
+) -> AsyncGenerator[Running]:
     """Runs all programs in this process, without Ray.
 
     Args:
         num_cells: How many such processes share this machine.
+        notes: Where it is noted what runs.
 
     Raises:
         TransportError: If no arena can be made.
     """
     from dyorc.cells.cell import cell
 
-    async with cell(tuple(places), settings.engine, settings.transport, settings.cells, num_cells) as orchestrator:
+    async with cell(tuple(places), settings.engine, settings.transport, settings.cells, num_cells, notes) as orchestrator:
         yield Running(orchestrator, _nothing, _no_complaints)
 
 

@@ -23,7 +23,8 @@ class LocalBatch:
         columns: For each input, the arrays of the calls, where they lie. The program gets a copy.
         stored: Inputs that lie in an arena, and can be lost while they are read.
         gather_s: Time that it took to find them.
-        room_share: See `DispatchBatch`.
+        room_share, is_suspect: See `DispatchBatch`.
+        inputs: The digests of its calls' requests, if they are to be noted.
     """
 
     replica_id: str
@@ -34,6 +35,8 @@ class LocalBatch:
     stored: Sequence[TensorRef]
     gather_s: float
     room_share: float = 1.0
+    inputs: Sequence[bytes] = ()
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)

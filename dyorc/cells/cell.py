@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from dyorc.authoring.program import Program
 from dyorc.cells.local_fleet import CellSite, LocalFleet
+from dyorc.cells.notes import Notes
 from dyorc.config import CellsConfig, EngineConfig, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
@@ -18,12 +19,18 @@ _UNLIMITED = 2**62
 
 @asynccontextmanager
 async def cell(
-    programs: Sequence[Program], engine: EngineConfig, transport: TransportConfig, config: CellsConfig, num_cells: int = 1
+    programs: Sequence[Program],
+    engine: EngineConfig,
+    transport: TransportConfig,
+    config: CellsConfig,
+    num_cells: int = 1,
+    notes: Notes | None = None,
 ) -> AsyncGenerator[Orchestrator]:
     """Runs an orchestrator while entered. No process but this one reads tensors, so all are arrays, of any size.
 
     Args:
         num_cells: How many cells share this machine.
+        notes: Where it is noted what runs.
 
     Raises:
         TransportError: If no arena can be made.
@@ -33,7 +40,7 @@ async def cell(
     status = StatusBoard(programs)
     fleet = LocalFleet(
         programs,
-        CellSite(config=config, node=_NODE, num_cores=max(1, len(os.sched_getaffinity(0)) // num_cells)),
+        CellSite(config=config, node=_NODE, num_cores=max(1, len(os.sched_getaffinity(0)) // num_cells), notes=notes),
         tensors,
         status,
     )

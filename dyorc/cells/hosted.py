@@ -10,6 +10,7 @@ import structlog
 
 from dyorc.cells.batches import LocalBatch, Ran, keep_when_there_is_room, run
 from dyorc.cells.inline_rule import InlineRule
+from dyorc.cells.notes import Notes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.cells.results import Results
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft, TensorsLost
@@ -35,6 +36,7 @@ class Surroundings:
         room_wait_s: How long results wait for room in the arena.
         wait_for_room: Waits until something in the arena was freed, at most so long.
         post, flush: See `Fleet.running`.
+        notes: Where it is noted what runs; None if nobody reads that.
     """
 
     node: str
@@ -46,6 +48,7 @@ class Surroundings:
     status: StatusBoard
     post: Callable[[Event], None]
     flush: Callable[[], None]
+    notes: Notes | None = None
 
 
 class Hosted:
@@ -124,9 +127,20 @@ class Hosted:
     def run(self, batch: LocalBatch) -> None:
         """Runs a batch: now, or behind those that the thread has."""
         if self.is_inline:
-            self._ran_inline(batch, run(batch, self._executor, self._results))
+            self._ran_inline(batch, self._run(batch))
         else:
             self._at_thread(batch, lambda: self._run_to_the_end(batch))
+
+    def _run(self, batch: LocalBatch) -> Ran:
+        """Runs a batch, here. What may end this process is noted while it runs."""
+        notes = self._around.notes
+        if notes is None or not batch.inputs:
+            return run(batch, self._executor, self._results)
+        notes.begin(self._program, batch.inputs, is_suspect=batch.is_suspect)
+        try:
+            return run(batch, self._executor, self._results)
+        finally:
+            notes.end(self._program)
 
     def report(self, event: Event) -> None:
         """A batch has ended."""
@@ -148,7 +162,7 @@ class Hosted:
         self.thread.submit(job, partial(self._came_back, batch))
 
     def _run_to_the_end(self, batch: LocalBatch) -> tuple[Ran, BatchDone | BatchFailed]:
-        ran = run(batch, self._executor, self._results)
+        ran = self._run(batch)
         return self._keep(batch, ran) if ran.event is None else (ran, ran.event)
 
     def _keep(self, batch: LocalBatch, ran: Ran) -> tuple[Ran, BatchDone | BatchFailed]:

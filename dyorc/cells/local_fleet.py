@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,12 +15,14 @@ from dyorc.authoring.program import Program
 from dyorc.cells.batches import LocalBatch
 from dyorc.cells.hosted import Hosted, Surroundings
 from dyorc.cells.interpreter import shared_with_programs
+from dyorc.cells.notes import Notes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.cells.results import Results
 from dyorc.config import CellsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
 from dyorc.errors import ProgramLoadError
+from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.tensors import Tensors, carried
 from dyorc.replica.executor import Executor
 from dyorc.status import StatusBoard
@@ -45,6 +47,7 @@ class CellSite:
         num_cores: Cores that programs on threads share.
         is_shared: Whether replicas in other processes read what programs return. Large results then lie in shared memory.
         room_wait_s: How long they wait for room there.
+        notes: Where it is noted what runs; None if nobody reads that.
     """
 
     config: CellsConfig
@@ -52,6 +55,7 @@ class CellSite:
     num_cores: int
     is_shared: bool = False
     room_wait_s: float = 0.0
+    notes: Notes | None = None
 
 
 class LocalFleet:
@@ -82,7 +86,7 @@ class LocalFleet:
         self._around = Surroundings(
             node=self._site.node, num_cores=self._site.num_cores, inline_limit_s=self._site.config.inline_limit_s,
             room_wait_s=self._site.room_wait_s, wait_for_room=self._wait_for_room, tensors=self._tensors, status=self._status,
-            post=post, flush=flush,
+            post=post, flush=flush, notes=self._site.notes,
         )  # fmt: skip
         with shared_with_programs(self._site.config.switch_interval_s):
             for program in self._programs:
@@ -205,6 +209,8 @@ class LocalFleet:
                 stored,
                 gather_s,
                 action.room_share,
+                _digests(action.inputs) if action.inputs else (),
+                action.is_suspect,
             )
             if hosted.is_inline:
                 self._due.append((hosted, batch))
@@ -255,6 +261,11 @@ class LocalFleet:
             "num_batches_inline": sum(each.num_inline for each in hosted),
             "num_batches_on_threads": sum(each.num_on_thread for each in hosted),
         }
+
+
+def _digests(inputs: Sequence[Hashable]) -> list[bytes]:
+    """Returns what equal inputs have in common, as far as it is known."""
+    return [each.digest for each in inputs if isinstance(each, InputsIdentity) and each.digest is not None]
 
 
 def _load(program: Program) -> Executor | ProgramLoadError:

@@ -1,6 +1,6 @@
 """Actions: everything the engine ever asks for."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from enum import Enum
 from typing import TypeAlias
 
@@ -30,6 +30,8 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     Attributes:
         operands: The input tensors of each call.
         room_share: For which part of `TransportConfig.arena_wait_s` its results may wait for room.
+        inputs: The identities of the requests that its calls belong to, while the engine is warned (`Warned`); else empty.
+        is_suspect: Whether its only call may end the process that runs it.
     """
 
     replica_id: str
@@ -39,6 +41,8 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     statics: tuple[StaticValue, ...]
     reason: FormReason
     room_share: float = 1.0
+    inputs: Sequence[Hashable] = ()
+    is_suspect: bool = False
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):

@@ -25,6 +25,7 @@ from dyorc.engine.events import (
     TensorsLost,
     TimerFired,
     ValueFetched,
+    Warned,
 )
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.guessing.speculation import Speculator
@@ -132,6 +133,8 @@ class Engine:
             case RequestArrived():
                 self._arrive(event)
             case BatchDone() | BatchFailed() | TensorsLost() | ReplicaJoined() | ReplicaLeft() | LoadFailed() | ReplicasWanted():
+                self.scheduler.take(event)
+            case Warned():
                 self.scheduler.take(event)
             case ValueFetched():
                 self.scheduler.lose(event.lost)

@@ -23,6 +23,29 @@ class RequestArrived(msgspec.Struct, frozen=True):
     identity: Hashable = None
 
 
+class Danger(msgspec.Struct, frozen=True):
+    """Inputs that another process was running for a program when it ended, how it ended, and until when that counts."""
+
+    program: str
+    identity: Hashable
+    reason: str
+    until_ns: int
+
+
+class Warned(msgspec.Struct, frozen=True):
+    """Another process that runs the same programs has ended, perhaps because of its inputs.
+
+    Attributes:
+        suspects: They run alone from now on, until one of them has run without harm.
+        refused: They are not run any more.
+        names_inputs_until_ns: Until then, batches name their inputs (`DispatchBatch.inputs`), in case this process ends too.
+    """
+
+    suspects: Sequence[Danger] = ()
+    refused: Sequence[Danger] = ()
+    names_inputs_until_ns: int = 0
+
+
 class RequestCancelled(msgspec.Struct, frozen=True):
     """The caller does not want the answer any more."""
 
@@ -152,4 +175,5 @@ Event: TypeAlias = (
     | ReplicaLeft
     | LoadFailed
     | ReplicasWanted
+    | Warned
 )

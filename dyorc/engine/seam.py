@@ -10,13 +10,24 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, ReplicaLeft, ReplicasWanted, TensorsLost
+from dyorc.engine.events import (
+    BatchDone,
+    BatchFailed,
+    LoadFailed,
+    ReplicaJoined,
+    ReplicaLeft,
+    ReplicasWanted,
+    TensorsLost,
+    Warned,
+)
 from dyorc.engine.model.calls import Call
 from dyorc.engine.timers import Timer
 from dyorc.errors import CapacityError
 from dyorc.tensor import BlockId
 
-ReplicaEvent: TypeAlias = BatchDone | BatchFailed | TensorsLost | ReplicaJoined | ReplicaLeft | LoadFailed | ReplicasWanted
+ReplicaEvent: TypeAlias = (
+    BatchDone | BatchFailed | TensorsLost | ReplicaJoined | ReplicaLeft | LoadFailed | ReplicasWanted | Warned
+)
 """What can happen to replicas and their batches, and how many are wanted."""
 
 

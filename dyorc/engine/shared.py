@@ -16,6 +16,21 @@ from dyorc.engine.turn import Turn
 from dyorc.scaling.model import Observer
 
 
+@dataclass(slots=True)
+class Caution:
+    """What an engine was told (`Warned`) of inputs that may have ended another process.
+
+    Attributes:
+        suspects: Those that run alone, and how that process ended.
+        names_inputs_until_ns: Until then, batches name their inputs.
+        is_warned: Whether anything was ever told.
+    """
+
+    suspects: KnownInputs[str] = field(default_factory=KnownInputs[str])
+    names_inputs_until_ns: int = 0
+    is_warned: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """What an engine gets from the shell that hosts it. An engine that takes over from another gets the same object.
@@ -24,6 +39,7 @@ class Host:
         statistics: Counts of what was served.
         batch_ids: Numbers for batches. None may be used twice: a replica may still answer the batch of an earlier engine.
         refused: Inputs that have cost replicas and are refused now, and how the replicas ended.
+        caution: What it was told of inputs that may have ended another process.
         watch: Measures the workflows' steps; None if nothing does.
         observer: Is told what requests do; None if nobody wants to know.
         wanted: How many replicas each program is to have, if that was said.
@@ -32,6 +48,7 @@ class Host:
     statistics: Statistics = field(default_factory=Statistics)
     batch_ids: Iterator[int] = field(default_factory=lambda: count(1))
     refused: KnownInputs[str] = field(default_factory=KnownInputs[str])
+    caution: Caution = field(default_factory=Caution)
     watch: StepWatch | None = None
     observer: Observer | None = None
     wanted: dict[str, ReplicasWanted] = field(default_factory=dict[str, ReplicasWanted])

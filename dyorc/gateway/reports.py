@@ -5,8 +5,8 @@ from typing import Any
 
 from dyorc.status import BEST_FIRST
 
-_OF_THE_STORE = frozenset({"num_bytes", "max_bytes", "max_bytes_per_tenant"})
-"""Figures of the store, which all processes share."""
+_OF_ALL = frozenset({"num_bytes", "max_bytes", "max_bytes_per_tenant", "num_refused_inputs"})
+"""Figures of what all processes share: the store, and the inputs that they refuse."""
 _STATES = [state.value for state in BEST_FIRST]
 
 
@@ -29,7 +29,7 @@ def _one(name: str, values: Sequence[Any]) -> Any:
             return added_up(known)
         case bool():
             return any(known)
-        case int() | float() if name in _OF_THE_STORE:
+        case int() | float() if name in _OF_ALL:
             return max(known)
         case int() | float() if name.endswith(("_ms", "_ratio")):
             return sum(known) / len(known)

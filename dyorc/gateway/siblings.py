@@ -40,6 +40,10 @@ class Siblings(Protocol):
         """Asks all others, and waits for them for a limited time."""
         ...
 
+    def heed(self, handler: Callable[[Any], None]) -> None:
+        """Calls a function with each warning of what has ended another process, those included that came before."""
+        ...
+
     def remember(self, value: Any) -> None:
         """Keeps a value for processes that start later, in place of the last one."""
         ...
@@ -58,6 +62,9 @@ class OnlyChild:
 
     async def ask(self, what: str, value: Any = None) -> Answers:
         return Answers({})
+
+    def heed(self, handler: Callable[[Any], None]) -> None:
+        pass
 
     def remember(self, value: Any) -> None:
         pass

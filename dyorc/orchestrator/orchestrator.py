@@ -7,7 +7,7 @@ on one event loop. Events of one turn of the loop reach the engine together, so 
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import count
 from types import TracebackType
@@ -49,6 +49,7 @@ from dyorc.orchestrator.part_stream import PartStream
 from dyorc.orchestrator.pending import Awaited, Pending
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.tensors import Tensors
+from dyorc.orchestrator.warnings import warned_of
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
@@ -133,6 +134,10 @@ class Orchestrator:
     def statistics(self, name: str) -> ModelStatistics:
         """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
         return self._engine.statistics(name, time.time_ns() - time.monotonic_ns())
+
+    def warn(self, warning: Mapping[str, Any]) -> None:
+        """Takes in, as plain values, which inputs may have ended another process that runs the same programs."""
+        self._post(warned_of(warning))
 
     def submit(self, submission: Submission, receiver: Receiver[Any], stream: PartStream | None = None) -> int:
         """Runs a workflow on checked inputs. It may have parts, or its answer, before this returns.

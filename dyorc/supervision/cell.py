@@ -22,6 +22,7 @@ from dyorc.errors import DyOrcError, ModuleImportError
 from dyorc.supervision.changes import folders_of, is_below
 from dyorc.supervision.channel import Channel, Message, open_channel
 from dyorc.supervision.limits import of_one_cell
+from dyorc.supervision.notes import CellNotes
 from dyorc.supervision.siblings import CellSiblings
 
 _PR_SET_PDEATHSIG = 1
@@ -83,6 +84,8 @@ class _Cell:
         self._order = order
         self._channel = channel
         self._siblings = CellSiblings(order["number"], order["num_cells"], channel)
+        if order["warning"] is not None:
+            self._siblings.warn(order["warning"])
         self._stop = asyncio.Event()
         self._is_listening = False
 
@@ -114,7 +117,7 @@ class _Cell:
         settings = of_one_cell(Settings(**order["settings"]), order["num_cells"])
         place = Place(
             siblings=self._siblings, num_cells=order["num_cells"], remembered=order["remembered"],
-            listens_when_ready=order["listens_when_ready"], listener=_inherited(order["listener"]),
+            listens_when_ready=order["listens_when_ready"], listener=_inherited(order["listener"]), notes=_notes(order["notes"]),
         )  # fmt: skip
         # Bytecode is found by whole seconds and the file's length: a second change within a second could go unnoticed.
         sys.dont_write_bytecode = order["is_dev"]
@@ -147,6 +150,13 @@ class _Cell:
 def _libraries() -> list[str]:
     """Returns which slow libraries are loaded. Not all of the user's: some read what a module has set in the environment."""
     return [name for name in _SLOW_LIBRARIES if name in sys.modules]
+
+
+def _notes(descriptor: int | None) -> CellNotes | None:
+    if descriptor is None:
+        return None
+    os.set_inheritable(descriptor, False)
+    return CellNotes(descriptor)
 
 
 def _inherited(descriptor: int | None) -> socket.socket | None:

@@ -74,6 +74,11 @@ class Hub:
         if not question.waiting:
             self._close(message["id"])
 
+    def tell_all(self, kind: str, **content: Any) -> None:
+        """Sends a message to all cells."""
+        for cell in self._cells.values():
+            cell.send(kind, **content)
+
     def lost(self, cell: CellProcess) -> None:
         """Nobody waits for a cell that has ended."""
         for number, question in list(self._open.items()):

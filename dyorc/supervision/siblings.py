@@ -32,6 +32,8 @@ class CellSiblings:
         self.number = number
         self._num_cells = num_cells
         self._channel = channel
+        self._warnings: list[Any] = []
+        self._heed: Callable[[Any], None] = self._warnings.append
         self._handlers: dict[str, Callable[[Any], Any]] = {}
         self._ids = count()
         self._asked: dict[int, asyncio.Future[Answers]] = {}
@@ -88,6 +90,16 @@ class CellSiblings:
         finally:
             del self._asked[number]
 
+    def heed(self, handler: Callable[[Any], None]) -> None:
+        self._heed = handler
+        for warning in self._warnings:
+            handler(warning)
+        self._warnings.clear()
+
+    def warn(self, warning: Any) -> None:
+        """Takes in a warning from the supervisor, or keeps it until somebody heeds it."""
+        self._heed(warning)
+
     def remember(self, value: Any) -> None:
         self._channel.send("remember", value=value)
 
@@ -106,6 +118,8 @@ class CellSiblings:
                     self._answer(message)
                 case "answers":
                     self._take(message)
+                case "warning":
+                    self.warn(message["value"])
                 case "siblings":
                     self._others = {number: states for number, states in message["states"] if number != self.number}
                     self._has_started = message["has_started"]

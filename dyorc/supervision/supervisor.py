@@ -9,6 +9,7 @@ from dyorc.ports import reserve_all
 from dyorc.supervision.cell_process import CellProcess
 from dyorc.supervision.channel import Message
 from dyorc.supervision.console import Progress, complain, say
+from dyorc.supervision.culprits import Culprits
 from dyorc.supervision.hang_watch import end_hanging
 from dyorc.supervision.hub import Hub
 from dyorc.supervision.plan import Plan
@@ -29,6 +30,8 @@ class Supervisor:
         self._plan = plan
         self._cells: dict[int, CellProcess] = {}
         self._hub = Hub(self._cells, plan.num_cells)
+        engine = plan.settings["engine"]
+        self._culprits = Culprits(engine["refuse_inputs_s"], engine["max_refused_inputs"])
         self._stop = asyncio.Event()
         self._has_started = False
         self._exit_code = 0
@@ -43,6 +46,7 @@ class Supervisor:
         """
         plan = self._plan
         with contextlib.ExitStack() as stack:
+            stack.callback(self._culprits.close)
             port, grpc_port = reserve_all(stack, plan.host, plan.port, plan.grpc_port)
             settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
             self._order = {
@@ -75,9 +79,12 @@ class Supervisor:
             cell = self._cells[number] = CellProcess(number, self._on_message)
             # Where others serve, nobody should be kept waiting by a cell that is still loading.
             others_serve = any(one.is_ready and one.states is not None for one in self._cells.values())
-            own = {"number": number, "remembered": self._hub.remembered, "listens_when_ready": self._has_started and others_serve}
-            await cell.start()
-            cell.order(**self._order, **own)
+            notes = self._culprits.notes_of(number)
+            await cell.start((notes,))
+            cell.order(
+                **self._order, number=number, remembered=self._hub.remembered, notes=notes, warning=self._culprits.known(),
+                listens_when_ready=self._has_started and others_serve,
+            )  # fmt: skip
             await cell.ended()
             self._hub.lost(cell)
             cell.states = None
@@ -87,6 +94,9 @@ class Supervisor:
                 if not self._has_started:
                     self._exit_code = 1
                     return
+            else:
+                warning = self._culprits.cell_ended(number, cell.process.returncode, cell.describe_end())
+                self._hub.tell_all("warning", value=warning)
             delay_s = restarts.delay_s(time.monotonic() - cell.started_s)
             again = f"in {delay_s:g} s" if delay_s else "now"
             complain(f"cell {number} (process {cell.process.pid}) {cell.describe_end()}; it starts again {again}")

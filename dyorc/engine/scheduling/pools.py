@@ -140,12 +140,15 @@ class Pool:
 
     def release_suspect(self, now_ns: int) -> None:
         """Lets the next suspect call run, if one waits, none runs, and the time has come. Cost: looks at all replicas."""
-        if self.queue.has_suspect:
-            return
+        if not self.has_suspect_at_work:
+            self.suspects.release(len(self.replicas), self.num_idle, now_ns)
+
+    @property
+    def has_suspect_at_work(self) -> bool:
+        """Whether a suspect call runs, or is about to. Cost: looks at all replicas."""
         holders = (*self.replicas.values(), *self.draining.values())
         batches = [batch for replica in holders for batch in replica.batches.values()]
-        if not any(batch.calls[0].is_suspect for batch in batches):
-            self.suspects.release(len(self.replicas), self.num_idle, now_ns)
+        return self.queue.has_suspect or any(batch.calls[0].is_suspect for batch in batches)
 
     def soonest_prefetch(self) -> Replica | None:
         """Returns the busy replica that may be sent another batch soonest; its `prefetch_ns` says when."""

@@ -3,10 +3,10 @@
 Guesses do not run again before they are certain, and never together with certain calls: those must not fail with them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from dyorc.engine.actions import FormReason
-from dyorc.engine.events import ReplicaLeft
+from dyorc.engine.events import ReplicaLeft, Warned
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.batches import Batch
 from dyorc.engine.scheduling.pools import Pool
@@ -76,6 +76,35 @@ class Retrying:
                 self.suspect(call, pool)
             else:
                 pool.queue.add(call)
+
+    def warned(self, event: Warned, pools: Mapping[str, Pool]) -> None:
+        """Learns which inputs may end this process, and sorts out the waiting calls. Cost: looks at all waiting calls."""
+        self._refusals.heed(event)
+        for name, pool in pools.items():
+            self._refuse_equal(pool)
+            for call in pool.queue.take_out(self._refusals.is_suspect):
+                call.wait()
+                call.is_suspect = True
+                self.suspect(call, pool)
+            self._turn.touched[name] = None
+
+    def is_another_tried(self, pool: Pool, pools: Mapping[str, Pool]) -> bool:
+        """Returns whether a suspect call of another program is at work in the process that a suspect of this one could end: if it
+        ended, nobody would know of which."""
+        return self._refusals.are_shared and any(other.has_suspect_at_work for other in pools.values() if other is not pool)
+
+    def touch_suspects(self, pools: Mapping[str, Pool]) -> None:
+        """A suspect call has come back: one of another program may have waited for that."""
+        if self._refusals.are_shared:
+            self._turn.touched.update((name, None) for name, pool in pools.items() if pool.suspects.waiting)
+
+    def harmless(self, call: Call, pool: Pool) -> None:
+        """Notes that a suspect call has run; equal ones that never lost a replica themselves need not wait any longer."""
+        self._refusals.clear(call)
+        for other in pool.suspects.take_out(lambda other: not other.num_attempts and not self._refusals.is_suspect(other)):
+            other.wait()
+            other.is_suspect = False
+            pool.queue.add(other)
 
     def _refuse_equal(self, pool: Pool) -> None:
         """Fails the waiting calls whose inputs are refused now. Cost: looks at all waiting calls."""

@@ -10,7 +10,16 @@ from typing import Any
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.actions import DispatchBatch, FormReason, ReplaceReplica
-from dyorc.engine.events import BatchDone, BatchFailed, LoadFailed, ReplicaJoined, ReplicaLeft, ReplicasWanted, TensorsLost
+from dyorc.engine.events import (
+    BatchDone,
+    BatchFailed,
+    LoadFailed,
+    ReplicaJoined,
+    ReplicaLeft,
+    ReplicasWanted,
+    TensorsLost,
+    Warned,
+)
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.standing import Order
 from dyorc.engine.scheduling.batch_forming import BatchFormer
@@ -51,6 +60,7 @@ class Scheduler:
         self._leases = shared.leases
         self._speculator = shared.speculator
         self._batch_ids = shared.host.batch_ids
+        self._caution = shared.host.caution
         self._refusals = Refusals(shared)
         self._retrying = Retrying(shared, self._refusals)
         self.staging = Staging(shared.turn)
@@ -79,6 +89,8 @@ class Scheduler:
                 self._load_failed(event)
             case ReplicasWanted():
                 self._parking.want(event)
+            case Warned():
+                self._retrying.warned(event, self.pools)
 
     def fire(self, timer: Timer) -> None:
         """Handles a timer that is due: a batch has run for too long, or a program may form its next batch."""
@@ -96,7 +108,7 @@ class Scheduler:
         pools = [self.pools[name] for name in turn.touched]
         turn.touched.clear()
         for pool in pools:
-            if pool.suspects.waiting:
+            if pool.suspects.waiting and not self._retrying.is_another_tried(pool, self.pools):
                 pool.release_suspect(turn.now_ns)
         for pool in pools:
             while pool.queue.size and (formed := self._former.of_certain_calls(pool)) is not None:
@@ -153,7 +165,8 @@ class Scheduler:
             call.wait()
             self._turn.ended.append(Late(call, lateness))
             return
-        if call.is_suspect:
+        if call.is_suspect or (self._caution.is_warned and self._refusals.is_suspect(call)):
+            call.is_suspect = True
             self._retrying.suspect(call, pool)
         else:
             pool.queue.add(call)
@@ -314,7 +327,7 @@ class Scheduler:
         learn(batch, event.execute_s, self._turn.now_ns)
         count(batch, event, self._turn.now_ns)
         if batch.calls[0].is_suspect:  # it is alone
-            self._refusals.clear(batch.calls[0])
+            self._retrying.harmless(batch.calls[0], pool)
         ended = self._turn.ended
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
             ended.append(Done(call, outputs))
@@ -365,10 +378,12 @@ class Scheduler:
         if blocks:
             batch.blocks = blocks
             self._leases.acquire(blocks)
+        inputs = [call.standing.identity for call in calls] if batch.dispatched_ns < self._caution.names_inputs_until_ns else ()
         share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
         dispatch = DispatchBatch(
-            replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share
-        )
+            replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
+            inputs, calls[0].is_suspect,
+        )  # fmt: skip
         self._turn.actions.append(dispatch)
 
     def _expect(self, replica: Replica, duration_s: float | None) -> int | None:
@@ -446,6 +461,8 @@ class Scheduler:
             if not is_draining:
                 pool.set_busy(replica, self._prefetch_ns(replica))
         self._touch(pool.program.name)
+        if batch.calls[0].is_suspect:
+            self._retrying.touch_suspects(self.pools)
         return batch
 
     def _leave_core(self, replica: Replica) -> None:

@@ -1,13 +1,15 @@
 """Calls that may have ended their replica, which run alone when that harms nobody else; and inputs that are refused.
 
 A call is *suspect* if it was alone on a replica that was lost, or on one that crashed, or on two that were lost for any reason.
-Calls in the same batch are suspect as well, until they have run without harm. A suspect call that ends another replica is
+Calls in the same batch are suspect as well, until they have run without harm; so are calls with inputs that another process was
+running when it ended (`Warned`). A suspect call that ends another replica is
 refused, and so, for a while, are all other requests with the same inputs to the same program.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from dyorc.engine.events import Warned
 from dyorc.engine.known_inputs import Key, KnownInputs
 from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.queues import CallQueue
@@ -90,12 +92,35 @@ class Refusals:
         self._max_kept = shared.config.max_refused_inputs
         self._keep_s = shared.config.refuse_inputs_s
         self._refused = shared.host.refused
+        self._caution = shared.host.caution
         self._deaths = KnownInputs[int]()
 
     @property
     def num_of(self) -> Mapping[str, int]:
         """How many inputs are refused, by program; programs without any are missing."""
         return self._refused.num_of
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether other processes have ended of inputs: then this one may, with all programs that it runs."""
+        return self._caution.is_warned
+
+    def heed(self, warning: Warned) -> None:
+        """Takes in what has ended another process."""
+        now_ns, caution = self._turn.now_ns, self._caution
+        caution.is_warned = True
+        caution.names_inputs_until_ns = max(caution.names_inputs_until_ns, warning.names_inputs_until_ns)
+        for known, dangers in ((caution.suspects, warning.suspects), (self._refused, warning.refused)):
+            for danger in dangers:
+                known.keep((danger.program, danger.identity), danger.reason, now_ns, danger.until_ns, self._max_kept)
+
+    def is_suspect(self, call: Call) -> bool:
+        """Returns whether another process may have ended of a call's inputs."""
+        suspects = self._caution.suspects
+        if call.callee.name not in suspects.num_of:
+            return False
+        key = _key(call)
+        return key is not None and suspects.get(key, self._turn.now_ns) is not None
 
     def num_deaths(self, call: Call) -> int:
         """Notes that a call was alone on a lost replica. Returns how many replicas its inputs have cost, including this one."""
@@ -112,6 +137,8 @@ class Refusals:
         key = _key(call)
         if key is not None:
             self._deaths.drop(key)
+            if self._caution.suspects.num_of:
+                self._caution.suspects.drop(key)
 
     def add(self, call: Call, reason: str) -> SuspectInputError:
         """Refuses the inputs of a call from now on. Returns the error for its caller."""

@@ -1,5 +1,6 @@
 """Inputs that kill their replica: they are tried again alone, then refused; other requests hardly notice."""
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.engine.events import ReplicaLeft
+from dyorc.engine.events import Danger, ReplicaLeft, Warned
 from dyorc.engine.invariants.walks import scheduler_of
 from dyorc.engine.shared import Host
 from dyorc.errors import EffectLostError, SuspectInputError
@@ -21,6 +22,11 @@ BAD = -1.0
 @dyorc.workflow
 async def increment_of_double(x: Vector) -> Vector:
     return add_one(double(x))
+
+
+@dyorc.workflow
+async def double_alone(x: Vector) -> Vector:
+    return double(x)
 
 
 @dataclass
@@ -297,3 +303,72 @@ def test_a_suspect_that_is_cancelled_leaves_room_for_the_next() -> None:
     seen.run()
     assert np.array_equal(seen.world.result(second), [1, 1])
     seen.world.check_nothing_is_left()
+
+
+def warned(
+    world: World, suspects: Sequence[Hashable] = (), refused: Sequence[Hashable] = (), *, names_inputs: bool = False
+) -> Warned:
+    """Returns what a cell is told when another has ended."""
+
+    def dangers(identities: Sequence[Hashable]) -> list[Danger]:
+        until_ns = world.now_ns + 600 * 10**9
+        return [Danger("add_one", identity, "its cell was ended by SIGSEGV", until_ns) for identity in identities]
+
+    return Warned(dangers(suspects), dangers(refused), world.now_ns + 600 * 10**9 if names_inputs else 0)
+
+
+def test_what_ended_another_process_runs_alone_until_it_has_run_without_harm() -> None:
+    seen = deaths()
+    world = seen.world
+    waiting = [world.submit(increment, [at, 0], identity=at) for at in range(2)]
+    world.tell(warned(world, suspects=[5]))
+    later = [world.submit(increment, [at, 0], identity=at) for at in (5, 6, 5)]
+    sizes: list[tuple[int, bool]] = []
+    while world.in_flight:
+        batch = world.oldest()
+        sizes.append((batch.size, batch.action.is_suspect))
+        world.finish(batch)
+    assert (1, True) in sizes
+    assert [is_suspect for size, is_suspect in sizes if size > 1] == [False] * sum(size > 1 for size, _ in sizes)
+    assert sum(is_suspect for _, is_suspect in sizes) == 1  # its equal is free once it has run
+    for request_id in (*waiting, *later):
+        world.result(request_id)
+    world.submit(increment, [5, 0], identity=5)
+    assert not world.oldest().action.is_suspect
+
+
+def test_what_ended_two_other_processes_is_refused_even_if_it_waits_already() -> None:
+    seen = deaths()
+    world = seen.world
+    world.submit_all(increment, [[at, 0] for at in range(2)])
+    waiting = world.submit(increment, [9, 0], identity=9)
+    world.tell(warned(world, refused=[9]))
+    later = world.submit(increment, [9, 0], identity=9)
+    for request_id in (waiting, later):
+        assert "lost replicas to an equal request (its cell was ended by SIGSEGV)" in refusal(world, request_id)
+
+
+def test_suspects_of_two_programs_do_not_run_at_once_in_one_process() -> None:
+    world = World([add_one, double], EngineConfig(hold=False))
+    for program in (add_one, double):
+        world.join(program)
+    until_ns = world.now_ns + 600 * 10**9
+    world.tell(Warned([Danger(name, 5, "", until_ns) for name in ("add_one", "double")]))
+    world.tell(world.arrival(increment, [1, 0], identity=5), world.arrival(double_alone, [1, 0], identity=5))
+    assert [batch.action.is_suspect for batch in world.in_flight.values()] == [True]
+    world.finish()
+    assert [batch.action.is_suspect for batch in world.in_flight.values()] == [True]
+
+
+def test_batches_name_their_inputs_while_the_engine_is_warned() -> None:
+    world = deaths().world
+    world.submit(increment, [1, 0], identity="a")
+    assert world.oldest().action.inputs == ()
+    world.finish()
+    world.tell(warned(world, names_inputs=True))
+    world.submit(increment, [1, 0], identity="a")
+    assert world.oldest().action.inputs == ["a"]
+    world.finish()
+    world.advance(601)
+    world.submit(increment, [1, 0], identity="a")
+    assert world.oldest().action.inputs == ()

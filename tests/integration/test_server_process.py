@@ -10,11 +10,13 @@ import pytest
 from dyorc.testing import ServerProcess
 from tests.deadlines import TIMEOUT_S, wait_until
 
+_BLOCKS_SIGINT = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]); "
+"""A process that a shell has started in the background ignores SIGINT, unless it is blocked."""
 _LISTENS = "print('Listening on http://127.0.0.1:1', flush=True); "
-_ENDS_ON_SIGINT = "import signal; signal.sigwait([signal.SIGINT])"
+_ENDS_ON_SIGINT = "signal.sigwait([signal.SIGINT])"
 _LEAVES_AN_ORPHAN_AND_A_FILE = f"""
-import signal, subprocess, sys, tempfile
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+{_BLOCKS_SIGINT}
+import subprocess, sys, tempfile
 subprocess.Popen([sys.executable, "-c", "import signal; print('child', flush=True); signal.pause()"], start_new_session=True)
 tempfile.mkstemp()
 print("Listening on http://127.0.0.1:1\\ngRPC on 127.0.0.1:2\\nReady after 1.5 s", flush=True)
@@ -64,7 +66,7 @@ def test_orphans_are_ended_with_it() -> None:
     ("after", "timeout_s", "text"), [("", TIMEOUT_S, "the server ended before"), (_ENDS_ON_SIGINT, 0.0, "0 s passed before")]
 )
 def test_a_server_that_does_not_become_ready_is_an_error_with_its_output(after: str, timeout_s: float, text: str) -> None:
-    with _server(f"{_LISTENS} {after}") as server:
+    with _server(f"{_BLOCKS_SIGINT}{_LISTENS}{after}") as server:
         server.wait_for("Listening")
         with pytest.raises(RuntimeError, match=re.escape(text)) as caught:
             server.wait_until_ready(timeout_s)

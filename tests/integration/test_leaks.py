@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +62,26 @@ def test_the_leak_check_names_what_is_left(kind: Callable[[], AbstractContextMan
     name = getattr(kind, "__name__", "").replace("_", " ")
     with ExitStack() as stack, pytest.raises(AssertionError, match=f"left behind: .*{name}: "), no_leaks(timeout_s=0.1):
         stack.enter_context(kind())
+
+
+@contextmanager
+def busy_thread_of_grpc() -> Iterator[None]:
+    """Starts a thread with the name that those of gRPC's pool have."""
+    is_named, end = threading.Event(), threading.Event()
+
+    def named() -> None:
+        Path("/proc/thread-self/comm").write_text("event_engine")
+        is_named.set()
+        end.wait()
+
+    found = threading.Thread(target=named)
+    found.start()
+    is_named.wait()
+    yield
+    end.set()
+    found.join()
+
+
+def test_a_thread_that_grpc_starts_when_the_machine_is_busy_does_not_count() -> None:
+    with ExitStack() as stack, no_leaks(timeout_s=0.1):
+        stack.enter_context(busy_thread_of_grpc())

@@ -49,7 +49,7 @@ class StatusBoard:
     """Every program's status; signals changes."""
 
     def __init__(self, programs: Iterable[Program]) -> None:
-        self.programs = {program.name: ProgramStatus(program.name, program.options.num_replicas) for program in programs}
+        self.programs = {program.name: ProgramStatus(program.name, program.options.bounds.num_at_start) for program in programs}
         self._changed = asyncio.Event()
 
     @property

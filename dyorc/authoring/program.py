@@ -3,15 +3,17 @@
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, ParamSpec, Self, overload
+from typing import Any, Generic, Literal, ParamSpec, Self, overload
 
 from dyorc.authoring.batching import BatchKeys, Padding
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
+from dyorc.scaling.autoscaling import bounds_of
+from dyorc.scaling.model import Bounds
 
 P = ParamSpec("P")
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -25,10 +27,13 @@ class ProgramOptions:
         batched: Whether it takes a batch; its tensors then start with a dimension "batch". If not, one call at a time.
         max_batch_size: Most calls in a batch.
         pad: Buckets for dimensions whose size differs between calls. Without it, only equal shapes share a batch.
-        num_replicas: Copies that Ray Serve keeps.
+        num_replicas: Copies that Ray Serve keeps; "auto" scales between 1 and 100 of them.
+        autoscaling_config: Options of Ray Serve's autoscaling, e.g. ``{"min_replicas": 0, "max_replicas": 4}``, in place of
+            `num_replicas`; `dyorc.scaling.autoscaling` says what each means here.
         ray_actor_options: Passed on to Ray Serve: ``num_cpus``, ``num_gpus`` (fractions too), ``resources``, ...
-        in_process: Whether it runs in the server's own process although others run on Ray. `num_replicas` and `ray_actor_options`
-            then mean nothing: there is one copy. With ``dyorc serve --in-process`` that holds for all programs.
+        in_process: Whether it runs in the server's own process although others run on Ray. There is one copy then, whatever
+            `num_replicas`, `autoscaling_config` and `ray_actor_options` say. With ``dyorc serve --in-process`` that holds for all
+            programs.
         pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
         idempotent: Whether an impure program may be repeated all the same, after a failure.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
@@ -38,7 +43,8 @@ class ProgramOptions:
     batched: bool = True
     max_batch_size: int = 32
     pad: Padding | None = None
-    num_replicas: int = 1
+    num_replicas: int | Literal["auto"] = 1
+    autoscaling_config: Mapping[str, Any] | None = None
     ray_actor_options: dict[str, Any] = field(default_factory=dict[str, Any])
     in_process: bool = False
     pure: bool = True
@@ -51,12 +57,18 @@ class ProgramOptions:
         """Whether a call may be run again after it failed or its replica was lost."""
         return self.pure or self.idempotent
 
+    @property
+    def bounds(self) -> Bounds:
+        """Within what the number of replicas is scaled."""
+        return bounds_of("a program", self.num_replicas, self.autoscaling_config)
+
     def check(self, owner: str) -> None:
         """Raises DefinitionError if a value is out of range."""
-        for name in ("max_batch_size", "num_replicas", "max_queued_calls"):
+        for name in ("max_batch_size", "max_queued_calls"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise DefinitionError(f"{owner}: {name} is {value!r}, expected a whole number of at least 1")
+        bounds_of(owner, self.num_replicas, self.autoscaling_config)
         if self.execution_timeout_s <= 0:
             raise DefinitionError(f"{owner}: execution_timeout_s is {self.execution_timeout_s!r}, expected more than 0 seconds")
         if self.pad and not self.batched:

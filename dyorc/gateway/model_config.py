@@ -55,7 +55,7 @@ def _program(program: Program) -> dict[str, Any]:
     values = {spec.name: spec.type.__name__ for spec in program.signature.statics}
     limits = {"dyorc_max_batch_size": str(options.max_batch_size), "dyorc_execution_timeout_s": str(options.execution_timeout_s)}
     return {
-        "instance_group": [{"name": program.name, "count": options.num_replicas, "kind": _kind(program)}],
+        "instance_group": [{"name": program.name, "count": options.bounds.num_at_start, "kind": _kind(program)}],
         "dynamic_batching": {
             "max_queue_delay_microseconds": 0,
             "priority_levels": _HIGHEST_PRIORITY_LEVEL,

@@ -58,7 +58,7 @@ class ServeReplicas:
             options = program.options
             deployment = serve.deployment(ReplicaDeployment).options(
                 name=program.name,
-                num_replicas=options.num_replicas,
+                num_replicas=_num_at_start(program),
                 ray_actor_options=options.ray_actor_options,
                 health_check_period_s=self._deployment.health_check_period_s,
                 health_check_timeout_s=self._deployment.health_check_timeout_s,
@@ -98,13 +98,17 @@ class ServeReplicas:
     @property
     def num_cpus_wanted(self) -> float:
         """CPUs that all replicas reserve together."""
-        return sum(_num_cpus(program) * program.options.num_replicas for program in self._programs)
+        return sum(_num_cpus(program) * _num_at_start(program) for program in self._programs)
 
     def _num_threads(self, program: Program) -> int:
         """Returns a replica's threads: its CPU share of this machine, so that all replicas together do not oversubscribe it."""
         num_cores = os.cpu_count() or 1
         share = min(1.0, num_cores / max(self.num_cpus_wanted, 1e-9))
         return max(1, int(_num_cpus(program) * share))
+
+
+def _num_at_start(program: Program) -> int:
+    return max(program.options.bounds.num_at_start, 1)  # Serve takes no 0
 
 
 def _num_cpus(program: Program) -> float:

@@ -38,6 +38,16 @@ class Bounds:
     upscaling_factor: float = 1.0
     downscaling_factor: float = 1.0
 
+    @property
+    def num_at_start(self) -> int:
+        """Replicas that are warm at the start."""
+        return self.min_warm if self.initial_warm is None else self.initial_warm
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether there is nothing to decide."""
+        return self.min_warm >= self.max_replicas
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:

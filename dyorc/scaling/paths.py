@@ -1,6 +1,6 @@
 """The ways that requests of one workflow take through programs."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dyorc.scaling.counts import NOTHING, Count
@@ -9,6 +9,8 @@ from dyorc.scaling.visits import Repeats, Stage, spread
 _MAX_STAGES = 256
 """Stages of a workflow. Beyond that, requests stay in the last one that is known."""
 _MAX_PROGRAMS = 1000
+_MAX_LEARNING = 4
+"""Stages that learn from one request, besides the start: on long ways they take turns."""
 
 
 class Paths:
@@ -18,6 +20,7 @@ class Paths:
         self.start = Stage(frozenset())
         self._stages: dict[frozenset[str], Stage] = {self.start.called: self.start}
         self._repeats: dict[str, Repeats] = {}
+        self._turn = 0
 
     def enter(self, now_ns: int) -> "Walk":
         """Returns a request that begins."""
@@ -48,6 +51,14 @@ class Paths:
     def has(self, program: str) -> bool:
         """Returns whether a request of this workflow has called a program."""
         return program in self._repeats
+
+    def learning(self, entered: Sequence[tuple[Stage, int]]) -> Sequence[tuple[Stage, int]]:
+        """Returns which of the stages of a request learn from it."""
+        step = -(-(len(entered) - 1) // _MAX_LEARNING)
+        if step <= 1:
+            return entered
+        self._turn += 1
+        return [entered[0], *entered[1 + self._turn % step :: step]]
 
     def leads_to(self, programs: Collection[str], stage: Stage, probability: float) -> bool:
         """Returns whether a request at this stage will call one of the programs, at least this probably."""
@@ -144,7 +155,7 @@ class Walk:
         stage, entered_ns = self._entered[-1]
         stage.num_here -= 1
         stage.sum_entered_ns -= entered_ns
-        for stage, entered_ns in self._entered:
+        for stage, entered_ns in self.paths.learning(self._entered):
             stage.learn(self._first_ns, entered_ns)
         for program, made in self._made.items():
             repeats = self.paths.repeats(program)

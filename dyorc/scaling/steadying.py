@@ -40,8 +40,7 @@ class Steadying:
     """
 
     def __init__(self, bounds: Bounds, num_processes: int, now_ns: int) -> None:
-        first = bounds.min_warm if bounds.initial_warm is None else bounds.initial_warm
-        self.num_warm = within_bounds(first, bounds)
+        self.num_warm = within_bounds(bounds.num_at_start, bounds)
         self.num_processes = within_bounds(max(num_processes, self.num_warm), bounds)
         self._least = _Extreme(-1)
         self._most = _Extreme()

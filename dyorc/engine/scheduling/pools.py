@@ -50,7 +50,7 @@ class Pool:
         self.program = program
         self.record = record
         self.queue = CallQueue(self.slot_price)
-        self.suspects = Suspects(self.queue, program.options.num_replicas, int(config.max_suspect_wait_s * 1e9))
+        self.suspects = Suspects(self.queue, program.options.bounds.max_replicas, int(config.max_suspect_wait_s * 1e9))
         self.guesses = Lanes(CallState.GUESSED, Call.guess)
         self.latency = LatencyModel()
         self.least_latency = LeastLatency(self.latency)

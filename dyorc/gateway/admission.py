@@ -11,6 +11,9 @@ alone reaches 8/9 of the limits; the ninth is left for the next tenant, and ther
 flood the server reach 8/17 each, or with weights 1 and 9, 9 % and 81 %. A tenant with nothing in flight is admitted as long as
 there is any room. Where nobody needs a key there is one tenant, everybody, and it may use everything.
 
+A tenant's own limits hold for all processes of the server together: each tells the others what its tenants have. The server's
+limits, and so the shares, are those of this process.
+
 Plain objects without I/O, for one thread (the event loop's). Cost: 2 us per admitted request, less for a refused one.
 """
 
@@ -21,6 +24,7 @@ from types import TracebackType
 from typing import Self
 
 from dyorc.errors import CapacityError, TenantLimitError
+from dyorc.gateway.tenant_counts import CountsElsewhere, TenantCounts
 from dyorc.gateway.tenants import Tenant
 from dyorc.terms import Terms
 
@@ -44,12 +48,26 @@ class _Account:
     Attributes:
         weight: As of its first request in flight.
         full_s: When its bucket is full again. From that, the number of tokens follows at any time, without a count.
+        elsewhere: What it has in other processes; None if there are none, or it has no limits of its own.
     """
 
     weight: float
     full_s: float
     num_requests: int = 0
     num_bytes: int = 0
+    elsewhere: CountsElsewhere | None = None
+
+    def in_all(self) -> tuple[int, int]:
+        """Returns its requests and bytes in flight in all processes."""
+        if self.elsewhere is None:
+            return self.num_requests, self.num_bytes
+        num_requests, num_bytes = self.elsewhere.in_flight()
+        return self.num_requests + num_requests, self.num_bytes + num_bytes
+
+    def tell(self) -> None:
+        """Tells the other processes what it has here."""
+        if self.elsewhere is not None:
+            self.elsewhere.tell(self.num_requests, self.num_bytes, self.full_s)
 
 
 class Ticket:
@@ -110,14 +128,18 @@ class Admission:
     Args:
         max_requests: Limit of requests in flight.
         max_bytes: Limit of their bytes.
-        clock_s: Any monotonic clock.
+        clock_s: Any monotonic clock, the same in all processes of the server.
+        counts: What tenants have in the others; None if there are none.
 
     Attributes:
         num_requests: Requests in flight.
         num_bytes: Their bytes.
     """
 
-    def __init__(self, max_requests: int, max_bytes: int, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, max_requests: int, max_bytes: int, clock_s: Callable[[], float] = time.monotonic, counts: TenantCounts | None = None
+    ) -> None:
+        self._counts = counts
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._clock_s = clock_s
@@ -147,8 +169,8 @@ class Admission:
         account = self._accounts.get(tenant.name)
         if account is None:
             account = self._open(tenant, now_s)
-        if tenant.max_requests is not None and account.num_requests >= tenant.max_requests:
-            raise self._over(tenant, account, f"{account.num_requests} requests in flight, and may have {tenant.max_requests}")
+        if tenant.max_requests is not None and (held := account.in_all()[0]) >= tenant.max_requests:
+            raise self._over(tenant, account, f"{held} requests in flight, and may have {tenant.max_requests}")
         if self.num_requests >= self._max_requests:
             raise self._full(f"{self.num_requests} requests", f"{self._max_requests}")
         if account.num_requests and self._is_beyond_share(
@@ -166,6 +188,7 @@ class Admission:
         account.num_bytes += num_bytes
         self.num_requests += 1
         self.num_bytes += num_bytes
+        account.tell()
         return Ticket(self, tenant, account, num_bytes, now_s)
 
     # For tickets
@@ -175,6 +198,7 @@ class Admission:
         self._check_bytes(tenant, account, num_bytes, is_only=account.num_requests == 1)
         account.num_bytes += num_bytes
         self.num_bytes += num_bytes
+        account.tell()
 
     def release(self, tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
         """Ends a ticket."""
@@ -182,6 +206,7 @@ class Admission:
         account.num_bytes -= num_bytes
         self.num_requests -= 1
         self.num_bytes -= num_bytes
+        account.tell()
         self._stay_s += _SMOOTHING * (self._clock_s() - since_s - self._stay_s)
         if not account.num_requests and account.weight >= self._heaviest:
             self._heaviest = max((one.weight for one in self._accounts.values() if one.num_requests), default=0.0)
@@ -190,8 +215,8 @@ class Admission:
 
     def _check_bytes(self, tenant: Tenant, account: _Account, num_bytes: int, *, is_only: bool) -> None:
         held = account.num_bytes + num_bytes
-        if tenant.max_bytes is not None and held > tenant.max_bytes:
-            raise self._over(tenant, account, f"{account.num_bytes} bytes in flight, and may have {tenant.max_bytes}")
+        if tenant.max_bytes is not None and (in_all := account.in_all()[1]) + num_bytes > tenant.max_bytes:
+            raise self._over(tenant, account, f"{in_all} bytes in flight, and may have {tenant.max_bytes}")
         free = self._max_bytes - self.num_bytes - num_bytes
         if free < 0:
             raise self._full(f"{self.num_bytes} bytes", f"{self._max_bytes}, and {num_bytes} more were to come")
@@ -206,6 +231,8 @@ class Admission:
     def _take_token(self, tenant: Tenant, account: _Account, rate: float, now_s: float) -> None:
         """Takes a token: `rate` per second, with a burst of one second's worth, and at least one."""
         full_s = max(account.full_s, now_s)
+        if account.elsewhere is not None:
+            full_s = max(full_s, account.elsewhere.full_s())
         wait_s = full_s - now_s - (max(1.0, rate) - 1.0) / rate
         if wait_s > _ROUNDING_S:
             raise TenantLimitError(f"tenant {tenant.name!r} sends more than {rate:g} requests per second", wait_s)
@@ -229,6 +256,8 @@ class Admission:
         if len(self._accounts) >= self._sweep_at:
             self._forget_idle(now_s)
         account = self._accounts[tenant.name] = _Account(tenant.weight, now_s)
+        if self._counts is not None and tenant.is_limited:
+            account.elsewhere = self._counts.of(tenant.name)
         return account
 
     def _forget_idle(self, now_s: float) -> None:

@@ -52,10 +52,11 @@ class InferenceService:
         self.backend = backend
         self.config = config
         self.access = Access(config.keys_file)
-        self.admission = Admission(config.max_requests, config.max_bytes_in_flight)
+        siblings = siblings or OnlyChild()
+        self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=siblings.tenant_counts)
         self.clients = ClientMemory(config.allow_client_shm)
         self.off_loop = OffLoop("dyorc-requests")
-        self.whole = Whole(backend, self.clients, siblings or OnlyChild())
+        self.whole = Whole(backend, self.clients, siblings)
         self.shedding = Shedding(LoopLag()) if config.shed else None
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from dyorc.gateway.tenant_counts import TenantCounts
 from dyorc.status import StatusBoard
 
 
@@ -26,6 +27,11 @@ class Siblings(Protocol):
     @property
     def number(self) -> int:
         """The number of this process."""
+        ...
+
+    @property
+    def tenant_counts(self) -> TenantCounts | None:
+        """What tenants have in flight in the others; None if there are no others."""
         ...
 
     def status(self, own: StatusBoard) -> StatusBoard:
@@ -53,6 +59,7 @@ class OnlyChild:
     """There are no others."""
 
     number = 0
+    tenant_counts = None
 
     def status(self, own: StatusBoard) -> StatusBoard:
         return own

@@ -28,6 +28,11 @@ class Tenant:
     models: frozenset[str] | None = None
     highest_priority: int | None = None
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has limits of its own for what is in flight."""
+        return self.max_requests is not None or self.max_bytes is not None or self.max_requests_per_s is not None
+
     def may_use(self, model: str) -> bool:
         """Returns whether it may use a model."""
         return self.models is None or model in self.models

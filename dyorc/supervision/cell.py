@@ -24,6 +24,7 @@ from dyorc.supervision.channel import Channel, Message, open_channel
 from dyorc.supervision.limits import of_one_cell
 from dyorc.supervision.notes import CellNotes
 from dyorc.supervision.siblings import CellSiblings
+from dyorc.supervision.tenant_table import TenantTable
 
 _PR_SET_PDEATHSIG = 1
 _BEATS_PER_LIMIT = 8
@@ -83,7 +84,7 @@ class _Cell:
     def __init__(self, order: Message, channel: Channel) -> None:
         self._order = order
         self._channel = channel
-        self._siblings = CellSiblings(order["number"], order["num_cells"], channel)
+        self._siblings = CellSiblings(order["number"], order["num_cells"], channel, _tenants(order))
         if order["warning"] is not None:
             self._siblings.warn(order["warning"])
         self._stop = asyncio.Event()
@@ -150,6 +151,14 @@ class _Cell:
 def _libraries() -> list[str]:
     """Returns which slow libraries are loaded. Not all of the user's: some read what a module has set in the environment."""
     return [name for name in _SLOW_LIBRARIES if name in sys.modules]
+
+
+def _tenants(order: Message) -> TenantTable | None:
+    descriptor, num_cells = order["tenants"], order["num_cells"]
+    if descriptor is None or num_cells == 1:
+        return None
+    os.set_inheritable(descriptor, False)
+    return TenantTable(descriptor, order["number"], num_cells)
 
 
 def _notes(descriptor: int | None) -> CellNotes | None:

@@ -9,6 +9,7 @@ import structlog
 
 from dyorc.errors import DyOrcError
 from dyorc.gateway.siblings import Answers
+from dyorc.gateway.tenant_counts import TenantCounts
 from dyorc.status import StatusBoard
 from dyorc.supervision.channel import Channel, Message
 
@@ -26,10 +27,12 @@ class CellSiblings:
         number: This cell's.
         num_cells: How many there are with it.
         channel: To the supervisor.
+        tenant_counts: What tenants have in flight in the others.
     """
 
-    def __init__(self, number: int, num_cells: int, channel: Channel) -> None:
+    def __init__(self, number: int, num_cells: int, channel: Channel, tenant_counts: TenantCounts | None = None) -> None:
         self.number = number
+        self.tenant_counts = tenant_counts
         self._num_cells = num_cells
         self._channel = channel
         self._warnings: list[Any] = []

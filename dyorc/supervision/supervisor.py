@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 
@@ -14,6 +15,7 @@ from dyorc.supervision.hang_watch import end_hanging
 from dyorc.supervision.hub import Hub
 from dyorc.supervision.plan import Plan
 from dyorc.supervision.restarts import Restarts
+from dyorc.supervision.tenant_table import forget_in_flight, made_table
 
 _STOP_GRACE_S = 10.0
 """How much longer than its drain a cell may take to stop."""
@@ -25,6 +27,8 @@ class Supervisor:
     Args:
         plan: What to serve.
     """
+
+    _tenants: int
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -47,6 +51,8 @@ class Supervisor:
         plan = self._plan
         with contextlib.ExitStack() as stack:
             stack.callback(self._culprits.close)
+            self._tenants = made_table(plan.num_cells)
+            stack.callback(os.close, self._tenants)
             port, grpc_port = reserve_all(stack, plan.host, plan.port, plan.grpc_port)
             settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
             self._order = {
@@ -80,12 +86,14 @@ class Supervisor:
             # Where others serve, nobody should be kept waiting by a cell that is still loading.
             others_serve = any(one.is_ready and one.states is not None for one in self._cells.values())
             notes = self._culprits.notes_of(number)
-            await cell.start((notes,))
+            await cell.start((notes, self._tenants))
             cell.order(
                 **self._order, number=number, remembered=self._hub.remembered, notes=notes, warning=self._culprits.known(),
+                tenants=self._tenants,
                 listens_when_ready=self._has_started and others_serve,
             )  # fmt: skip
             await cell.ended()
+            forget_in_flight(self._tenants, number)
             self._hub.lost(cell)
             cell.states = None
             self._tell_states()

@@ -1,0 +1,140 @@
+"""What tenants have in flight in each cell of a server: a memory file that all cells map. Only the standard library.
+
+The file has a part for each cell, which only that cell writes, so nothing is locked. A part holds columns of `_ROWS` values of 8
+bytes each:
+
+    keys        a hash of the tenant's name; 0: the row is free
+    full        when the tenant's bucket is full again, in seconds of the monotonic clock, as a float
+    requests    in flight
+    bytes       in flight
+
+A tenant's row in a part is the first one, from the place that its hash says, that is its own or free. Rows are never freed, so
+a row that was found stays. A new row's other values are 0 when its key is written, so whoever finds it may read them.
+Values of 8 bytes are written at once. Readers may be one request behind: if N cells admit at the same moment, together they may
+admit N - 1 too many.
+
+When a cell has ended, the supervisor sets its `requests` and `bytes` to 0: what was in flight there is no more. Its buckets stay
+as they are: the tokens were spent.
+"""
+
+import hashlib
+import mmap
+import os
+
+_ROWS = 8192
+_COLUMNS = 4
+_MAX_STEPS = 64
+"""Rows to look at before a tenant counts as having none."""
+_PART = _COLUMNS * _ROWS
+_WORD = 8
+
+
+class TenantTable:
+    """A cell's view of the file. One thread.
+
+    Args:
+        descriptor: Of the file.
+        number: The cell's.
+        num_cells: How many there are.
+    """
+
+    def __init__(self, descriptor: int, number: int, num_cells: int) -> None:
+        # The mapping lives as long as its views, and its pages appear when they are touched.
+        memory = memoryview(mmap.mmap(descriptor, num_cells * _PART * _WORD))
+        words, floats = memory.cast("q"), memory.cast("d")
+        parts = [(words[at * _PART : (at + 1) * _PART], floats[at * _PART : (at + 1) * _PART]) for at in range(num_cells)]
+        self._own = parts.pop(number)
+        self._others = parts
+
+    def of(self, tenant: str) -> "TenantRows | None":
+        """Returns a tenant's counts; None if the table is full."""
+        key = _key_of(tenant)
+        row = _row_of(self._own[0], key)
+        if row is None:
+            return None
+        self._own[0][row] = key
+        return TenantRows(key, row, self._own, self._others)
+
+
+class TenantRows:
+    """A tenant's rows: this cell's, and those of the others that have one.
+
+    Args:
+        key: The tenant's.
+        row: This cell's.
+        own, others: The parts.
+    """
+
+    def __init__(
+        self, key: int, row: int, own: tuple["memoryview[int]", "memoryview[float]"],
+        others: list[tuple["memoryview[int]", "memoryview[float]"]],
+    ) -> None:  # fmt: skip
+        self._key = key
+        self._row = row
+        self._own_words, self._own_floats = own
+        self._unknown = others
+        self._known: list[tuple[int, memoryview[int], memoryview[float]]] = []
+
+    def tell(self, num_requests: int, num_bytes: int, full_s: float) -> None:
+        """Says what this cell has now."""
+        row, words = self._row, self._own_words
+        self._own_floats[_ROWS + row] = full_s
+        words[2 * _ROWS + row] = num_requests
+        words[3 * _ROWS + row] = num_bytes
+
+    def in_flight(self) -> tuple[int, int]:
+        """Returns how many requests, and how many bytes of them, the other cells have."""
+        if self._unknown:
+            self._look()
+        num_requests = num_bytes = 0
+        for row, words, _ in self._known:
+            num_requests += words[2 * _ROWS + row]
+            num_bytes += words[3 * _ROWS + row]
+        return num_requests, num_bytes
+
+    def full_s(self) -> float:
+        """Returns when the bucket is full again, as far as any other cell knows."""
+        if self._unknown:
+            self._look()
+        return max([floats[_ROWS + row] for row, _, floats in self._known], default=0.0)
+
+    def _look(self) -> None:
+        """Finds rows that other cells have made since."""
+        still: list[tuple[memoryview[int], memoryview[float]]] = []
+        for words, floats in self._unknown:
+            row = _row_of(words, self._key)
+            if row is not None and words[row] == self._key:
+                self._known.append((row, words, floats))
+            elif row is not None:
+                still.append((words, floats))
+        self._unknown = still
+
+
+def made_table(num_cells: int) -> int:
+    """Returns the descriptor of an empty table."""
+    descriptor = os.memfd_create("tenants", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, num_cells * _PART * _WORD)
+    return descriptor
+
+
+def forget_in_flight(descriptor: int, number: int) -> None:
+    """Notes that a cell has ended."""
+    with mmap.mmap(descriptor, 0) as memory:
+        begin = (number * _PART + 2 * _ROWS) * _WORD
+        for page in range(begin, begin + 2 * _ROWS * _WORD, mmap.PAGESIZE):
+            if any(memory[page : page + mmap.PAGESIZE]):
+                memory[page : page + mmap.PAGESIZE] = bytes(mmap.PAGESIZE)
+
+
+def _key_of(tenant: str) -> int:
+    digest = hashlib.blake2b(tenant.encode(errors="surrogatepass"), digest_size=_WORD).digest()
+    return int.from_bytes(digest, "little", signed=True) or 1
+
+
+def _row_of(words: "memoryview[int]", key: int) -> int | None:
+    """Returns the row of a key in a part, or the free one where it would be; None if there is neither."""
+    for step in range(_MAX_STEPS):
+        row = (key + step) % _ROWS
+        if words[row] in (key, 0):
+            return row
+    return None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dyorc.simulation.scaling.cli import scaling_command
+
 if TYPE_CHECKING:
     from dyorc.simulation.simulate import Setting
 
@@ -110,6 +112,9 @@ def compare_all(
         print(rows_as_json(rows))
         return
     print(_table(rows))
+
+
+app.command("scaling")(scaling_command)
 
 
 def _setting(kind: ArrivalsKind, cv: float, trace: Path | None) -> "Setting":

@@ -36,7 +36,10 @@ from dyorc.simulation.plain import operand_of, tensor_of
 from dyorc.simulation.workload import NS_PER_S, Deployment
 from dyorc.tensor import TensorRef
 
-_Scheduled: TypeAlias = "BatchDone | ValueFetched | PartTaken | int"
+Deed: TypeAlias = Callable[[], Sequence[Event]]
+"""What somebody does in a world at a time; the engine is told what it returns."""
+
+_Scheduled: TypeAlias = "BatchDone | ValueFetched | PartTaken | Deed | int"
 """What the heap holds; a number stands for a timer of the engine, which counts only if it is the last one set."""
 
 
@@ -56,18 +59,34 @@ class Observer(Protocol):
         ...
 
 
+class Scaling(Protocol):
+    """Changes how many replicas there are while a world runs."""
+
+    def begin(self, world: "World") -> Sequence[Event]:
+        """Returns what the engine is told first."""
+        ...
+
+    def parked(self, replica_id: str) -> None:
+        """Notes that the engine lets go of a replica."""
+        ...
+
+    def turned(self) -> Sequence[Event]:
+        """Returns what the engine is told next, after a turn of it, without any time passing."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Machines:
     """What programs run on.
 
     Attributes:
-        replicas: Replicas by program.
+        replicas: Replicas by program; or who changes their number.
         link_ns: One way between engine and replica.
         num_cores: How many batches can run at the same time on all replicas; None: no limit. A batch starts
             when its replica and a core are free, and runs to its end.
     """
 
-    replicas: Mapping[str, int]
+    replicas: Mapping[str, int] | Scaling
     link_ns: int = 100_000
     num_cores: int | None = None
 
@@ -106,6 +125,7 @@ class World:
         }
         self._compute = {d.program.name: d.compute or partial(_drawn, d.program) for d in deployments}
         self._replicas = machines.replicas
+        self._scaling = None if isinstance(machines.replicas, Mapping) else machines.replicas
         self._parts: dict[int, list[TensorRef]] = {}
         self._free_ns: dict[str, int] = {}
         self._cores_ns = None if machines.num_cores is None else [0] * machines.num_cores
@@ -121,7 +141,7 @@ class World:
         Raises:
             InternalError: If one fails, or the engine forgets one.
         """
-        self._tell([self._join(program, at) for program, number in self._replicas.items() for at in range(number)])
+        self._tell(self._first_events())
         heap = self._heap
         following = next(arrivals, None)
         while following is not None or self._num_open:
@@ -136,21 +156,35 @@ class World:
                 following = next(arrivals, None)
             while heap and heap[0][0] == now_ns:
                 scheduled = heapq.heappop(heap)[2]
-                if not isinstance(scheduled, int):
+                if isinstance(scheduled, int):
+                    if scheduled == self._num_timers:
+                        events.append(TimerFired())
+                elif callable(scheduled):
+                    events += scheduled()
+                else:
                     events.append(scheduled)
-                elif scheduled == self._num_timers:
-                    events.append(TimerFired())
             if events:
                 self._tell(events)
 
-    def _join(self, program: str, at: int) -> ReplicaJoined:
-        replica_id = f"{program}#{at}"
-        self._free_ns[replica_id] = 0
+    def at(self, at_ns: int, deed: Deed) -> None:
+        """Has something done at a time."""
+        self._schedule(max(at_ns, self.now_ns), deed)
+
+    def join(self, replica_id: str, program: str) -> ReplicaJoined:
+        """Adds a replica. Returns what the engine is to be told."""
+        self._free_ns[replica_id] = self.now_ns
         return ReplicaJoined(replica_id, program)
 
-    def _tell(self, events: list[Event]) -> None:
-        for action in self._engine.handle(events, self.now_ns):
-            self._carry_out(action)
+    def _first_events(self) -> Sequence[Event]:
+        if not isinstance(self._replicas, Mapping):
+            return self._replicas.begin(self)
+        return [self.join(f"{program}#{at}", program) for program, number in self._replicas.items() for at in range(number)]
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        while events:
+            for action in self._engine.handle(events, self.now_ns):
+                self._carry_out(action)
+            events = () if self._scaling is None else self._scaling.turned()
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -176,7 +210,9 @@ class World:
             case FailRequest(request_id=request_id, error=error):
                 raise InternalError(f"simulated request {request_id} failed: {error}") from error
             case ParkReplica(replica_id=replica_id):
-                raise InternalError(f"the engine parks simulated replica {replica_id}, and nothing was said of their number")
+                if self._scaling is None:
+                    raise InternalError(f"the engine parks simulated replica {replica_id}, and nothing was said of their number")
+                self._scaling.parked(replica_id)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 raise InternalError(f"the engine gave up simulated replica {replica_id}: {reason}")
             case _:

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dyorc.config import ScalingConfig
 from dyorc.errors import InvalidInputError
 from dyorc.scaling.model import Bounds
+from dyorc.scaling.policy import PredictivePolicy
+from dyorc.scaling.traffic import Traffic
 from dyorc.simulation.scaling.loop import Limits, Scaler
 from dyorc.simulation.scaling.policies import keda, knative, ray_serve
 from dyorc.simulation.scaling.policies.fixed import Fixed
@@ -15,7 +18,8 @@ from dyorc.simulation.scaling.results import Result, Standard, judge
 from dyorc.simulation.scaling.watch import BIN_NS
 
 ORACLE = "oracle"
-POLICIES = ("fixed", "reactive", "reactive0", "keda", "knative", ORACLE)
+PREDICTIVE = "predictive"
+POLICIES = ("fixed", "reactive", "reactive0", "keda", "knative", PREDICTIVE, ORACLE)
 """What can be replayed, by name."""
 _NS_PER_S = 1e9
 
@@ -106,6 +110,10 @@ def scaler(name: str) -> Scaler:
             return Scaler(policy=keda.Keda(), interval_s=keda.INTERVAL_S)
         case "knative":
             return Scaler(policy=knative.Knative(), interval_s=knative.SAMPLE_S)
+        case "predictive":
+            config, traffic = ScalingConfig(), Traffic()
+            policy = PredictivePolicy(config, traffic)
+            return Scaler(policy=policy, interval_s=config.interval_s, observer=traffic, urgency=traffic)
         case _:
             raise InvalidInputError(f"{name!r} is no policy that scales")
 

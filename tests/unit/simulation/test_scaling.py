@@ -205,12 +205,15 @@ def run(*arguments: str) -> str:
 
 
 def test_the_command_compares_policies_and_is_reproducible(trace: Path) -> None:
-    options = ("--trace", str(trace), "--policy", "fixed", "--policy", "reactive", "--policy", "oracle", "--json")
+    policies = ("fixed", "reactive", "predictive", "oracle")
+    options = ("--trace", str(trace), *(word for name in policies for word in ("--policy", name)), "--json")
     found = json.loads(run(*options))
-    fixed, reactive, oracle = found["policies"]
+    fixed, reactive, predictive, oracle = found["policies"]
 
     assert json.loads(run(*options)) == found
     assert oracle["cold_misses"] == 0 < reactive["cold_misses"] <= reactive["misses"]
+    assert predictive["cold_misses"] < reactive["cold_misses"]
+    assert predictive["parked_s"] > 0 == reactive["parked_s"]
     assert found["least_replica_s"] < oracle["warm_s"] < fixed["warm_s"]
     assert reactive["p99_ms"] > oracle["p99_ms"]
     assert fixed["warm_s"] == pytest.approx(4 * 2 * 0.9 * 237, rel=0.01)

@@ -3,9 +3,11 @@
 `dyorc serve` starts this.
 """
 
+import asyncio
 import contextlib
 import gc
 import socket
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -97,17 +99,22 @@ async def serve_embedded(
     """
     refuse_open_address(settings.gateway)  # before anything starts
     async with contextlib.AsyncExitStack() as stack:
-        home = None
+        start = None
         if not without_ray and not settings.deployment.ray_address:
-            from dyorc.launcher.ray_home import RayHome
+            from dyorc.launcher.head_start import HeadStart
 
             # Ray reads its environment when a module imports it: a Ray of our own has to set it before that.
-            home = stack.enter_context(RayHome())
+            start = stack.enter_context(HeadStart())
+        modules = frozenset(sys.modules)
         catalog, places = _load(targets)
         store = store_of(settings.store)
         num_cells = 1 if place is None else place.num_cells
-        notes = None if place is None else place.notes
-        backend = in_process(places, settings, num_cells, notes) if without_ray else on_ray(places, settings, home)
+        if without_ray:
+            backend = in_process(places, settings, num_cells, None if place is None else place.notes)
+        else:
+            from dyorc.launcher.libraries import Imports
+
+            backend = on_ray(places, settings, Imports.since(modules, targets), start)
         running = await stack.enter_async_context(backend)
         siblings = None if place is None else place.siblings
         service = InferenceService(catalog, running.orchestrator, settings.gateway, siblings)
@@ -126,8 +133,8 @@ async def serve_embedded(
             grpc_address = (
                 await stack.enter_async_context(GrpcServer(service, settings.gateway, is_port_shared=place is not None))
             ).address
-        await running.deploy()
         _settle_garbage_collector()
+        await stack.enter_async_context(_beside(running.deploy))
         yield Embedded(server.url, grpc_address, catalog, running.orchestrator.status, running.complaints)
 
 
@@ -138,6 +145,26 @@ async def _settle_in(place: Place, service: InferenceService, config: GatewayCon
     while place.listens_when_ready and not status.is_ready and not status.is_failing:
         await status.wait_for_change(_LOOK_AGAIN_S)
     return place.listener or bound(config.host, config.port, is_shared=True)
+
+
+@contextlib.asynccontextmanager
+async def _beside(deploy: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+    """Deploys while entered. If that fails, what runs inside is cancelled, and the error raised.
+
+    Programs can be ready long before Ray, which only looks after them.
+    """
+
+    async def run() -> None:
+        await deploy()
+        gc.freeze()  # Ray's objects, too
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(run())
+            yield
+            task.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
 
 
 def _load(targets: Sequence[str]) -> tuple[Catalog, dict[Program, str]]:

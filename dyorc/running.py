@@ -15,7 +15,8 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 
 if TYPE_CHECKING:
     from dyorc.cells.notes import Notes
-    from dyorc.launcher.ray_home import RayHome
+    from dyorc.launcher.head_start import HeadStart
+    from dyorc.launcher.libraries import Imports
     from dyorc.orchestrator.linked import MakeFleet
 
 Places = Mapping[Program, str]
@@ -27,7 +28,8 @@ class Running:
     """An orchestrator.
 
     Attributes:
-        deploy: Starts the replicas that are not in this process. Call it once requests can come.
+        deploy: Starts the replicas that are not in this process, and returns when they are supervised. Call it once requests can
+            come. May raise LaunchError.
         complaints: Returns what keeps programs from starting, by program.
     """
 
@@ -56,11 +58,12 @@ async def in_process(
 
 
 @contextlib.asynccontextmanager
-async def on_ray(places: Places, settings: Settings, home: "RayHome | None") -> AsyncGenerator[Running]:
+async def on_ray(places: Places, settings: Settings, imports: "Imports", start: "HeadStart | None") -> AsyncGenerator[Running]:
     """Runs programs on Ray, those that are to be ``in_process`` here.
 
     Args:
-        home: For a Ray of our own; None for an existing one.
+        imports: What the programs' modules import.
+        start: For a Ray of our own; None for an existing one.
 
     Raises:
         LaunchError: If Ray cannot be started.
@@ -74,14 +77,14 @@ async def on_ray(places: Places, settings: Settings, home: "RayHome | None") -> 
     local = [program for program in places if program.options.in_process]
     remote = {program: target for program, target in places.items() if not program.options.in_process}
     configs = settings.deployment, settings.link, settings.transport
-    async with RayCluster(remote, *configs) if home is None else LocalRay(home, remote, *configs) as ray:
+    async with RayCluster(imports, remote, *configs) if start is None else LocalRay(start, imports, remote, *configs) as ray:
         site = Site(
             address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
             end=ray.end_replica,
         )  # fmt: skip
         beside = _beside_replicas(local, settings, ray.node) if local else None
         async with linked(tuple(places), settings.engine, site, beside) as (orchestrator, address):
-            yield Running(orchestrator, lambda: ray.replicas.deploy(address), ray.replicas.complaints)
+            yield Running(orchestrator, lambda: ray.deploy(address), ray.replicas.complaints)
 
 
 def _beside_replicas(programs: list[Program], settings: Settings, node: str) -> "MakeFleet":

@@ -10,48 +10,74 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+import structlog
+
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
-from dyorc.launcher.processes import end_children_with, end_ray_process
-from dyorc.launcher.ray_home import RayHome
+from dyorc.launcher.forked_replicas import ForkedReplicas
+from dyorc.launcher.head_start import HeadStart
+from dyorc.launcher.libraries import Imports
+from dyorc.launcher.plans import Plans
+from dyorc.launcher.processes import end_children_with, end_replica_process
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
+from dyorc.replica.assignment import Uplink
 from dyorc.transport.arena_file import sweep
+
+_log = structlog.get_logger("dyorc.launcher")
+
+NODE = "local"
+"""This machine's name for its replicas: there is no other."""
 
 
 class LocalRay:
-    """A Ray of our own on this machine, running while entered. Leaves no process, file or shared memory behind.
+    """A Ray of our own on this machine, for as long as this is entered. Leaves no process, file or shared memory behind.
 
     Args:
-        home: Where Ray keeps its files; entered before anything imported Ray, and left after this.
+        start: Entered before anything imported Ray, and left after this.
+        imports: What the user's modules import.
         programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
     """
 
     def __init__(
         self,
-        home: RayHome,
+        start: HeadStart,
+        imports: Imports,
         programs: Mapping[Program, str],
         deployment: DeploymentConfig,
         link: LinkConfig,
         transport: TransportConfig,
     ) -> None:
-        self._home = home
+        self._home = start.home
+        start.preload(imports.libraries)
         self._deployment = deployment
         self._transport = transport
         self.network = None
-        self.replicas = ServeReplicas(programs, deployment, link, transport)
+        self._plans = Plans(programs, deployment, start.place, NODE, link.kill_after_s)
+        self._forked = ForkedReplicas(start.forks, self._plans, deployment.graceful_shutdown_timeout_s)
+        uplink = Uplink(address=self.link_address, link=link, transport=transport)
+        self.replicas = ServeReplicas(self._plans, deployment, uplink, None if imports.has_ray else self._forked)
 
     async def __aenter__(self) -> Self:
-        try:
-            await start("Ray", self._start, self._take_back)
-        except BaseException:
-            await self.__aexit__(None, None, None)
-            raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await asyncio.to_thread(self._shut_down)
-        sweep(self._transport.arena_folder)  # arenas of replicas that Ray killed
+        try:
+            await asyncio.to_thread(self._shut_down)
+        finally:
+            await self._forked.close()
+            sweep(self._transport.arena_folder)  # arenas of replicas that were killed
+
+    async def deploy(self, address: str) -> None:
+        """Starts all replicas, then Ray, and hands the replicas over to Serve. They dial in to `address` as they come up.
+
+        Raises:
+            LaunchError: If Ray cannot be started, or Serve refuses the replicas.
+        """
+        await self.replicas.prepare_all(address)
+        await start("Ray", self._start, self._take_back)
+        await self.replicas.deploy()
+        _log.info("replicas_handed_over", programs=len(self._plans.programs))
 
     @property
     def link_address(self) -> str:
@@ -61,9 +87,7 @@ class LocalRay:
     @property
     def node(self) -> str:
         """Name of this machine, as its replicas know it."""
-        import ray
-
-        return ray.get_runtime_context().get_node_id()
+        return NODE
 
     def _start(self) -> None:
         import ray
@@ -73,7 +97,7 @@ class LocalRay:
             logging.getLogger(name).setLevel(logging.ERROR)
         ray.init(
             address="local",
-            num_cpus=max(os.cpu_count() or 1, math.ceil(self.replicas.num_cpus_wanted)),
+            num_cpus=max(os.cpu_count() or 1, math.ceil(self._plans.num_cpus_wanted)),
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
@@ -95,5 +119,5 @@ class LocalRay:
             ray.shutdown()
 
     def end_replica(self, pid: int) -> None:
-        """Kills a replica's process, if it still runs; Serve notices at its next check and starts another."""
-        end_ray_process(pid)
+        """Kills a replica's process, if it still runs; its Serve replica has another forked."""
+        end_replica_process(pid)

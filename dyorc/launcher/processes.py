@@ -5,14 +5,16 @@ import os
 import signal
 from pathlib import Path
 
+_FORK_SERVER = b"dyorc.replica.fork_server"
 
-def end_ray_process(pid: int) -> None:
-    """Kills a process of Ray, if it still runs.
 
-    Serve's own checks would also notice a stopped process, but only after several timeouts.
+def end_replica_process(pid: int) -> None:
+    """Kills a replica's process, if it still runs; its Serve replica has another forked.
+
+    It would also notice a stopped process itself, but later.
     """
     with contextlib.suppress(OSError):
-        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):  # not another process that was given the number
+        if _FORK_SERVER in Path(f"/proc/{pid}/cmdline").read_bytes():  # not another process that was given the number
             os.kill(pid, signal.SIGKILL)
 
 

@@ -4,6 +4,7 @@
 
 import asyncio
 import logging
+import secrets
 import socket
 from collections.abc import Mapping
 from types import TracebackType
@@ -12,9 +13,12 @@ from typing import Self
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.errors import DefinitionError
-from dyorc.launcher.processes import end_ray_process
+from dyorc.launcher.libraries import Imports
+from dyorc.launcher.plans import Plans
+from dyorc.launcher.processes import end_replica_process
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
+from dyorc.replica.assignment import ForkPlace, Uplink
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.network import Network, Secrets
 
@@ -24,13 +28,19 @@ class RayCluster:
 
     Args:
         programs: Each program with the target that its replicas import; the file must exist on all nodes.
+        imports: What the user's modules import.
 
     Raises:
         DefinitionError: If there is no address at which the replicas find this machine.
     """
 
     def __init__(
-        self, programs: Mapping[Program, str], deployment: DeploymentConfig, link: LinkConfig, transport: TransportConfig
+        self,
+        imports: Imports,
+        programs: Mapping[Program, str],
+        deployment: DeploymentConfig,
+        link: LinkConfig,
+        transport: TransportConfig,
     ) -> None:
         if not link.host:
             raise DefinitionError("replicas on a Ray cluster need to find this machine: set DYORC_LINK__HOST to its address")
@@ -38,7 +48,10 @@ class RayCluster:
         self._link = link
         self._transport = transport
         self.network = Network(host=link.host, secrets=Secrets.generate())
-        self.replicas = ServeReplicas(programs, deployment, link, transport, self.network.secrets)
+        place = ForkPlace(folder=f"dyorc-forks-{secrets.token_hex(8)}", modules=imports.libraries)
+        plans = Plans(programs, deployment, place, None, link.kill_after_s)
+        uplink = Uplink(address="", link=link, transport=transport, secrets=self.network.secrets)
+        self.replicas = ServeReplicas(plans, deployment, uplink)
 
     async def __aenter__(self) -> Self:
         try:
@@ -55,6 +68,15 @@ class RayCluster:
             await asyncio.to_thread(self._stop)
             sweep(self._transport.arena_folder)
 
+    async def deploy(self, address: str) -> None:
+        """Asks Serve for all replicas. They dial in to `address` as they come up.
+
+        Raises:
+            LaunchError: If Serve refuses them.
+        """
+        await self.replicas.prepare_all(address)
+        await self.replicas.deploy()
+
     @property
     def link_address(self) -> str:
         """Where the orchestrator should listen."""
@@ -69,8 +91,8 @@ class RayCluster:
         return ray.get_runtime_context().get_node_id()
 
     def end_replica(self, pid: int) -> None:
-        """Kills a replica's process on this machine, if it still runs; Serve notices at its next check and starts another."""
-        end_ray_process(pid)
+        """Kills a replica's process on this machine, if it still runs; its Serve replica has another forked."""
+        end_replica_process(pid)
 
     def _start(self) -> None:
         import ray

@@ -55,6 +55,8 @@ class RayHome:
             ("RAY_worker_niceness", "0"),
             # At ten times per second, Serve's controller uses a tenth of a core to find that nothing has changed.
             ("RAY_SERVE_CONTROL_LOOP_INTERVAL_S", "0.5"),
+            # Ray starts its processes while gRPC serves, which would log that it is not prepared for forks. None stays a fork.
+            ("GRPC_ENABLE_FORK_SUPPORT", "0"),
             # Without a path of our own, Ray leaves its token in the user's home.
             ("RAY_AUTH_MODE", "token"),
             ("RAY_AUTH_TOKEN_PATH", token),

@@ -6,68 +6,69 @@ Ray Serve is the control plane: it places, starts, checks, restarts and counts r
 """
 
 import asyncio
-import os
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from dyorc.authoring.program import Program
-from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
+from dyorc.config import DeploymentConfig
+from dyorc.launcher.forked_replicas import ForkedReplicas
+from dyorc.launcher.plans import Plans, num_at_start
 from dyorc.launcher.starting import start
-from dyorc.replica.assignment import Source, Uplink
-from dyorc.transport.network import Secrets
+from dyorc.replica.assignment import Uplink
 
 
 class ServeReplicas:
     """Asks Serve for replicas.
 
     Args:
-        programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
-        secrets: Keys by which replicas on several nodes recognize each other; None on one node.
+        uplink: How replicas reach this process; its address is known when they are deployed.
+        ahead: Has processes forked before Serve asks for them; None if only Serve knows where they will be.
     """
 
-    def __init__(
-        self,
-        programs: Mapping[Program, str],
-        deployment: DeploymentConfig,
-        link: LinkConfig,
-        transport: TransportConfig,
-        secrets: Secrets | None = None,
-    ) -> None:
-        self._programs = programs
-        self._deployment = deployment
-        self._link = link
-        self._transport = transport
-        self._secrets = secrets
+    def __init__(self, plans: Plans, config: DeploymentConfig, uplink: Uplink, ahead: ForkedReplicas | None = None) -> None:
+        self._plans = plans
+        self._config = config
+        self._uplink = uplink
+        self._ahead = ahead
+        self._is_deployed = False
 
-    async def deploy(self, address: str) -> None:
-        """Asks Serve for all replicas. They dial in to `address` as they come up; this does not wait for them.
+    async def prepare(self, program: Program, num: int) -> None:
+        """Starts loading so many more replicas of a program, before Serve is asked for them, where that is possible."""
+        if self._ahead is not None:
+            await self._ahead.prepare(program, num, self._uplink)
+
+    async def prepare_all(self, address: str) -> None:
+        """Starts loading all replicas. They dial in to `address`."""
+        self._uplink = replace(self._uplink, address=address)
+        await asyncio.gather(*(self.prepare(program, num_at_start(program)) for program in self._plans.programs))
+
+    async def deploy(self) -> None:
+        """Asks Serve for all replicas. They dial in as they come up; this does not wait for them.
 
         Raises:
             LaunchError: If Serve refuses them twice. Asking again for what it has accepted changes nothing.
         """
-        await start("the programs on Ray Serve", lambda: self._deploy(address), lambda: None)
+        await start("the programs on Ray Serve", self._deploy, lambda: None)
+        self._is_deployed = True
 
-    def _deploy(self, address: str) -> None:
+    def _deploy(self) -> None:
         from ray import serve
 
         from dyorc.replica.deployment import ReplicaDeployment
 
-        uplink = Uplink(address=address, link=self._link, transport=self._transport, secrets=self._secrets)
         targets = []
-        for program, target in self._programs.items():
+        for program in self._plans.programs:
             options = program.options
             deployment = serve.deployment(ReplicaDeployment).options(
                 name=program.name,
-                num_replicas=_num_at_start(program),
+                num_replicas=num_at_start(program),
                 ray_actor_options=options.ray_actor_options,
-                health_check_period_s=self._deployment.health_check_period_s,
-                health_check_timeout_s=self._deployment.health_check_timeout_s,
+                health_check_period_s=self._config.health_check_period_s,
+                health_check_timeout_s=self._config.health_check_timeout_s,
                 graceful_shutdown_wait_loop_s=0.2,
-                graceful_shutdown_timeout_s=self._deployment.graceful_shutdown_timeout_s,
+                graceful_shutdown_timeout_s=self._config.graceful_shutdown_timeout_s,
                 logging_config={"log_level": "WARNING", "enable_access_log": False},
             )
-            source = Source(folder=os.getcwd(), target=target, program=program.name)
-            bound = deployment.bind(source, uplink, self._num_threads(program))
+            bound = deployment.bind(self._plans.source(program), self._uplink, self._plans.hosting(program))
             targets.append(serve.RunTarget(bound, name=program.name, route_prefix=None))
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
 
@@ -78,12 +79,12 @@ class ServeReplicas:
     def _delete(self) -> None:
         from ray import serve
 
-        for program in self._programs:
+        for program in self._plans.programs:
             serve.delete(program.name, _blocking=True)
 
     async def complaints(self) -> dict[str, str]:
         """Returns Serve's complaints about programs that it cannot run, by program."""
-        return await asyncio.to_thread(self._complaints)
+        return await asyncio.to_thread(self._complaints) if self._is_deployed else {}
 
     def _complaints(self) -> dict[str, str]:
         from ray import serve
@@ -94,24 +95,3 @@ class ServeReplicas:
                 if deployment.message and deployment.status.value in ("UNHEALTHY", "UPDATING", "DEPLOY_FAILED"):
                     found[name] = deployment.message.strip().splitlines()[0]
         return found
-
-    @property
-    def num_cpus_wanted(self) -> float:
-        """CPUs that all replicas reserve together."""
-        return sum(_num_cpus(program) * _num_at_start(program) for program in self._programs)
-
-    def _num_threads(self, program: Program) -> int:
-        """Returns a replica's threads: its CPU share of this machine, so that all replicas together do not oversubscribe it."""
-        num_cores = os.cpu_count() or 1
-        share = min(1.0, num_cores / max(self.num_cpus_wanted, 1e-9))
-        return max(1, int(_num_cpus(program) * share))
-
-
-def _num_at_start(program: Program) -> int:
-    return max(program.options.bounds.num_at_start, 1)  # Serve takes no 0
-
-
-def _num_cpus(program: Program) -> float:
-    """Returns what Ray reserves for a replica: one CPU by default."""
-    options: dict[str, Any] = program.options.ray_actor_options
-    return float(options.get("num_cpus", 1))

@@ -24,15 +24,25 @@ async def start(what: str, step: Callable[[], None], undo: Callable[[], None], m
     """
     for number in range(1, max_attempts + 1):
         try:
-            await asyncio.to_thread(step)
+            await _to_thread(step)
             return
         except Exception as error:
-            await asyncio.to_thread(undo)
+            await _to_thread(undo)
             reason = _in_one_line(error)
             if number == max_attempts:
                 times = "" if max_attempts == 1 else f", tried {max_attempts} times"
                 raise LaunchError(f"{what} could not be started{times}: {reason}") from error
             _log.warning("start_failed", what=what, error=reason, attempt=number)
+
+
+async def _to_thread(step: Callable[[], None]) -> None:
+    """Runs a step on a thread. If this is cancelled, it still waits for the step: threads cannot be ended."""
+    running = asyncio.ensure_future(asyncio.to_thread(step))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 def _in_one_line(error: Exception) -> str:

@@ -1,6 +1,12 @@
 """What a replica is told before it starts: whose copy it is, where its program is found, and how it reaches the others."""
 
-from dataclasses import dataclass
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
 
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.transport.link import ReplicaEnd, dial
@@ -64,3 +70,90 @@ class Uplink:
     def dial(self, receive_timeout_s: float) -> ReplicaEnd:
         """Connects to the orchestrator. Receiving gives up after this time."""
         return dial(self.address, self.link, receive_timeout_s, keys=None if self.secrets is None else self.secrets.keys)
+
+
+def _values_of(section: BaseModel) -> dict[str, Any]:
+    return section.model_dump(mode="json")
+
+
+def _section_of(kind: type[BaseModel], values: Any) -> BaseModel:
+    return kind.model_validate(values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """All that a forked process needs to know to be a replica.
+
+    Attributes:
+        num_threads: Threads that its program should use.
+        graceful_s: How long its running batch may take once nobody holds it any more.
+        environment: Variables that differ from the fork server's.
+    """
+
+    source: Source
+    identity: Identity
+    uplink: Uplink
+    num_threads: int
+    graceful_s: float
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def key(self) -> str:
+        """Stands for its program: replicas with the same key can take each other's place."""
+        return f"{self.source.target}|{self.source.program}"
+
+    def of_another(self) -> "Assignment":
+        """Returns the same for another copy."""
+        return replace(self, identity=replace(self.identity, replica_id=new_replica_id(self.source.program)))
+
+    def to_json(self) -> str:
+        """Returns it as text."""
+        return msgspec.json.encode(self, enc_hook=_values_of).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> "Assignment":
+        """Returns what `to_json` was called on."""
+        return msgspec.json.decode(text, type=cls, dec_hook=_section_of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPlace:
+    """A node's fork server.
+
+    Attributes:
+        folder: Its folder, below the node's folder for temporary files if it is relative.
+        modules: What it imports beyond what every replica needs.
+    """
+
+    folder: str
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosting:
+    """How a Serve replica keeps its process.
+
+    Attributes:
+        place: Where it is forked.
+        num_threads: Threads that the program should use.
+        environment: Variables that differ from the fork server's.
+        graceful_s: How long its running batch may take when it should end.
+        ping_s: How often the process is asked how it is.
+        answer_timeout_s: How long it may leave that unanswered.
+        stopped_timeout_s: How long it may be stopped.
+        node: Name of the machine; None: Ray's name for it.
+    """
+
+    place: ForkPlace
+    num_threads: int
+    environment: Mapping[str, str]
+    graceful_s: float
+    ping_s: float
+    answer_timeout_s: float
+    stopped_timeout_s: float
+    node: str | None = None
+
+
+def new_replica_id(program: str) -> str:
+    """Returns a unique name for a copy of a program."""
+    return f"{program}#{secrets.token_hex(5)}"

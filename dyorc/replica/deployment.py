@@ -1,38 +1,49 @@
 # pyright: basic
 # Ray ships no complete types.
-"""The Ray Serve deployment that hosts one program. Runs in the replica's process; Serve starts, checks and restarts it."""
+"""The Ray Serve deployment of one program. Serve starts, checks and restarts it; the program runs in a process that it keeps.
+
+It imports neither torch nor anything of the user's, so it is there as soon as Serve is.
+"""
 
 import os
-import sys
 
 import ray
-from ray import serve
 
-from dyorc.authoring.loading import load_program
-from dyorc.replica.assignment import Identity, Source, Uplink
-from dyorc.replica.worker import Worker
+from dyorc.replica.assignment import Assignment, Hosting, Identity, Source, Uplink, new_replica_id
+from dyorc.replica.fork_client import ForkClient
+from dyorc.replica.keeper import Keeper
+
+_DEVICES = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_VISIBLE_CHIPS", "_VISIBLE_MODULES", "FURIOSA_DEVICES", "RBLN_DEVICES")
 
 
 class ReplicaDeployment:
-    """Serve's handle on a worker. Requests do not pass through it.
+    """Serve's handle on a replica's process. Requests do not pass through it."""
 
-    Args:
-        num_threads: Threads that the program should use.
-    """
-
-    def __init__(self, source: Source, uplink: Uplink, num_threads: int) -> None:
-        os.environ["DYORC_NUM_THREADS"] = str(num_threads)
-        sys.path.insert(0, source.folder)
+    def __init__(self, source: Source, uplink: Uplink, hosting: Hosting) -> None:
+        context = ray.get_runtime_context()
         identity = Identity(
-            replica_id=serve.get_replica_context().replica_id.unique_id,
+            replica_id=new_replica_id(source.program),
             program=source.program,
-            node=ray.get_runtime_context().get_node_id(),
+            node=context.get_node_id() if hosting.node is None else hosting.node,
             host="" if uplink.secrets is None else ray.util.get_node_ip_address(),
             num_cores=0 if ray.get_gpu_ids() else os.cpu_count() or 0,
         )
-        self._worker = Worker(lambda: load_program(source.target, source.program), identity, uplink)
-        self._worker.start()
+        assignment = Assignment(
+            source=source, identity=identity, uplink=uplink, num_threads=hosting.num_threads, graceful_s=hosting.graceful_s,
+            environment={**hosting.environment, **_devices(), "RAY_ADDRESS": context.gcs_address},
+        )  # fmt: skip
+        self._keeper = Keeper(ForkClient(hosting.place), assignment, hosting)
+        self._keeper.start()
 
     def check_health(self) -> None:
         """Raises if this replica should be replaced. Called by Serve."""
-        self._worker.check()
+        self._keeper.check()
+
+    def __del__(self) -> None:
+        """Ends the process. Called by Serve when it ends the replica; if it kills it, the process ends, too."""
+        self._keeper.stop()
+
+
+def _devices() -> dict[str, str]:
+    """Returns the variables by which Ray says which devices this replica has."""
+    return {name: value for name, value in os.environ.items() if name.endswith(_DEVICES)}

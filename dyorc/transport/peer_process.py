@@ -34,13 +34,14 @@ class PeerProcess:
     """The process that has connected. Close it.
 
     Attributes:
+        pid: Its number; 0 if that cannot be known.
         end_descriptor: Readable once the process has ended; None if there is no such thing.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._file: int | None = None
         self.end_descriptor: int | None = None
-        pid = _pid_of(connection)
+        pid = self.pid = _pid_of(connection)
         if pid not in (0, os.getpid()):  # 0: it lives where we cannot see it, as in another container
             with contextlib.suppress(OSError):
                 # Kept open: the file belongs to this process for good, even if another one gets its number.

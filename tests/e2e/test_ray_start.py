@@ -19,8 +19,8 @@ def _server(num_failures: int) -> ServerProcess:
 
 def test_ray_that_fails_once_is_started_again_and_nothing_of_the_first_is_left() -> None:
     with no_leaks(), _server(1) as server:
-        server.wait_until_ready()
-        assert "start_failed" in server.output
+        server.wait_for("start_failed")
+        server.wait_for("replicas_handed_over")
         names = [psutil.Process(pid).name() for pid in server.pids()]
         assert names.count("gcs_server") == 1
         server.stop()

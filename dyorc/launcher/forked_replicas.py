@@ -1,0 +1,77 @@
+"""Has replicas' processes forked on this machine before Serve asks for them, and holds them until Serve's replicas do."""
+
+import asyncio
+
+import structlog
+
+from dyorc.authoring.program import Program
+from dyorc.errors import TransportError
+from dyorc.launcher.plans import Plans
+from dyorc.replica.assignment import Uplink
+from dyorc.replica.fork_client import ForkClient
+from dyorc.replica.holder import Holder
+
+_log = structlog.get_logger("dyorc.launcher")
+
+_ADOPTION_TIMEOUT_S = 300.0
+"""A process that no Serve replica wants for so long is let go."""
+_END_S = 2.0
+"""How long processes may take to end, beyond what their batches take."""
+
+
+class ForkedReplicas:
+    """Holds processes. On the event loop.
+
+    Args:
+        client: Of this machine's fork server. Closed at the end.
+        graceful_s: How long a running batch may take when its replica should end.
+    """
+
+    def __init__(self, client: ForkClient, plans: Plans, graceful_s: float) -> None:
+        self._client = client
+        self._plans = plans
+        self._graceful_s = graceful_s
+        self._held: set[Holder] = set()
+
+    async def prepare(self, program: Program, num: int, uplink: Uplink) -> None:
+        """Has processes forked, which load the program and dial in at once. The next replicas that Serve starts adopt them.
+
+        Programs whose processes depend on what Ray gives their replicas, like devices, are left to Serve.
+        """
+        if not self._plans.is_known(program):
+            return
+        try:
+            for _ in range(num):
+                assignment = self._plans.assignment(program, uplink)
+                self._hold(await asyncio.to_thread(self._client.fork, assignment, is_adopted=False))
+        except TransportError as error:  # Serve's replicas will try again, and say so
+            _log.warning("not_forked_ahead", program=program.name, error=str(error))
+
+    async def close(self) -> None:
+        """Ends all processes on this machine that still run, and the fork server. Call it when Serve's replicas have ended."""
+        for holder in list(self._held):
+            self._let_go(holder)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._client.end_replicas(self._graceful_s + _END_S)
+        self._client.close(_END_S)
+
+    def _hold(self, holder: Holder) -> None:
+        loop = asyncio.get_running_loop()
+        self._held.add(holder)
+        holder.line.connection.setblocking(False)
+        loop.add_reader(holder.line.fileno(), self._hear, holder)
+        loop.call_later(_ADOPTION_TIMEOUT_S, self._let_go, holder)
+
+    def _hear(self, holder: Holder) -> None:
+        """Lets go of a process that a Serve replica has adopted, or that has ended."""
+        messages = holder.line.take_in()
+        if messages is None or any(message["kind"] in ("taken", "ended") for message in messages):
+            self._let_go(holder)
+
+    def _let_go(self, holder: Holder) -> None:
+        if holder in self._held:
+            self._held.discard(holder)
+            asyncio.get_running_loop().remove_reader(holder.line.fileno())
+            holder.close()

@@ -1,0 +1,103 @@
+"""What the replicas of each program are told: by Serve, or by this process, if it has them forked before Serve is up."""
+
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dyorc.authoring.program import Program
+from dyorc.config import DeploymentConfig
+from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, Source, Uplink, new_replica_id
+
+_MAX_UNANSWERED = 3
+"""So many health checks may time out before Serve replaces a replica, and a Serve replica its process."""
+
+
+class Plans:
+    """Plans for the replicas of all programs.
+
+    Args:
+        programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
+        place: The fork server of each node.
+        node: Name of this machine, if there is no other.
+        stopped_timeout_s: How long a replica's process may be stopped.
+    """
+
+    def __init__(
+        self,
+        programs: Mapping[Program, str],
+        config: DeploymentConfig,
+        place: ForkPlace,
+        node: str | None,
+        stopped_timeout_s: float,
+    ) -> None:
+        self.programs = programs
+        self._config = config
+        self._place = place
+        self._node = node
+        self._stopped_timeout_s = stopped_timeout_s
+
+    def source(self, program: Program) -> Source:
+        """Returns where a program is found."""
+        return Source(folder=os.getcwd(), target=self.programs[program], program=program.name)
+
+    def hosting(self, program: Program) -> Hosting:
+        """Returns how a Serve replica keeps its process."""
+        return Hosting(
+            place=self._place_of(program),
+            num_threads=self._num_threads(program),
+            environment=self._environment(program),
+            graceful_s=self._config.graceful_shutdown_timeout_s,
+            ping_s=self._config.health_check_period_s,
+            answer_timeout_s=_MAX_UNANSWERED * self._config.health_check_timeout_s,
+            stopped_timeout_s=self._stopped_timeout_s,
+            node=self._node,
+        )
+
+    def is_known(self, program: Program) -> bool:
+        """Returns whether a replica is the same wherever Ray puts it on this machine, so that it can be forked before that."""
+        return self._node is not None and set(program.options.ray_actor_options) <= {"num_cpus"}
+
+    def assignment(self, program: Program, uplink: Uplink) -> Assignment:
+        """Returns what a replica on this machine is told. Only for programs that are known."""
+        identity = Identity(
+            replica_id=new_replica_id(program.name), program=program.name, node=self._node or "", num_cores=os.cpu_count() or 0
+        )
+        return Assignment(
+            source=self.source(program), identity=identity, uplink=uplink, num_threads=self._num_threads(program),
+            graceful_s=self._config.graceful_shutdown_timeout_s, environment=self._environment(program),
+        )  # fmt: skip
+
+    @property
+    def num_cpus_wanted(self) -> float:
+        """CPUs that all replicas reserve together."""
+        return sum(_num_cpus(program) * num_at_start(program) for program in self.programs)
+
+    def _environment(self, program: Program) -> dict[str, str]:
+        """Returns what libraries with threads of their own read when they are loaded."""
+        return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(self._num_threads(program))}
+
+    def _num_threads(self, program: Program) -> int:
+        """Returns a replica's threads: its CPU share of this machine, so that all replicas together do not oversubscribe it."""
+        num_cores = os.cpu_count() or 1
+        share = min(1.0, num_cores / max(self.num_cpus_wanted, 1e-9))
+        return max(1, int(_num_cpus(program) * share))
+
+    def _place_of(self, program: Program) -> ForkPlace:
+        """Returns the fork server for a program; programs with an environment of their own need their own."""
+        environment = program.options.ray_actor_options.get("runtime_env")
+        if not environment:
+            return self._place
+        return replace(self._place, folder=f"{self._place.folder}-{zlib.crc32(repr(environment).encode()):08x}")
+
+
+def num_at_start(program: Program) -> int:
+    """Returns how many replicas Serve is asked for at first: it takes no 0."""
+    return max(program.options.bounds.num_at_start, 1)
+
+
+def _num_cpus(program: Program) -> float:
+    """Returns what Ray reserves for a replica: one CPU by default."""
+    options: dict[str, Any] = program.options.ray_actor_options
+    return float(options.get("num_cpus", 1))

@@ -1,0 +1,196 @@
+"""Asks a node's fork server for replicas, and starts one if there is none. Callers are the server, and the Serve replicas."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+import structlog
+
+from dyorc.errors import TransportError
+from dyorc.replica.assignment import Assignment, ForkPlace
+from dyorc.replica.fork_folder import last_line, locked, log_path, replica_paths, server_path
+from dyorc.replica.holder import Holder
+from dyorc.replica.lines import Line, Message
+
+_log = structlog.get_logger("dyorc.replica")
+
+_MAX_ATTEMPTS = 3
+_BACKLOG = 64
+_ADOPT_TIMEOUT_S = 5.0
+
+
+class ForkClient:
+    """A connection to the fork server, which lives at least as long. Any thread; one request at a time.
+
+    Args:
+        place: The fork server.
+    """
+
+    def __init__(self, place: ForkPlace) -> None:
+        self.folder = os.path.join(tempfile.gettempdir(), place.folder)
+        self._modules = list(place.modules)
+        self._lock = threading.Lock()
+        self._line: Line | None = None
+        self._num_preloading = 0
+        self._environment: dict[str, str] = {}
+
+    def open(self) -> None:
+        """Connects; returns at once, while a new fork server is importing.
+
+        Raises:
+            TransportError: If no fork server can be started.
+        """
+        with self._lock:
+            self._connected()
+
+    def preload(self, modules: list[str]) -> None:
+        """Has more modules imported, in this fork server and in those that replace it. Does not wait for that.
+
+        If the environment has changed since the fork server was started, as by a module of the user's, another is started: some
+        libraries read it when they are imported.
+
+        Raises:
+            TransportError: If no fork server can be started.
+        """
+        with self._lock:
+            self._modules = modules
+            if self._environment != dict(os.environ):
+                self._abandon()
+            if self._line is None:
+                self._connected()
+            else:
+                self._preload(self._line)
+
+    def fork(self, assignment: Assignment, *, is_adopted: bool) -> Holder:
+        """Returns a new process, held.
+
+        Args:
+            is_adopted: Whether it is the caller's for good; otherwise somebody may adopt it.
+
+        Raises:
+            TransportError: If none can be forked.
+        """
+        reply = self._ask("fork", assignment=assignment.to_json(), key=assignment.key, graceful_s=assignment.graceful_s)
+        if "error" in reply:
+            raise TransportError(f"no replica of program {assignment.source.program!r}: {reply['error']}")
+        try:
+            holder = Holder(reply["path"])
+        except OSError as error:
+            reason = f"its process ended at once: {last_line(self.folder)}"
+            raise TransportError(f"no replica of program {assignment.source.program!r}: {reason}") from error
+        if is_adopted:
+            holder.adopt(assignment.key, _ADOPT_TIMEOUT_S)
+        return holder
+
+    def adopt(self, key: str) -> Holder | None:
+        """Returns a process of the program that `key` stands for which was forked ahead and that nobody has adopted, if any."""
+        for path in replica_paths(self.folder, key):
+            try:
+                holder = Holder(path)
+            except OSError:  # it has ended
+                continue
+            if holder.adopt(key, _ADOPT_TIMEOUT_S):
+                return holder
+            holder.close()
+        return None
+
+    def end_replicas(self, timeout_s: float) -> None:
+        """Has all replicas of this node end after their running batches; kills those that take longer."""
+        holders: list[Holder] = []
+        for path in replica_paths(self.folder):
+            with contextlib.suppress(OSError):
+                holders.append(Holder(path))
+        give_up_s = time.monotonic() + timeout_s
+        for holder in holders:
+            holder.line.send("stop")
+        for holder in holders:
+            holder.end(give_up_s - time.monotonic())
+
+    def close(self, timeout_s: float = 0.0) -> None:
+        """Hangs up, and waits so long for the fork server to end, which it does if nobody else needs it."""
+        with self._lock:
+            if self._line is None:
+                return
+            self._line.connection.shutdown(socket.SHUT_WR)
+            try:
+                while timeout_s > 0 and self._line.receive(timeout_s) is not None:
+                    pass
+            except TimeoutError:
+                pass
+            self._hang_up()
+
+    def _ask(self, kind: str, **content: Any) -> Message:
+        with self._lock:
+            for _ in range(_MAX_ATTEMPTS):
+                line = self._connected()
+                if self._has_preloaded(line):
+                    line.send(kind, **content)
+                    reply = line.receive()
+                    if reply is not None:
+                        return reply
+                self._hang_up()
+        raise TransportError(f"the fork server in {self.folder} ends again and again: {last_line(self.folder)}")
+
+    def _has_preloaded(self, line: Line) -> bool:
+        """Waits until the fork server has imported what it should; returns False if another is needed."""
+        while self._num_preloading:
+            reply = line.receive()
+            if reply is None:
+                return False
+            self._num_preloading -= 1
+            if packages := reply["threads_of"]:  # a fork would lose these threads
+                _log.info("not_imported_ahead", packages=packages)
+                self._modules = [name for name in self._modules if name.partition(".")[0] not in packages]
+                self._abandon()
+                return False
+        return True
+
+    def _connected(self) -> Line:
+        if self._line is None:
+            with locked(self.folder):
+                try:
+                    self._line = Line.dial(server_path(self.folder))
+                except OSError:
+                    self._line = self._start()
+            self._preload(self._line)
+        return self._line
+
+    def _preload(self, line: Line) -> None:
+        self._num_preloading += 1
+        line.send("preload", modules=self._modules)
+
+    def _abandon(self) -> None:
+        """Has the next connection lead to another fork server. Whoever is connected to this one keeps it."""
+        self._hang_up()
+        with locked(self.folder), contextlib.suppress(FileNotFoundError):
+            os.unlink(server_path(self.folder))
+
+    def _hang_up(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        self._num_preloading = 0
+
+    def _start(self) -> Line:
+        """Starts a fork server, and connects: it accepts once it has imported what every replica needs."""
+        path = server_path(self.folder)
+        self._environment = dict(os.environ)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, open(log_path(self.folder), "ab") as log:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            listener.bind(path)
+            listener.listen(_BACKLOG)
+            descriptor = listener.fileno()
+            starter = subprocess.Popen(
+                [sys.executable, "-P", "-m", "dyorc.replica.fork_server", str(descriptor), self.folder],
+                pass_fds=(descriptor,), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
+            )  # fmt: skip
+            line = Line.dial(path)
+        starter.wait()  # it has forked the fork server itself
+        return line

@@ -1,0 +1,185 @@
+"""A node's fork server: has imported what replicas need, and forks their processes when asked.
+
+`python -m dyorc.replica.fork_server DESCRIPTOR FOLDER`, started by `ForkClient` with a listening socket. It imports no module of
+the user's, starts no thread and never touches CUDA, so that a forked process may do all three. It ends once nobody is connected
+and its replicas have ended; those that do not, it kills. If it is killed itself, its replicas live on, and whoever needs it next
+starts another.
+
+Each request has one reply: ``preload`` imports modules and tells which packages have started threads, ``fork`` starts a replica.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from dyorc.replica.fork_folder import new_replica_path, remove, server_path
+from dyorc.replica.lines import Line, Message
+
+_LIBRARIES = ("numpy", "torch", "dyorc.replica.hosting")
+_FIRST_CALL_S = 10.0
+"""How long it waits for whoever started it."""
+_END_S = 5.0
+"""How long its replicas have to end after nobody is connected any more, beyond what they take to end gracefully."""
+
+
+def main() -> None:
+    """Runs one."""
+    if os.fork():
+        os._exit(0)  # it is nobody's child: Ray's workers kill theirs when they end
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    listener.set_inheritable(False)
+    folder = sys.argv[2]
+    place = os.stat(server_path(folder))
+    _import(_LIBRARIES)
+    ForkServer(listener, folder).run()
+    remove(folder, place)
+    os._exit(0)  # nothing is left to be done, and exit handlers of libraries are not for this process
+
+
+class ForkServer:
+    """Serves until nobody needs it.
+
+    Args:
+        listener: Where it is asked.
+        folder: Where its replicas listen.
+    """
+
+    def __init__(self, listener: socket.socket, folder: str) -> None:
+        self._listener = listener
+        self._folder = folder
+        self._selector = selectors.DefaultSelector()
+        self._lines: dict[int, Line] = {}
+        self._left: list[Line] = []
+        """Of callers who have hung up; still open, so that they can see when this process ends."""
+        self._children: set[int] = set()
+        self._alone_since_s = time.monotonic()
+        self._patience_s = _FIRST_CALL_S
+
+    def run(self) -> None:
+        """Serves."""
+        self._woken, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._collect)
+        while self._is_needed():
+            for key, _ in self._selector.select(None if self._lines else 1.0):
+                key.data()
+        for pid in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _is_needed(self) -> bool:
+        if self._lines:
+            return True
+        is_expecting = not self._left or bool(self._children)
+        return is_expecting and time.monotonic() - self._alone_since_s < self._patience_s
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        line = self._lines[connection.fileno()] = Line(connection)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._hear(line))
+
+    def _hear(self, line: Line) -> None:
+        messages = line.take_in()
+        if messages is None:
+            self._selector.unregister(line.connection)
+            self._left.append(self._lines.pop(line.fileno()))
+            self._alone_since_s = time.monotonic()
+            return
+        for message in messages:
+            match message["kind"]:
+                case "preload":
+                    line.send("preloaded", threads_of=_import(message["modules"]))
+                case "fork":
+                    line.send("forked", **self._fork(message))
+                case other:
+                    line.send("refused", error=f"a fork server cannot {other!r}")
+
+    def _fork(self, order: Message) -> dict[str, Any]:
+        """Forks a replica; returns once it listens to its holders."""
+        path = new_replica_path(self._folder, order["key"])
+        ready, told = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(told)
+            os.close(ready)
+            return {"error": f"no process can be forked: {error}"}
+        if pid == 0:
+            self._let_go()
+            os.close(ready)
+            importlib.import_module("dyorc.replica.hosting").become(order["assignment"], path, told)
+        os.close(told)
+        self._children.add(pid)
+        self._patience_s = max(self._patience_s, order["graceful_s"] + _END_S)
+        with open(ready, "rb") as end:
+            return {"path": path} if end.read(1) else {"error": "the forked process ended at once; its log says why"}
+
+    def _let_go(self) -> None:
+        """Closes in a forked process what belongs to this one."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        for end in (self._listener, self._woken, self._waker, *self._lines.values(), *self._left):
+            end.close()
+
+    def _collect(self) -> None:
+        """Takes note of children that have ended."""
+        self._woken.recv(4096)
+        with contextlib.suppress(ChildProcessError):
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self._children.discard(pid)
+
+
+def _import(names: Sequence[str]) -> list[str]:
+    """Imports modules, as far as that works: in a replica, the user's code will raise the error again.
+
+    Returns:
+        The packages that have started threads.
+    """
+    found: list[str] = []
+    num_threads = _num_threads()
+    with _without_blas_threads():
+        for name in names:
+            if name not in sys.modules:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+                if _num_threads() > num_threads:
+                    num_threads = _num_threads()
+                    found.append(name.partition(".")[0])
+    gc.collect()
+    gc.freeze()  # the collector would write to each object, and so copy the memory that forked processes share
+    return found
+
+
+def _num_threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+@contextlib.contextmanager
+def _without_blas_threads() -> Generator[None]:
+    """Keeps OpenBLAS, which NumPy brings along, from starting its threads when it is loaded; replicas set their number."""
+    name = "OPENBLAS_NUM_THREADS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""A forked process becomes a replica. Called by the fork server, in the child; never returns.
+
+The main thread listens to the process's holders (`Holders`); the worker has a thread of its own.
+"""
+
+import contextlib
+import faulthandler
+import os
+import socket
+import sys
+import threading
+import traceback
+from typing import NoReturn
+
+from dyorc.authoring.loading import load_program
+from dyorc.errors import text_of
+from dyorc.replica.assignment import Assignment
+from dyorc.replica.forked_process import settle
+from dyorc.replica.holders import Holders
+from dyorc.replica.worker import Worker
+
+_BACKLOG = 16
+
+
+def become(orders: str, path: str, told: int) -> NoReturn:
+    """Runs a replica until nobody holds it.
+
+    Args:
+        orders: What to run: an `Assignment`.
+        path: Where to listen for holders.
+        told: A descriptor, written to once it listens.
+    """
+    status = 1
+    try:
+        assignment = Assignment.from_json(orders)
+        settle(assignment)
+        with _listening(path) as listener:
+            os.write(told, b"1")
+            os.close(told)
+            status = _host(assignment, listener)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)  # what the fork server's libraries would do at exit is not for this process
+
+
+@contextlib.contextmanager
+def _listening(path: str):
+    """Listens while entered. Its peers see this process as the one they talk to, since it calls `listen` itself."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        try:
+            listener.listen(_BACKLOG)
+            yield listener
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def _host(assignment: Assignment, listener: socket.socket) -> int:
+    faulthandler.enable()  # a program that crashes the interpreter shows where
+    source = assignment.source
+    worker = Worker(lambda: load_program(source.target, source.program), assignment.identity, assignment.uplink)
+    loaded = threading.Event()
+    failures: list[str] = []
+
+    def start() -> None:
+        try:
+            worker.start()
+            loaded.set()
+        except BaseException as error:
+            failures.append(text_of(error))
+            holders.end(failures[-1])
+
+    holders = Holders(listener, assignment.key, lambda: worker.check() if loaded.is_set() else None)
+    threading.Thread(target=start, name="dyorc-start", daemon=True).start()
+    holders.run()
+    if loaded.is_set():
+        worker.stop(assignment.graceful_s)
+    return 1 if failures else 0

@@ -1,0 +1,211 @@
+"""Processes forked from a node's fork server: what they are like, who keeps them alive, and what is left when nobody does."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from dyorc.config import LinkConfig, TransportConfig
+from dyorc.errors import TransportError
+from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, Source, Uplink
+from dyorc.replica.fork_client import ForkClient
+from dyorc.replica.fork_folder import replica_paths
+from dyorc.replica.holder import Holder
+from dyorc.replica.keeper import Keeper
+from tests.deadlines import TIMEOUT_S, wait_until
+from tests.server_process import target
+
+_WORKFLOWS = Path(__file__).parents[1] / "workflows"
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """A folder with a short path, as sockets need."""
+    found = tempfile.mkdtemp(prefix="t-", dir="/tmp")
+    yield found
+    wait_until(lambda: not _processes(found), "all processes have ended")
+    shutil.rmtree(found)
+
+
+@pytest.fixture
+def client(folder: str) -> Iterator[ForkClient]:
+    found = ForkClient(ForkPlace(folder=f"{folder}/forks"))
+    yield found
+    found.close(TIMEOUT_S)
+
+
+def _processes(folder: str) -> list[psutil.Process]:
+    """Returns the fork servers of a folder, and all that were forked from them."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if f"{folder}/forks" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _fork_server(folder: str) -> psutil.Process:
+    return min(_processes(folder), key=lambda process: process.create_time())
+
+
+def _assignment(folder: str, **environment: str) -> Assignment:
+    return Assignment(
+        source=Source(folder=folder, target=target("probe", "probe"), program="probe"),
+        identity=Identity(replica_id="probe#1", program="probe", node="here"),
+        uplink=Uplink(address=f"unix://{folder}/link", link=LinkConfig(), transport=TransportConfig(arena_folder=folder)),
+        num_threads=3,
+        graceful_s=1.0,
+        environment={"FACTS_FOLDER": folder, **environment},
+    )
+
+
+def _hosting(folder: str) -> Hosting:
+    place = ForkPlace(folder=f"{folder}/forks")
+    return Hosting(
+        place=place, num_threads=1, environment={}, graceful_s=1.0, ping_s=0.1, answer_timeout_s=TIMEOUT_S, stopped_timeout_s=0.3
+    )
+
+
+def _facts(folder: str, pid: int) -> dict[str, Any]:
+    """Returns what a replica's process has written down."""
+    path = Path(folder, f"{pid}.json")
+    wait_until(path.exists, f"process {pid} has imported the program")
+    return json.loads(path.read_text())
+
+
+def _pid(holder: Holder) -> int:
+    return holder.process.pid
+
+
+def test_a_forked_replica_is_a_process_of_its_own(folder: str, client: ForkClient) -> None:
+    with contextlib.closing(client.fork(_assignment(folder, COLOUR="red"), is_adopted=True)) as holder:
+        facts = _facts(folder, _pid(holder))
+        assert facts["session"] == facts["pid"] != os.getsid(0)
+        assert facts["name"] == "dyorc-probe"
+        assert facts["folder"] == folder
+        assert facts["num_threads"] == [3, 3]
+        assert facts["colour"] == "red"
+        assert facts["sums"] == [300**3, 300**3]
+        assert not facts["has_cuda"]
+        server = _fork_server(folder)
+        assert server.num_threads() == 1
+        inherited = {file.path for file in server.open_files()} | {
+            connection.laddr for connection in server.net_connections("unix")
+        }
+        assert f"{folder}/forks/server" in inherited
+        replica = psutil.Process(facts["pid"])
+        assert f"{folder}/forks/server" not in {connection.laddr for connection in replica.net_connections("unix")}
+        assert replica.ppid() == server.pid
+        with contextlib.closing(client.fork(_assignment(folder, COLOUR="blue"), is_adopted=True)) as other:
+            others = _facts(folder, _pid(other))
+    assert others["colour"] == "blue"
+    assert not set(facts["draws"]) & set(others["draws"])
+
+
+def test_a_replica_lives_as_long_as_somebody_holds_it_and_one_adopts_it(folder: str, client: ForkClient) -> None:
+    assignment = _assignment(folder)
+    ahead = client.fork(assignment, is_adopted=False)
+    process = psutil.Process(_pid(ahead))
+    assert client.adopt("another program") is None
+    adopted = client.adopt(assignment.key)
+    assert adopted is not None
+    assert _pid(adopted) == process.pid
+    message = ahead.line.receive(TIMEOUT_S)
+    assert message is not None
+    assert message["kind"] == "taken"
+    assert client.adopt(assignment.key) is None
+    ahead.close()
+    adopted.line.send("ping")
+    assert adopted.line.receive(TIMEOUT_S) == {"kind": "pong", "error": ""}
+    assert process.is_running()
+    adopted.close()
+    process.wait(TIMEOUT_S)
+    assert replica_paths(client.folder) == []
+
+
+def test_a_replica_outlives_its_fork_server_and_another_is_started_when_needed(folder: str, client: ForkClient) -> None:
+    with contextlib.closing(client.fork(_assignment(folder), is_adopted=True)) as first:
+        server = _fork_server(folder)
+        server.kill()
+        wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "it is dead")
+        with contextlib.closing(client.fork(_assignment(folder), is_adopted=True)) as second:
+            for holder in (first, second):
+                holder.line.send("ping")
+                assert holder.line.receive(TIMEOUT_S) == {"kind": "pong", "error": ""}
+
+
+def test_a_stopped_replica_is_killed_with_the_fork_server_that_nobody_needs(folder: str, client: ForkClient) -> None:
+    holder = client.fork(_assignment(folder), is_adopted=True)
+    process = psutil.Process(_pid(holder))
+    process.suspend()
+    holder.close()
+    client.close(TIMEOUT_S)
+    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "it is dead")
+    assert not Path(client.folder).exists()
+
+
+def test_libraries_that_start_threads_are_not_imported_ahead(
+    folder: str, client: ForkClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (
+        ("quiet", "import sys; print('quiet is here', file=sys.stderr)"),
+        ("lively", "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"),
+    ):
+        Path(folder, f"{name}_library.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", folder)
+    client.preload(["lively_library", "quiet_library"])
+    client.fork(_assignment(folder), is_adopted=True).close()
+    assert _fork_server(folder).num_threads() == 1
+    assert "quiet is here" in Path(client.folder, "log").read_text()
+
+
+def test_a_changed_environment_takes_another_fork_server(
+    folder: str, client: ForkClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.open()
+    monkeypatch.setenv("COLOUR", "green")
+    client.preload([])
+    with contextlib.closing(client.fork(_assignment(folder), is_adopted=True)) as holder:
+        assert _facts(folder, _pid(holder))["colour"] == "green"
+
+
+def test_the_folder_must_be_closed_to_others(folder: str, client: ForkClient) -> None:
+    Path(client.folder).mkdir()
+    Path(client.folder).chmod(0o755)
+    with pytest.raises(TransportError, match="can be entered by others"):
+        client.open()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_keeper_replaces_a_process_that_is_killed_or_stopped(folder: str, client: ForkClient, number: int) -> None:
+    client.open()
+    keeper = Keeper(ForkClient(ForkPlace(folder=client.folder)), _assignment(folder), _hosting(folder))
+    keeper.start()
+    try:
+        wait_until(lambda: len(list(Path(folder).glob("*.json"))) == 1, "there is one")
+        (first,) = (int(path.stem) for path in Path(folder).glob("*.json"))
+        os.kill(first, number)
+        wait_until(lambda: len(list(Path(folder).glob("*.json"))) == 2, "there is another")
+        keeper.check()
+    finally:
+        keeper.stop()
+    assert not [process for process in _processes(folder) if process.pid != _fork_server(folder).pid]
+
+
+def test_a_keeper_that_cannot_keep_a_process_says_why(folder: str, client: ForkClient) -> None:
+    client.open()
+    keeper = Keeper(ForkClient(ForkPlace(folder=client.folder)), _assignment(folder, COLOUR="none"), _hosting(folder))
+    keeper.start()
+    try:
+        with pytest.raises(RuntimeError, match=r"'probe' cannot be kept running: .*it has no colour"):
+            wait_until(lambda: keeper.check() or False, "it raises")
+    finally:
+        keeper.stop()

@@ -75,7 +75,9 @@ class LocalRay:
             LaunchError: If Ray cannot be started, or Serve refuses the replicas.
         """
         await self.replicas.prepare_all(address)
+        # Two steps: if the server is stopped meanwhile, it waits for one of them only.
         await start("Ray", self._start, self._take_back)
+        await start("Ray Serve", self._start_serve, lambda: None)
         await self.replicas.deploy()
         _log.info("replicas_handed_over", programs=len(self._plans.programs))
 
@@ -91,7 +93,6 @@ class LocalRay:
 
     def _start(self) -> None:
         import ray
-        from ray import serve
 
         for name in ("ray", "ray.serve"):
             logging.getLogger(name).setLevel(logging.ERROR)
@@ -104,6 +105,10 @@ class LocalRay:
             object_store_memory=self._deployment.object_store_bytes,
             _temp_dir=f"{self._home.folder}/ray",  # any user may write to Ray's folder; the one around it stays ours
         )
+
+    def _start_serve(self) -> None:
+        from ray import serve
+
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def _take_back(self) -> None:

@@ -57,12 +57,13 @@ class _Account:
     num_bytes: int = 0
     elsewhere: CountsElsewhere | None = None
 
-    def in_all(self) -> tuple[int, int]:
-        """Returns its requests and bytes in flight in all processes."""
-        if self.elsewhere is None:
-            return self.num_requests, self.num_bytes
-        num_requests, num_bytes = self.elsewhere.in_flight()
-        return self.num_requests + num_requests, self.num_bytes + num_bytes
+    def num_requests_in_all(self) -> int:
+        """Returns its requests in flight in all processes."""
+        return self.num_requests if self.elsewhere is None else self.num_requests + self.elsewhere.num_requests()
+
+    def num_bytes_in_all(self) -> int:
+        """Returns its bytes in flight in all processes."""
+        return self.num_bytes if self.elsewhere is None else self.num_bytes + self.elsewhere.num_bytes()
 
     def tell(self) -> None:
         """Tells the other processes what it has here."""
@@ -169,7 +170,7 @@ class Admission:
         account = self._accounts.get(tenant.name)
         if account is None:
             account = self._open(tenant, now_s)
-        if tenant.max_requests is not None and (held := account.in_all()[0]) >= tenant.max_requests:
+        if tenant.max_requests is not None and (held := account.num_requests_in_all()) >= tenant.max_requests:
             raise self._over(tenant, account, f"{held} requests in flight, and may have {tenant.max_requests}")
         if self.num_requests >= self._max_requests:
             raise self._full(f"{self.num_requests} requests", f"{self._max_requests}")
@@ -215,7 +216,7 @@ class Admission:
 
     def _check_bytes(self, tenant: Tenant, account: _Account, num_bytes: int, *, is_only: bool) -> None:
         held = account.num_bytes + num_bytes
-        if tenant.max_bytes is not None and (in_all := account.in_all()[1]) + num_bytes > tenant.max_bytes:
+        if tenant.max_bytes is not None and (in_all := account.num_bytes_in_all()) + num_bytes > tenant.max_bytes:
             raise self._over(tenant, account, f"{in_all} bytes in flight, and may have {tenant.max_bytes}")
         free = self._max_bytes - self.num_bytes - num_bytes
         if free < 0:

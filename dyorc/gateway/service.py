@@ -56,7 +56,7 @@ class InferenceService:
         self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=siblings.tenant_counts)
         self.clients = ClientMemory(config.allow_client_shm)
         self.off_loop = OffLoop("dyorc-requests")
-        self.whole = Whole(backend, self.clients, siblings)
+        self.whole = Whole(backend, self.clients, siblings, list(catalog.models))
         self.shedding = Shedding(LoopLag()) if config.shed else None
 
     def close(self) -> None:

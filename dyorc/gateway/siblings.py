@@ -14,11 +14,13 @@ class Answers(NamedTuple):
         values: By their numbers, as plain values.
         missing: Numbers of those that did not answer in time: they are starting, or stuck.
         errors: By number, the texts of errors.
+        counted: What those that are missing had counted, as far as is known (`Siblings.count`).
     """
 
     values: Mapping[int, Any]
     missing: tuple[int, ...] = ()
     errors: Mapping[int, str] = {}
+    counted: Mapping[int, Any] = {}
 
 
 class Siblings(Protocol):
@@ -50,6 +52,18 @@ class Siblings(Protocol):
         """Calls a function with each warning of what has ended another process, those included that came before."""
         ...
 
+    def counting(self, counts: Callable[[], Any]) -> Any:
+        """From now on, asks again and again what this process has counted, so that it is not lost with it.
+
+        Returns:
+            What the process before it had counted; None if there was none.
+        """
+        ...
+
+    def count(self) -> None:
+        """Asks now, because somebody is about to see it."""
+        ...
+
     def remember(self, value: Any) -> None:
         """Keeps a value for processes that start later, in place of the last one."""
         ...
@@ -71,6 +85,12 @@ class OnlyChild:
         return Answers({})
 
     def heed(self, handler: Callable[[Any], None]) -> None:
+        pass
+
+    def counting(self, counts: Callable[[], Any]) -> Any:
+        return None
+
+    def count(self) -> None:
         pass
 
     def remember(self, value: Any) -> None:

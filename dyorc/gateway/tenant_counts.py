@@ -14,8 +14,12 @@ class CountsElsewhere(Protocol):
         """
         ...
 
-    def in_flight(self) -> tuple[int, int]:
-        """Returns how many requests, and how many bytes of them, the others have now."""
+    def num_requests(self) -> int:
+        """Returns how many requests the others have in flight now."""
+        ...
+
+    def num_bytes(self) -> int:
+        """Returns how many bytes they have."""
         ...
 
     def full_s(self) -> float:

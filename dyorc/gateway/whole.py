@@ -26,16 +26,19 @@ class Whole:
         backend: Runs this process's requests.
         clients: The memory that clients share with it.
         siblings: The other processes.
+        models: The names of all models.
     """
 
-    def __init__(self, backend: Backend, clients: ClientMemory, siblings: Siblings) -> None:
+    def __init__(self, backend: Backend, clients: ClientMemory, siblings: Siblings, models: Sequence[str] = ()) -> None:
+        self._models = models
         self._backend = backend
         self._clients = clients
         self._siblings = siblings
         self._parts: dict[str, Callable[[], Any]] = {}
         self.status = siblings.status(backend.status)
         siblings.answer(_REPORT, lambda _: self._own_report())
-        siblings.answer(_STATISTICS, lambda names: {name: msgspec.to_builtins(backend.statistics(name)) for name in names})
+        siblings.answer(_STATISTICS, self._counts)
+        self._inherited = _statistics_of(siblings.counting(self._all_counts) or {})
         siblings.answer(_REGISTER, self._register_here)
         siblings.answer(_UNREGISTER, self._unregister_here)
 
@@ -66,13 +69,29 @@ class Whole:
 
     async def statistics(self, names: Sequence[str]) -> list[ModelStatistics]:
         """Returns the statistics of models, in the same order."""
+        self._siblings.count()
         found = await self._siblings.ask(_STATISTICS, names)
-        own = [self._backend.statistics(name) for name in names]
-        for values in found.values.values():
-            others = msgspec.convert(values, dict[str, ModelStatistics], strict=False)
+        own = [self._own_statistics(name) for name in names]
+        for values in (*found.values.values(), *found.counted.values()):
+            others = _statistics_of(values)
             for name, one in zip(names, own, strict=True):
-                one.add(others[name])
+                if name in others:
+                    one.add(others[name])
         return own
+
+    def _own_statistics(self, name: str) -> ModelStatistics:
+        """Returns what this process has counted, and those before it in its place."""
+        found = self._backend.statistics(name)
+        if (before := self._inherited.get(name)) is not None:
+            found.add(before)
+        return found
+
+    def _counts(self, names: Sequence[str]) -> dict[str, Any]:
+        self._siblings.count()  # what others have seen must not be lost
+        return {name: msgspec.to_builtins(self._own_statistics(name)) for name in names}
+
+    def _all_counts(self) -> dict[str, Any]:
+        return {name: msgspec.to_builtins(self._own_statistics(name)) for name in self._models}
 
     # Clients' memory
 
@@ -117,3 +136,7 @@ class Whole:
             self._clients.unregister(what["name"])
         elif region in self._clients.status():
             self._clients.unregister(region["name"])
+
+
+def _statistics_of(values: dict[str, Any]) -> dict[str, ModelStatistics]:
+    return msgspec.convert(values, dict[str, ModelStatistics], strict=False)

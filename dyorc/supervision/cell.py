@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import faulthandler
 import importlib
+import itertools
 import logging
 import os
 import signal
@@ -29,6 +30,8 @@ from dyorc.supervision.tenant_table import TenantTable
 _PR_SET_PDEATHSIG = 1
 _BEATS_PER_LIMIT = 8
 _MAX_BEAT_S = 0.25
+_COUNT_S = 1.0
+"""How often a cell says what it has counted."""
 _SLOW_LIBRARIES = ("torch",)
 
 
@@ -85,6 +88,7 @@ class _Cell:
         self._order = order
         self._channel = channel
         self._siblings = CellSiblings(order["number"], order["num_cells"], channel, _tenants(order))
+        self._siblings.inherit(order["counted"])
         if order["warning"] is not None:
             self._siblings.warn(order["warning"])
         self._stop = asyncio.Event()
@@ -143,9 +147,12 @@ class _Cell:
             pass
         self._siblings.tell()
         self._channel.send("ready", models=sorted(server.catalog.models), files=self._files(), libraries=_libraries())
-        while True:
-            await asyncio.sleep(min(_MAX_BEAT_S, hang_limit_s / _BEATS_PER_LIMIT))
+        beat_s = min(_MAX_BEAT_S, hang_limit_s / _BEATS_PER_LIMIT)
+        for number in itertools.count():
+            await asyncio.sleep(beat_s)
             self._channel.send("beat")
+            if number % max(1, round(_COUNT_S / beat_s)) == 0:
+                self._siblings.count()
 
 
 def _libraries() -> list[str]:

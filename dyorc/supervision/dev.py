@@ -89,7 +89,7 @@ class Dev:
             cell.order(
                 targets=self._plan.targets, settings=settings, num_cells=1, verbose=self._plan.is_verbose, number=0,
                 remembered=None, listens_when_ready=False, is_dev=True, listener=self._listener.fileno(),
-                notes=None, warning=None, tenants=None,
+                notes=None, warning=None, tenants=None, counted=None,
             )  # fmt: skip
             changing = asyncio.create_task(self._changes.happened())
             ending = asyncio.create_task(cell.ended())

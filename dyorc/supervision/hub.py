@@ -36,6 +36,7 @@ class Hub:
         self.remembered: Any = None
         self._cells = cells
         self._num_cells = num_cells
+        self._counted: dict[int, Any] = {}
         self._ids = count()
         self._open: dict[int, _Question] = {}
 
@@ -46,6 +47,8 @@ class Hub:
                 self._ask(cell, message)
             case "answer":
                 self._answered(cell, message)
+            case "counted":
+                self._counted[cell.number] = message["value"]
             case "remember":
                 self.remembered = message["value"]
             case _:
@@ -74,6 +77,10 @@ class Hub:
         if not question.waiting:
             self._close(message["id"])
 
+    def counted_by(self, number: int) -> Any:
+        """Returns what a cell had counted when it last said so; None if it never did."""
+        return self._counted.get(number)
+
     def tell_all(self, kind: str, **content: Any) -> None:
         """Sends a message to all cells."""
         for cell in self._cells.values():
@@ -92,7 +99,9 @@ class Hub:
             return
         known = question.values.keys() | question.errors.keys() | {question.asker.number}
         missing = [one for one in range(self._num_cells) if one not in known]
+        counted = [(one, self._counted[one]) for one in missing if one in self._counted]
         # JSON has only texts as keys.
         question.asker.send(
-            "answers", id=question.id, values=list(question.values.items()), errors=list(question.errors.items()), missing=missing
-        )
+            "answers", id=question.id, values=list(question.values.items()), errors=list(question.errors.items()),
+            missing=missing, counted=counted,
+        )  # fmt: skip

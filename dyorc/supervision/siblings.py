@@ -37,6 +37,8 @@ class CellSiblings:
         self._channel = channel
         self._warnings: list[Any] = []
         self._heed: Callable[[Any], None] = self._warnings.append
+        self._counts: Callable[[], Any] | None = None
+        self._counted: Any = None
         self._handlers: dict[str, Callable[[Any], Any]] = {}
         self._ids = count()
         self._asked: dict[int, asyncio.Future[Answers]] = {}
@@ -93,6 +95,19 @@ class CellSiblings:
         finally:
             del self._asked[number]
 
+    def inherit(self, counted: Any) -> None:
+        """Takes in what the process before this one had counted."""
+        self._counted = counted
+
+    def counting(self, counts: Callable[[], Any]) -> Any:
+        self._counts = counts
+        return self._counted
+
+    def count(self) -> None:
+        if self._counts is not None and (counted := self._counts()) != self._counted:
+            self._counted = counted
+            self._channel.send("counted", value=counted)
+
     def heed(self, handler: Callable[[Any], None]) -> None:
         self._heed = handler
         for warning in self._warnings:
@@ -146,4 +161,6 @@ class CellSiblings:
     def _take(self, message: Message) -> None:
         future = self._asked.get(message["id"])
         if future is not None and not future.done():
-            future.set_result(Answers(dict(message["values"]), tuple(message["missing"]), dict(message["errors"])))
+            future.set_result(
+                Answers(dict(message["values"]), tuple(message["missing"]), dict(message["errors"]), dict(message["counted"]))
+            )

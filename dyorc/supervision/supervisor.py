@@ -89,7 +89,7 @@ class Supervisor:
             await cell.start((notes, self._tenants))
             cell.order(
                 **self._order, number=number, remembered=self._hub.remembered, notes=notes, warning=self._culprits.known(),
-                tenants=self._tenants,
+                tenants=self._tenants, counted=self._hub.counted_by(number),
                 listens_when_ready=self._has_started and others_serve,
             )  # fmt: skip
             await cell.ended()

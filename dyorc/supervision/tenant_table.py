@@ -82,15 +82,17 @@ class TenantRows:
         words[2 * _ROWS + row] = num_requests
         words[3 * _ROWS + row] = num_bytes
 
-    def in_flight(self) -> tuple[int, int]:
-        """Returns how many requests, and how many bytes of them, the other cells have."""
+    def num_requests(self) -> int:
+        """Returns how many requests the other cells have in flight."""
         if self._unknown:
             self._look()
-        num_requests = num_bytes = 0
-        for row, words, _ in self._known:
-            num_requests += words[2 * _ROWS + row]
-            num_bytes += words[3 * _ROWS + row]
-        return num_requests, num_bytes
+        return sum([words[2 * _ROWS + row] for row, words, _ in self._known])
+
+    def num_bytes(self) -> int:
+        """Returns how many bytes they have."""
+        if self._unknown:
+            self._look()
+        return sum([words[3 * _ROWS + row] for row, words, _ in self._known])
 
     def full_s(self) -> float:
         """Returns when the bucket is full again, as far as any other cell knows."""

@@ -142,6 +142,23 @@ def test_statistics_and_status_are_those_of_all_cells(server: ServerProcess, bot
         assert report["jobs"]["max_running"] == 40
 
 
+def test_statistics_keep_what_a_cell_has_counted_that_dies(server: ServerProcess, both: dict[int, Door]) -> None:
+    def count(door: Door) -> int:
+        return door.client.get("/v2/models/quadruple/stats").json()["model_stats"][0]["inference_count"]
+
+    (victim, door), (_, other) = both.items()
+    for _ in range(7):
+        door.infer("quadruple", x=X).raise_for_status()
+    before = count(other)  # what somebody has seen is not lost
+    said = len(server.lines)
+    os.kill(victim, signal.SIGKILL)
+    while "is ready again" not in "".join(server.lines[said:]):
+        assert count(other) == before
+    wait_for_both(server)
+    with doors(server) as found:
+        assert [count(each) for each in found.values()] == [before, before]
+
+
 def test_another_server_on_the_port_is_refused(server: ServerProcess, both: dict[int, Door]) -> None:
     port = server.url.rpartition(":")[2]
     for more in ([], ["--cells", "2"]):

@@ -38,15 +38,20 @@ class Grant:
 
 
 class Budget:
-    """Limits of everything that replicas take. `min_warm` replicas of each program are granted in any case."""
+    """Limits of everything that replicas take. `min_warm` replicas of each program are granted in any case.
+
+    Attributes:
+        is_limited: Whether there is a limit at all.
+    """
 
     def __init__(self, config: BudgetConfig, swap_margin: float) -> None:
         self._limits = (_limit(config.max_cpus), _limit(config.max_gpus), _limit(config.max_bytes))
         self._swap_margin = swap_margin
+        self.is_limited = any(map(math.isfinite, self._limits))
 
     def share(self, claims: Sequence[Claim]) -> list[Grant]:
         """Returns what each claim gets: the most valuable replicas that fit together, as seen from what each takes."""
-        if not any(map(math.isfinite, self._limits)):
+        if not self.is_limited:
             return [Grant(claim.num_warm, claim.num_parked) for claim in claims]
         return self._wait_for_room(claims, self._choose(claims))
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-_MAX_SUMMED = 64.0
+_MAX_SUMMED = 30.0
 """Up to this mean, quantiles are summed exactly; above it, a gamma distribution is close enough."""
 _MIN_MEAN = 1e-9
 _MIN_RATIO = 1e-6
@@ -73,10 +73,10 @@ class Count:
         limit = self.mean + 40 * math.sqrt(self.variance) + 20
         while reached < probability and number < limit:
             number += 1
-            p *= max(a + b / number, 0.0)
+            p *= a + b / number
+            if p <= 0.0:
+                break  # a binomial number has a largest value
             reached += p
-            if p == 0.0 and number > self.mean:
-                break
         return number
 
 

@@ -3,12 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dyorc.scaling.counts import NOTHING, Count
-from dyorc.scaling.visits import Repeats, Stage, spread
+from dyorc.scaling.visits import Due, Repeats, Stage
 
 _MAX_STAGES = 256
 """Stages of a workflow. Beyond that, requests stay in the last one that is known."""
 _MAX_PROGRAMS = 1000
+_MIN_LEFT = 0.1
+"""A call that is overdue is expected within this fraction of its usual delay."""
+_MIN_LASTS_S = 1e-6
 _MAX_LEARNING = 4
 """Stages that learn from one request, besides the start: on long ways they take turns."""
 
@@ -77,10 +79,10 @@ class Paths:
         mean, square = self._repeats[program].ahead_of(0)
         return probability * mean, probability * square, delay_s
 
-    def in_flight(self, program: str, start_s: float, end_s: float, now_ns: int) -> Count:
-        """Returns how many calls of a program the requests in flight make within a window, in seconds from now."""
+    def due(self, program: str, now_ns: int) -> list[Due]:
+        """Returns the calls of a program that requests in flight will make."""
         repeats = self._repeats[program]
-        total = repeats.within(start_s, end_s)
+        found = repeats.due()
         mean, square = repeats.ahead_of(0)
         usual = self.start.frequency(program)
         for stage in self._stages.values():
@@ -89,10 +91,11 @@ class Paths:
             probability = stage.probability(program, usual)
             if probability:
                 usual_s = stage.delay_s(program) or self.start.delay_s(program) or 0.0
-                age_s = (now_ns - stage.sum_entered_ns / stage.num_here) / 1e9
-                probability *= spread(usual_s, max(age_s, 0.0), start_s, end_s)
-                total += Count(float(stage.num_here)).each(probability * mean, probability * square)
-        return total if total.mean else NOTHING
+                age_s = max((now_ns - stage.sum_entered_ns / stage.num_here) / 1e9, 0.0)
+                # What is left is uniform with the usual time left as its mean, as for requests that came one after another.
+                lasts_s = 2 * max(usual_s - age_s, _MIN_LEFT * usual_s, _MIN_LASTS_S)
+                found.append(Due(stage.num_here, probability * mean, probability * square, lasts_s))
+        return found
 
     def to_state(self) -> dict[str, Any]:
         """Returns what was learned."""

@@ -105,6 +105,8 @@ class PredictivePolicy:
         """
         if load.program in self._overrides:
             return lambda number: math.inf
+        if not self._budget.is_limited:
+            return lambda number: 0.0
         horizon_s = self._config.value_horizon_s
         calls = max(load.num_queued + load.num_running, 0) + self._traffic.ahead(load.program, 0.0, horizon_s, now_ns).mean
         pace = useful_pace(load.speed, load.bounds.target_calls, self._config)

@@ -6,9 +6,8 @@ a whole: of those that called it n times, how many called it once more. All of i
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from dyorc.scaling.counts import NOTHING, Count
 
 _DECAY = 0.98
 """Weight that a request keeps when the next one of its kind is learned."""
@@ -17,8 +16,23 @@ _PRIOR_WEIGHT = 2.0
 _MAX_REPEATS = 64
 """Calls of one program by one request that are told apart."""
 _MAX_WEIGHT = 1e9
-_MIN_LEFT = 0.1
-"""A call that is overdue is expected within this fraction of its usual delay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Calls that requests in flight will make, spread evenly from now on.
+
+    Attributes:
+        number: Requests.
+        mean: Calls of each, on average.
+        square: The average of their square.
+        lasts_s: Until when they come.
+    """
+
+    number: int
+    mean: float
+    square: float
+    lasts_s: float
 
 
 class _Next:
@@ -164,16 +178,14 @@ class Repeats:
             square += (2 * extra - 1) * times / base
         return mean, square
 
-    def within(self, start_s: float, end_s: float) -> Count:
-        """Returns the further calls of all requests in flight in a window, from now."""
-        total = NOTHING
+    def due(self) -> list[Due]:
+        """Returns the further calls of all requests in flight that have called it."""
+        found: list[Due] = []
         for made, number in self.here.items():
             mean, square = self.ahead_of(made)
             if mean:
-                lasts_s = max(mean * self.gap_s, 1e-6)
-                part = (min(end_s, lasts_s) - min(start_s, lasts_s)) / lasts_s
-                total += Count(float(number)).each(mean * part, square * part)
-        return total
+                found.append(Due(number, mean, square, max(mean * self.gap_s, 1e-6)))
+        return found
 
     def _rescale(self) -> None:
         self._reached = [times / self._weight for times in self._reached if times > 1e-4 * self._weight]
@@ -188,12 +200,3 @@ class Repeats:
         """Takes in what was exported."""
         self._reached = [float(times) for times in state["reached"]]
         self.gap_s = float(state["gap_s"])
-
-
-def spread(usual_s: float, age_s: float, start_s: float, end_s: float) -> float:
-    """Returns how likely something falls into a window, from now, that usually comes after `usual_s`, `age_s` of which are over.
-
-    What is left is taken to be uniform with the usual time left as its mean, as for requests that came one after another.
-    """
-    longest_s = 2 * max(usual_s - age_s, _MIN_LEFT * usual_s, 1e-6)
-    return (min(end_s, longest_s) - min(start_s, longest_s)) / longest_s

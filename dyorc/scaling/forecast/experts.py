@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dyorc.scaling.forecast import season
 from dyorc.scaling.forecast.history import History
-from dyorc.scaling.forecast.season import seasonal
 
 _HALF_LIVES = (4.0, 20.0, 120.0, 600.0)
 """Of the levels, in bins."""
@@ -15,6 +15,8 @@ _TREND_DECAYS = (0.5 ** (1 / 8), 0.5 ** (1 / 30))
 """How slowly the trend's level, and its slope, follow."""
 _DAMPING = 0.97
 """What is left of a trend a bin later."""
+_MAX_RATIO = 3.0
+"""This cycle is taken to be at most so many times as busy as the last ones."""
 NUM_EXPERTS = len(_HALF_LIVES) + 3
 
 
@@ -58,14 +60,18 @@ class Experts:
     def _foresee_season(
         self, expected: NDArray[np.float64], horizons: NDArray[np.float64], history: History, period: float
     ) -> None:
-        recent = max(period / 8, 4.0)
-        came, usual = history.between(recent, 0.0), seasonal(history, period, -recent, 0.0)
-        ratio = 1.0 if came is None or usual is None else min(max((came + 1) / (usual + 1), 0.3), 3.0)
-        for row, horizon in enumerate(horizons):
-            count = seasonal(history, period, 0.0, float(horizon))
-            if count is not None:
-                expected[row, -2] = count
-                expected[row, -1] = count * ratio
+        counts = season.ahead(history, period, horizons)
+        if counts is not None:
+            ratio = season.compared(history, period, max(period / 8, 4.0))
+            expected[:, -2] = counts
+            expected[:, -1] = counts * min(max(ratio, 1 / _MAX_RATIO), _MAX_RATIO)
+
+    def idle(self, num_bins: int) -> None:
+        """Takes in bins without arrivals."""
+        fade = self._decays**num_bins
+        self._sums = self._sums * fade
+        self._weights = self._weights * fade + (1 - fade) / (1 - self._decays)
+        self._level = self._slope = 0.0
 
     def to_state(self) -> dict[str, Any]:
         """Returns what was learned."""

@@ -55,18 +55,20 @@ class _Ring:
         """The bins, the newest last."""
         return self._cells[self._end - self.num_known : self._end]
 
-    def between(self, oldest: float, newest: float) -> float | None:
-        """Returns the count between two ages, in bins of this width; None where most is unknown."""
-        first, last = int(np.floor(-oldest)), int(np.ceil(-newest))
+    def since(self, oldest: float, lengths: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Returns the counts from an age on, over each length, all in bins of this width; None where most is unknown."""
+        first, last = int(np.floor(-oldest)), min(int(np.ceil(float(lengths.max()) - oldest)), 0)
         cells = self._cells[self._end + first : self._end + last]
-        weights = np.ones(len(cells))
-        weights[0] -= -oldest - first
-        weights[-1] -= last + newest
         known = cells >= 0
-        total = float(weights @ known)
-        if total < 0.5 * (oldest - newest):
+        num_known = np.count_nonzero(known)
+        if not len(cells) or num_known < 0.5 * len(cells):
             return None
-        return float((weights * known) @ cells) * (oldest - newest) / total
+        if num_known < len(cells):
+            cells = np.where(known, cells, cells[known].mean())
+        sums = np.concatenate(([0.0], np.cumsum(cells)))
+        start = -oldest - first
+        reached = np.interp(start + np.append(lengths, 0.0), np.arange(len(sums)), sums)
+        return reached[:-1] - reached[-1]
 
 
 class History:
@@ -83,13 +85,12 @@ class History:
         for ring in self.rings:
             ring.add(count)
 
-    def between(self, oldest: float, newest: float) -> float | None:
-        """Returns how many came between two ages, in fine bins, where ``oldest > newest >= 0``; None if that is not known."""
+    def since(self, oldest: float, lengths: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Returns how many came from an age on, in fine bins, over each of the lengths that follow; None if that is not known."""
         for ring in self.rings:
-            start, end = (oldest - ring.lag) / ring.width, max((newest - ring.lag) / ring.width, 0.0)
-            if end + 1e-9 < start <= ring.num_known:
-                count = ring.between(start, end)
-                return None if count is None else count * (oldest - newest) / ((start - end) * ring.width)
+            start = (oldest - ring.lag) / ring.width
+            if 0 < start <= ring.num_known:
+                return ring.since(start, lengths / ring.width)
         return None
 
     def to_state(self) -> list[list[float]]:

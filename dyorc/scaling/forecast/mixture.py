@@ -1,5 +1,6 @@
 """Weighs forecasts by how wrong they have been lately, and says how wrong their mean is."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 HORIZONS = np.array([1.0, 4.0, 16.0, 64.0])
 """In bins. Each has weights of its own: what is right for the next second is wrong for the next minute."""
+_BOUNDARIES = (2.0, 8.0, 32.0)
 _LONGEST = int(HORIZONS[-1])
 _POWER = 3.0
 _NOISE = 0.8
@@ -41,10 +43,14 @@ class Mixture:
         self._num_bins = 0
 
     def expect(self, expected: NDArray[np.float64]) -> None:
-        """Takes note of what the experts expect from now on: an array [horizon, expert]."""
+        """Takes note of what the experts expect from now on within each of `HORIZONS`: an array [horizon, expert]."""
         at = self._num_bins % (_LONGEST + 1)
         self._expected[at] = expected
         self._means[at] = (self.weights * expected).sum(axis=1)
+
+    def forget(self) -> None:
+        """Drops forecasts that are not judged yet: bins are left out."""
+        self._num_bins = 0
 
     def add(self, count: float) -> None:
         """Takes in the next bin, and judges the forecasts that end with it."""
@@ -76,7 +82,7 @@ class Mixture:
 
     def row(self, horizon: float) -> int:
         """Returns which of `HORIZONS` is next to a horizon, as a factor."""
-        return int(np.searchsorted(HORIZONS[:-1] * 2, horizon))
+        return bisect_left(_BOUNDARIES, horizon)
 
     def to_state(self) -> dict[str, Any]:
         """Returns what was learned."""

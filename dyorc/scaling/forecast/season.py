@@ -12,7 +12,6 @@ _MIN_LAG = 8
 _MIN_CYCLES = 2.0
 _MIN_STRENGTH = 0.3
 """Autocorrelation from which on arrivals count as periodic."""
-_NUM_CYCLES = 3
 _CYCLE_WEIGHTS = (0.5, 0.3, 0.2)
 """What the last cycles count for in a forecast, the latest first."""
 
@@ -76,19 +75,25 @@ def _vertex(three: NDArray[np.float64]) -> float:
     return float(np.clip(0.5 * (three[0] - three[2]) / bend, -1, 1)) if bend < 0 else 0.0
 
 
-def seasonal(history: History, period: float, start: float, end: float) -> float | None:
-    """Returns how many came at this phase in the last cycles, on average.
+def ahead(history: History, period: float, lengths: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Returns how many came at this phase in the last cycles, on average, over each length from now; all in fine bins."""
+    cycles, rests = np.divmod(lengths, period)
+    counts = _average(history, period, 0.0, np.append(rests, period))
+    return None if counts is None else cycles * counts[-1] + counts[:-1]
 
-    Args:
-        period: In fine bins.
-        start: Beginning of the window, in bins after now; negative lies in the past.
-        end: Its end, later.
-    """
-    weight = total = 0.0
-    for cycle in range(1, _NUM_CYCLES + 1):
-        ago = -(-max(end - cycle * period, 0.0) // period) * period + cycle * period  # a window beyond the next cycle
-        count = history.between(ago - start, ago - end)
-        if count is not None:
-            weight += _CYCLE_WEIGHTS[cycle - 1]
-            total += _CYCLE_WEIGHTS[cycle - 1] * count
+
+def compared(history: History, period: float, length: float) -> float:
+    """Returns how many have come in the last bins for each one that came at this phase before; about 1 if that is not known."""
+    came = history.since(length, np.array([length]))
+    usual = _average(history, period, length, np.array([length]))
+    return 1.0 if came is None or usual is None else float((came[0] + 1) / (usual[0] + 1))
+
+
+def _average(history: History, period: float, ago: float, lengths: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    weight, total = 0.0, np.zeros(len(lengths))
+    for cycle, part in enumerate(_CYCLE_WEIGHTS, 1):
+        counts = history.since(cycle * period + ago, lengths)
+        if counts is not None:
+            weight += part
+            total += part * counts
     return total / weight if weight else None

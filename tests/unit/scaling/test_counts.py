@@ -9,7 +9,7 @@ from scipy import stats
 from dyorc.scaling.counts import Count
 
 
-@pytest.mark.parametrize("mean", [0.05, 0.7, 3.0, 40.0])
+@pytest.mark.parametrize("mean", [0.05, 0.7, 3.0, 25.0])
 @pytest.mark.parametrize("ratio", [1.0, 1.5, 6.0])
 def test_quantiles_are_those_of_the_negative_binomial_and_poisson_distributions(mean: float, ratio: float) -> None:
     exact = stats.poisson(mean) if ratio == 1 else stats.nbinom(mean / (ratio - 1), 1 / ratio)
@@ -19,11 +19,11 @@ def test_quantiles_are_those_of_the_negative_binomial_and_poisson_distributions(
     assert count.p_any == pytest.approx(1 - exact.pmf(0), abs=1e-9)
 
 
-@pytest.mark.parametrize(("mean", "ratio"), [(100.0, 1.0), (100.0, 8.0), (5000.0, 3.0), (65.0, 1.0)])
+@pytest.mark.parametrize(("mean", "ratio"), [(100.0, 1.0), (100.0, 8.0), (5000.0, 3.0), (40.0, 1.0), (40.0, 6.0)])
 def test_large_numbers_are_close(mean: float, ratio: float) -> None:
     exact = stats.poisson(mean) if ratio == 1 else stats.nbinom(mean / (ratio - 1), 1 / ratio)
     for probability in (0.5, 0.95, 0.99):
-        assert Count(mean, ratio * mean).quantile(probability) == pytest.approx(exact.ppf(probability), rel=0.02)
+        assert Count(mean, ratio * mean).quantile(probability) == pytest.approx(exact.ppf(probability), rel=0.03)
 
 
 def test_a_certain_number_is_certain() -> None:

@@ -20,18 +20,18 @@ def _run(kinds: dict[str, Kind], arrivals: Arrivals, until_s: float, config: Sca
     return world
 
 
-@pytest.mark.parametrize("rate", [0.5, 20.0])
+@pytest.mark.parametrize("rate", [0.05, 5.0])
 def test_nothing_changes_for_an_hour_of_constant_load(rate: float) -> None:
-    rng = np.random.default_rng(1)
-    world = _run({"a": Kind(), "b": Kind()}, along(poisson(rate, 0, 3600, rng), "a", "b"), 3600)
-    assert len(world.took_s) >= 0.999 * rate * 3400
+    times = poisson(rate, 0, 3600, np.random.default_rng(1))
+    world = _run({"a": Kind()}, along(times, "a"), 3600)
+    assert len(world.took_s) >= 0.99 * len(times)
     assert len([at_s for at_s, _ in world.changes if at_s > 60]) <= 4
 
 
 def test_several_replicas_under_constant_load_change_rarely() -> None:
     rng = np.random.default_rng(2)
     slow = Kind(speed=Speed(0.2, 0.05, 8))
-    world = _run({"a": slow}, along(poisson(30, 0, 1800, rng), "a"), 1800)
+    world = _run({"a": slow}, along(poisson(30, 0, 900, rng), "a"), 900)
     late = [wish for at_s, wish in world.changes if at_s > 60]
     assert len(late) <= 20
     assert max(wish.num_warm for wish in late) - min(wish.num_warm for wish in late) <= 1
@@ -78,22 +78,22 @@ def test_a_flash_crowd_gets_replicas_and_they_go_again() -> None:
 
 def test_a_drifting_branch_is_followed() -> None:
     rng = np.random.default_rng(5)
-    times = poisson(40, 0, 600, rng)
+    times = poisson(40, 0, 300, rng)
     slow = Kind(speed=Speed(0.05, 0.05, 4))
-    arrivals: Arrivals = [(at_s, "flow", ("a", "b" if rng.random() < 1 - at_s / 600 else "c")) for at_s in times]
-    world = _run({"a": Kind(), "b": slow, "c": slow}, arrivals, 600)
+    arrivals: Arrivals = [(at_s, "flow", ("a", "b" if rng.random() < 1 - at_s / 300 else "c")) for at_s in times]
+    world = _run({"a": Kind(), "b": slow, "c": slow}, arrivals, 300)
     wants = {name: [(at_s, wish.num_warm) for at_s, wish in world.changes if wish.program == name] for name in "bc"}
-    assert max(number for at_s, number in wants["b"] if at_s < 200) > wants["b"][-1][1]
-    assert wants["c"][-1][1] > max(number for at_s, number in wants["c"] if at_s < 100)
+    assert max(number for at_s, number in wants["b"] if at_s < 100) > wants["b"][-1][1]
+    assert wants["c"][-1][1] > max(number for at_s, number in wants["c"] if at_s < 60)
 
 
 def test_a_regular_onset_is_foreseen() -> None:
     rng = np.random.default_rng(6)
-    times = [at_s for cycle in range(20) for at_s in poisson(20, 60 * cycle, 60 * cycle + 20, rng)]
-    world = _run({"a": Kind()}, along(times, "a"), 1200)
-    late = [took for number, took in world.took_s.items() if times[number] > 600]
+    times = [at_s for cycle in range(12) for at_s in poisson(20, 60 * cycle, 60 * cycle + 20, rng)]
+    world = _run({"a": Kind()}, along(times, "a"), 720)
+    late = [took for number, took in world.took_s.items() if times[number] > 360]
     assert percentile(late, 0.999) < 0.3  # nobody waits even for a parked replica
-    assert world.held_s["a"] < 900
+    assert world.held_s["a"] < 600
 
 
 def _load(**changes: object) -> ProgramLoad:

@@ -83,10 +83,11 @@ def test_loops_go_on_as_often_as_they_have() -> None:
     now_ns = 0
     for _ in range(300):
         now_ns = _take(paths, ["a"] * int(rng.geometric(0.25)), now_ns)
-    assert paths.in_flight("a", 0.0, 60.0, now_ns).mean == 0
+    assert paths.due("a", now_ns) == []
     now_ns = _take(paths, ["a", "a"], now_ns, ends=False)
-    assert paths.in_flight("a", 0.0, 60.0, now_ns).mean == pytest.approx(3.0, abs=1.2)
-    assert paths.in_flight("a", 0.0, 0.15, now_ns).mean == pytest.approx(1.5, abs=0.5)
+    (due,) = paths.due("a", now_ns)
+    assert due.mean == pytest.approx(3.0, abs=1.2)
+    assert due.lasts_s == pytest.approx(due.mean * 0.1, rel=0.1)
 
 
 def test_a_fan_that_has_been_called_is_over() -> None:
@@ -95,9 +96,9 @@ def test_a_fan_that_has_been_called_is_over() -> None:
     for _ in range(50):
         now_ns = _take(paths, ["a"] * 8, now_ns)
     _take(paths, ["a"] * 8, now_ns, ends=False)
-    assert paths.in_flight("a", 0.0, 10.0, now_ns).mean == 0
+    assert paths.due("a", now_ns) == []
     _take(paths, ["a"] * 3, now_ns, ends=False)
-    assert paths.in_flight("a", 0.0, 10.0, now_ns).mean == pytest.approx(5.0)
+    assert [due.mean for due in paths.due("a", now_ns)] == [pytest.approx(5.0)]
 
 
 def test_a_call_is_expected_when_it_is_due() -> None:

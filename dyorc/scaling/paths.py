@@ -1,6 +1,6 @@
 """The ways that requests of one workflow take through programs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dyorc.scaling.visits import Due, Repeats, Stage
@@ -62,13 +62,14 @@ class Paths:
         self._turn += 1
         return [entered[0], *entered[1 + self._turn % step :: step]]
 
-    def leads_to(self, programs: Collection[str], stage: Stage, probability: float) -> bool:
-        """Returns whether a request at this stage will call one of the programs, at least this probably."""
-        return any(
-            program not in stage.called and stage.probability(program, self.start.frequency(program)) >= probability
-            for program in programs
-            if program in self._repeats
-        )
+    def leads_to(self, stage: Stage, program: str, within_s: float, probability: float) -> bool:
+        """Returns whether a request that has just come to this stage will call a program within a time, this probably."""
+        if program in stage.called or program not in self._repeats:
+            return False
+        if stage.probability(program, self.start.frequency(program)) < probability:
+            return False
+        delay_s = stage.delay_s(program)
+        return delay_s is None or delay_s <= within_s
 
     def of_new(self, program: str) -> tuple[float, float, float]:
         """Returns how often a request calls a program on average, the average of the square, and seconds until its first call."""
@@ -152,6 +153,11 @@ class Walk:
             self.stage = following
             self._entered.append((following, now_ns))
         return True
+
+    def leads_to(self, programs: Mapping[str, float], probability: float) -> bool:
+        """Returns whether it will call one of the programs within so many seconds, at least this probably."""
+        paths, stage = self.paths, self.stage
+        return any(paths.leads_to(stage, program, within_s, probability) for program, within_s in programs.items())
 
     def end(self, now_ns: int) -> None:
         """Leaves, and lets the workflow learn from it."""

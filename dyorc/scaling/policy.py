@@ -30,6 +30,7 @@ class Override:
 class _Plan:
     """What a program is to have, before the budget."""
 
+    wanted: int
     num_warm: int
     num_parked: int
     reason: str
@@ -71,8 +72,13 @@ class PredictivePolicy:
         ]
         grants = self._budget.share(claims)
         wishes = [self._wish(load, plan, grant) for load, plan, grant in zip(loads, plans, grants, strict=True)]
-        pairs = zip(claims, grants, strict=True)
-        self._traffic.watch([claim.load.program for claim, grant in pairs if self._may_hurry(claim, grant)])
+        self._traffic.watch(
+            {
+                load.program: self._lead_s(load)
+                for load, plan, grant in zip(loads, plans, grants, strict=True)
+                if self._may_hurry(load, plan, grant)
+            }
+        )
         changed = [wish for wish in wishes if not self._is_wished(wish)]
         self._wished.update((wish.program, wish) for wish in changed)
         return changed
@@ -88,7 +94,7 @@ class PredictivePolicy:
         limited = steadying.limited(num_warm, self._config.max_step, self._config.interval_s, now_ns)
         processes = max(num_warm, math.ceil(self._needs.processes(load, now_ns).replicas))
         num_parked = steadying.keep_processes(processes, load.bounds, now_ns) - limited
-        plan = _Plan(limited, max(num_parked, 0), _explained(need, wanted, num_warm, limited, kept))
+        plan = _Plan(wanted, limited, max(num_parked, 0), _explained(need, wanted, num_warm, limited, kept))
         return self._overridden(load, plan)
 
     def _overridden(self, load: ProgramLoad, plan: _Plan) -> _Plan:
@@ -97,7 +103,7 @@ class PredictivePolicy:
             return plan
         num_warm = plan.num_warm if override.num_warm is None else within_bounds(override.num_warm, load.bounds)
         num_parked = plan.num_parked if override.num_parked is None else max(override.num_parked, 0)
-        return _Plan(num_warm, min(num_parked, load.bounds.max_replicas - num_warm), "ordered by hand")
+        return _Plan(plan.wanted, num_warm, min(num_parked, load.bounds.max_replicas - num_warm), "ordered by hand")
 
     def _value(self, load: ProgramLoad, now_ns: int) -> Callable[[int], float]:
         """Returns what the n-th warm replica of a program is worth: the calls that fall to it, times the start-up that each is
@@ -130,11 +136,17 @@ class PredictivePolicy:
         before = self._wished.get(wish.program)
         return before is not None and (before.num_warm, before.num_parked) == (wish.num_warm, wish.num_parked)
 
-    def _may_hurry(self, claim: Claim, grant: Grant) -> bool:
-        """Returns whether a program has no warm replica although nobody has ordered that, and there is room for one."""
-        override = self._overrides.get(claim.load.program)
+    def _may_hurry(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> bool:
+        """Returns whether a request could change that a program has no warm replica: not if one is wanted already, and an order,
+        a delay or the budget is what keeps it from having one.
+        """
+        override = self._overrides.get(load.program)
         is_free = override is None or override.num_warm is None
-        return grant.num_warm == 0 and not grant.reason and is_free and claim.load.bounds.max_replicas > 0
+        return grant.num_warm == 0 and not plan.wanted and not grant.reason and is_free and load.bounds.max_replicas > 0
+
+    def _lead_s(self, load: ProgramLoad) -> float:
+        lead_s = load.lead.from_parked_s if load.counts.parked else load.lead.from_cold_s
+        return lead_s + self._config.interval_s
 
 
 def _explained(need: Need, wanted: int, num_warm: int, limited: int, kept: str) -> str:

@@ -4,7 +4,7 @@ Traffic is told about each request by the engine, in order, from one thread. Wha
 in flight, by what they have called so far, and calls of requests that are still to come.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,7 @@ class Traffic:
         self._forecasts: dict[str, ArrivalForecast] = {}
         self._paths: dict[str, Paths] = {}
         self._walks: dict[int, Walk] = {}
-        self._unready: frozenset[str] = frozenset()
+        self._unready: dict[str, float] = {}
         self._outlooks: dict[str, _Outlook] = {}
 
     def arrived(self, request_id: int, workflow: str, now_ns: int) -> None:
@@ -75,7 +75,7 @@ class Traffic:
         forecast.arrived(now_ns)
         if len(self._walks) < _MAX_REQUESTS and request_id not in self._walks:
             walk = self._walks[request_id] = self._paths[workflow].enter(now_ns)
-            if self._unready and walk.paths.leads_to(self._unready, walk.stage, _URGENT_PROBABILITY):
+            if self._unready and walk.leads_to(self._unready, _URGENT_PROBABILITY):
                 self.is_urgent = True
 
     def called(self, request_id: int, program: str, now_ns: int) -> None:
@@ -86,7 +86,7 @@ class Traffic:
         is_first = walk.call(program, now_ns)
         if is_first and self._unready:
             unready = self._unready
-            if program in unready or walk.paths.leads_to(unready, walk.stage, _URGENT_PROBABILITY):
+            if program in unready or walk.leads_to(unready, _URGENT_PROBABILITY):
                 self.is_urgent = True
 
     def ended(self, request_id: int, now_ns: int) -> None:
@@ -95,9 +95,11 @@ class Traffic:
         if walk is not None:
             walk.end(now_ns)
 
-    def watch(self, unready: Collection[str]) -> None:
-        """Sets the programs that have no warm replica: whatever leads to them is urgent."""
-        self._unready = frozenset(unready)
+    def watch(self, unready: Mapping[str, float]) -> None:
+        """Sets the programs that have no warm replica, and how many seconds each takes to get one: what leads to them sooner is
+        urgent.
+        """
+        self._unready = dict(unready)
 
     def advance(self, now_ns: int) -> None:
         """Brings everything foreseen up to date."""

@@ -1,5 +1,7 @@
 """Whole decisions, in a small world with a virtual clock."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,6 +141,21 @@ def test_the_last_replica_may_have_a_delay_of_its_own() -> None:
     assert [number for _, number in wishes[:1]] == [2]
     assert next(at_s for at_s, number in wishes if number == 1) == 5
     assert next(at_s for at_s, number in wishes if number == 0) == 60
+
+
+def test_requests_are_urgent_only_where_they_can_change_something() -> None:
+    traffic = Traffic()
+    policy = PredictivePolicy(ScalingConfig(), traffic)
+    load = _load(bounds=Bounds(min_warm=0, max_replicas=4, upscale_delay_s=30))
+    policy.decide([load], 0)
+    traffic.arrived(1, "flow", NS)
+    traffic.called(1, "a", NS)
+    assert traffic.is_urgent
+    traffic.is_urgent = False
+    policy.decide([replace(load, num_queued=1)], NS)  # wanted from now on, and delayed
+    traffic.arrived(2, "flow", NS)
+    traffic.called(2, "a", NS)
+    assert not traffic.is_urgent
 
 
 def test_more_only_after_the_delay() -> None:

@@ -143,7 +143,7 @@ def test_what_leads_to_a_program_that_is_not_ready_is_urgent(sender: _Sender) ->
         sender.send(["a", "b"])
         sender.send(["c"], workflow="other")
     assert not sender.traffic.is_urgent
-    sender.traffic.watch(["b"])
+    sender.traffic.watch({"b": 3.0})
     sender.send(["c"], workflow="other")
     assert not sender.traffic.is_urgent
     sender.send([])
@@ -151,8 +151,19 @@ def test_what_leads_to_a_program_that_is_not_ready_is_urgent(sender: _Sender) ->
     sender.traffic.is_urgent = False
     sender.send(["new"], workflow="other")
     assert not sender.traffic.is_urgent
-    sender.traffic.watch(["new"])
+    sender.traffic.watch({"new": 3.0})
     sender.send(["new"], workflow="third")
+    assert sender.traffic.is_urgent
+
+
+def test_what_leads_there_later_than_a_start_takes_is_not_urgent() -> None:
+    sender = _Sender(Traffic(), step_s=5.0)
+    for _ in range(10):
+        sender.send(["a", "b", "c"])
+    sender.traffic.watch({"c": 6.0})
+    request = sender.send(["a"], ends=False)
+    assert not sender.traffic.is_urgent
+    sender.traffic.called(request, "b", sender.now_ns)
     assert sender.traffic.is_urgent
 
 

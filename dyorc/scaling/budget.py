@@ -85,7 +85,7 @@ class Budget:
         """Lets programs grow only into room that is free already: who is to shrink still holds its share."""
         held = [_held(claim.load, Grant(0, 0)) for claim in claims]
         used = _total(held)
-        order = sorted(range(len(claims)), key=lambda at: -self._worth(claims[at], grants[at].num_warm))
+        order = sorted(range(len(claims)), key=lambda at: -self._worth(claims[at], max(grants[at].num_warm, 1)))
         for at in order:
             load, grant = claims[at].load, grants[at]
             others = _minus(used, held[at])

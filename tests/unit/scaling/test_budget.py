@@ -1,0 +1,50 @@
+"""Who gets what when there is not enough for all."""
+
+from dyorc.config import BudgetConfig
+from dyorc.scaling.budget import Budget, Claim
+from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts
+
+
+def _claim(program: str, num_warm: int, value: float, *, min_warm: int = 0, warm: int = 0, num_parked: int = 0) -> Claim:
+    load = ProgramLoad(
+        program=program,
+        bounds=Bounds(min_warm=min_warm, max_replicas=8),
+        cost=Cost(num_cpus=1, warm_bytes=100, parked_bytes=40),
+        counts=ReplicaCounts(warm=warm),
+        lead=LeadTimes(0.3, 3.0),
+    )
+    return Claim(load, num_warm, num_parked, lambda number: value / number)
+
+
+def _granted(budget: BudgetConfig, *claims: Claim) -> list[tuple[int, int]]:
+    return [(grant.num_warm, grant.num_parked) for grant in Budget(budget, swap_margin=1.5).share(claims)]
+
+
+def test_without_limits_all_get_what_they_claim() -> None:
+    assert _granted(BudgetConfig(), _claim("a", 8, 1), _claim("b", 8, 1, num_parked=3)) == [(8, 0), (8, 3)]
+
+
+def test_the_least_valuable_replica_is_parked_and_the_other_waits_for_its_room() -> None:
+    full = BudgetConfig(max_cpus=4)
+    cheap, dear = _claim("cheap", 4, 1, warm=4), _claim("dear", 1, 100)
+    grants = Budget(full, swap_margin=1.5).share([cheap, dear])
+    assert [(grant.num_warm, grant.num_parked) for grant in grants] == [(3, 1), (0, 0)]
+    assert "do not fit into the budget" in grants[0].reason
+    assert "wait until others have given up their room" in grants[1].reason
+    assert _granted(full, _claim("cheap", 4, 1, warm=3), dear) == [(3, 1), (1, 0)]
+
+
+def test_a_warm_replica_makes_room_only_for_a_clearly_more_valuable_one() -> None:
+    full = BudgetConfig(max_cpus=1)
+    assert _granted(full, _claim("here", 1, 10, warm=1), _claim("there", 1, 14))[0][0] == 1
+    assert _granted(full, _claim("here", 1, 10, warm=1), _claim("there", 1, 16))[0][0] == 0
+
+
+def test_min_warm_is_never_taken() -> None:
+    full = BudgetConfig(max_cpus=2)
+    assert _granted(full, _claim("kept", 2, 0, min_warm=1, warm=1), _claim("dear", 5, 100))[0][0] == 1
+    assert _granted(full, _claim("a", 2, 1, min_warm=2), _claim("b", 2, 1, min_warm=2)) == [(2, 0), (2, 0)]
+
+
+def test_memory_is_for_warm_replicas_first() -> None:
+    assert _granted(BudgetConfig(max_bytes=250), _claim("a", 2, 1, num_parked=3)) == [(2, 1)]

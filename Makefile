@@ -17,7 +17,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-guarded demo-ocr demo-router test test-quick test-compiled compile pure lint format protos
 .PHONY: bench-overhead bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-overload bench-tenants chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -98,6 +98,9 @@ bench-calls: $(VENV)/.demo ## How many functions a request calls in the server; 
 
 bench-guarded: $(GUARDED) ## What guessing ahead saves beside a guard; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.guarded
+
+bench-coldstart: $(VENV)/.demo ## How long until a replica that is decided on can work, beside Ray Serve's autoscaling from zero; the last line is JSON
+	$(BIN)/python -m benchmarks.focused.coldstart
 
 bench-transport: $(VENV)/.dev ## Each way of moving a tensor beside its peers, with a picture; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.transport --picture docs/img/transport.png

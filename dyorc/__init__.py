@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dyorc.client import AsyncClient, Client
     from dyorc.errors import DyOrcError, InvalidInputError, ProgramError
     from dyorc.local import run
+    from dyorc.weights import load_module
 
 __all__ = [
     "AsyncClient",
@@ -29,6 +30,7 @@ __all__ = [
     "choose",
     "empty",
     "gather",
+    "load_module",
     "num_threads",
     "pad",
     "program",
@@ -49,6 +51,7 @@ _HOMES = {
     "dyorc.client": ("AsyncClient", "Client"),
     "dyorc.errors": ("DyOrcError", "InvalidInputError", "ProgramError"),
     "dyorc.local": ("run",),
+    "dyorc.weights": ("load_module",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 """Everything is imported on first use: a supervisor needs none of it, and most processes have no use for the client."""

@@ -48,7 +48,7 @@ class RayCluster:
         self._link = link
         self._transport = transport
         self.network = Network(host=link.host, secrets=Secrets.generate())
-        place = ForkPlace(folder=f"dyorc-forks-{secrets.token_hex(8)}", modules=imports.libraries)
+        place = ForkPlace(folder=f"dyorc-forks-{secrets.token_hex(4)}", modules=imports.libraries)
         plans = Plans(programs, deployment, place, None, link.kill_after_s)
         uplink = Uplink(address="", link=link, transport=transport, secrets=self.network.secrets)
         self.replicas = ServeReplicas(plans, deployment, uplink)

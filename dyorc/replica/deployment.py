@@ -6,13 +6,16 @@ It imports neither torch nor anything of the user's, so it is there as soon as S
 """
 
 import os
+from dataclasses import replace
 
 import ray
 
-from dyorc.replica.assignment import Assignment, Hosting, Identity, Source, Uplink, new_replica_id
+from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, Source, Uplink, new_replica_id
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.keeper import Keeper
+from dyorc.replica.ray_driver import ADDRESS
 
+_NODE_CHARACTERS = 12
 _DEVICES = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_VISIBLE_CHIPS", "_VISIBLE_MODULES", "FURIOSA_DEVICES", "RBLN_DEVICES")
 
 
@@ -30,9 +33,9 @@ class ReplicaDeployment:
         )
         assignment = Assignment(
             source=source, identity=identity, uplink=uplink, num_threads=hosting.num_threads, graceful_s=hosting.graceful_s,
-            environment={**hosting.environment, **_devices(), "RAY_ADDRESS": context.gcs_address},
+            environment={**hosting.environment, **_devices(), ADDRESS: context.gcs_address},
         )  # fmt: skip
-        self._keeper = Keeper(ForkClient(hosting.place), assignment, hosting)
+        self._keeper = Keeper(ForkClient(_place_on(context.get_node_id(), hosting)), assignment, hosting)
         self._keeper.start()
 
     def check_health(self) -> None:
@@ -42,6 +45,12 @@ class ReplicaDeployment:
     def __del__(self) -> None:
         """Ends the process. Called by Serve when it ends the replica; if it kills it, the process ends, too."""
         self._keeper.stop()
+
+
+def _place_on(node: str, hosting: Hosting) -> ForkPlace:
+    """Returns where this node's fork server is. Nodes may share a folder for temporary files."""
+    place = hosting.place
+    return place if hosting.node is not None else replace(place, folder=f"{place.folder}-{node[:_NODE_CHARACTERS]}")
 
 
 def _devices() -> dict[str, str]:

@@ -5,6 +5,7 @@ The main thread listens to the process's holders (`Holders`); the worker has a t
 
 import contextlib
 import faulthandler
+import importlib
 import os
 import socket
 import sys
@@ -13,8 +14,9 @@ import traceback
 from typing import NoReturn
 
 from dyorc.authoring.loading import load_program
+from dyorc.authoring.program import Program
 from dyorc.errors import text_of
-from dyorc.replica.assignment import Assignment
+from dyorc.replica.assignment import Assignment, Source
 from dyorc.replica.forked_process import settle
 from dyorc.replica.holders import Holders
 from dyorc.replica.worker import Worker
@@ -60,10 +62,17 @@ def _listening(path: str):
                 os.unlink(path)
 
 
+def _find(source: Source) -> Program:
+    """Imports the user's module."""
+    program = load_program(source.target, source.program)
+    if "ray" in sys.modules:
+        importlib.import_module("dyorc.replica.ray_driver").connect()
+    return program
+
+
 def _host(assignment: Assignment, listener: socket.socket) -> int:
     faulthandler.enable()  # a program that crashes the interpreter shows where
-    source = assignment.source
-    worker = Worker(lambda: load_program(source.target, source.program), assignment.identity, assignment.uplink)
+    worker = Worker(lambda: _find(assignment.source), assignment.identity, assignment.uplink)
     loaded = threading.Event()
     failures: list[str] = []
 

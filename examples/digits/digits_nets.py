@@ -29,11 +29,16 @@ def large_net() -> nn.Module:
 
 def load_net(name: str, net: nn.Module) -> nn.Module:
     """Returns a net with the weights that `train.py` made."""
+    net.load_state_dict(load_file(weights_of(name)))
+    return net.eval()
+
+
+def weights_of(name: str) -> Path:
+    """Returns the file that `train.py` wrote for a net."""
     path = WEIGHTS / f"{name}.safetensors"
     if not path.is_file():
         raise FileNotFoundError(f"{path.name} is missing; make it with: python {path.parent.parent.name}/train.py")
-    net.load_state_dict(load_file(path))
-    return net.eval()
+    return path
 
 
 def digits(*, is_held_out: bool) -> tuple[Tensor, Tensor]:

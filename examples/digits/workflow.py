@@ -6,7 +6,7 @@ dyorc serve examples/digits/workflow.py:classify
 from typing import TypedDict
 
 import numpy as np
-from digits_nets import CONFIDENT, large_net, load_net, small_net
+from digits_nets import CONFIDENT, large_net, small_net, weights_of
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -18,7 +18,7 @@ class Small:
     """The small net: sure of most digits, wrong about some."""
 
     def __init__(self) -> None:
-        self.net = load_net("small", small_net())
+        self.net = dyorc.load_module(small_net, weights_of("small"))
 
     def __call__(self, image: Float[Tensor, "batch 1 8 8"]) -> Float[Tensor, "batch 10"]:
         return self.net(image).softmax(dim=1)
@@ -29,7 +29,7 @@ class Large:
     """The large net: right about nearly all digits, and slower."""
 
     def __init__(self) -> None:
-        self.net = load_net("large", large_net())
+        self.net = dyorc.load_module(large_net, weights_of("large"))
 
     def __call__(self, image: Float[Tensor, "batch 1 8 8"]) -> Float[Tensor, "batch 10"]:
         return self.net(image).softmax(dim=1)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 import torch
-from guarded_nets import MIN_HARM, Generator, Guard, load_net
+from guarded_nets import MIN_HARM, Generator, Guard, weights_of
 from guarded_texts import REFUSAL
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -21,7 +21,7 @@ class Guarding:
 
     def __init__(self) -> None:
         torch.set_num_threads(1)  # the nets are too small to be split over threads
-        self.net = load_net("guard", Guard())
+        self.net = dyorc.load_module(Guard, weights_of("guard"))
 
     def __call__(self, text: UInt8[Tensor, "batch 64"]) -> Float[Tensor, " batch"]:
         return self.net(text)
@@ -33,7 +33,7 @@ class Generating:
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
-        self.net = load_net("generator", Generator())
+        self.net = dyorc.load_module(Generator, weights_of("generator"))
 
     def __call__(self, text: UInt8[Tensor, "batch 64"]) -> UInt8[Tensor, "batch 32"]:
         return self.net.continue_text(text)

@@ -87,7 +87,8 @@ def _replicas(host: Host) -> list[psutil.Process]:
     for pid in host.pids():
         try:
             process = psutil.Process(pid)
-            if "ReplicaDeployment" in " ".join(process.cmdline()):
+            command = " ".join(process.cmdline())
+            if "ReplicaDeployment" in command or "dyorc.replica.fork_server" in command:
                 found.append(process)
         except psutil.Error:
             continue

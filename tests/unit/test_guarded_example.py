@@ -72,7 +72,8 @@ def example(nets: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "load_net", lambda name, net: fill(nets, net))
+    monkeypatch.setattr(module, "weights_of", str)
+    monkeypatch.setattr(dyorc, "load_module", lambda make, path: fill(nets, make()))
     monkeypatch.setattr(module, "MIN_HARM", float(scores(nets).median()))
     # Replicas set it, which are processes of their own; here it would outlast the test.
     monkeypatch.setattr(torch, "set_num_threads", lambda num: None)

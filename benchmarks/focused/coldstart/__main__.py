@@ -1,0 +1,85 @@
+"""How long until a replica that is decided on can work, beside Ray Serve's own autoscaling from zero.
+
+    python -m benchmarks.focused.coldstart [--rounds 3] [--weights-mb 200] [--no-default]
+
+The program is a torch net whose weights lie in the page cache. DyOrc: from the decision until the replica has joined, with its
+weights read, without a fork server (``cold_s``) and with one (``fork_s``). Ray Serve: an application with ``min_replicas=0`` gets
+a request; until its answer, with the defaults of its autoscaling and with its delays at zero. ``second_replica_ratio`` is what a
+second replica adds to the memory of all, by the memory that only it uses; the goal is less than 1.2.
+
+Medians of the rounds; Ray Serve's defaults are measured once. The last line of stdout is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.focused.coldstart import ours, program
+from benchmarks.processes import adopt_orphans
+
+_MB = 2**20
+_ZERO_DELAY = '{"upscale_delay_s": 0, "look_back_period_s": 1, "metrics_interval_s": 0.1}'
+_TIMEOUT_S = 900.0
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--weights-mb", type=int, default=200)
+    parser.add_argument("--no-default", action="store_true", help="leave out Ray Serve's defaults, which take half a minute")
+    options = parser.parse_args()
+    adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name:
+        folder = Path(name)
+        weights = folder / "weights.safetensors"
+        program.write_weights(weights, options.weights_mb * _MB)
+        os.environ[program.WEIGHTS] = str(weights)
+        starts = [_ours(folder, weights, number) for number in range(options.rounds)]
+        theirs = _ray_serve(folder, options.rounds, has_default=not options.no_default)
+    print(json.dumps(_figures(starts, theirs)))
+
+
+def _ours(folder: Path, weights: Path, number: int) -> ours.Starts:
+    place = folder / str(number)
+    place.mkdir()
+    starts = asyncio.run(ours.measure(place, weights))
+    print(f"round {number + 1}: {starts}", file=sys.stderr, flush=True)
+    return starts
+
+
+def _ray_serve(folder: Path, num_rounds: int, *, has_default: bool) -> dict[str, float]:
+    """Returns the seconds until each application has answered, by its name."""
+    configs = [f"zero{number}={_ZERO_DELAY}" for number in range(num_rounds)]
+    if has_default:
+        configs.append("default={}")
+    command = [sys.executable, "-m", "benchmarks.focused.coldstart.ray_serve", str(folder), *configs]
+    environment = os.environ | {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=_TIMEOUT_S, check=True)
+    found: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    print(f"Ray Serve: {found}", file=sys.stderr, flush=True)
+    return found
+
+
+def _figures(starts: list[ours.Starts], theirs: dict[str, float]) -> dict[str, float | None]:
+    zero = [value for name, value in theirs.items() if name.startswith("zero")]
+    return {
+        "cold_s": round(statistics.median(one.cold_s for one in starts), 3),
+        "fork_s": round(statistics.median(one.fork_s for one in starts), 3),
+        "ray_serve_default_s": round(theirs["default"], 3) if "default" in theirs else None,
+        "ray_serve_zero_delay_s": round(statistics.median(zero), 3),
+        "second_replica_mb": round(statistics.median(one.second_bytes for one in starts) / _MB, 1),
+        "second_replica_ratio": round(statistics.median(one.second_bytes / one.second_own_bytes for one in starts), 3),
+    }
+
+
+if __name__ == "__main__":
+    main()

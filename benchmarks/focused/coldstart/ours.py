@@ -1,0 +1,96 @@
+"""DyOrc's side: replicas of the program, forked from a fork server that is there or not, until they have joined."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+
+import benchmarks.focused.coldstart.program as program
+from dyorc.config import EngineConfig, LinkConfig, TransportConfig
+from dyorc.orchestrator.link_fleet import Site
+from dyorc.orchestrator.linked import linked
+from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink, new_replica_id
+from dyorc.replica.fork_client import ForkClient
+from dyorc.replica.holder import Holder
+from dyorc.status import StatusBoard
+
+_NODE = "here"
+_LIBRARIES = ("safetensors.torch", "jaxtyping")
+_END_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """What was measured.
+
+    Attributes:
+        cold_s: From the decision to a routable replica, if there is no fork server yet.
+        fork_s: The same, if there is one.
+        first_bytes: Memory that only the first replica uses (`Private` in ``smaps_rollup``), while it is alone.
+        second_bytes: What the second one adds: the growth of all proportional shares (`Pss`) together.
+        second_own_bytes: Memory that only the second replica uses.
+    """
+
+    cold_s: float
+    fork_s: float
+    first_bytes: int
+    second_bytes: int
+    second_own_bytes: int
+
+
+async def measure(folder: Path, weights: Path) -> Starts:
+    """Starts two replicas, the first without a fork server."""
+    uplink = Uplink(address=f"unix://{folder}/link", link=LinkConfig(), transport=TransportConfig())
+    client = ForkClient(ForkPlace(folder=f"{folder}/forks", modules=_LIBRARIES))
+    async with _orchestrator(uplink) as status, contextlib.AsyncExitStack() as stack:
+        stack.callback(client.close, _END_S)
+        cold_s, first = await _start(client, uplink, weights, status)
+        stack.callback(first.end, _END_S)
+        # The fork server shares pages with its replicas: their proportional shares are counted together.
+        first_bytes, before = _private_bytes(first.process.pid), _shares(client, first)
+        fork_s, second = await _start(client, uplink, weights, status)
+        stack.callback(second.end, _END_S)
+        added = _shares(client, first, second) - before
+        return Starts(cold_s, fork_s, first_bytes, added, _private_bytes(second.process.pid))
+
+
+@contextlib.asynccontextmanager
+async def _orchestrator(uplink: Uplink) -> AsyncGenerator[StatusBoard]:
+    site = Site(address=uplink.address, link=uplink.link, transport=uplink.transport, node=_NODE)
+    async with linked((program.cold,), EngineConfig(), site) as (orchestrator, _):
+        yield orchestrator.status
+
+
+async def _start(client: ForkClient, uplink: Uplink, weights: Path, status: StatusBoard) -> tuple[float, Holder]:
+    name = program.cold.name
+    assignment = Assignment(
+        source=Source(folder=str(Path.cwd()), target=f"{program.__file__}:{name}", program=name),
+        identity=Identity(replica_id=new_replica_id(name), program=name, node=_NODE),
+        uplink=uplink, num_threads=1, graceful_s=1.0, environment={program.WEIGHTS: str(weights)},
+    )  # fmt: skip
+    num_wanted = len(status.programs[name].replica_pids) + 1
+    started_s = time.perf_counter()
+    holder = await asyncio.to_thread(client.fork, assignment, is_adopted=True)
+    while len(status.programs[name].replica_pids) < num_wanted:
+        await status.wait_for_change(1.0)
+    return time.perf_counter() - started_s, holder
+
+
+def _shares(client: ForkClient, *holders: Holder) -> int:
+    """Returns the memory of the fork server and of replicas, pages that they share counted once."""
+    pids = [holder.process.pid for holder in holders]
+    parent = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
+    return sum(_rollup(pid, "Pss") for pid in (parent, *pids))
+
+
+def _private_bytes(pid: int) -> int:
+    return _rollup(pid, "Private_Clean") + _rollup(pid, "Private_Dirty")
+
+
+def _rollup(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))

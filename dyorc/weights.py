@@ -1,0 +1,54 @@
+"""Loads a module's weights from a safetensors file without copying them: all replicas of a node share the file's memory."""
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+
+ModuleT = TypeVar("ModuleT")
+
+
+def load_module(make: Callable[[], ModuleT], path: str | os.PathLike[str], device: str = "cpu") -> ModuleT:
+    """Returns a torch module with the weights of a file, ready to compute: `eval` was called, and no gradients are kept.
+
+    The module is made without memory for its weights, which are not filled with random numbers first. On the CPU, they are the
+    file's own pages, which the system reads once per node and shares; a program that writes to them gets a copy of its own. To
+    change a file that is in use, write a new one and rename it.
+
+    Args:
+        make: Makes the module: usually its class, or a lambda.
+        path: A file that ``safetensors.torch.save_file(module.state_dict(), path)`` wrote.
+        device: Where the weights should be, like ``cuda``.
+
+    Example:
+        >>> @dyorc.program
+        ... class Small:
+        ...     def __init__(self): self.net = dyorc.load_module(SmallNet, "small.safetensors")
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is no safetensors file, or its weights are not the module's; names them.
+    """
+    torch = importlib.import_module("torch")
+    with torch.device("meta"):
+        module: Any = make()
+    try:
+        weights = importlib.import_module("safetensors.torch").load_file(path, device=device)
+    except SafetensorError as error:
+        raise ValueError(f"{os.fspath(path)} cannot be read as safetensors: {error}") from error
+    _assign(module, weights, path)
+    if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+        # It computes what is not saved, which it can only do where there is memory.
+        with torch.device(device):
+            module = make()
+        _assign(module, weights, path)
+    return module.eval().requires_grad_(False)
+
+
+def _assign(module: Any, weights: Any, path: str | os.PathLike[str]) -> None:
+    try:
+        module.load_state_dict(weights, assign=True)
+    except RuntimeError as error:
+        raise ValueError(f"the weights in {os.fspath(path)} are not those of the module: {error}") from error

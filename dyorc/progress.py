@@ -14,6 +14,8 @@ _COLOURS = {
     ProgramState.STARTING: "yellow",
     ProgramState.LOADING: "cyan",
     ProgramState.READY: "green",
+    ProgramState.PARKED: "green",
+    ProgramState.COLD: "green",
     ProgramState.FAILING: "red",
 }
 
@@ -59,5 +61,5 @@ def _table(status: StatusBoard, complaints: Mapping[str, str]) -> Table:
 
 def _trouble_of(one: ProgramStatus, complaints: Mapping[str, str]) -> str:
     """Returns what keeps a program from being ready. Serve is asked only every few seconds, so a complaint may be outdated."""
-    complaint = "" if one.state is ProgramState.READY else complaints.get(one.name, "")
+    complaint = "" if one.is_as_wanted else complaints.get(one.name, "")
     return one.error or complaint

@@ -1,4 +1,4 @@
-"""What each program is doing, for people and for the health routes."""
+"""What each program and each of its replicas is doing: for people, for the health routes, and for those who scale."""
 
 import asyncio
 import time
@@ -8,32 +8,123 @@ from enum import Enum
 from typing import Any
 
 from dyorc.authoring.program import Program
+from dyorc.scaling.model import LeadTimes, ReplicaCounts
 
 
 class ProgramState(Enum):
     STARTING = "starting"
     """No process yet."""
     LOADING = "loading"
-    """A process is up and loads the weights."""
+    """A process is up and loads the weights, or is about to."""
     READY = "ready"
     """At least one replica takes batches."""
+    PARKED = "parked"
+    """No replica should take batches now; some wait in processes without weights."""
+    COLD = "cold"
+    """No replica should take batches now, and there is no process."""
     FAILING = "failing"
     """The last attempt to load it failed, and no replica is left."""
 
 
-BEST_FIRST = (ProgramState.READY, ProgramState.LOADING, ProgramState.STARTING, ProgramState.FAILING)
+BEST_FIRST = (
+    ProgramState.READY,
+    ProgramState.PARKED,
+    ProgramState.COLD,
+    ProgramState.LOADING,
+    ProgramState.STARTING,
+    ProgramState.FAILING,
+)
+_AS_WANTED = BEST_FIRST[:3]
+
+
+class ReplicaState(Enum):
+    PARKED = "parked"
+    """Its process is up and has imported everything; it holds no weights."""
+    LOADING = "loading"
+    """It has been told to load its program."""
+    READY = "ready"
+    """It takes batches."""
+    PARKING = "parking"
+    """It has been told to drop its program."""
+
+
+@dataclass
+class ReplicaStatus:
+    """One replica. `since_s` is when its state began (Unix time), `load_s` how long it last took to load its program."""
+
+    replica_id: str
+    pid: int
+    node: str
+    state: ReplicaState
+    since_s: float = field(default_factory=time.time)
+    load_s: float = 0.0
+
+    def enter(self, state: ReplicaState) -> None:
+        """Changes its state."""
+        if state is not self.state:
+            self.state, self.since_s = state, time.time()
+
+    @classmethod
+    def of_report(cls, replica_id: str, values: Mapping[str, Any]) -> "ReplicaStatus":
+        """Returns the replica that `as_report` was called on, under another name."""
+        state = ReplicaState(values["state"])
+        return cls(replica_id, values["pid"], values["node"], state, values["since_s"], values["load_s"])
+
+    def as_report(self) -> dict[str, Any]:
+        """Returns the status as plain values."""
+        return {
+            "state": self.state.value,
+            "pid": self.pid,
+            "node": self.node,
+            "since_s": round(self.since_s, 3),
+            "load_s": round(self.load_s, 3),
+        }
 
 
 @dataclass
 class ProgramStatus:
-    """One program's replicas. `since_s` is when the state began (monotonic)."""
+    """One program's replicas.
+
+    Attributes:
+        num_wanted: Replicas that should take batches.
+        num_processes: Processes that should be there, parked ones included.
+        since_s: When the state began (monotonic).
+        replicas: Those whose process has announced itself, by id; the order is that in which they entered their state.
+        lead: How long it takes until a replica is ready, as last measured; None before the first.
+    """
 
     name: str
     num_wanted: int
+    num_processes: int = 0
     state: ProgramState = ProgramState.STARTING
     since_s: float = field(default_factory=time.monotonic)
-    replica_pids: dict[str, int] = field(default_factory=dict[str, int])
+    replicas: dict[str, ReplicaStatus] = field(default_factory=dict[str, ReplicaStatus])
     error: str = ""
+    lead: LeadTimes | None = None
+
+    @property
+    def replica_pids(self) -> dict[str, int]:
+        """Returns the process ids of the replicas that take batches."""
+        return {one.replica_id: one.pid for one in self.replicas.values() if one.state is ReplicaState.READY}
+
+    @property
+    def is_as_wanted(self) -> bool:
+        """Whether a replica takes batches, or none should."""
+        return self.state in _AS_WANTED
+
+    def of_state(self, state: ReplicaState) -> list[ReplicaStatus]:
+        """Returns the replicas in a state, those first that have been in it for longest."""
+        return sorted((one for one in self.replicas.values() if one.state is state), key=lambda one: one.since_s)
+
+    def counts(self) -> ReplicaCounts:
+        """Returns the replicas by state."""
+        states = [one.state for one in self.replicas.values()]
+        return ReplicaCounts(
+            warm=states.count(ReplicaState.READY),
+            warming=states.count(ReplicaState.LOADING),
+            parked=states.count(ReplicaState.PARKED) + states.count(ReplicaState.PARKING),
+            starting=max(0, self.num_processes - len(states)),
+        )
 
     def as_report(self) -> dict[str, Any]:
         """Returns the status as plain values."""
@@ -41,6 +132,7 @@ class ProgramStatus:
             "state": self.state.value,
             "num_replicas": len(self.replica_pids),
             "num_wanted": self.num_wanted,
+            "replicas": {name: one.as_report() for name, one in self.replicas.items()},
             "error": self.error or None,
         }
 
@@ -49,13 +141,14 @@ class StatusBoard:
     """Every program's status; signals changes."""
 
     def __init__(self, programs: Iterable[Program]) -> None:
-        self.programs = {program.name: ProgramStatus(program.name, program.options.bounds.num_at_start) for program in programs}
+        numbers = {program.name: program.options.bounds.num_at_start for program in programs}
+        self.programs = {name: ProgramStatus(name, number, number) for name, number in numbers.items()}
         self._changed = asyncio.Event()
 
     @property
     def is_ready(self) -> bool:
-        """Whether every program has a replica."""
-        return all(status.state is ProgramState.READY for status in self.programs.values())
+        """Whether every program has a replica, except those that should have none."""
+        return all(status.is_as_wanted for status in self.programs.values())
 
     @property
     def is_failing(self) -> bool:
@@ -76,27 +169,51 @@ class StatusBoard:
         except TimeoutError:
             return
 
-    def want(self, program: str, num_replicas: int) -> None:
-        """Sets how many replicas a program has at most, whatever it declares."""
-        self.programs[program].num_wanted = num_replicas
+    def want(self, program: str, num_warm: int, num_parked: int = 0) -> None:
+        """Sets how many replicas a program should have that take batches, and how many more without weights."""
+        status = self.programs[program]
+        status.num_wanted, status.num_processes = num_warm, num_warm + num_parked
+        self._settle(status)
 
     def loading(self, program: str) -> None:
         """Notes that a replica's process is up."""
-        if self.programs[program].state is not ProgramState.READY:
-            self._set(self.programs[program], ProgramState.LOADING)
-
-    def joined(self, program: str, replica_id: str, pid: int) -> None:
-        """Notes that a replica is ready."""
         status = self.programs[program]
-        status.replica_pids[replica_id] = pid
-        status.error = ""
-        self._set(status, ProgramState.READY)
+        if status.state in (ProgramState.STARTING, ProgramState.FAILING):
+            self._set(status, ProgramState.LOADING)
+
+    def enter(self, program: str, replica: ReplicaStatus) -> bool:
+        """Notes the state of a replica, which may be new. Returns whether that is a change."""
+        status = self.programs[program]
+        known = status.replicas.get(replica.replica_id)
+        if known is not None and known.state is replica.state:
+            return False
+        status.replicas[replica.replica_id] = replica
+        if replica.state is ReplicaState.READY:
+            status.error = ""
+        self._settle(status)
+        return True
+
+    def joined(self, program: str, replica_id: str, pid: int, node: str = "", load_s: float = 0.0) -> None:
+        """Notes that a replica is ready."""
+        self.enter(program, ReplicaStatus(replica_id, pid, node, ReplicaState.READY, load_s=load_s))
+
+    def find(self, replica_id: str) -> tuple[ProgramStatus, ReplicaStatus] | None:
+        """Returns a replica and its program; None if it is not known."""
+        for status in self.programs.values():
+            if replica_id in status.replicas:
+                return status, status.replicas[replica_id]
+        return None
+
+    def move(self, status: ProgramStatus, replica: ReplicaStatus, state: ReplicaState) -> None:
+        """Changes the state of a replica."""
+        replica.enter(state)
+        self._settle(status)
 
     def left(self, replica_id: str) -> None:
         """Notes that a replica is gone."""
         for status in self.programs.values():
-            if status.replica_pids.pop(replica_id, None) is not None and not status.replica_pids:
-                self._set(status, ProgramState.STARTING)
+            if status.replicas.pop(replica_id, None) is not None:
+                self._settle(status)
 
     def load_failed(self, program: str, error: str) -> None:
         """Notes that a replica could not load its program."""
@@ -107,7 +224,12 @@ class StatusBoard:
 
     def as_values(self) -> dict[str, Any]:
         """As plain values, by program, for `show`."""
-        return {one.name: [one.state.value, one.num_wanted, dict(one.replica_pids), one.error] for one in self.programs.values()}
+        return {
+            one.name: [
+                one.state.value, one.num_wanted, {name: replica.as_report() for name, replica in one.replicas.items()}, one.error,
+            ]
+            for one in self.programs.values()
+        }  # fmt: skip
 
     def show(self, boards: Mapping[int, Mapping[str, Any]], pick: Callable[..., ProgramState]) -> None:
         """Becomes what several processes report together.
@@ -119,9 +241,28 @@ class StatusBoard:
         for name, status in self.programs.items():
             ones = {number: board[name] for number, board in boards.items()}
             status.num_wanted = sum(one[1] for one in ones.values())
-            status.replica_pids = {f"{number}/{key}": pid for number, one in ones.items() for key, pid in one[2].items()}
+            status.replicas = {
+                f"{number}/{key}": ReplicaStatus.of_report(f"{number}/{key}", values)
+                for number, one in ones.items()
+                for key, values in one[2].items()
+            }
             status.error = next((one[3] for one in ones.values() if one[3]), "")
             self._set(status, pick((ProgramState(one[0]) for one in ones.values()), key=BEST_FIRST.index))
+
+    def _settle(self, status: ProgramStatus) -> None:
+        """Finds out the state of a program from those of its replicas."""
+        states = {one.state for one in status.replicas.values()}
+        if ReplicaState.READY in states:
+            state = ProgramState.READY
+        elif not status.num_wanted:
+            state = ProgramState.PARKED if states else ProgramState.COLD
+        elif ReplicaState.LOADING in states:
+            state = ProgramState.LOADING
+        elif status.error:
+            state = ProgramState.FAILING
+        else:
+            state = ProgramState.LOADING if states else ProgramState.STARTING
+        self._set(status, state)
 
     def _set(self, status: ProgramStatus, state: ProgramState) -> None:
         if status.state is not state:

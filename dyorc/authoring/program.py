@@ -36,6 +36,8 @@ class ProgramOptions:
             programs.
         pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
         idempotent: Whether an impure program may be repeated all the same, after a failure.
+        warmup: Whether a program that is a class runs a batch of zeros after it was loaded, so that no request pays for what the
+            first batch of a library costs. If that fails, it is ignored.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
         max_queued_calls: While more than these wait, requests that need the program are refused.
     """
@@ -49,6 +51,7 @@ class ProgramOptions:
     in_process: bool = False
     pure: bool = True
     idempotent: bool = False
+    warmup: bool = True
     execution_timeout_s: float = 60.0
     max_queued_calls: int = 16_384
 

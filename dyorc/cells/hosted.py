@@ -64,6 +64,7 @@ class Hosted:
         thread: It has loaded the program.
 
     Attributes:
+        program: Its name.
         replica_id: As the engine knows it now.
         is_inline: Where the next batch runs.
         num_inline: Batches that ran on the loop.
@@ -76,7 +77,7 @@ class Hosted:
         self, program: str, executor: Executor, thread: ProgramThread, results: Results, surroundings: Surroundings
     ) -> None:
         executor.reuse_memory()  # its outputs are copied before the next batch
-        self._program = program
+        self.program = program
         self._executor = executor
         self.thread = thread
         self._results = results
@@ -96,14 +97,14 @@ class Hosted:
     def join(self) -> None:
         """Announces the program, under a new name."""
         old, status = self.replica_id, self._around.status
-        self.replica_id = f"{self._program}-in-process-{next(self._numbers)}"
-        status.joined(self._program, self.replica_id, os.getpid())
+        self.replica_id = f"{self.program}-in-process-{next(self._numbers)}"
+        status.joined(self.program, self.replica_id, os.getpid())
         if old:
-            _log.info("program_moved", program=self._program, is_inline=self._is_known_inline)
+            _log.info("program_moved", program=self.program, is_inline=self._is_known_inline)
             status.left(old)
             self._around.post(ReplicaLeft(old, "it moves between the event loop and its thread"))
         else:
-            _log.info("replica_joined", program=self._program, replica=self.replica_id, pid=os.getpid(), node=self._around.node)
+            _log.info("replica_joined", program=self.program, replica=self.replica_id, pid=os.getpid(), node=self._around.node)
         self.join_again()
 
     def join_again(self) -> None:
@@ -111,7 +112,12 @@ class Hosted:
         node, num_cores = self._around.node, self._around.num_cores
         if self._is_known_inline:
             node, num_cores = node + LOOP, 1
-        self._around.post(ReplicaJoined(self.replica_id, self._program, node, num_cores))
+        self._around.post(ReplicaJoined(self.replica_id, self.program, node, num_cores))
+
+    def drop(self) -> None:
+        """Nothing runs, and nothing will: ends the thread, and lets go of the program."""
+        self.thread.stop()
+        self._around.status.left(self.replica_id)
 
     def give_up(self) -> None:
         """A batch hangs: tells nothing any more, and lets the thread end if it can."""
@@ -136,11 +142,11 @@ class Hosted:
         notes = self._around.notes
         if notes is None or not batch.inputs:
             return run(batch, self._executor, self._results)
-        notes.begin(self._program, batch.inputs, is_suspect=batch.is_suspect)
+        notes.begin(self.program, batch.inputs, is_suspect=batch.is_suspect)
         try:
             return run(batch, self._executor, self._results)
         finally:
-            notes.end(self._program)
+            notes.end(self.program)
 
     def report(self, event: Event) -> None:
         """A batch has ended."""

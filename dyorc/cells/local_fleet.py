@@ -25,6 +25,9 @@ from dyorc.errors import ProgramLoadError
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.tensors import Tensors, carried
 from dyorc.replica.executor import Executor
+from dyorc.replica.freeing import free_memory
+from dyorc.replica.warmup import load_and_warm_up
+from dyorc.scaling.model import LeadTimes
 from dyorc.status import StatusBoard
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.codec import Rows
@@ -75,6 +78,8 @@ class LocalFleet:
         self._status = status
         self._hosted: dict[str, Hosted] = {}
         self._due: list[tuple[Hosted, LocalBatch]] = []
+        self._wanted = {program.name: True for program in programs}
+        self._loaders: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads: list[ProgramThread] = []
         self._loading = asyncio.Lock()
@@ -114,15 +119,20 @@ class LocalFleet:
     # Loading
 
     def _start_loading(self, program: Program) -> None:
-        task = asyncio.get_running_loop().create_task(self._load_until_it_works(program))
+        """Loads a program, unless it is loaded, is being loaded, or should not be."""
+        name = program.name
+        if not self._wanted[name] or name in self._loaders or name in self._hosted:
+            return
+        task = self._loaders[name] = asyncio.get_running_loop().create_task(self._load_until_it_works(program))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _load_until_it_works(self, program: Program) -> None:
         delay_s = self._site.config.load_retry_s
-        while not await self._load(program):
+        while self._wanted[program.name] and not await self._load(program):
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, _MAX_RETRY_S)
+        del self._loaders[program.name]  # now, not when the task has ended: it may be wanted again in between
 
     async def _load(self, program: Program) -> bool:
         """Loads a program on its thread. One at a time: what user code does while it loads may concern the whole process."""
@@ -141,7 +151,9 @@ class LocalFleet:
             thread.stop()
             self._failed(loaded)
             return False
-        hosted = self._hosted[name] = Hosted(name, loaded, thread, self._results(), self._surroundings(program))
+        executor, load_s = loaded
+        hosted = self._hosted[name] = Hosted(name, executor, thread, self._results(), self._surroundings(program))
+        self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
         self._around.flush()
         return True
@@ -238,15 +250,41 @@ class LocalFleet:
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
         """Inputs are read when they are needed."""
 
+    def want(self, program: str, num_warm: int, num_parked: int) -> bool:
+        """Loads a program if any copy is wanted: there is one at most."""
+        if program not in self._wanted:
+            return False
+        self._wanted[program] = num_warm > 0
+        self._status.want(program, min(num_warm, 1))
+        self._start_loading(self._program(program))
+        return True
+
+    def park(self, replica_id: str) -> None:
+        """Drops a program and frees its memory."""
+        hosted = self._take_out(replica_id)
+        if hosted is not None:
+            _log.info("replica_parked", program=hosted.program, replica=replica_id)
+            hosted.drop()
+            asyncio.get_running_loop().run_in_executor(None, free_memory)
+            self._start_loading(self._program(hosted.program))  # it may be wanted again by now
+
     def give_up(self, replica_id: str, reason: str) -> None:
         """A batch hangs. Its thread is left to itself, and the program loaded again on another."""
-        for program in self._programs:
-            hosted = self._hosted.get(program.name)
-            if hosted is not None and hosted.replica_id == replica_id:
-                _log.warning("batch_hangs", program=program.name, reason=reason)
-                del self._hosted[program.name]
-                hosted.give_up()
-                self._start_loading(program)
+        hosted = self._take_out(replica_id)
+        if hosted is not None:
+            _log.warning("batch_hangs", program=hosted.program, reason=reason)
+            hosted.give_up()
+            self._start_loading(self._program(hosted.program))
+
+    def _take_out(self, replica_id: str) -> Hosted | None:
+        """Forgets a loaded program, and returns it; None if it has another name by now."""
+        for name, hosted in self._hosted.items():
+            if hosted.replica_id == replica_id:
+                return self._hosted.pop(name)
+        return None
+
+    def _program(self, name: str) -> Program:
+        return next(program for program in self._programs if program.name == name)
 
     def start_over(self) -> None:
         """For a new engine: announces all programs."""
@@ -268,9 +306,11 @@ def _digests(inputs: Sequence[Hashable]) -> list[bytes]:
     return [each.digest for each in inputs if isinstance(each, InputsIdentity) and each.digest is not None]
 
 
-def _load(program: Program) -> Executor | ProgramLoadError:
+def _load(program: Program) -> tuple[Executor, float] | ProgramLoadError:
+    """Returns a loaded program, and how long that took in seconds."""
+    started_s = time.monotonic()
     try:
-        return Executor.load(program)
+        return load_and_warm_up(program), time.monotonic() - started_s
     except ProgramLoadError as error:
         return error
 

@@ -9,18 +9,18 @@ from dyorc.status import ProgramState, ProgramStatus, StatusBoard
 
 
 def require_ready(status: StatusBoard, model: Model | None = None) -> None:
-    """Checks that every program that a model may call has a replica; without a model, every program.
+    """Checks that every program that a model may call has a replica, unless it should have none; without a model, every program.
 
     Raises:
         NotReadyError: If one has none; says which, and what it is doing.
     """
-    if waiting := [one for one in _programs_of(status, model) if one.state is not ProgramState.READY]:
+    if waiting := [one for one in _programs_of(status, model) if not one.is_as_wanted]:
         raise NotReadyError("not ready: " + "; ".join(_describe(one) for one in waiting))
 
 
 def is_ready(status: StatusBoard, model: Model) -> bool:
-    """Returns whether every program that a model may call has a replica."""
-    return all(one.state is ProgramState.READY for one in _programs_of(status, model))
+    """Returns whether every program that a model may call has a replica, or should have none."""
+    return all(one.is_as_wanted for one in _programs_of(status, model))
 
 
 def repository_index(catalog: Catalog, status: StatusBoard, tenant: Tenant, *, only_ready: bool) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def repository_index(catalog: Catalog, status: StatusBoard, tenant: Tenant, *, o
 
 
 def _entry_of(status: StatusBoard, model: Model) -> dict[str, Any]:
-    waiting = [one for one in _programs_of(status, model) if one.state is not ProgramState.READY]
+    waiting = [one for one in _programs_of(status, model) if not one.is_as_wanted]
     is_failing = any(one.state is ProgramState.FAILING for one in waiting)
     state = "READY" if not waiting else "UNAVAILABLE" if is_failing else "LOADING"
     return {"name": model.name, "version": "1", "state": state, "reason": "; ".join(_describe(one) for one in waiting)}

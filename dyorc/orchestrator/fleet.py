@@ -46,6 +46,22 @@ class Fleet(Protocol):
         """Replaces a replica that hangs."""
         ...
 
+    def want(self, program: str, num_warm: int, num_parked: int) -> bool:
+        """Sets how many replicas of a program should take batches, and how many more should be parked. Saying it again changes
+        nothing.
+
+        Replicas load the program until there are enough. To have fewer, tell the engine too (`ReplicasWanted`): it says by `park`
+        which are not needed once they hold no batch.
+
+        Returns:
+            Whether the program's replicas are this fleet's.
+        """
+        ...
+
+    def park(self, replica_id: str) -> None:
+        """Has a replica that holds no batch drop its program. Its tensors stay; the engine has forgotten it."""
+        ...
+
     def start_over(self) -> None:
         """Announces every idle replica again, because a new engine knows none."""
         ...

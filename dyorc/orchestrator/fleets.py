@@ -60,6 +60,16 @@ class Fleets:
         if fleet is not None:
             fleet.give_up(replica_id, reason)
 
+    def want(self, program: str, num_warm: int, num_parked: int) -> bool:
+        """Tells the first fleet that has replicas of the program."""
+        return any(fleet.want(program, num_warm, num_parked) for fleet in self._fleets)
+
+    def park(self, replica_id: str) -> None:
+        """Tells the replica's fleet."""
+        fleet = self._fleet_of.get(replica_id)
+        if fleet is not None:
+            fleet.park(replica_id)
+
     def start_over(self) -> None:
         """Tells all fleets."""
         for fleet in self._fleets:

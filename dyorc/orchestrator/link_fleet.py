@@ -19,6 +19,7 @@ from dyorc.engine.events import (
     TensorsLost,
 )
 from dyorc.errors import TransportError
+from dyorc.orchestrator.roster import Pick, Roster, Scale, longest_parked
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
 from dyorc.tensor import BlockId, TensorRef
@@ -38,6 +39,7 @@ from dyorc.transport.messages import (
     LoadFailure,
     Loading,
     Message,
+    Parked,
     Release,
     Stage,
     StagingHello,
@@ -63,6 +65,8 @@ class Site:
         node: This machine, as its replicas name it.
         network: This process's place among other nodes; None without other nodes.
         end: Called with the process id of a replica of this node that was given up, to end it if it still runs.
+        scale: Called with a program and how many processes it should have.
+        pick: Chooses which parked replica loads its program next.
     """
 
     address: str
@@ -71,6 +75,8 @@ class Site:
     node: str = ""
     network: Network | None = None
     end: Callable[[int], None] = lambda pid: None
+    scale: Scale = lambda program, num_processes: None
+    pick: Pick = longest_parked
 
 
 class LinkFleet:
@@ -89,7 +95,8 @@ class LinkFleet:
         self._status = status
         self._tensors = tensors
         self._peers: dict[str, bytes] = {}
-        self._hellos: dict[bytes, Hello] = {}
+        self._hellos: dict[bytes, Hello | Parked] = {}
+        self._roster = Roster(status, self._tell, site.scale, site.pick)
         self._welcomed: set[str] = set()
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
@@ -104,7 +111,10 @@ class LinkFleet:
         callbacks = Callbacks(self._received, flush, self._connection_lost)
         self._link = listen(self._site.address, self._site.link, callbacks, keys=keys)
         async with self._link:
-            yield
+            try:
+                yield
+            finally:
+                self._roster.close()
 
     @property
     def address(self) -> str:
@@ -182,6 +192,17 @@ class LinkFleet:
         peer = self._stagers.get(replica_id)
         return peer is not None and self._link.send(peer, [encode(message)])
 
+    def want(self, program: str, num_warm: int, num_parked: int) -> bool:
+        """Has parked replicas load the program, and asks for processes, if there are too few."""
+        if program not in self._status.programs:
+            return False
+        self._roster.want(program, num_warm, num_parked)
+        return True
+
+    def park(self, replica_id: str) -> None:
+        """Has a replica drop its program."""
+        self._roster.park(replica_id)
+
     def give_up(self, replica_id: str, reason: str) -> None:
         """Makes a hung replica give way to another, now."""
         peer = self._peers.get(replica_id)
@@ -189,6 +210,9 @@ class LinkFleet:
         if peer is not None and hello is not None:
             self._lost(peer, reason)
             self._end_process(hello)
+
+    def _tell(self, replica_id: str, message: Message) -> None:
+        self._send(replica_id, [encode(message)])
 
     def _send(self, replica_id: str, frames: Sequence[Frame]) -> bool:
         peer = self._peers.get(replica_id)
@@ -203,7 +227,7 @@ class LinkFleet:
             _log.warning("message_refused", error=str(error))
 
     def _take_in(self, peer: bytes, message: Message, frames: Sequence[Frame]) -> None:
-        if isinstance(message, Hello | Loading | LoadFailure) and message.program not in self._status.programs:
+        if isinstance(message, Hello | Parked | Loading | LoadFailure) and message.program not in self._status.programs:
             raise TransportError(f"a replica of program {message.program!r}, which is not deployed here")
         match message:
             case BatchReply():
@@ -215,12 +239,11 @@ class LinkFleet:
             case InputsLost(blocks=blocks, reason=reason):
                 _log.warning("inputs_lost", replica=message.replica_id, reason=reason)
                 self._post(TensorsLost(message.replica_id, message.batch_id, blocks))
-            case Hello():
+            case Hello() | Parked():
                 self._greet(peer, message)
             case LoadFailure(program=program):
                 reason = f"{message.error_type}: {message.message}"
-                _log.warning("program_load_failed", program=program, error=reason)
-                self._status.load_failed(program, reason)
+                self._roster.load_failed(program, reason)
                 self._post(LoadFailed(program, message.error_type, message.message, message.traceback))
             case StagingHello(replica_id=replica_id):
                 self._stagers[replica_id] = peer
@@ -237,23 +260,23 @@ class LinkFleet:
         times = message.execute_s, message.gather_s, message.infer_s, message.publish_s
         return BatchDone(message.replica_id, message.batch_id, outputs, *times)
 
-    def _greet(self, peer: bytes, hello: Hello) -> None:
+    def _greet(self, peer: bytes, hello: Hello | Parked) -> None:
         replica_id = hello.replica_id
         if hello.holder.holder_id != replica_id:
             raise TransportError(f"replica {replica_id!r} says it holds tensors as {hello.holder.holder_id!r}")
         known = self._peers.get(replica_id)
         if known is not None and known != peer:
             self._lost(known, "it came back on a new connection")  # what was sent on the old one is gone
-        if known != peer:
-            _log.info("replica_joined", program=hello.program, replica=replica_id, pid=hello.pid, node=hello.holder.node)
-            self._status.joined(hello.program, replica_id, hello.pid)
         self._peers[replica_id] = peer
         self._hellos[peer] = hello
         if replica_id not in self._welcomed:
             self._welcomed.add(replica_id)
             self._tensors.join(hello.holder)
             self._send(replica_id, [encode(Welcome())])
-        self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores))
+        if isinstance(hello, Parked):
+            self._roster.parked(hello)
+        elif self._roster.ready(hello):
+            self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores))
 
     # Replicas that go
 
@@ -266,11 +289,11 @@ class LinkFleet:
         if hello is not None:
             self._loop.call_later(self._site.link.kill_after_s, self._end_if_absent, hello)
 
-    def _end_if_absent(self, hello: Hello) -> None:
+    def _end_if_absent(self, hello: Hello | Parked) -> None:
         if hello.replica_id not in self._peers:
             self._end_process(hello)
 
-    def _end_process(self, hello: Hello) -> None:
+    def _end_process(self, hello: Hello | Parked) -> None:
         if hello.holder.node == self._site.node:  # on other nodes the id means another process; Serve's own checks end it there
             self._site.end(hello.pid)
 
@@ -282,7 +305,7 @@ class LinkFleet:
         _log.warning("replica_left", replica=replica_id, reason=reason)
         del self._peers[replica_id]
         self._welcomed.discard(replica_id)
-        self._status.left(replica_id)
+        self._roster.left(replica_id)
         self._tensors.leave(replica_id)
         forget = encode(Forget(replica_id))
         self._stagers.pop(replica_id, None)

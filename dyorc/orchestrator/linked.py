@@ -39,6 +39,6 @@ async def linked(
     tensors = Tensors(Exchange(OWN, site.node, site.transport, site.network))
     status = StatusBoard(programs)
     link = LinkFleet(site, tensors, status)
-    fleet = link if beside is None else Fleets([link, beside(tensors, status)])
+    fleet = link if beside is None else Fleets([beside(tensors, status), link])  # replicas of all other programs dial in
     async with Orchestrator(programs, config, tensors, status, fleet) as orchestrator:
         yield Linked(orchestrator, link.address)

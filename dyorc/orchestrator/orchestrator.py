@@ -35,6 +35,7 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
     Event,
     PartTaken,
+    ReplicasWanted,
     RequestArrived,
     RequestCancelled,
     TimerFired,
@@ -138,6 +139,15 @@ class Orchestrator:
     def warn(self, warning: Mapping[str, Any]) -> None:
         """Takes in, as plain values, which inputs may have ended another process that runs the same programs."""
         self._post(warned_of(warning))
+
+    def want(self, program: str, num_warm: int, num_parked: int, lead_s: float = 0.0) -> None:
+        """Sets how many replicas of a program take batches, and how many more wait without weights.
+
+        Args:
+            lead_s: How long it takes until a replica is ready, if none is; 0 if unknown.
+        """
+        self._post(ReplicasWanted(program, num_warm, lead_s))
+        self._fleet.want(program, num_warm, num_parked)
 
     def submit(self, submission: Submission, receiver: Receiver[Any], stream: PartStream | None = None) -> int:
         """Runs a workflow on checked inputs. It may have parts, or its answer, before this returns.
@@ -322,7 +332,7 @@ class Orchestrator:
             case StageTensors(replica_id=replica_id, tensors=tensors):
                 self._fleet.stage(replica_id, tensors)
             case ParkReplica(replica_id=replica_id):
-                raise InternalError(f"replica {replica_id!r} is to be parked, and nobody has said how many are wanted")
+                self._fleet.park(replica_id)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 self._fleet.give_up(replica_id, reason)
             case _:

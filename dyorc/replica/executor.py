@@ -4,6 +4,7 @@ Called by the replica's worker, by a cell's fleet, and by `dyorc.run` inside the
 """
 
 import importlib
+import inspect
 import math
 import os
 import sys
@@ -91,6 +92,11 @@ class Executor:
         except BaseException as error:
             raise load_error(program.name, error) from error
         return executor
+
+    @property
+    def is_plain_function(self) -> bool:
+        """Whether the program is a function, which loads nothing."""
+        return inspect.isfunction(self._function)
 
     def settle_thread(self) -> None:
         """Sets torch's number of threads, which each thread has for itself: call it on every thread that runs batches."""

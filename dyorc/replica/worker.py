@@ -1,10 +1,9 @@
-"""The replica's worker: dials in, announces its program, and runs batch after batch.
+"""The replica's worker: dials in, loads and drops its program as it is told, and runs batch after batch.
 
 One thread does all of it. The next batch arrives meanwhile in the kernel's buffer or in ZeroMQ's own thread, so compute hides
 the transfer.
 """
 
-import os
 import threading
 import time
 from collections import deque
@@ -12,10 +11,12 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 from dyorc.authoring.program import Program
-from dyorc.errors import ProgramLoadError, TransportError
+from dyorc.errors import TransportError
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
-from dyorc.replica.executor import Executor, load_error
+from dyorc.replica.executor import load_error
+from dyorc.replica.freeing import process_age_s
+from dyorc.replica.program_copy import ProgramCopy, failure_of
 from dyorc.replica.stager import Stager
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Frame
@@ -25,11 +26,11 @@ from dyorc.transport.link import ReplicaEnd
 from dyorc.transport.messages import (
     BatchRequest,
     Forget,
-    Hello,
-    LoadFailure,
     Loading,
     Message,
+    Park,
     Release,
+    Warm,
     Welcome,
     decode,
     encode,
@@ -56,20 +57,20 @@ class Worker:
         network = uplink.network(identity.host)
         self.exchange = Exchange(identity.replica_id, identity.node, uplink.transport, network)
         self._thread = threading.Thread(target=self._main, name=f"dyorc-{self._name}", daemon=True)
-        self._loaded = threading.Event()
+        self._found = threading.Event()
         self._stopping = threading.Event()
         self._busy_since_s: float | None = None
         self._error: BaseException | None = None
         self._timeout_s = 0.0
 
     def start(self) -> None:
-        """Starts the thread and waits until the program is loaded.
+        """Starts the thread and waits until the program is found. It is loaded when the orchestrator says so.
 
         Raises:
-            ProgramLoadError: If it cannot be loaded; the orchestrator has been told.
+            ProgramLoadError: If the user's module cannot be imported; the orchestrator has been told.
         """
         self._thread.start()
-        self._loaded.wait()
+        self._found.wait()
         if self._error is not None:
             raise self._error
 
@@ -91,15 +92,17 @@ class Worker:
             with closing(self._uplink.dial(self._uplink.link.announce_interval_s)) as link:
                 link.send([encode(Loading(self._identity.replica_id, self._name))])
                 with self.exchange as exchange:
-                    executor = self._load(link)
-                    self._loaded.set()
-                    self._work(link, exchange, executor)
+                    program = self._find_program(link)
+                    self._timeout_s = program.options.execution_timeout_s
+                    copy = ProgramCopy(program, self._identity, exchange.holder, process_age_s())
+                    self._found.set()
+                    self._work(link, exchange, copy)
         except BaseException as error:
             self._error = error
         finally:
-            self._loaded.set()
+            self._found.set()
 
-    def _work(self, link: ReplicaEnd, exchange: Exchange, executor: Executor) -> None:
+    def _work(self, link: ReplicaEnd, exchange: Exchange, copy: ProgramCopy) -> None:
         """Runs batches; fetches tensors ahead, if there are other nodes."""
         with ExitStack() as stack:
             staging = None
@@ -110,59 +113,69 @@ class Worker:
                 stack.enter_context(Stager(self._identity.replica_id, self._uplink, staging))
             routes = exchange.routes()
             stack.callback(routes.close)
-            session = _Session(link, exchange, routes, executor, staging)
-            session.run(self._hello(), self._stopping, self._busy)
-
-    def _hello(self) -> Hello:
-        identity, pid = self._identity, os.getpid()
-        return Hello(identity.replica_id, identity.program, pid, self.exchange.holder, num_cores=identity.num_cores)
+            session = _Session(link, exchange, routes, copy, staging)
+            session.run(self._stopping, self._busy)
 
     def _busy(self, is_busy: bool) -> None:
         self._busy_since_s = time.monotonic() if is_busy else None
 
-    def _load(self, link: ReplicaEnd) -> Executor:
-        try:
-            program = self._find_program()
-            self._timeout_s = program.options.execution_timeout_s
-            return Executor.load(program)
-        except ProgramLoadError as error:
-            link.send([encode(LoadFailure(self._name, error.error_type, error.message, error.remote_traceback))])
-            raise
-
-    def _find_program(self) -> Program:
+    def _find_program(self, link: ReplicaEnd) -> Program:
         try:
             return self._find()
         except BaseException as error:  # the user's module may raise anything when it is imported
-            raise load_error(self._name, error) from error
+            failure = load_error(self._name, error)
+            link.send([encode(failure_of(failure))])
+            raise failure from error
 
 
 class _Session:
     """A replica at work: carries out the orchestrator's messages, one after the other."""
 
-    def __init__(self, link: ReplicaEnd, exchange: Exchange, routes: Routes, executor: Executor, staging: Staging | None) -> None:
+    def __init__(self, link: ReplicaEnd, exchange: Exchange, routes: Routes, copy: ProgramCopy, staging: Staging | None) -> None:
         self._link = link
         self._exchange = exchange
         self._routes = routes
+        self._copy = copy
         self._staging = staging
-        inbox = Inbox(routes, Buffers().take, staging.take) if staging else Inbox(routes, Buffers().take)
-        room_wait = RoomWait(self._wait_for_room, exchange.config.arena_wait_s)
-        self._runner = BatchRunner(exchange.holder.holder_id, executor, inbox, exchange.outbox, room_wait)
+        self._runner: BatchRunner | None = None
         self._batches: deque[tuple[BatchRequest, list[Frame]]] = deque()
-        self._is_announcing = False
+        self._is_announcing = True
 
-    def run(self, hello: Hello, stopping: threading.Event, busy: Callable[[bool], None]) -> None:
-        """Runs batches until told to stop."""
-        announcement: list[Frame] = [encode(hello)]
-        self._link.send(announcement)
+    def run(self, stopping: threading.Event, busy: Callable[[bool], None]) -> None:
+        """Loads the program when told to and runs batches, until told to stop."""
         while not stopping.is_set():
             if not self._batches and (self._is_announcing or not self._receive()):
                 self._is_announcing = False
-                self._link.send(announcement)
+                self._link.send([encode(self._copy.introduction())])
                 continue
             while self._batches:
                 busy(True)
-                self._runner.answer(*self._batches.popleft(), self._link.send)
+                self._run_batch(*self._batches.popleft())
                 busy(False)
+
+    def _run_batch(self, request: BatchRequest, frames: list[Frame]) -> None:
+        if self._runner is None:
+            raise TransportError("a replica got a batch although it is parked")
+        self._runner.answer(request, frames, self._link.send)
+
+    def _warm(self) -> None:
+        """Loads the program. Says how that went."""
+        failure = self._copy.warm()
+        self._is_announcing = True
+        executor = self._copy.executor
+        if failure is not None:
+            self._link.send([encode(failure)])
+        elif self._runner is None and executor is not None:
+            buffers = Buffers().take
+            inbox = Inbox(self._routes, buffers, self._staging.take) if self._staging else Inbox(self._routes, buffers)
+            room_wait = RoomWait(self._wait_for_room, self._exchange.config.arena_wait_s)
+            self._runner = BatchRunner(self._exchange.holder.holder_id, executor, inbox, self._exchange.outbox, room_wait)
+
+    def _park(self) -> None:
+        """Drops the program. Tensors in the arena stay."""
+        self._runner = None
+        self._copy.park()
+        self._is_announcing = True
 
     def _receive(self) -> bool:
         """Takes in the next message; returns False if none came in time."""
@@ -187,6 +200,10 @@ class _Session:
                     self._staging.clear()
             case Forget(holder_id=holder_id):
                 self._routes.forget(holder_id)
+            case Warm():
+                self._warm()
+            case Park():
+                self._park()
             case _:
                 raise TransportError(f"a replica got {type(message).__name__}, which is not for it")
 

@@ -14,13 +14,14 @@ from dyorc.tensor import BlockId
 from dyorc.transport.codec import ColumnHeader, Frame
 from dyorc.transport.tiers import Holder, Span
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Replica: I have loaded my program. Said when it connects, and again while it is idle.
+    """Replica: I have loaded my program. Said when it has, when it connects, and again while it is idle.
 
-    `num_cores` is the number of its machine's cores, if the program runs on them; 0 for a device of its own.
+    `num_cores` is the number of its machine's cores, if the program runs on them; 0 for a device of its own. `load_s` is how long
+    loading took.
     """
 
     replica_id: str
@@ -29,10 +30,35 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     holder: Holder
     version: int = PROTOCOL_VERSION
     num_cores: int = 0
+    load_s: float = 0.0
+
+
+class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """Replica: my process is up and has imported everything; I hold no program. Said when that is so, when it connects, and again
+    while nobody tells it to load its program.
+
+    `start_s` is how long the process took to get there.
+    """
+
+    replica_id: str
+    program: str
+    pid: int
+    holder: Holder
+    version: int = PROTOCOL_VERSION
+    num_cores: int = 0
+    start_s: float = 0.0
+
+
+class Warm(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """Orchestrator: load your program, and say `Hello`."""
+
+
+class Park(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """Orchestrator: drop your program, keep your arena, and say `Parked`."""
 
 
 class LoadFailure(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Replica: I could not load my program."""
+    """Replica: I could not load my program. `Parked` follows, unless it could not even be found: then the process ends."""
 
     program: str
     error_type: str
@@ -42,7 +68,7 @@ class LoadFailure(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Loading(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Replica: my process is up, I am loading my program."""
+    """Replica: my process is up, and imports what my program needs."""
 
     replica_id: str
     program: str
@@ -148,6 +174,9 @@ Message: TypeAlias = (
     | StagingHello
     | Stage
     | Unstage
+    | Parked
+    | Warm
+    | Park
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -169,6 +198,6 @@ def decode(frame: Frame) -> Message:
         message = _decoder.decode(frame)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise TransportError(f"a header of {len(frame)} bytes is not a message: {error}") from error
-    if isinstance(message, Hello | LoadFailure | Loading) and message.version != PROTOCOL_VERSION:
+    if isinstance(message, Hello | Parked | LoadFailure | Loading) and message.version != PROTOCOL_VERSION:
         raise TransportError(f"a replica of {message.program!r} speaks version {message.version}, expected {PROTOCOL_VERSION}")
     return message

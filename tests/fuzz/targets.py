@@ -21,9 +21,12 @@ from dyorc.transport.messages import (
     InputsLost,
     Loading,
     Message,
+    Park,
+    Parked,
     Release,
     Stage,
     Unstage,
+    Warm,
     Welcome,
     decode,
     encode,
@@ -137,6 +140,9 @@ class Target:
             (Forget("producer"), []),
             (Stage(holder, (Span(1, 4096, 64),)), []),
             (Unstage((("producer", 1),)), []),
+            (Parked("producer", "program", 1, holder), []),
+            (Warm(), []),
+            (Park(), []),
         ]
         for message, parts in messages:
             yield encode(message), parts

@@ -31,7 +31,7 @@ from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
-from dyorc.status import ProgramStatus
+from dyorc.status import ProgramStatus, ReplicaState
 from dyorc.store.base import JobStore
 from dyorc.terms import Terms
 from dyorc.transport.arena_file import sweep
@@ -109,7 +109,10 @@ class Stack:
         self.workers[replica_id] = worker
         with contextlib.suppress(ProgramLoadError):  # the orchestrator has been told; Serve would try again
             await asyncio.to_thread(worker.start)
-            await self.wait_for_replica(program, replica_id)
+            status = self.status(program)
+            await wait_until_async(
+                lambda: replica_id in status.replica_pids or bool(status.error), f"replica {replica_id} joins, or cannot load"
+            )
         return worker
 
     def spawn(self, target: str, program: Program, replica_id: str) -> "subprocess.Popen[bytes]":
@@ -142,6 +145,14 @@ class Stack:
         process = self.spawn(target, program, replica_id)
         await self.wait_for_replica(program, replica_id)
         return process
+
+    async def spawn_and_wait(self, target: str, program: Program, replica_id: str, state: ReplicaState) -> None:
+        """Starts a replica with `spawn`, and returns once it is in this state."""
+        self.spawn(target, program, replica_id)
+        replicas = self.status(program).replicas
+        await wait_until_async(
+            lambda: replica_id in replicas and replicas[replica_id].state is state, f"replica {replica_id} is {state.value}"
+        )
 
     async def wait_for_replica(self, program: Program, replica_id: str) -> None:
         """Returns once the orchestrator knows a replica."""

@@ -28,9 +28,12 @@ from dyorc.transport.messages import (
     LoadFailure,
     Loading,
     Message,
+    Park,
+    Parked,
     Release,
     Stage,
     Unstage,
+    Warm,
     Welcome,
     decode,
     encode,
@@ -158,6 +161,9 @@ messages = (
     | st.builds(Forget, texts)
     | st.builds(Stage, holders, st.lists(spans, max_size=3).map(tuple))
     | st.builds(Unstage, block_ids)
+    | st.builds(Parked, texts, texts, ids, holders)
+    | st.builds(Warm)
+    | st.builds(Park)
 )
 
 

@@ -431,3 +431,36 @@ async def test_a_program_that_waits_for_a_device_of_its_own_uses_none_of_the_cor
     async with celled(arithmetic.double, on_device):
         pass
     assert joined == {"double": len(os.sched_getaffinity(0)), "on_device": 0}
+
+
+async def test_a_program_is_dropped_and_loaded_again_while_requests_wait() -> None:
+    loaded: list[int] = []
+    program = program_of(lambda: loaded.append(1) or (lambda x: x + 1))
+    async with celled(program) as orchestrator:
+        await ask(orchestrator, program, X)
+        for _ in range(3):
+            held = [asyncio.create_task(ask(orchestrator, program, X)) for _ in range(3)]
+            orchestrator.want("tried", 0, 0)
+            status = orchestrator.status.programs["tried"]
+            await wait_until_async(lambda status=status: status.state is ProgramState.COLD, "it is dropped")
+            assert orchestrator.status.is_ready
+            held += [asyncio.create_task(ask(orchestrator, program, X)) for _ in range(3)]
+            await asyncio.sleep(0)
+            orchestrator.want("tried", 5, 2)
+            for y in await asyncio.gather(*held):
+                np.testing.assert_array_equal(y, X + 1)
+            assert status.num_wanted == 1, "there is one copy at most"
+    assert len(loaded) == 4
+
+
+async def test_a_program_that_is_not_wanted_any_more_while_it_loads_is_dropped() -> None:
+    is_open = threading.Event()
+    program = program_of(lambda: is_open.wait(60) and (lambda x: x + 1))
+    config, transport = CellsConfig(), TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
+    async with cell([program], EngineConfig(), transport, config) as orchestrator:
+        orchestrator.want("tried", 0, 0)
+        is_open.set()
+        await wait_until_async(lambda: orchestrator.status.programs["tried"].lead is not None, "it is loaded")
+        await wait_until_async(lambda: orchestrator.status.programs["tried"].state is ProgramState.COLD, "it is dropped")
+        orchestrator.want("tried", 1, 0)
+        np.testing.assert_array_equal(await ask(orchestrator, program, X), X + 1)

@@ -18,6 +18,7 @@ class InMemoryFleet:
     Attributes:
         held: Batches that wait, as long as `is_holding`.
         given_up: Replicas that the engine wanted to be rid of.
+        parked: Programs whose replica is parked.
         num_released: Blocks that nobody needs any more.
     """
 
@@ -28,6 +29,7 @@ class InMemoryFleet:
         self.is_holding = False
         self.held: list[DispatchBatch] = []
         self.given_up: list[str] = []
+        self.parked: list[str] = []
         self.num_released = 0
 
     @asynccontextmanager
@@ -67,6 +69,17 @@ class InMemoryFleet:
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
         """Refuses: there is one node."""
         raise AssertionError("nothing is on another node")
+
+    def want(self, program: str, num_warm: int, num_parked: int) -> bool:
+        """Has a parked replica join again."""
+        if num_warm and program in self.parked:
+            self.parked.remove(program)
+            self._post(ReplicaJoined(self._replica(program), program))
+        return program in self._executors
+
+    def park(self, replica_id: str) -> None:
+        """Notes the replica; its program stays loaded."""
+        self.parked.append(replica_id.partition("-")[0])
 
     def give_up(self, replica_id: str, reason: str) -> None:
         """Notes the replica; the engine has forgotten it already."""

@@ -1,0 +1,153 @@
+"""Which replicas that dial in hold their program, which are told to load it, and how many processes there should be."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import structlog
+
+from dyorc.scaling.model import LeadTimes
+from dyorc.status import ProgramStatus, ReplicaState, ReplicaStatus, StatusBoard
+from dyorc.transport.messages import Hello, Message, Park, Parked, Warm
+
+_log = structlog.get_logger("dyorc.orchestrator")
+
+_RETRY_S, _MAX_RETRY_S = 0.25, 30.0
+"""How long after a failed load a replica is told to load again; each further failure in a row doubles it."""
+
+Scale: TypeAlias = Callable[[str, int], None]
+"""Asks for this many processes of a program, in its own time."""
+Pick: TypeAlias = Callable[[str, Sequence[ReplicaStatus]], ReplicaStatus]
+"""Returns which of a program's parked replicas loads it next; they are given in the order in which they were parked."""
+
+
+def longest_parked(program: str, parked: Sequence[ReplicaStatus]) -> ReplicaStatus:
+    """Returns the replica that has been parked for longest."""
+    return parked[0]
+
+
+class Roster:
+    """Tells parked replicas to load their program when too few hold it. Lives on the event loop.
+
+    As long as nothing is wanted of a program, all its replicas load it. Those that hold it are let go by the engine alone, which
+    knows what they run.
+
+    Args:
+        status: Holds the state of each replica.
+        send: Sends a message to a replica.
+        scale: Asks for processes.
+        pick: Chooses among parked replicas.
+    """
+
+    def __init__(self, status: StatusBoard, send: Callable[[str, Message], object], scale: Scale, pick: Pick) -> None:
+        self._status = status
+        self._send = send
+        self._scale = scale
+        self._pick = pick
+        self._num_warm: dict[str, int] = {}
+        self._asked_s: dict[str, deque[float]] = {}
+        self._num_failures: dict[str, int] = {}
+        self._retries: dict[str, asyncio.TimerHandle] = {}
+
+    def want(self, program: str, num_warm: int, num_parked: int) -> None:
+        """Sets how many replicas hold their program, and how many more processes there are."""
+        status, number = self._status.programs[program], num_warm + num_parked
+        if number != status.num_processes:
+            asked = self._asked_s.setdefault(program, deque())
+            asked.extend([asyncio.get_running_loop().time()] * (number - status.num_processes))
+            while len(asked) > number:
+                asked.popleft()
+            self._scale(program, number)
+        self._num_warm[program] = num_warm
+        self._status.want(program, num_warm, num_parked)
+        self._fill(status)
+
+    def park(self, replica_id: str) -> None:
+        """Has a replica drop its program."""
+        found = self._status.find(replica_id)
+        if found is not None and found[1].state is ReplicaState.READY:
+            self._move(*found, ReplicaState.PARKING)
+            self._send(replica_id, Park())
+
+    def parked(self, told: Parked) -> None:
+        """Notes that a replica holds no program. If it should, it is told to load it."""
+        status, found = self._status.programs[told.program], self._status.find(told.replica_id)
+        if found is None:
+            asked = self._asked_s.get(told.program)
+            start_s = asyncio.get_running_loop().time() - asked.popleft() if asked else told.start_s
+            self._learn(status, status.lead.from_parked_s if status.lead else 0.0, start_s)
+            replica = ReplicaStatus(told.replica_id, told.pid, told.holder.node, ReplicaState.PARKED)
+            self._status.enter(told.program, replica)
+            _tell(status, replica)
+        elif found[1].state is not ReplicaState.PARKED:
+            self._move(*found, ReplicaState.PARKED)
+        self._fill(status)
+
+    def ready(self, told: Hello) -> bool:
+        """Notes that a replica holds its program. Returns False if it has been told to drop it since it said so."""
+        status, found = self._status.programs[told.program], self._status.find(told.replica_id)
+        if found is not None and found[1].state is ReplicaState.PARKING:
+            return False
+        if found is None or found[1].state is not ReplicaState.READY:
+            self._num_failures.pop(told.program, None)
+            start_s = status.lead.from_cold_s - status.lead.from_parked_s if status.lead else 0.0
+            self._learn(status, told.load_s, start_s)
+            pid, node, load_s = told.pid, told.holder.node, round(told.load_s, 3)
+            self._status.joined(told.program, told.replica_id, pid, node, told.load_s)
+            _log.info("replica_joined", program=told.program, replica=told.replica_id, pid=pid, node=node, load_s=load_s)
+        return True
+
+    def load_failed(self, program: str, reason: str) -> None:
+        """Notes that a replica could not load its program. The next attempt comes later, and later each time."""
+        _log.warning("program_load_failed", program=program, error=reason)
+        self._status.load_failed(program, reason)
+        number = self._num_failures[program] = self._num_failures.get(program, 0) + 1
+        if program in self._retries:
+            self._retries[program].cancel()
+        delay_s = min(_RETRY_S * 2 ** min(number - 1, 16), _MAX_RETRY_S)
+        self._retries[program] = asyncio.get_running_loop().call_later(delay_s, self._retry, program)
+
+    def left(self, replica_id: str) -> None:
+        """Notes that a replica is gone. Another may have to take its place."""
+        found = self._status.find(replica_id)
+        self._status.left(replica_id)
+        if found is not None:
+            self._fill(found[0])
+
+    def close(self) -> None:
+        """Tells replicas nothing any more."""
+        for timer in self._retries.values():
+            timer.cancel()
+        self._retries.clear()
+
+    def _retry(self, program: str) -> None:
+        del self._retries[program]
+        self._fill(self._status.programs[program])
+
+    def _fill(self, status: ProgramStatus) -> None:
+        """Tells parked replicas to load their program, as many as are missing."""
+        parked = status.of_state(ReplicaState.PARKED)
+        num_missing = len(parked)
+        if (num_warm := self._num_warm.get(status.name)) is not None:
+            counts = status.counts()
+            num_missing = min(num_missing, num_warm - counts.warm - counts.warming)
+        if status.name in self._retries:
+            return
+        for _ in range(num_missing):
+            replica = self._pick(status.name, parked)
+            parked.remove(replica)
+            self._move(status, replica, ReplicaState.LOADING)
+            self._send(replica.replica_id, Warm())
+
+    def _move(self, status: ProgramStatus, replica: ReplicaStatus, state: ReplicaState) -> None:
+        self._status.move(status, replica, state)
+        _tell(status, replica)
+
+    @staticmethod
+    def _learn(status: ProgramStatus, load_s: float, start_s: float) -> None:
+        status.lead = LeadTimes(load_s, start_s + load_s)
+
+
+def _tell(status: ProgramStatus, replica: ReplicaStatus) -> None:
+    _log.info(f"replica_{replica.state.value}", program=status.name, replica=replica.replica_id, pid=replica.pid)

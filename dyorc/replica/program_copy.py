@@ -1,0 +1,65 @@
+"""A replica's copy of its program: parked without weights, or loaded."""
+
+import os
+import time
+from dataclasses import dataclass
+
+from dyorc.authoring.program import Program
+from dyorc.errors import ProgramLoadError
+from dyorc.replica.assignment import Identity
+from dyorc.replica.executor import Executor
+from dyorc.replica.freeing import free_memory
+from dyorc.replica.warmup import load_and_warm_up
+from dyorc.transport.messages import Hello, LoadFailure, Parked
+from dyorc.transport.tiers import Holder
+
+
+@dataclass
+class ProgramCopy:
+    """The program, and what the replica says of itself.
+
+    Attributes:
+        start_s: How long it took from the start of the process until the program was found.
+        executor: The loaded program; None while it is parked.
+        load_s: How long loading it last took.
+    """
+
+    program: Program
+    identity: Identity
+    holder: Holder
+    start_s: float
+    executor: Executor | None = None
+    load_s: float = 0.0
+
+    def introduction(self) -> Hello | Parked:
+        """Returns the message by which the replica announces itself as it is now."""
+        identity, pid = self.identity, os.getpid()
+        name, program, num_cores = identity.replica_id, identity.program, identity.num_cores
+        if self.executor is None:
+            return Parked(name, program, pid, self.holder, num_cores=num_cores, start_s=self.start_s)
+        return Hello(name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s)
+
+    def warm(self) -> LoadFailure | None:
+        """Loads the program, unless it is loaded. Returns why that was not possible; the copy is parked then."""
+        if self.executor is not None:
+            return None
+        started_s = time.monotonic()
+        try:
+            self.executor = load_and_warm_up(self.program)
+        except ProgramLoadError as error:
+            failure = failure_of(error)
+        else:
+            self.load_s = time.monotonic() - started_s
+            return None
+        free_memory()  # once nothing refers to what was loaded in part
+        return failure
+
+    def park(self) -> None:
+        """Drops the program and frees its memory."""
+        self.executor = None
+        free_memory()
+
+
+def failure_of(error: ProgramLoadError) -> LoadFailure:
+    """Returns the message that tells of a program that cannot be loaded."""
+    return LoadFailure(error.program, error.error_type, error.message, error.remote_traceback)

@@ -1,0 +1,48 @@
+"""The first batch of a program, before any request: libraries choose algorithms, compile kernels and take memory with it."""
+
+import inspect
+
+import numpy as np
+import structlog
+
+from dyorc.arrays import Array, numpy_dtype
+from dyorc.authoring.program import Program
+from dyorc.authoring.signature import StaticSpec, StaticValue
+from dyorc.authoring.spec import TensorSpec
+from dyorc.replica.executor import BatchError, Executor
+
+_log = structlog.get_logger("dyorc.replica")
+
+
+def load_and_warm_up(program: Program) -> Executor:
+    """Loads a program, and runs a batch of zeros if it is a class without effects. What comes of that batch does not matter.
+
+    Raises:
+        ProgramLoadError: If it cannot be loaded.
+    """
+    executor = Executor.load(program)
+    statics = _statics(program)
+    if not program.options.warmup or not program.options.pure or statics is None or executor.is_plain_function:
+        return executor
+    columns = [_zeros(program, spec) for spec in program.signature.inputs]
+    result = executor.run(columns, statics)
+    if isinstance(result, BatchError):
+        _log.debug("warmup_failed", program=program.name, error=f"{result.error_type}: {result.message}")
+    return executor
+
+
+def _statics(program: Program) -> list[StaticValue] | None:
+    """Returns the default of each static parameter; None if one has none."""
+    statics = [each.default for each in program.signature.parameters if isinstance(each, StaticSpec)]
+    return None if inspect.Parameter.empty in statics else statics
+
+
+def _zeros(program: Program, spec: TensorSpec) -> list[Array]:
+    """Returns one call's input: declared sizes as they are, padded ones at their smallest bucket, all others 1."""
+    padding = program.options.pad
+    buckets = padding.buckets if padding else {}
+    shape = [dim.size if dim.size is not None else buckets.get(dim.name or "", (1,))[0] for dim in spec.dims]
+    zeros = np.zeros(shape, numpy_dtype(spec.dtype))
+    if zeros.dtype == object:
+        zeros.fill(b"")
+    return [zeros]

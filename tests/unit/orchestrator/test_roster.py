@@ -1,0 +1,166 @@
+"""Which parked replicas are told to load their program, how many processes are asked for, and what is measured."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from jaxtyping import Float
+
+import dyorc
+from dyorc.orchestrator.roster import Roster, longest_parked
+from dyorc.status import ProgramState, ReplicaState, ReplicaStatus, StatusBoard
+from dyorc.transport.messages import Hello, Message, Park, Parked, Warm
+from dyorc.transport.tiers import Holder
+from tests.deadlines import wait_until_async
+
+pytestmark = pytest.mark.anyio
+
+
+@dyorc.program(num_replicas=2)
+def double(x: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
+    return x * 2
+
+
+@dataclass
+class Troupe:
+    """Replicas that do as they are told when the test says so."""
+
+    status: StatusBoard = field(default_factory=lambda: StatusBoard([double]))
+    told: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
+    asked: list[int] = field(default_factory=list[int])
+    pick_last: bool = False
+
+    def __post_init__(self) -> None:
+        def pick(program: str, parked: Sequence[ReplicaStatus]) -> ReplicaStatus:
+            return parked[-1] if self.pick_last else longest_parked(program, parked)
+
+        self.roster = Roster(
+            self.status, lambda name, message: self.told.append((name, message)), lambda _, n: self.asked.append(n), pick
+        )
+
+    def park(self, name: str) -> None:
+        self.roster.parked(Parked(name, "double", 1, Holder(name, "here", "")))
+
+    def join(self, name: str, load_s: float = 0.5) -> bool:
+        return self.roster.ready(Hello(name, "double", 1, Holder(name, "here", ""), load_s=load_s))
+
+    def states(self) -> dict[str, ReplicaState]:
+        return {name: one.state for name, one in self.status.programs["double"].replicas.items()}
+
+    def warmed(self) -> list[str]:
+        return [name for name, message in self.told if isinstance(message, Warm)]
+
+
+async def test_as_long_as_nothing_is_wanted_every_replica_loads_its_program() -> None:
+    troupe = Troupe()
+    for name in "abc":
+        troupe.park(name)
+    assert troupe.warmed() == ["a", "b", "c"]
+    assert troupe.asked == []
+
+
+async def test_as_many_replicas_load_as_are_wanted_the_longest_parked_first() -> None:
+    troupe = Troupe()
+    troupe.roster.want("double", 1, 2)
+    for name in "abc":
+        troupe.park(name)
+    assert troupe.warmed() == ["a"]
+    assert troupe.asked == [3]
+    troupe.join("a")
+    troupe.roster.want("double", 2, 1)
+    assert troupe.warmed() == ["a", "b"]
+    assert troupe.asked == [3], "there are enough processes"
+
+
+async def test_another_rule_may_choose() -> None:
+    troupe = Troupe(pick_last=True)
+    troupe.roster.want("double", 0, 3)
+    for name in "abc":
+        troupe.park(name)
+    troupe.roster.want("double", 1, 2)
+    assert troupe.warmed() == ["c"]
+
+
+async def test_a_parked_replica_takes_the_place_of_one_that_dies_ready_or_loading() -> None:
+    troupe = Troupe()
+    troupe.roster.want("double", 1, 2)
+    for name in "abc":
+        troupe.park(name)
+    troupe.roster.left("a")
+    assert troupe.warmed() == ["a", "b"]
+    troupe.join("b")
+    troupe.roster.left("b")
+    assert troupe.warmed() == ["a", "b", "c"]
+
+
+async def test_a_replica_that_is_let_go_does_not_join_by_what_it_said_before() -> None:
+    troupe = Troupe()
+    troupe.park("a")
+    assert troupe.join("a")
+    troupe.roster.want("double", 0, 1)
+    assert troupe.status.programs["double"].state is ProgramState.READY, "the engine decides when it goes"
+    troupe.roster.park("a")
+    assert troupe.told[-1] == ("a", Park())
+    assert not troupe.join("a"), "it said so before it was told"
+    troupe.park("a")
+    assert troupe.states() == {"a": ReplicaState.PARKED}
+    assert troupe.status.programs["double"].state is ProgramState.PARKED
+    assert troupe.warmed() == ["a"]
+
+
+async def test_a_replica_wanted_again_while_it_drops_its_program_loads_it_afterwards() -> None:
+    troupe = Troupe()
+    troupe.park("a")
+    troupe.join("a")
+    troupe.roster.want("double", 0, 1)
+    troupe.roster.park("a")
+    troupe.roster.want("double", 1, 0)
+    assert troupe.warmed() == ["a"]
+    troupe.park("a")
+    assert troupe.warmed() == ["a", "a"]
+
+
+async def test_after_a_failed_load_a_replica_is_told_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyorc.orchestrator.roster._RETRY_S", 0.01)
+    troupe = Troupe()
+    troupe.park("a")
+    troupe.roster.load_failed("double", "no weights")
+    troupe.park("a")
+    assert troupe.warmed() == ["a"], "not at once"
+    assert troupe.status.programs["double"].state is ProgramState.FAILING
+    await wait_until_async(lambda: troupe.warmed() == ["a", "a"], "it is told again")
+    assert troupe.status.programs["double"].state is ProgramState.LOADING
+    troupe.join("a")
+    assert troupe.status.programs["double"].error == ""
+    troupe.roster.close()
+
+
+async def test_the_next_failure_waits_twice_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    delays: list[float] = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda delay_s, *_: delays.append(delay_s) or _Timer())
+    troupe = Troupe()
+    for _ in range(9):
+        troupe.roster.load_failed("double", "no weights")
+    assert delays == [0.25, 0.5, 1, 2, 4, 8, 16, 30, 30]
+
+
+class _Timer:
+    def cancel(self) -> None:
+        pass
+
+
+async def test_what_is_there_is_counted_by_state_and_how_long_it_took_is_measured() -> None:
+    troupe = Troupe()
+    status = troupe.status.programs["double"]
+    assert status.counts().starting == 2
+    assert status.lead is None
+    troupe.roster.parked(Parked("a", "double", 1, Holder("a", "here", ""), start_s=2.0))
+    troupe.join("a", load_s=0.5)
+    assert status.lead is not None
+    assert (status.lead.from_parked_s, status.lead.from_cold_s) == (0.5, 2.5)
+    troupe.roster.want("double", 1, 2)
+    troupe.park("b")
+    counts = status.counts()
+    assert (counts.warm, counts.warming, counts.parked, counts.starting) == (1, 0, 1, 1)

@@ -53,7 +53,7 @@ class Roster:
     def want(self, program: str, num_warm: int, num_parked: int) -> None:
         """Sets how many replicas hold their program, and how many more processes there are."""
         status, number = self._status.programs[program], num_warm + num_parked
-        if number != status.num_processes:
+        if number != status.num_processes or program not in self._num_warm:  # Serve may have started with another number
             asked = self._asked_s.setdefault(program, deque())
             asked.extend([asyncio.get_running_loop().time()] * (number - status.num_processes))
             while len(asked) > number:

@@ -454,10 +454,11 @@ async def test_a_program_is_dropped_and_loaded_again_while_requests_wait() -> No
 
 
 async def test_a_program_that_is_not_wanted_any_more_while_it_loads_is_dropped() -> None:
-    is_open = threading.Event()
-    program = program_of(lambda: is_open.wait(60) and (lambda x: x + 1))
+    has_begun, is_open = threading.Event(), threading.Event()
+    program = program_of(lambda: has_begun.set() or (is_open.wait(60) and (lambda x: x + 1)))
     config, transport = CellsConfig(), TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
     async with cell([program], EngineConfig(), transport, config) as orchestrator:
+        await wait_until_async(has_begun.is_set, "it is being loaded")
         orchestrator.want("tried", 0, 0)
         is_open.set()
         await wait_until_async(lambda: orchestrator.status.programs["tried"].lead is not None, "it is loaded")

@@ -69,7 +69,7 @@ class ServeReplicas:
                 logging_config={"log_level": "WARNING", "enable_access_log": False},
             )
             bound = deployment.bind(self._plans.source(program), self._uplink, self._plans.hosting(program))
-            targets.append(serve.RunTarget(bound, name=program.name, route_prefix=None))
+            targets.append(serve.RunTarget(bound, name=program.name, route_prefix=None, external_scaler_enabled=True))
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
 
     async def delete(self) -> None:

@@ -1,6 +1,8 @@
 """What most tests try without Ray, once on Ray: the first example as its page shows it, and the whole protocol."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -26,3 +28,10 @@ def test_every_promise_of_the_protocol_is_kept() -> None:
     with no_leaks():
         found = failures("main")
     assert not found, "\n".join(found)
+
+
+def test_replicas_are_parked_warmed_and_scaled_to_zero_while_clients_send() -> None:
+    with no_leaks():
+        ran = subprocess.run([sys.executable, "-m", "tests.e2e.life_cycle_process"], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "answered" in ran.stdout.splitlines()

@@ -121,7 +121,8 @@ class Needs:
         return self._need(in_hand / target, f"{in_hand} calls wait or run, with {target:g} for each replica")
 
     def _steady(self, load: ProgramLoad, lead_s: float, quantile: float, pace: Pace, now_ns: int) -> Need:
-        window_s = max(self._config.window_s, 2 * pace.batch_s)
+        # A call may wait about as long as a batch takes. Over two batches, slow programs had too few replicas for their peaks.
+        window_s = max(self._config.window_s, pace.batch_s)
         ahead = self._traffic.ahead(load.program, lead_s, lead_s + window_s, now_ns)
         calls = ahead.quantile(quantile)
         expected = f"forecast: {ahead.mean / window_s:.1f} calls/s in {lead_s:.1f} s"

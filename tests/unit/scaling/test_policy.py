@@ -65,6 +65,14 @@ def test_idle_programs_are_parked_and_then_cold() -> None:
     assert parked_s + 40 < warm[-1][0] < 1000
 
 
+def test_slow_programs_have_replicas_for_their_peaks() -> None:
+    """A batch takes 1.2 or 1.6 s; a call that waits for another whole batch takes more than 2.2 s."""
+    kind = Kind(speed=Speed(0.8, 0.4, 2), bounds=Bounds(min_warm=0, max_replicas=8))
+    world = _run({"a": kind}, along(poisson(0.9, 0, 1800, np.random.default_rng(7)), "a"), 1850)
+    late = [took_s > 2.2 for number, took_s in world.took_s.items() if number > 60]
+    assert np.mean(late) < 0.015
+
+
 def test_a_flash_crowd_gets_replicas_and_they_go_again() -> None:
     rng = np.random.default_rng(4)
     kind = Kind(speed=Speed(0.1, 0.02, 8), bounds=Bounds(min_warm=1, max_replicas=12))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dyorc.authoring.loading import load_program
+from dyorc.authoring.loading import load
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import Settings
 from dyorc.launcher.head_start import HeadStart
@@ -65,11 +65,13 @@ class Clients:
 
 async def main() -> None:
     with HeadStart() as start:
-        program = load_program(_TARGET, "weighted")
+        workflow = load(_TARGET)  # as a server does: it is not the workflow of the module imported above
+        assert isinstance(workflow, Workflow)
+        (program,) = workflow.programs
         async with on_ray({program: _TARGET}, Settings(), Imports.since(frozenset(), [_TARGET]), start) as running:
             orchestrator = running.orchestrator
             await running.deploy()
-            await scale_up_and_down(orchestrator, Clients(orchestrator, weights.fourfold))
+            await scale_up_and_down(orchestrator, Clients(orchestrator, workflow))
 
 
 async def scale_up_and_down(orchestrator: Orchestrator, clients: Clients) -> None:

@@ -1,6 +1,7 @@
 """Has replicas' processes forked on this machine before Serve asks for them, and holds them until Serve's replicas do."""
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -15,6 +16,8 @@ _log = structlog.get_logger("dyorc.launcher")
 
 _ADOPTION_TIMEOUT_S = 300.0
 """A process that no Serve replica wants for so long is let go."""
+_MAX_REPLACED = 8
+"""So many processes that die before they are adopted are replaced."""
 _END_S = 2.0
 """How long processes may take to end, beyond what their batches take."""
 
@@ -32,6 +35,8 @@ class ForkedReplicas:
         self._plans = plans
         self._graceful_s = graceful_s
         self._held: set[Holder] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._num_replaced = 0
 
     async def prepare(self, program: Program, num: int, uplink: Uplink) -> None:
         """Has processes forked, which load the program and dial in at once. The next replicas that Serve starts adopt them.
@@ -43,12 +48,15 @@ class ForkedReplicas:
         try:
             for _ in range(num):
                 assignment = self._plans.assignment(program, uplink)
-                self._hold(await asyncio.to_thread(self._client.fork, assignment, is_adopted=False))
+                holder = await asyncio.to_thread(self._client.fork, assignment, is_adopted=False)
+                self._hold(holder, lambda: self._replace(program, uplink))
         except TransportError as error:  # Serve's replicas will try again, and say so
             _log.warning("not_forked_ahead", program=program.name, error=str(error))
 
     async def close(self) -> None:
         """Ends all processes on this machine that still run, and the fork server. Call it when Serve's replicas have ended."""
+        self._num_replaced = _MAX_REPLACED
+        await asyncio.gather(*self._tasks)
         for holder in list(self._held):
             self._let_go(holder)
         await asyncio.to_thread(self._close)
@@ -57,18 +65,29 @@ class ForkedReplicas:
         self._client.end_replicas(self._graceful_s + _END_S)
         self._client.close(_END_S)
 
-    def _hold(self, holder: Holder) -> None:
+    def _hold(self, holder: Holder, replace: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         self._held.add(holder)
         holder.line.connection.setblocking(False)
-        loop.add_reader(holder.line.fileno(), self._hear, holder)
+        loop.add_reader(holder.line.fileno(), self._hear, holder, replace)
         loop.call_later(_ADOPTION_TIMEOUT_S, self._let_go, holder)
 
-    def _hear(self, holder: Holder) -> None:
-        """Lets go of a process that a Serve replica has adopted, or that has ended."""
+    def _hear(self, holder: Holder, replace: Callable[[], None]) -> None:
+        """Lets go of a process that a Serve replica has adopted, or that cannot load its program; replaces one that has died."""
         messages = holder.line.take_in()
-        if messages is None or any(message["kind"] in ("taken", "ended") for message in messages):
+        if messages is None:
             self._let_go(holder)
+            replace()
+        elif any(message["kind"] in ("taken", "ended") for message in messages):
+            self._let_go(holder)
+
+    def _replace(self, program: Program, uplink: Uplink) -> None:
+        """Has another forked for one that has died. If many do, that is left to Serve's replicas, which wait in between."""
+        if self._num_replaced < _MAX_REPLACED:
+            self._num_replaced += 1
+            task = asyncio.create_task(self.prepare(program, 1, uplink))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _let_go(self, holder: Holder) -> None:
         if holder in self._held:

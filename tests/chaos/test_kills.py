@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 
 from dyorc.testing import ServerProcess
@@ -74,6 +75,16 @@ def load(server: ServerProcess, model: str) -> Iterator[Load]:
                 thread.join()
 
 
+def test_a_replica_that_is_killed_before_serve_has_taken_it_over_is_replaced_all_the_same(server: ServerProcess) -> None:
+    """The first test: the server has just become ready, and Ray is still starting."""
+    (victim,) = replica_pids(server, "double")
+    is_early = "replicas_handed_over" not in server.output
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: len(set(replica_pids(server, "double")) - {victim}) == 1, "another has joined")
+    if is_early:
+        assert "replicas_handed_over" not in server.output, "it was Serve that replaced it"
+
+
 @pytest.mark.parametrize(
     ("model", "program", "num_replicas"),
     [("quadruple_by_pair", "double_pair", 2), ("quadruple", "double", 1), ("quadruple_either_way", "work", 1)],
@@ -89,7 +100,7 @@ def test_every_request_is_answered_correctly_while_replicas_are_killed(
             os.kill(victim, signal.SIGKILL)
             killed_s = time.monotonic()
             wait_until(lambda victim=victim: victim not in replica_pids(server, program), "it is dead")
-            wait_until(lambda: len(replica_pids(server, program)) == num_replicas, "Serve has replaced it")
+            wait_until(lambda: len(replica_pids(server, program)) == num_replicas, "it has been replaced")
             print(f"\n{program}: replaced {time.monotonic() - killed_s:.1f} s after SIGKILL")
         seen.wait_for_answers(200)
     latencies_s = np.array(seen.latencies_s)
@@ -100,7 +111,7 @@ def test_every_request_is_answered_correctly_while_replicas_are_killed(
 
 
 def test_a_stopped_replica_is_replaced_and_every_request_is_answered(server: ServerProcess) -> None:
-    """Serve's own process gets SIGSTOP: no connection closes, it just falls silent."""
+    """No connection closes: it just falls silent."""
     with load(server, "quadruple") as seen:
         seen.wait_for_answers(200)
         victim = replica_pids(server, "double")[0]
@@ -110,6 +121,28 @@ def test_a_stopped_replica_is_replaced_and_every_request_is_answered(server: Ser
         print(f"\nreplaced {time.monotonic() - stopped_s:.1f} s after SIGSTOP")
         seen.wait_for_answers(200)
     print(f"{len(seen.latencies_s)} answers, {len(seen.failures)} failures; max {max(seen.latencies_s):.2f} s")
+    assert seen.failures == []
+
+
+def _fork_servers(server: ServerProcess) -> list[psutil.Process]:
+    processes = [psutil.Process(pid) for pid in server.pids()]
+    forked = [process for process in processes if "dyorc.replica.fork_server" in process.cmdline()]
+    return [process for process in forked if not process.name().startswith("dyorc-")]  # replicas have names of their own
+
+
+def test_a_fork_server_that_is_killed_takes_no_replica_along_and_another_forks_the_next(server: ServerProcess) -> None:
+    server.wait_for("replicas_handed_over")
+    with load(server, "quadruple") as seen:
+        seen.wait_for_answers(200)
+        (victim,) = replica_pids(server, "double")
+        (fork_server,) = _fork_servers(server)
+        fork_server.kill()
+        seen.wait_for_answers(200)
+        assert replica_pids(server, "double") == [victim]
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: len(set(replica_pids(server, "double")) - {victim}) == 1, "another has joined")
+        assert fork_server.pid not in {process.pid for process in _fork_servers(server)}
+        seen.wait_for_answers(200)
     assert seen.failures == []
 
 

@@ -18,12 +18,14 @@ from dyorc.config import Settings
 from dyorc.environment import read_settings
 from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.gateway.keys_cli import app as keys
+from dyorc.scale_cli import scale
 from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
 
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _app.add_typer(simulation, name="simulate")
 _app.add_typer(keys, name="keys")
+_app.command()(scale)
 _console = Console(soft_wrap=True)
 
 Targets = Annotated[

@@ -121,6 +121,13 @@ class ScalingConfig(_Section):
     budget: BudgetConfig = BudgetConfig()
 
 
+class OrchestratorConfig(_Section):
+    """What an orchestrator decides by."""
+
+    engine: EngineConfig = EngineConfig()
+    scaling: ScalingConfig = ScalingConfig()
+
+
 class LinkConfig(_Section):
     """The link between the orchestrator and its replicas: a Unix socket, or ZeroMQ if there are other nodes."""
 
@@ -302,3 +309,8 @@ class Settings(BaseSettings):
     store: str = ""
     """Where jobs are kept: ``sqlite:///path``, or ``redis://host/0`` for several servers together; empty: a file in the user's
     state folder."""
+
+    @property
+    def orchestrator(self) -> OrchestratorConfig:
+        """The sections that an orchestrator needs."""
+        return OrchestratorConfig(engine=self.engine, scaling=self.scaling)

@@ -124,6 +124,9 @@ async def serve_embedded(
             place.siblings.heed(running.orchestrator.warn)
             listener = await _settle_in(place, service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
+        if jobs.is_open:
+            number = 0 if siblings is None else siblings.number
+            await stack.enter_async_context(running.orchestrator.scaler.remembering(store, f"traffic/{number}"))
         http = HttpServer(Gateway(service, jobs), settings.gateway, service.shedding, DirectInference(service), listener)
         server = await stack.enter_async_context(http)
         grpc_address = ""

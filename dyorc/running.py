@@ -53,7 +53,7 @@ async def in_process(
     """
     from dyorc.cells.cell import cell
 
-    async with cell(tuple(places), settings.engine, settings.transport, settings.cells, num_cells, notes) as orchestrator:
+    async with cell(tuple(places), settings.orchestrator, settings.transport, settings.cells, num_cells, notes) as orchestrator:
         yield Running(orchestrator, _nothing, _no_complaints)
 
 
@@ -71,24 +71,20 @@ async def on_ray(places: Places, settings: Settings, imports: "Imports", start: 
     """
     from dyorc.launcher.local_ray import LocalRay
     from dyorc.launcher.ray_cluster import RayCluster
-    from dyorc.launcher.serve_scaling import ServeScaling
     from dyorc.orchestrator.link_fleet import Site
     from dyorc.orchestrator.linked import linked
 
     local = [program for program in places if program.options.in_process]
     remote = {program: target for program, target in places.items() if not program.options.in_process}
     configs = settings.deployment, settings.link, settings.transport
-    async with contextlib.AsyncExitStack() as stack:
-        cluster = RayCluster(imports, remote, *configs) if start is None else LocalRay(start, imports, remote, *configs)
-        ray = await stack.enter_async_context(cluster)
-        scaling = await stack.enter_async_context(ServeScaling())
+    async with RayCluster(imports, remote, *configs) if start is None else LocalRay(start, imports, remote, *configs) as ray:
         site = Site(
             address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
-            end=ray.end_replica, scale=scaling.scale,
+            end=ray.end_replica, scale=ray.replicas.scale,
         )  # fmt: skip
         beside = _beside_replicas(local, settings, ray.node) if local else None
-        orchestrator, address = await stack.enter_async_context(linked(tuple(places), settings.engine, site, beside))
-        yield Running(orchestrator, lambda: ray.deploy(address), ray.replicas.complaints)
+        async with linked(tuple(places), settings.orchestrator, site, beside) as (orchestrator, address):
+            yield Running(orchestrator, lambda: ray.deploy(address), ray.replicas.complaints)
 
 
 def _beside_replicas(programs: list[Program], settings: Settings, node: str) -> "MakeFleet":

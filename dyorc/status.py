@@ -88,6 +88,7 @@ class ProgramStatus:
     Attributes:
         num_wanted: Replicas that should take batches.
         num_processes: Processes that should be there, parked ones included.
+        max_replicas: How many there can be, whatever the program declares; None if any number can.
         since_s: When the state began (monotonic).
         replicas: Those whose process has announced itself, by id; the order is that in which they entered their state.
         lead: How long it takes until a replica is ready, as last measured; None before the first.
@@ -96,6 +97,7 @@ class ProgramStatus:
     name: str
     num_wanted: int
     num_processes: int = 0
+    max_replicas: int | None = None
     state: ProgramState = ProgramState.STARTING
     since_s: float = field(default_factory=time.monotonic)
     replicas: dict[str, ReplicaStatus] = field(default_factory=dict[str, ReplicaStatus])

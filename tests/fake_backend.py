@@ -9,6 +9,7 @@ from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.statistics import ModelStatistics
+from dyorc.errors import UnknownModelError
 from dyorc.gateway.backend import Started
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
@@ -44,6 +45,7 @@ class FakeBackend:
 
     Attributes:
         seen: The terms of all requests, in order.
+        scaled: How many replicas were asked for, warm and parked, by program.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class FakeBackend:
         self.tensors = NoRoom()
         self.status = StatusBoard(programs)
         self.seen: list[Terms] = []
+        self.scaled: dict[str, tuple[int | None, int | None]] = {}
         self._answer = answer
         self._make_parts = stream or self._one_by_one
 
@@ -109,3 +112,13 @@ class FakeBackend:
     def report(self) -> dict[str, Any]:
         """Says who it is."""
         return {"backend": "fake"}
+
+    def scaling(self) -> dict[str, Any]:
+        """Returns the numbers that were asked for last."""
+        return {"programs": {name: {"num_warm": one[0], "num_parked": one[1]} for name, one in self.scaled.items()}}
+
+    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        """Notes the numbers."""
+        if program not in self.status.programs:
+            raise UnknownModelError(f"there is no program {program!r}")
+        self.scaled[program] = (num_warm, num_parked)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dyorc.authoring.program import Program
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.cells.notes import Notes
-from dyorc.config import CellsConfig, EngineConfig, TransportConfig
+from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
@@ -20,9 +20,9 @@ _UNLIMITED = 2**62
 @asynccontextmanager
 async def cell(
     programs: Sequence[Program],
-    engine: EngineConfig,
+    config: OrchestratorConfig,
     transport: TransportConfig,
-    config: CellsConfig,
+    cells: CellsConfig,
     num_cells: int = 1,
     notes: Notes | None = None,
 ) -> AsyncGenerator[Orchestrator]:
@@ -40,10 +40,10 @@ async def cell(
     status = StatusBoard(programs)
     fleet = LocalFleet(
         programs,
-        CellSite(config=config, node=_NODE, num_cores=max(1, len(os.sched_getaffinity(0)) // num_cells), notes=notes),
+        CellSite(config=cells, node=_NODE, num_cores=max(1, len(os.sched_getaffinity(0)) // num_cells), notes=notes),
         tensors,
         status,
     )
-    async with Orchestrator(programs, engine, tensors, status, fleet) as orchestrator:
+    async with Orchestrator(programs, config, tensors, status, fleet) as orchestrator:
         tensors.exchange.arena.hide()
         yield orchestrator

@@ -78,7 +78,7 @@ class LocalFleet:
         self._status = status
         self._hosted: dict[str, Hosted] = {}
         self._due: list[tuple[Hosted, LocalBatch]] = []
-        self._wanted = {program.name: True for program in programs}
+        self._wanted = {program.name: program.options.bounds.num_at_start > 0 for program in programs}
         self._loaders: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads: list[ProgramThread] = []
@@ -95,7 +95,8 @@ class LocalFleet:
         )  # fmt: skip
         with shared_with_programs(self._site.config.switch_interval_s):
             for program in self._programs:
-                self._status.want(program.name, 1)
+                self._status.programs[program.name].max_replicas = 1
+                self._status.want(program.name, int(self._wanted[program.name]))
                 self._start_loading(program)
             try:
                 yield

@@ -18,7 +18,7 @@ from dyorc.protocol.answers import Answer
 from dyorc.protocol.jobs import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import LIVE, MODEL_CONFIG, model_path
+from dyorc.protocol.routes import LIVE, MODEL_CONFIG, SCALING, model_path
 
 
 class AsyncClient:
@@ -159,6 +159,14 @@ class AsyncClient:
     async def statistics(self, model: str | None = None, *, version: str | None = None) -> dict[str, Any]:
         """Returns how many times and how long a model, or each of them, has run; as Triton spells it."""
         return await self._runner.run(self._operations.get_object(statistics_path(model, version)))
+
+    async def scaling(self) -> dict[str, Any]:
+        """Returns how many replicas each program has and should have, and why."""
+        return await self._runner.run(self._operations.get_object(SCALING))
+
+    async def scale(self, program: str, *, num_warm: int | None = None, num_parked: int | None = None) -> dict[str, Any]:
+        """Has a program keep so many replicas warm, and so many parked; None leaves that to the server's forecast again."""
+        return await self._runner.run(self._operations.scale(program, num_warm, num_parked))
 
     async def is_live(self) -> bool:
         """Returns whether the server answers."""

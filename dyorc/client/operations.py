@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -124,6 +125,13 @@ class Operations:
     def get_object(self, path: str) -> Flow[dict[str, Any]]:
         """Returns a JSON object."""
         return (yield from self.get(path, _object_decoder))
+
+    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> Flow[dict[str, Any]]:
+        """Sets how many replicas a program has, and returns the state after that."""
+        body = msgspec.json.encode({"num_warm": num_warm, "num_parked": num_parked})
+        request = Request("POST", f"{routes.SCALING}/{quote(program, safe='')}", (("content-type", "application/json"),), (body,))
+        reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries)
+        return read_json(reply, _object_decoder)
 
     def get(self, path: str, decoder: msgspec.json.Decoder[T], deadline_s: float | None = None) -> Flow[T]:
         """Returns JSON of a known form; None: within the client's time."""

@@ -126,7 +126,8 @@ class Access:
             tenant = record.tenant()
             for key in record.keys:
                 expires_s = None if key.expires is None else key.expires.timestamp()
-                holders[key.id] = _Holder(key.sha256, expires_s, replace(tenant, highest_priority=key.highest_priority))
+                own = replace(tenant, highest_priority=key.highest_priority, may_manage=key.may_manage)
+                holders[key.id] = _Holder(key.sha256, expires_s, own)
         self._holders = holders
         self._state = state
         if state[-1] & (stat.S_IROTH | stat.S_IWOTH):

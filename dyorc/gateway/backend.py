@@ -94,3 +94,16 @@ class Backend(Protocol):
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values."""
         ...
+
+    def scaling(self) -> dict[str, Any]:
+        """Returns how many replicas each program has and should have, and why, as plain values."""
+        ...
+
+    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        """Has a program keep so many replicas, whatever is forecast; None leaves that number to the forecast again.
+
+        Raises:
+            UnknownModelError: If there is no such program.
+            InvalidInputError: If the program's bounds or the budget do not allow it.
+        """
+        ...

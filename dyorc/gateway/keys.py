@@ -55,6 +55,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         sha256: Of the whole key, in hexadecimal.
         expires: When it stops working; None: never.
         highest_priority: The highest priority it may ask for: 1 is the highest of all, 0 stands for none, None for any.
+        may_manage: Whether it may change how the server runs.
         note: For people.
     """
 
@@ -62,6 +63,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     highest_priority: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    may_manage: bool = False
     note: str = ""
 
 

@@ -42,6 +42,9 @@ def add(
         int | None,
         typer.Option(min=0, help="Highest priority that the key may ask for; 1 is the highest of all, 0 means none."),
     ] = None,
+    may_manage: Annotated[
+        bool, typer.Option("--may-manage", help="Let the key change how the server runs, such as with `dyorc scale`.")
+    ] = False,
     note: Annotated[str, typer.Option(help="A note for people.")] = "",
 ) -> None:
     """Makes a key and prints it. Only its hash is kept: a lost key has to be replaced."""
@@ -56,7 +59,7 @@ def add(
     }
     key, record = new_key()
     expires = None if valid_days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=valid_days)
-    record = msgspec.structs.replace(record, expires=expires, highest_priority=highest_priority, note=note)
+    record = msgspec.structs.replace(record, expires=expires, highest_priority=highest_priority, may_manage=may_manage, note=note)
     write_tenants(path, _with_key(tenants, tenant, {name: value for name, value in given.items() if value is not None}, record))
     print(key)  # alone on standard output, so that it can be piped to where it belongs
     Console(stderr=True, soft_wrap=True).print(f"Key {record.id} of tenant {tenant}, in {path}. It is shown only now.")

@@ -18,6 +18,7 @@ class Tenant:
         models: The models that it may use; None stands for all.
         highest_priority: The highest priority that the key in use may ask for, of which 1 is the highest of all; 0 stands for
             none, None for any.
+        may_manage: Whether the key in use may change how the server runs, such as how many replicas a program has.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Tenant:
     max_requests_per_s: float | None = None
     models: frozenset[str] | None = None
     highest_priority: int | None = None
+    may_manage: bool = False
 
     @property
     def is_limited(self) -> bool:
@@ -68,6 +70,18 @@ class Tenant:
         if self.models is not None:
             raise PermissionDeniedError(f"tenant {self.name!r} may use some models only, and {what!r} tells of all")
 
+    def check_managing(self) -> None:
+        """Checks that its key may change how the server runs.
 
-ANONYMOUS = Tenant(name="")
+        Raises:
+            PermissionDeniedError: If it may not.
+        """
+        if not self.may_manage:
+            raise PermissionDeniedError(
+                f"this key of tenant {self.name!r} may not change how the server runs; "
+                "`dyorc keys add --may-manage` makes one that may"
+            )
+
+
+ANONYMOUS = Tenant(name="", may_manage=True)
 """Everybody, where no keys are asked for."""

@@ -14,6 +14,7 @@ from dyorc.gateway.reports import added_up
 from dyorc.gateway.siblings import Siblings
 
 _REPORT, _STATISTICS, _REGISTER, _UNREGISTER = "report", "statistics", "register", "unregister"
+_SCALING, _SCALE = "scaling", "scale"
 
 
 class Whole:
@@ -39,6 +40,8 @@ class Whole:
         siblings.answer(_REPORT, lambda _: self._own_report())
         siblings.answer(_STATISTICS, self._counts)
         self._inherited = _statistics_of(siblings.counting(self._all_counts) or {})
+        siblings.answer(_SCALING, lambda _: backend.scaling())
+        siblings.answer(_SCALE, lambda wish: backend.scale(*wish))
         siblings.answer(_REGISTER, self._register_here)
         siblings.answer(_UNREGISTER, self._unregister_here)
 
@@ -92,6 +95,19 @@ class Whole:
 
     def _all_counts(self) -> dict[str, Any]:
         return {name: msgspec.to_builtins(self._own_statistics(name)) for name in self._models}
+
+    # Scaling
+
+    async def scaling(self) -> dict[str, Any]:
+        """Returns how many replicas each program has and should have in all processes together, and why."""
+        own = self._backend.scaling()
+        found = await self._siblings.ask(_SCALING)
+        return added_up([own, *found.values.values()]) if found.values else own
+
+    async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        """Has a program keep so many replicas in each process; see `Backend.scale`."""
+        self._backend.scale(program, num_warm, num_parked)
+        await self._siblings.ask(_SCALE, [program, num_warm, num_parked])
 
     # Clients' memory
 

@@ -34,7 +34,7 @@ class ForkedReplicas:
         self._client = client
         self._plans = plans
         self._graceful_s = graceful_s
-        self._held: set[Holder] = set()
+        self._held: dict[Holder, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_replaced = 0
 
@@ -49,9 +49,19 @@ class ForkedReplicas:
             for _ in range(num):
                 assignment = self._plans.assignment(program, uplink)
                 holder = await asyncio.to_thread(self._client.fork, assignment, is_adopted=False)
-                self._hold(holder, lambda: self._replace(program, uplink))
+                self._hold(program.name, holder, lambda: self._replace(program, uplink))
         except TransportError as error:  # Serve's replicas will try again, and say so
             _log.warning("not_forked_ahead", program=program.name, error=str(error))
+
+    def scale(self, program: str, num_more: int, uplink: Uplink) -> None:
+        """Has so many more processes of a program forked; or, if fewer are wanted, lets go of those that Serve does not hold."""
+        if num_more > 0:
+            found = next(one for one in self._plans.programs if one.name == program)
+            self._prepare_soon(found, num_more, uplink)
+        else:
+            unwanted = [holder for holder, name in self._held.items() if name == program]
+            for holder in unwanted[num_more or len(unwanted) :]:
+                self._let_go(holder)
 
     async def close(self) -> None:
         """Ends all processes on this machine that still run, and the fork server. Call it when Serve's replicas have ended."""
@@ -65,9 +75,9 @@ class ForkedReplicas:
         self._client.end_replicas(self._graceful_s + _END_S)
         self._client.close(_END_S)
 
-    def _hold(self, holder: Holder, replace: Callable[[], None]) -> None:
+    def _hold(self, program: str, holder: Holder, replace: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
-        self._held.add(holder)
+        self._held[holder] = program
         holder.line.connection.setblocking(False)
         loop.add_reader(holder.line.fileno(), self._hear, holder, replace)
         loop.call_later(_ADOPTION_TIMEOUT_S, self._let_go, holder)
@@ -85,12 +95,15 @@ class ForkedReplicas:
         """Has another forked for one that has died. If many do, that is left to Serve's replicas, which wait in between."""
         if self._num_replaced < _MAX_REPLACED:
             self._num_replaced += 1
-            task = asyncio.create_task(self.prepare(program, 1, uplink))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._prepare_soon(program, 1, uplink)
+
+    def _prepare_soon(self, program: Program, num: int, uplink: Uplink) -> None:
+        task = asyncio.get_running_loop().create_task(self.prepare(program, num, uplink))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _let_go(self, holder: Holder) -> None:
         if holder in self._held:
-            self._held.discard(holder)
+            del self._held[holder]
             asyncio.get_running_loop().remove_reader(holder.line.fileno())
             holder.close()

@@ -62,6 +62,7 @@ class LocalRay:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.replicas.stop_scaling()
         try:
             await asyncio.to_thread(self._shut_down)
         finally:
@@ -98,7 +99,7 @@ class LocalRay:
             logging.getLogger(name).setLevel(logging.ERROR)
         ray.init(
             address="local",
-            num_cpus=max(os.cpu_count() or 1, math.ceil(self._plans.num_cpus_wanted)),
+            num_cpus=max(os.cpu_count() or 1, math.ceil(self._plans.num_cpus_at_most)),
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,

@@ -74,6 +74,11 @@ class Plans:
         """CPUs that all replicas reserve together."""
         return sum(_num_cpus(program) * num_at_start(program) for program in self.programs)
 
+    @property
+    def num_cpus_at_most(self) -> float:
+        """CPUs that all replicas reserve together when all programs are scaled up."""
+        return sum(_num_cpus(program) * max(program.options.bounds.max_replicas, 1) for program in self.programs)
+
     def _environment(self, program: Program) -> dict[str, str]:
         """Returns what libraries with threads of their own read when they are loaded."""
         return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(self._num_threads(program))}

@@ -62,6 +62,7 @@ class RayCluster:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.replicas.stop_scaling()
         try:
             await self.replicas.delete()
         finally:

@@ -12,6 +12,7 @@ from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
 from dyorc.launcher.forked_replicas import ForkedReplicas
 from dyorc.launcher.plans import Plans, num_at_start
+from dyorc.launcher.serve_scaling import ServeScaling
 from dyorc.launcher.starting import start
 from dyorc.replica.assignment import Uplink
 
@@ -30,6 +31,9 @@ class ServeReplicas:
         self._uplink = uplink
         self._ahead = ahead
         self._is_deployed = False
+        self._scaling = ServeScaling({program.name: num_at_start(program) for program in plans.programs})
+        for program in plans.programs:
+            self._scaling.scale(program.name, program.options.bounds.num_at_start)
 
     async def prepare(self, program: Program, num: int) -> None:
         """Starts loading so many more replicas of a program, before Serve is asked for them, where that is possible."""
@@ -39,7 +43,7 @@ class ServeReplicas:
     async def prepare_all(self, address: str) -> None:
         """Starts loading all replicas. They dial in to `address`."""
         self._uplink = replace(self._uplink, address=address)
-        await asyncio.gather(*(self.prepare(program, num_at_start(program)) for program in self._plans.programs))
+        await asyncio.gather(*(self.prepare(program, program.options.bounds.num_at_start) for program in self._plans.programs))
 
     async def deploy(self) -> None:
         """Asks Serve for all replicas. They dial in as they come up; this does not wait for them.
@@ -49,6 +53,17 @@ class ServeReplicas:
         """
         await start("the programs on Ray Serve", self._deploy, lambda: None)
         self._is_deployed = True
+        self._scaling.begin()
+
+    def scale(self, program: str, num_processes: int) -> None:
+        """Has a program keep so many replicas, from now on. More of them start at once where that is possible."""
+        num_more = self._scaling.scale(program, num_processes)
+        if self._ahead is not None and num_more:
+            self._ahead.scale(program, num_more, self._uplink)
+
+    async def stop_scaling(self) -> None:
+        """Asks Serve for no other numbers any more."""
+        await self._scaling.close()
 
     def _deploy(self) -> None:
         from ray import serve

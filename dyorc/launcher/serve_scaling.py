@@ -3,9 +3,7 @@
 """Tells Ray Serve how many replicas of each program there should be, while it runs them."""
 
 import asyncio
-import contextlib
-from types import TracebackType
-from typing import Self
+from collections.abc import Mapping
 
 import structlog
 
@@ -14,62 +12,68 @@ from dyorc.errors import text_of
 _log = structlog.get_logger("dyorc.launcher")
 
 _RETRY_S, _MAX_RETRY_S = 0.5, 10.0
+_ANSWER_S = 10.0
+"""How long Serve's controller may take to accept a number."""
 
 
 class ServeScaling:
-    """Passes numbers on to Serve's controller while entered, one at a time, on a thread. Used on the event loop.
+    """Passes numbers on to Serve's controller, on a thread. Used on the event loop.
 
-    Only the last number of each program counts. What Serve refuses is asked again later: perhaps the program is not deployed yet.
+    Only the last number of each program counts. What Serve refuses is asked again later.
+
+    Args:
+        asked: How many replicas of each program Serve is asked for when it gets them.
     """
 
-    def __init__(self) -> None:
-        self._wanted: dict[str, int] = {}
-        self._is_wanted = asyncio.Event()
+    def __init__(self, asked: Mapping[str, int]) -> None:
+        self._asked = dict(asked)
+        self._wanted = dict(asked)
+        self._is_begun = False
+        self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._carry_out())
-        return self
+    def begin(self) -> None:
+        """Serve has the programs: from now on, it is told."""
+        self._is_begun = True
+        self._tell()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-
-    def scale(self, program: str, num_processes: int) -> None:
-        """Asks for this many replicas, in its own time."""
+    def scale(self, program: str, num_processes: int) -> int:
+        """Asks for this many replicas, in its own time. Returns how many more that are than before."""
+        num_more = num_processes - self._wanted[program]
         self._wanted[program] = num_processes
-        self._is_wanted.set()
+        self._tell()
+        return num_more
 
-    async def _carry_out(self) -> None:
+    async def close(self) -> None:
+        """Tells Serve nothing any more."""
+        self._is_begun = False
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _tell(self) -> None:
+        if self._is_begun and self._task is None:
+            self._task = asyncio.create_task(self._tell_all())
+
+    async def _tell_all(self) -> None:
         delay_s = _RETRY_S
-        while True:
-            await self._is_wanted.wait()
-            self._is_wanted.clear()
-            if await self._tell_all():
-                delay_s = _RETRY_S
-            else:
+        while changes := {name: number for name, number in self._wanted.items() if number != self._asked[name]}:
+            try:
+                await asyncio.to_thread(_tell, changes)
+            except Exception as error:  # whatever Ray raises, or the controller
+                _log.warning("scaling_refused", wanted=changes, error=text_of(error).splitlines()[-1])
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _MAX_RETRY_S)
-                self._is_wanted.set()
-
-    async def _tell_all(self) -> bool:
-        """Tells Serve what has changed. Returns False if it did not take all of it."""
-        wanted, self._wanted = self._wanted, {}
-        refused = {}
-        for program, number in wanted.items():
-            try:
-                await asyncio.to_thread(_tell, program, number)
-            except Exception as error:  # whatever Ray raises, or the controller
-                _log.warning("scaling_refused", program=program, num_processes=number, error=text_of(error).splitlines()[-1])
-                refused[program] = number
-        self._wanted = refused | self._wanted
-        return not refused
+            else:
+                self._asked.update(changes)
+        self._task = None
 
 
-def _tell(program: str, num_processes: int) -> None:
+def _tell(wanted: Mapping[str, int]) -> None:
     import ray
     from ray.serve._private.common import DeploymentID
     from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 
     controller = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
-    ray.get(controller.update_deployment_replicas.remote(DeploymentID(name=program, app_name=program), num_processes))
+    for program, number in wanted.items():
+        told = controller.update_deployment_replicas.remote(DeploymentID(name=program, app_name=program), number)
+        ray.get(told, timeout=_ANSWER_S)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeAlias
 
 from dyorc.authoring.program import Program
-from dyorc.config import EngineConfig
+from dyorc.config import OrchestratorConfig
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
@@ -26,7 +26,7 @@ class Linked(NamedTuple):
 
 @asynccontextmanager
 async def linked(
-    programs: Sequence[Program], config: EngineConfig, site: Site, beside: MakeFleet | None = None
+    programs: Sequence[Program], config: OrchestratorConfig, site: Site, beside: MakeFleet | None = None
 ) -> AsyncGenerator[Linked]:
     """Runs an orchestrator while entered.
 

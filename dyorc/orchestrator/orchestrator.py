@@ -17,7 +17,7 @@ import structlog
 
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.config import EngineConfig
+from dyorc.config import OrchestratorConfig
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -40,6 +40,7 @@ from dyorc.engine.events import (
     RequestCancelled,
     TimerFired,
 )
+from dyorc.engine.seam import Load
 from dyorc.engine.shared import Host
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.errors import InternalError
@@ -48,9 +49,11 @@ from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.part_stream import PartStream
 from dyorc.orchestrator.pending import Awaited, Pending
+from dyorc.orchestrator.scaler import Scaler
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.orchestrator.warnings import warned_of
+from dyorc.orchestrator.works import Works
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
@@ -75,16 +78,20 @@ class Orchestrator:
     Attributes:
         tensors: The same.
         status: The same.
+        scaler: Decides how many replicas there are.
     """
 
     def __init__(
-        self, programs: Sequence[Program], config: EngineConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
+        self, programs: Sequence[Program], config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
     ) -> None:
         self._programs = programs
         self._config = config
-        self._watch = StepWatch(config.step_warning_s, config.step_limit_s)
+        self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
         # A replica may still answer an earlier engine, of this process or of one before it.
-        self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch)
+        is_scaled = any(not program.options.bounds.is_fixed for program in programs)
+        self.scaler = Scaler(config.scaling, is_needed=is_scaled)
+        self._traffic = self.scaler.traffic if is_scaled else None
+        self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch, observer=self._traffic)
         self._engine = self._new_engine()
         self.status = status
         self.tensors = tensors
@@ -107,6 +114,7 @@ class Orchestrator:
             stack.callback(self.tensors.close)
             stack.push_async_callback(self._answers.close)
             await stack.enter_async_context(self._fleet.running(self._post, self._flush_now))
+            await stack.enter_async_context(self.scaler.running(Works(self._programs, self.status, self._load, self.want)))
             self._stack = stack.pop_all()
         return self
 
@@ -131,6 +139,17 @@ class Orchestrator:
             "tensors": self.tensors.report(),
             "link": self._fleet.report(),
         }
+
+    def scaling(self) -> dict[str, Any]:
+        """Returns how many replicas each program has and should have, and why, as plain values."""
+        return self.scaler.report()
+
+    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        """Has a program keep so many replicas; see `Scaler.scale`."""
+        self.scaler.scale(program, num_warm, num_parked)
+
+    def _load(self, program: str) -> Load:
+        return self._engine.scheduler.load(program)
 
     def statistics(self, name: str) -> ModelStatistics:
         """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
@@ -295,9 +314,11 @@ class Orchestrator:
                 if isinstance(action, AnswerRequest | AnswerPart):
                     self._answers.fail(action.request_id, InternalError("the answer could not be put together"))
         self._fleet.end_turn()
+        if self._traffic is not None and self._traffic.is_urgent:
+            self.scaler.decide()
 
     def _new_engine(self) -> Engine:
-        return Engine(self._config, self._programs, self._host)
+        return Engine(self._config.engine, self._programs, self._host)
 
     def _start_over(self) -> None:
         """Handles a bug of the engine: fails what is in flight, and starts a new engine. Idle replicas announce themselves

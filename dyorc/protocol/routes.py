@@ -12,6 +12,7 @@ REPOSITORY = f"{SERVER}/repository"
 REPOSITORY_INDEX = f"{REPOSITORY}/index"
 JOBS = "/v1/jobs"
 STATUS = "/status"
+SCALING = "/scaling"
 
 INFER = "infer"
 INFER_STREAM = "infer_stream"

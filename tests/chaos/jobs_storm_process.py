@@ -12,7 +12,7 @@ import threading
 import msgspec
 import uvloop
 
-from dyorc.config import EngineConfig, GatewayConfig, JobsConfig
+from dyorc.config import GatewayConfig, JobsConfig, OrchestratorConfig
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
@@ -43,7 +43,7 @@ async def _serve(part: Part) -> None:
     catalog = Catalog.of([effects.noted])
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
     site = Site(address=part.address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")
-    async with linked(catalog.programs, EngineConfig(), site) as (orchestrator, _):
+    async with linked(catalog.programs, OrchestratorConfig(), site) as (orchestrator, _):
         service = InferenceService(catalog, orchestrator, config)
         async with (
             Jobs(service, store_of(part.store), _JOBS) as jobs,

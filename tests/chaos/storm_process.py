@@ -16,7 +16,7 @@ import uvloop
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, TransportConfig
+from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
@@ -80,7 +80,7 @@ async def _orchestrate(part: Part) -> None:
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
     engine = EngineConfig(request_timeout_s=REQUEST_TIMEOUT_S)
     site = Site(address=part.address, link=LINK, transport=part.transport, node="here", end=_end)
-    async with linked(_CATALOG.programs, engine, site) as (orchestrator, _):
+    async with linked(_CATALOG.programs, OrchestratorConfig(engine=engine), site) as (orchestrator, _):
         service = InferenceService(_CATALOG, orchestrator, config)
         async with HttpServer(_Gateway(service), config, service.shedding):
             await asyncio.Event().wait()

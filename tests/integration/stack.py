@@ -17,7 +17,7 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.config import EngineConfig, GatewayConfig, JobsConfig, LinkConfig, TransportConfig
+from dyorc.config import EngineConfig, GatewayConfig, JobsConfig, LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.errors import ProgramLoadError
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.grpc.server import GrpcServer
@@ -193,7 +193,7 @@ async def running(
         address = f"unix://{folder}/link" if network is None else f"tcp://{network.host}:*"
         engine = engine or EngineConfig()
         site = Site(address=address, link=link, transport=transport, node="here", network=network)
-        orchestrator, address = await stack.enter_async_context(linked(catalog.programs, engine, site))
+        orchestrator, address = await stack.enter_async_context(linked(catalog.programs, OrchestratorConfig(engine=engine), site))
         service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, gateway)))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
         http = HttpServer(Gateway(service, kept), gateway, service.shedding, DirectInference(service))

@@ -81,6 +81,8 @@ EVERY_ROUTE = [
     ("POST", "/v2/models/unknown/infer"),
     ("GET", "/v2/systemsharedmemory/status"),
     ("GET", "/status"),
+    ("GET", "/scaling"),
+    ("POST", "/scaling/double"),
     ("GET", "/"),
     ("GET", "/v2/health"),
     ("GET", "/nothing"),

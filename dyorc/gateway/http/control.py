@@ -10,6 +10,7 @@ from dyorc.gateway.http.error_handlers import add_error_handlers
 from dyorc.gateway.http.model_routes import add_model_routes
 from dyorc.gateway.http.openapi import describe
 from dyorc.gateway.http.repository_routes import add_repository_routes
+from dyorc.gateway.http.scaling_routes import add_scaling_routes
 from dyorc.gateway.http.server_routes import add_server_routes
 from dyorc.gateway.http.settings_routes import add_settings_routes
 from dyorc.gateway.jobs.jobs import Jobs
@@ -28,6 +29,7 @@ def control_app(service: InferenceService, jobs: Jobs | None) -> FastAPI:
     add_model_routes(app, service)
     add_repository_routes(app, service)
     add_settings_routes(app, service)
+    add_scaling_routes(app, service)
     add_system_memory_routes(app, service.clients, service.whole)
     add_cuda_memory_routes(app, service.clients)
     add_docs_routes(app)

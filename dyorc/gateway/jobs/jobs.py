@@ -79,6 +79,11 @@ class Jobs:
         self._closed = self._closed or "the server is stopping"
         await self._stack.aclose()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the store could be opened."""
+        return self._closed is None
+
     async def submit(self, tenant: Tenant, body: Body, idempotency_key: str = "") -> tuple[Job, bool]:
         """Accepts a job. Returns it, and whether it is new.
 

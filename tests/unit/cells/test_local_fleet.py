@@ -18,7 +18,7 @@ from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import of_program
 from dyorc.cells.cell import cell
-from dyorc.config import CellsConfig, EngineConfig, TransportConfig
+from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import ReplicaJoined, ReplicaLeft
 from dyorc.errors import ExecutionError, InternalError, ProgramError, ProgramLoadError
@@ -39,7 +39,7 @@ async def celled(*programs: Program, **settings: Any) -> AsyncGenerator[Orchestr
     """Runs a cell and enters once it is ready."""
     config = CellsConfig(**{"load_retry_s": 0.01} | settings)
     transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
-    async with cell(programs, EngineConfig(), transport, config) as orchestrator:
+    async with cell(programs, OrchestratorConfig(), transport, config) as orchestrator:
         await wait_until_async(lambda: orchestrator.status.is_ready, "all programs are loaded")
         yield orchestrator
 
@@ -271,7 +271,7 @@ async def test_a_program_that_can_never_be_loaded_fails_its_requests_and_no_othe
     broken = program_of(make)
     transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
     programs = (broken, arithmetic.double)
-    async with cell(programs, EngineConfig(), transport, CellsConfig(load_retry_s=0.01)) as orchestrator:
+    async with cell(programs, OrchestratorConfig(), transport, CellsConfig(load_retry_s=0.01)) as orchestrator:
         np.testing.assert_array_equal(await ask(orchestrator, arithmetic.double, X), 2 * X)
         with pytest.raises(ProgramLoadError, match="no weights"):
             await ask(orchestrator, broken, X)
@@ -457,11 +457,12 @@ async def test_a_program_that_is_not_wanted_any_more_while_it_loads_is_dropped()
     has_begun, is_open = threading.Event(), threading.Event()
     program = program_of(lambda: has_begun.set() or (is_open.wait(60) and (lambda x: x + 1)))
     config, transport = CellsConfig(), TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
-    async with cell([program], EngineConfig(), transport, config) as orchestrator:
+    async with cell([program], OrchestratorConfig(), transport, config) as orchestrator:
+        status = orchestrator.status.programs["tried"]
         await wait_until_async(has_begun.is_set, "it is being loaded")
         orchestrator.want("tried", 0, 0)
         is_open.set()
-        await wait_until_async(lambda: orchestrator.status.programs["tried"].lead is not None, "it is loaded")
-        await wait_until_async(lambda: orchestrator.status.programs["tried"].state is ProgramState.COLD, "it is dropped")
+        await wait_until_async(lambda: status.lead is not None, "it is loaded")
+        await wait_until_async(lambda: status.state is ProgramState.COLD, "it is dropped")
         orchestrator.want("tried", 1, 0)
         np.testing.assert_array_equal(await ask(orchestrator, program, X), X + 1)

@@ -10,7 +10,7 @@ import pytest
 
 from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow, of_program
-from dyorc.config import EngineConfig
+from dyorc.config import OrchestratorConfig
 from dyorc.errors import InternalError, ProgramError, SuspectInputError, TransportError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.orchestrator import Orchestrator
@@ -35,7 +35,7 @@ async def served(
     tensors = Tensors(exchange(str(folder), OWN, inline_limit_bytes=inline_limit_bytes))
     in_memory = InMemoryFleet(workflow.programs, tensors)
     fleet: Fleet = in_memory
-    config = EngineConfig()
+    config = OrchestratorConfig()
     async with Orchestrator(workflow.programs, config, tensors, StatusBoard(workflow.programs), fleet) as orchestrator:
         yield orchestrator, in_memory
         arena = tensors.exchange.arena

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyorc.authoring.workflow import of_program
-from dyorc.config import EngineConfig
+from dyorc.config import OrchestratorConfig
 from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
@@ -31,7 +31,7 @@ async def served(folder: Path) -> AsyncGenerator[tuple[Orchestrator, InMemoryFle
     first, second = InMemoryFleet([double], tensors), InMemoryFleet([add_up], tensors)
     programs = (double, add_up)
     fleets = Fleets([first, second])
-    async with Orchestrator(programs, EngineConfig(), tensors, StatusBoard(programs), fleets) as orchestrator:
+    async with Orchestrator(programs, OrchestratorConfig(), tensors, StatusBoard(programs), fleets) as orchestrator:
         yield orchestrator, first, second
 
 

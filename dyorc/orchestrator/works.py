@@ -1,0 +1,76 @@
+"""The programs of an orchestrator as the scaler sees them: how they are in the engine and in the fleet, and how they change."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from dyorc.authoring.program import Program
+from dyorc.engine.seam import Load
+from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, Speed, Wish
+from dyorc.status import StatusBoard
+
+_UNKNOWN = LeadTimes(from_parked_s=0.5, from_cold_s=3.0)
+"""Assumed of programs that have never been started."""
+
+
+class Want(Protocol):
+    """Carries a wish out: `Orchestrator.want`."""
+
+    def __call__(self, program: str, num_warm: int, num_parked: int, lead_s: float) -> None: ...
+
+
+class Works:
+    """A `dyorc.orchestrator.scaler.Plant`.
+
+    Args:
+        status: How many replicas there are.
+        load: Returns what a program has to do, as the engine knows it.
+    """
+
+    def __init__(self, programs: Sequence[Program], status: StatusBoard, load: Callable[[str], Load], want: Want) -> None:
+        self._programs = programs
+        self._costs = {program.name: _cost(program) for program in programs}
+        self._status = status
+        self._load = load
+        self._want = want
+
+    def loads(self) -> Sequence[ProgramLoad]:
+        """Returns all programs as they are now."""
+        return [self._program_load(program) for program in self._programs]
+
+    def want(self, wish: Wish) -> None:
+        """Has the engine use as many replicas as are wished for, and the fleet keep as many."""
+        status = self._status.programs[wish.program]
+        lead_s = 0.0
+        if status.lead is not None:
+            lead_s = status.lead.from_parked_s if status.counts().parked else status.lead.from_cold_s
+        self._want(wish.program, wish.num_warm, wish.num_parked, lead_s)
+
+    def _program_load(self, program: Program) -> ProgramLoad:
+        name = program.name
+        load, status = self._load(name), self._status.programs[name]
+        return ProgramLoad(
+            program=name,
+            bounds=_within(program.options.bounds, status.max_replicas),
+            cost=self._costs[name],
+            counts=status.counts(),
+            lead=status.lead or _UNKNOWN,
+            speed=None if load.line is None else Speed(*load.line, program.options.max_batch_size),
+            num_queued=load.num_queued,
+            num_running=load.num_running,
+        )
+
+
+def _within(bounds: Bounds, most: int | None) -> Bounds:
+    """Returns bounds that also hold where only so many replicas are possible."""
+    if most is None or bounds.max_replicas <= most:
+        return bounds
+    first = None if bounds.initial_warm is None else min(bounds.initial_warm, most)
+    return replace(bounds, min_warm=min(bounds.min_warm, most), max_replicas=most, initial_warm=first)
+
+
+def _cost(program: Program) -> Cost:
+    options = program.options.ray_actor_options
+    memory = int(options.get("memory", 0))
+    cpus, gpus = float(options.get("num_cpus", 1)), float(options.get("num_gpus", 0))
+    return Cost(num_cpus=cpus, num_gpus=gpus, warm_bytes=memory, parked_bytes=memory)

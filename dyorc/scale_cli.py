@@ -1,0 +1,55 @@
+"""``dyorc scale``: shows how many replicas the programs of a running server have, and sets it by hand."""
+
+import os
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from dyorc.errors import ConfigurationError
+
+_KEY_VARIABLE = "DYORC_API_KEY"
+_NUM_SHOWN = 10
+"""Last decisions that are shown."""
+
+_console = Console(soft_wrap=True)
+
+
+def scale(
+    program: Annotated[str | None, typer.Argument(help="The program to set; without it, all are shown.")] = None,
+    warm: Annotated[int | None, typer.Option(min=0, help="Replicas that take batches.")] = None,
+    parked: Annotated[int | None, typer.Option(min=0, help="Replicas whose processes wait, without weights.")] = None,
+    auto: Annotated[bool, typer.Option("--auto", help="Leave both numbers to the forecast again.")] = False,
+    url: Annotated[str, typer.Option(help="The server.")] = "http://127.0.0.1:8000",
+    key: Annotated[str | None, typer.Option(help=f"An API key that may manage; by default ${_KEY_VARIABLE}.")] = None,
+) -> None:
+    """Shows how many replicas programs have, or sets it: `dyorc scale large --warm 2`."""
+    if program is not None and not auto and warm is None and parked is None:
+        raise ConfigurationError(f"what should program {program!r} have? Give --warm N, --parked N, or --auto")
+    if auto and (warm is not None or parked is not None):
+        raise ConfigurationError("--auto leaves the numbers to the forecast; leave --warm and --parked out")
+    if program is None and (auto or warm is not None or parked is not None):
+        raise ConfigurationError("name the program that should be scaled")
+    from dyorc.client import Client  # here, because no other command needs it
+
+    with Client(url, api_key=key or os.environ.get(_KEY_VARIABLE)) as client:
+        state = client.scaling() if program is None else client.scale(program, num_warm=warm, num_parked=parked)
+    _show(state)
+
+
+def _show(state: dict[str, Any]) -> None:
+    numbers = ("warm", "warming", "parked", "starting")
+    table = Table("program", *(Column(name, justify="right") for name in numbers), "wanted", "why", box=None, padding=(0, 2))
+    for name, one in state["programs"].items():
+        wanted = f"{one['num_warm_wanted']} warm, {one['num_parked_wanted']} parked"
+        table.add_row(name, *(str(one[f"num_{number}"]) for number in numbers), wanted, one["reason"])
+    _console.print(table)
+    for decision in state["decisions"][-_NUM_SHOWN:]:
+        at = datetime.fromtimestamp(decision["at_s"], UTC).astimezone().strftime("%H:%M:%S")
+        _console.print(
+            f"{at}  {decision['program']}: {decision['num_warm']} warm, {decision['num_parked']} parked: {decision['reason']}",
+            style="dim",
+            highlight=False,
+        )

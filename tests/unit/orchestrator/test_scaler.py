@@ -1,0 +1,166 @@
+"""The scaler asks the policy, carries its wishes out, and remembers what it decided and learned."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from dyorc.config import ScalingConfig
+from dyorc.errors import InvalidInputError, StoreError, UnknownModelError
+from dyorc.orchestrator.scaler import Scaler
+from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts, Speed, Wish
+from tests.deadlines import wait_until_async
+
+COLD = ProgramLoad(
+    program="large",
+    bounds=Bounds(min_warm=0, max_replicas=4),
+    cost=Cost(),
+    counts=ReplicaCounts(),
+    lead=LeadTimes(0.2, 2.0),
+    speed=Speed(0.01, 0.001, 8),
+)
+
+
+@dataclass
+class Works:
+    """What is scaled: wishes come true at once."""
+
+    programs: dict[str, ProgramLoad] = field(default_factory=lambda: {"large": COLD})
+    wishes: list[Wish] = field(default_factory=list[Wish])
+
+    def loads(self) -> Sequence[ProgramLoad]:
+        """Returns all programs."""
+        return list(self.programs.values())
+
+    def want(self, wish: Wish) -> None:
+        """Makes it true."""
+        self.wishes.append(wish)
+        counts = ReplicaCounts(warm=wish.num_warm, parked=wish.num_parked)
+        self.programs[wish.program] = replace(self.programs[wish.program], counts=counts)
+
+
+class Memory:
+    """Notes in memory, which may be out of order."""
+
+    def __init__(self, *, is_down: bool = False) -> None:
+        self.values: dict[str, bytes] = {}
+        self._is_down = is_down
+
+    async def note(self, name: str, value: bytes) -> None:
+        """Keeps a value."""
+        if self._is_down:
+            raise StoreError("the store is down")
+        self.values[name] = value
+
+    async def noted(self, name: str) -> bytes | None:
+        """Returns a value."""
+        if self._is_down:
+            raise StoreError("the store is down")
+        return self.values.get(name)
+
+
+pytestmark = pytest.mark.anyio
+
+FAST = ScalingConfig(interval_s=0.01)
+RARELY = ScalingConfig(interval_s=3600)
+
+
+async def test_a_program_that_calls_wait_for_gets_a_replica_and_the_reason_is_remembered() -> None:
+    works = Works()
+    scaler = Scaler(FAST)
+    async with scaler.running(works):
+        assert works.programs["large"].counts.warm == 0
+        works.programs["large"] = replace(works.programs["large"], num_queued=5)
+        await wait_until_async(lambda: works.programs["large"].counts.warm > 0, "a replica")
+        report = scaler.report()
+    one = report["programs"]["large"]
+    assert one["num_warm"] == one["num_warm_wanted"] > 0
+    last = report["decisions"][-1]
+    assert (last["program"], last["num_warm"], last["reason"]) == ("large", one["num_warm"], one["reason"])
+    assert last["reason"]
+
+
+async def test_what_is_ordered_by_hand_is_done_at_once_and_until_it_is_taken_back() -> None:
+    works = Works()
+    scaler = Scaler(RARELY)
+    async with scaler.running(works):
+        await asyncio.sleep(0)
+        scaler.scale("large", 2, 1)
+        assert works.programs["large"].counts == ReplicaCounts(warm=2, parked=1)
+        assert scaler.report()["programs"]["large"]["is_by_hand"]
+        scaler.scale("large", None, None)
+        assert not scaler.report()["programs"]["large"]["is_by_hand"]
+
+
+@pytest.mark.parametrize(
+    ("num_warm", "num_parked", "said"),
+    [(5, None, "5 warm replicas, expected 0 to 4"), (3, 2, "3 warm and 2 parked replicas are more than the 4")],
+)
+async def test_more_than_the_bounds_is_refused(num_warm: int | None, num_parked: int | None, said: str) -> None:
+    works = Works()
+    scaler = Scaler(RARELY)
+    async with scaler.running(works):
+        with pytest.raises(InvalidInputError, match=said):
+            scaler.scale("large", num_warm, num_parked)
+        with pytest.raises(UnknownModelError, match="no program 'larger'"):
+            scaler.scale("larger", 1, None)
+
+
+async def test_a_request_that_leads_to_a_cold_program_is_urgent_and_decided_at_once() -> None:
+    works = Works()
+    scaler = Scaler(RARELY)
+    async with scaler.running(works):
+        await asyncio.sleep(0)
+        for number in range(20):
+            scaler.traffic.arrived(number, "flow", number)
+            scaler.traffic.called(number, "large", number)
+            scaler.traffic.ended(number, number + 1)
+        before = len(works.wishes)
+        works.programs["large"] = replace(COLD, num_queued=1)
+        scaler.traffic.arrived(99, "flow", 10**9)
+        assert scaler.traffic.is_urgent
+        scaler.decide()
+        assert not scaler.traffic.is_urgent
+        assert len(works.wishes) > before
+        assert works.programs["large"].counts.warm > 0
+
+
+async def test_what_was_learned_outlives_the_server() -> None:
+    memory = Memory()
+    first = Scaler(RARELY)
+    async with first.running(Works()), first.remembering(memory, "traffic"):
+        for number in range(50):
+            first.traffic.arrived(number, "flow", number)
+            first.traffic.ended(number, number + 1)
+    assert memory.values.keys() == {"traffic"}
+    second = Scaler(RARELY)
+    async with second.running(Works()), second.remembering(memory, "traffic"):
+        assert second.traffic.rates_per_s(1.0).keys() == {"flow"}
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b'{"at_s": 1, "state": {"flow": {}}}', b'{"at_s": "x", "state": 1}'])
+async def test_notes_that_cannot_be_read_are_left_out(value: bytes) -> None:
+    memory = Memory()
+    memory.values["traffic"] = value
+    scaler = Scaler(RARELY)
+    async with scaler.running(Works()), scaler.remembering(memory, "traffic"):
+        assert scaler.traffic.rates_per_s(1.0) == {}
+
+
+async def test_a_store_that_is_down_is_no_obstacle() -> None:
+    scaler = Scaler(RARELY)
+    async with scaler.running(Works()), scaler.remembering(Memory(is_down=True), "traffic"):
+        scaler.scale("large", 1, None)
+
+
+async def test_a_fault_of_the_policy_leaves_the_replicas_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    works = Works()
+    scaler = Scaler(FAST)
+    async with scaler.running(works):
+        await wait_until_async(lambda: bool(works.wishes), "a wish")
+        monkeypatch.setattr(works, "loads", lambda: [replace(COLD, bounds=None)])
+        scaler.decide()
+        monkeypatch.undo()
+        scaler.scale("large", 1, None)
+    assert works.programs["large"].counts.warm == 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import benchmarks.focused.coldstart.program as program
-from dyorc.config import EngineConfig, LinkConfig, TransportConfig
+from dyorc.config import OrchestratorConfig, LinkConfig, TransportConfig
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink, new_replica_id
@@ -61,7 +61,7 @@ async def measure(folder: Path, weights: Path) -> Starts:
 @contextlib.asynccontextmanager
 async def _orchestrator(uplink: Uplink) -> AsyncGenerator[StatusBoard]:
     site = Site(address=uplink.address, link=uplink.link, transport=uplink.transport, node=_NODE)
-    async with linked((program.cold,), EngineConfig(), site) as (orchestrator, _):
+    async with linked((program.cold,), OrchestratorConfig(), site) as (orchestrator, _):
         yield orchestrator.status
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import benchmarks.focused.coldstart.program as program
-from dyorc.config import OrchestratorConfig, LinkConfig, TransportConfig
+from dyorc.config import LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink, new_replica_id

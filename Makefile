@@ -17,7 +17,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-guarded demo-ocr demo-router test test-quick test-compiled compile pure lint format protos
 .PHONY: bench-overhead bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -128,6 +128,9 @@ bench-tenants: $(VENV)/.dev ## What a tenant notices of another that floods, on 
 
 bench-scaling: $(VENV)/.dev ## Scaling policies on simulated traces (5 minutes), with the picture in docs/scaling.md; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.scaling --picture docs/img/scaling.png
+
+bench-scaling-live: $(VENV)/.dev $(GUARDED) ## Replicas that come and go on a real server, beside Ray Serve's autoscaler, and kills (35 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.scaling_live
 
 chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.storm

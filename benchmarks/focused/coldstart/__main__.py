@@ -3,10 +3,9 @@
     python -m benchmarks.focused.coldstart [--rounds 3] [--weights-mb 200] [--no-default]
 
 The program is a torch net whose weights lie in the page cache. DyOrc: from the decision until the replica has joined, with its
-weights read, without a fork server (``cold_s``), with one (``fork_s``), and from parked (``parked_s``). Ray Serve: an application
-with ``min_replicas=0`` gets a request; until its answer, with the defaults of its autoscaling and with its delays at zero.
-``second_replica_ratio`` is what a second replica adds to the memory of all, by the memory that only it uses; the goal is less
-than 1.2.
+weights read, without a fork server (``cold_s``) and with one (``fork_s``). Ray Serve: an application with ``min_replicas=0`` gets
+a request; until its answer, with the defaults of its autoscaling and with its delays at zero. ``second_replica_ratio`` is what a
+second replica adds to the memory of all, by the memory that only it uses; the goal is less than 1.2.
 
 Medians of the rounds; Ray Serve's defaults are measured once. The last line of stdout is one JSON object.
 """
@@ -75,7 +74,6 @@ def _figures(starts: list[ours.Starts], theirs: dict[str, float]) -> dict[str, f
     return {
         "cold_s": round(statistics.median(one.cold_s for one in starts), 3),
         "fork_s": round(statistics.median(one.fork_s for one in starts), 3),
-        "parked_s": round(statistics.median(one.parked_s for one in starts), 3),
         "ray_serve_default_s": round(theirs["default"], 3) if "default" in theirs else None,
         "ray_serve_zero_delay_s": round(statistics.median(zero), 3),
         "second_replica_mb": round(statistics.median(one.second_bytes for one in starts) / _MB, 1),

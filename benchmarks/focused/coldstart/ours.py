@@ -13,11 +13,10 @@ import benchmarks.focused.coldstart.program as program
 from dyorc.config import LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink, new_replica_id
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.holder import Holder
-from dyorc.scaling.model import ReplicaCounts
+from dyorc.status import StatusBoard
 
 _NODE = "here"
 _LIBRARIES = ("safetensors.torch", "jaxtyping")
@@ -31,7 +30,6 @@ class Starts:
     Attributes:
         cold_s: From the decision to a routable replica, if there is no fork server yet.
         fork_s: The same, if there is one.
-        parked_s: The same, if the replica is parked: its process is up and has imported everything.
         first_bytes: Memory that only the first replica uses (`Private` in ``smaps_rollup``), while it is alone.
         second_bytes: What the second one adds: the growth of all proportional shares (`Pss`) together.
         second_own_bytes: Memory that only the second replica uses.
@@ -39,7 +37,6 @@ class Starts:
 
     cold_s: float
     fork_s: float
-    parked_s: float
     first_bytes: int
     second_bytes: int
     second_own_bytes: int
@@ -49,49 +46,38 @@ async def measure(folder: Path, weights: Path) -> Starts:
     """Starts two replicas, the first without a fork server."""
     uplink = Uplink(address=f"unix://{folder}/link", link=LinkConfig(), transport=TransportConfig())
     client = ForkClient(ForkPlace(folder=f"{folder}/forks", modules=_LIBRARIES))
-    async with _orchestrator(uplink) as orchestrator, contextlib.AsyncExitStack() as stack:
+    async with _orchestrator(uplink) as status, contextlib.AsyncExitStack() as stack:
         stack.callback(client.close, _END_S)
-        cold_s, first = await _start(client, uplink, weights, orchestrator)
+        cold_s, first = await _start(client, uplink, weights, status)
         stack.callback(first.end, _END_S)
         # The fork server shares pages with its replicas: their proportional shares are counted together.
         first_bytes, before = _private_bytes(first.process.pid), _shares(client, first)
-        fork_s, second = await _start(client, uplink, weights, orchestrator)
+        fork_s, second = await _start(client, uplink, weights, status)
         stack.callback(second.end, _END_S)
         added = _shares(client, first, second) - before
-        second_own_bytes = _private_bytes(second.process.pid)
-        await _reach(orchestrator, 1, 1)
-        started_s = time.perf_counter()
-        await _reach(orchestrator, 2, 0)
-        return Starts(cold_s, fork_s, time.perf_counter() - started_s, first_bytes, added, second_own_bytes)
+        return Starts(cold_s, fork_s, first_bytes, added, _private_bytes(second.process.pid))
 
 
 @contextlib.asynccontextmanager
-async def _orchestrator(uplink: Uplink) -> AsyncGenerator[Orchestrator]:
+async def _orchestrator(uplink: Uplink) -> AsyncGenerator[StatusBoard]:
     site = Site(address=uplink.address, link=uplink.link, transport=uplink.transport, node=_NODE)
     async with linked((program.cold,), OrchestratorConfig(), site) as (orchestrator, _):
-        yield orchestrator
+        yield orchestrator.status
 
 
-async def _start(client: ForkClient, uplink: Uplink, weights: Path, orchestrator: Orchestrator) -> tuple[float, Holder]:
+async def _start(client: ForkClient, uplink: Uplink, weights: Path, status: StatusBoard) -> tuple[float, Holder]:
     name = program.cold.name
     assignment = Assignment(
         source=Source(folder=str(Path.cwd()), target=f"{program.__file__}:{name}", program=name),
         identity=Identity(replica_id=new_replica_id(name), program=name, node=_NODE),
         uplink=uplink, num_threads=1, graceful_s=1.0, environment={program.WEIGHTS: str(weights)},
     )  # fmt: skip
-    num_wanted = orchestrator.status.programs[name].counts().warm + 1
+    num_wanted = len(status.programs[name].replica_pids) + 1
     started_s = time.perf_counter()
     holder = await asyncio.to_thread(client.fork, assignment, is_adopted=True)
-    await _reach(orchestrator, num_wanted, 0)
+    while len(status.programs[name].replica_pids) < num_wanted:
+        await status.wait_for_change(1.0)
     return time.perf_counter() - started_s, holder
-
-
-async def _reach(orchestrator: Orchestrator, num_warm: int, num_parked: int) -> None:
-    """Sets how many replicas there should be, and returns once there are."""
-    name = program.cold.name
-    orchestrator.want(name, num_warm, num_parked)
-    while orchestrator.status.programs[name].counts() != ReplicaCounts(warm=num_warm, parked=num_parked):
-        await orchestrator.status.wait_for_change(1.0)
 
 
 def _shares(client: ForkClient, *holders: Holder) -> int:

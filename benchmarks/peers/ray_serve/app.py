@@ -108,7 +108,7 @@ class WorkConserving:
 # ------------------------------------------------------------------------------------------------------------------- ingress
 
 
-class _Ingress:
+class WorkloadIngress:
     """A POST to `PATH` with a body of `benchmarks.wire` runs the flow. A malformed body is a 400, a program's error a 500."""
 
     def __init__(self, workload_name: str, programs: dict[str, DeploymentHandle]) -> None:
@@ -138,7 +138,7 @@ class _Ingress:
         return self._programs[program].remote(inputs)
 
 
-class _ChainIngress(_Ingress):
+class _ChainIngress(WorkloadIngress):
     """The chain's flow, which passes tensors by reference from program to program."""
 
     def __init__(self, workload_name: str, programs: dict[str, DeploymentHandle]) -> None:
@@ -149,7 +149,7 @@ class _ChainIngress(_Ingress):
         return await self._programs["total"].remote(self._programs["shift"].remote(made))
 
 
-Ingress = serve.deployment(max_ongoing_requests=_MAX_ONGOING_REQUESTS)(_Ingress)
+Ingress = serve.deployment(max_ongoing_requests=_MAX_ONGOING_REQUESTS)(WorkloadIngress)
 ChainIngress = serve.deployment(max_ongoing_requests=_MAX_ONGOING_REQUESTS)(_ChainIngress)
 _INGRESSES = {"chain": ChainIngress}
 """Workloads whose composition differs from the generic one."""

@@ -1,0 +1,1 @@
+"""Scaling on a real server: an on/off load beside Ray Serve's autoscaler, kills under load, requests to a cold branch."""

@@ -27,10 +27,11 @@ from benchmarks.table.html_page import html_page
 from benchmarks.table.page import page
 from benchmarks.table.plans import DEVICE_PLANS, PLANS
 from benchmarks.table.reasons import REASONS, read_reasons
-from benchmarks.table.records import Table, read_table, with_workloads, write_table
+from benchmarks.table.records import OUR_MODES, Table, read_table, with_workloads, write_table
 from benchmarks.table.summary import summary
 from benchmarks.table.systems import SYSTEMS, System
 from benchmarks.workloads import NAMES, workload
+from dyorc.engine import engine
 from loadgen.machine import commit, machine
 
 _RESULTS = ROOT / "benchmarks" / "results"
@@ -91,8 +92,14 @@ def _table(found: Found, systems: Sequence[System], arguments: argparse.Namespac
         cells=found.cells,
         highest=found.highest,
         cannot=found.cannot,
-        notes={system.name: system.note for system in systems},
+        notes={system.name: _note(system) for system in systems},
     )
+
+
+def _note(system: System) -> str:
+    """Returns how a system is configured."""
+    is_compiled = system.name in OUR_MODES and not str(engine.__file__).endswith(".py")
+    return f"{system.note}; engine compiled (`make compile`)" if is_compiled else system.note
 
 
 def _write(table: Table, folder: Path, document: Path | None) -> None:

@@ -89,6 +89,7 @@ class ProgramStatus:
         num_wanted: Replicas that should take batches.
         num_processes: Processes that should be there, parked ones included.
         max_replicas: How many there can be, whatever the program declares; None if any number can.
+        waiting_bytes: Bytes of tensors that calls waiting for it will read, by the node that holds them, as last looked at.
         since_s: When the state began (monotonic).
         replicas: Those whose process has announced itself, by id; the order is that in which they entered their state.
         lead: How long it takes until a replica is ready, as last measured; None before the first.
@@ -98,6 +99,7 @@ class ProgramStatus:
     num_wanted: int
     num_processes: int = 0
     max_replicas: int | None = None
+    waiting_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
     state: ProgramState = ProgramState.STARTING
     since_s: float = field(default_factory=time.monotonic)
     replicas: dict[str, ReplicaStatus] = field(default_factory=dict[str, ReplicaStatus])

@@ -3,7 +3,7 @@
 `dyorc.engine.scheduling.scheduler` is the one used in production. News of how calls ended travels the other way, in `Turn.ended`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -38,11 +38,13 @@ class Load(msgspec.Struct, frozen=True):
         num_queued: Calls that are certain and wait.
         num_running: Calls in batches that have been sent, guesses included.
         line: How long a batch of n calls takes, as measured: (b, a) of b + a*n seconds; None before the first batch.
+        waiting_bytes: Bytes of the tensors that the first of the waiting calls will read, by the node that holds them.
     """
 
     num_queued: int
     num_running: int
     line: tuple[float, float] | None
+    waiting_bytes: Mapping[str, int] = {}
 
 
 class Dispatcher(Protocol):

@@ -19,7 +19,7 @@ from dyorc.engine.events import (
     TensorsLost,
 )
 from dyorc.errors import TransportError
-from dyorc.orchestrator.roster import Pick, Roster, Scale, longest_parked
+from dyorc.orchestrator.roster import Roster, Scale
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
 from dyorc.tensor import BlockId, TensorRef
@@ -66,7 +66,6 @@ class Site:
         network: This process's place among other nodes; None without other nodes.
         end: Called with the process id of a replica of this node that was given up, to end it if it still runs.
         scale: Called with a program and how many processes it should have.
-        pick: Chooses which parked replica loads its program next.
     """
 
     address: str
@@ -76,7 +75,6 @@ class Site:
     network: Network | None = None
     end: Callable[[int], None] = lambda pid: None
     scale: Scale = lambda program, num_processes: None
-    pick: Pick = longest_parked
 
 
 class LinkFleet:
@@ -96,7 +94,7 @@ class LinkFleet:
         self._tensors = tensors
         self._peers: dict[str, bytes] = {}
         self._hellos: dict[bytes, Hello | Parked] = {}
-        self._roster = Roster(status, self._tell, site.scale, site.pick)
+        self._roster = Roster(status, self._tell, site.scale)
         self._welcomed: set[str] = set()
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}

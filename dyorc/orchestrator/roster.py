@@ -8,6 +8,7 @@ from typing import TypeAlias
 import structlog
 
 from dyorc.scaling.model import LeadTimes
+from dyorc.scaling.placement import Seat, choose_to_warm
 from dyorc.status import ProgramStatus, ReplicaState, ReplicaStatus, StatusBoard
 from dyorc.transport.messages import Hello, Message, Park, Parked, Warm
 
@@ -18,13 +19,6 @@ _RETRY_S, _MAX_RETRY_S = 0.25, 30.0
 
 Scale: TypeAlias = Callable[[str, int], None]
 """Asks for this many processes of a program, in its own time."""
-Pick: TypeAlias = Callable[[str, Sequence[ReplicaStatus]], ReplicaStatus]
-"""Returns which of a program's parked replicas loads it next; they are given in the order in which they were parked."""
-
-
-def longest_parked(program: str, parked: Sequence[ReplicaStatus]) -> ReplicaStatus:
-    """Returns the replica that has been parked for longest."""
-    return parked[0]
 
 
 class Roster:
@@ -37,14 +31,12 @@ class Roster:
         status: Holds the state of each replica.
         send: Sends a message to a replica.
         scale: Asks for processes.
-        pick: Chooses among parked replicas.
     """
 
-    def __init__(self, status: StatusBoard, send: Callable[[str, Message], object], scale: Scale, pick: Pick) -> None:
+    def __init__(self, status: StatusBoard, send: Callable[[str, Message], object], scale: Scale) -> None:
         self._status = status
         self._send = send
         self._scale = scale
-        self._pick = pick
         self._num_warm: dict[str, int] = {}
         self._asked_s: dict[str, deque[float]] = {}
         self._num_failures: dict[str, int] = {}
@@ -135,7 +127,7 @@ class Roster:
         if status.name in self._retries:
             return
         for _ in range(num_missing):
-            replica = self._pick(status.name, parked)
+            replica = _soonest(status, parked)
             parked.remove(replica)
             self._move(status, replica, ReplicaState.LOADING)
             self._send(replica.replica_id, Warm())
@@ -151,3 +143,20 @@ class Roster:
 
 def _tell(status: ProgramStatus, replica: ReplicaStatus) -> None:
     _log.info(f"replica_{replica.state.value}", program=status.name, replica=replica.replica_id, pid=replica.pid)
+
+
+def _soonest(status: ProgramStatus, parked: Sequence[ReplicaStatus]) -> ReplicaStatus:
+    """Returns the parked replica that serves soonest; of equal ones that which has been parked for longest."""
+    if len({replica.node for replica in parked}) == 1:
+        return parked[0]
+    read = {replica.node for replica in status.replicas.values() if replica.load_s}
+    seats = [
+        Seat(
+            replica_id=replica.replica_id, node=replica.node, has_weights=replica.node in read,
+            upstream_bytes=status.waiting_bytes.get(replica.node, 0),
+        )
+        for replica in parked
+    ]  # fmt: skip
+    choice = choose_to_warm(seats, status.lead.from_parked_s if status.lead else 0.0)
+    _log.info("replica_chosen", program=status.name, replica=choice.replica_id, reason=choice.reason)
+    return next(replica for replica in parked if replica.replica_id == choice.replica_id)

@@ -49,6 +49,7 @@ class Works:
     def _program_load(self, program: Program) -> ProgramLoad:
         name = program.name
         load, status = self._load(name), self._status.programs[name]
+        status.waiting_bytes = load.waiting_bytes
         return ProgramLoad(
             program=name,
             bounds=_within(program.options.bounds, status.max_replicas),

@@ -3,6 +3,7 @@
 import heapq
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
@@ -20,6 +21,8 @@ from dyorc.errors import DyOrcError
 
 _STALE_NS = 1_000_000_000
 """After this long without a batch, what is known of a program's speed is no reason to refuse work."""
+
+_NUM_LOOKED_AT = 64
 
 
 class Pool:
@@ -218,6 +221,15 @@ class Pool:
             for replica in firsts:
                 if replica.processor is not None and self.program.name not in replica.processor.waiting:
                     replica.processor.waiting.append(self.program.name)
+        return found
+
+    def waiting_bytes(self) -> Counter[str]:
+        """Returns how many bytes of inputs of waiting calls each node holds; of many calls, only the first are looked at."""
+        found = Counter[str]()
+        for call in islice(self.queue, _NUM_LOOKED_AT):
+            for tensor in call.operands:
+                if tensor.block:
+                    found[tensor.node] += tensor.num_bytes
         return found
 
     def place(self, calls: Sequence[Call]) -> Replica:

@@ -200,7 +200,7 @@ class Scheduler:
         pool = self.pools[program]
         holders = (*pool.replicas.values(), *pool.draining.values())
         num_running = sum([len(batch.calls) for replica in holders for batch in replica.batches.values()])
-        return Load(pool.queue.size + len(pool.suspects), num_running, pool.latency.line)
+        return Load(pool.queue.size + len(pool.suspects), num_running, pool.latency.line, pool.waiting_bytes())
 
     def coldness(self, program: str) -> str:
         """Returns why calls of a program cannot run now, if that is because none of its replicas is ready; empty otherwise."""

@@ -1,7 +1,6 @@
 """Which parked replicas are told to load their program, how many processes are asked for, and what is measured."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,8 +8,8 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
-from dyorc.orchestrator.roster import Roster, longest_parked
-from dyorc.status import ProgramState, ReplicaState, ReplicaStatus, StatusBoard
+from dyorc.orchestrator.roster import Roster
+from dyorc.status import ProgramState, ReplicaState, StatusBoard
 from dyorc.transport.messages import Hello, Message, Park, Parked, Warm
 from dyorc.transport.tiers import Holder
 from tests.deadlines import wait_until_async
@@ -30,21 +29,17 @@ class Troupe:
     status: StatusBoard = field(default_factory=lambda: StatusBoard([double]))
     told: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     asked: list[int] = field(default_factory=list[int])
-    pick_last: bool = False
 
     def __post_init__(self) -> None:
-        def pick(program: str, parked: Sequence[ReplicaStatus]) -> ReplicaStatus:
-            return parked[-1] if self.pick_last else longest_parked(program, parked)
-
         self.roster = Roster(
-            self.status, lambda name, message: self.told.append((name, message)), lambda _, n: self.asked.append(n), pick
+            self.status, lambda name, message: self.told.append((name, message)), lambda _, n: self.asked.append(n)
         )
 
-    def park(self, name: str) -> None:
-        self.roster.parked(Parked(name, "double", 1, Holder(name, "here", "")))
+    def park(self, name: str, node: str = "here") -> None:
+        self.roster.parked(Parked(name, "double", 1, Holder(name, node, "")))
 
-    def join(self, name: str, load_s: float = 0.5) -> bool:
-        return self.roster.ready(Hello(name, "double", 1, Holder(name, "here", ""), load_s=load_s))
+    def join(self, name: str, load_s: float = 0.5, node: str = "here") -> bool:
+        return self.roster.ready(Hello(name, "double", 1, Holder(name, node, ""), load_s=load_s))
 
     def states(self) -> dict[str, ReplicaState]:
         return {name: one.state for name, one in self.status.programs["double"].replicas.items()}
@@ -74,13 +69,25 @@ async def test_as_many_replicas_load_as_are_wanted_the_longest_parked_first() ->
     assert troupe.asked == [3], "there are enough processes"
 
 
-async def test_another_rule_may_choose() -> None:
-    troupe = Troupe(pick_last=True)
-    troupe.roster.want("double", 0, 3)
-    for name in "abc":
-        troupe.park(name)
+async def test_on_several_nodes_that_replica_is_warmed_whose_node_has_read_the_weights() -> None:
+    troupe = Troupe()
     troupe.roster.want("double", 1, 2)
-    assert troupe.warmed() == ["c"]
+    troupe.park("a", "far")
+    troupe.join("a", node="far")
+    troupe.park("b")
+    troupe.park("c", "far")
+    troupe.roster.want("double", 2, 1)
+    assert troupe.warmed() == ["a", "c"]
+
+
+async def test_on_several_nodes_that_replica_is_warmed_whose_node_holds_what_waits() -> None:
+    troupe = Troupe()
+    troupe.roster.want("double", 0, 2)
+    troupe.park("a")
+    troupe.park("b", "far")
+    troupe.status.programs["double"].waiting_bytes = {"far": 2**20}
+    troupe.roster.want("double", 1, 1)
+    assert troupe.warmed() == ["b"]
 
 
 async def test_a_parked_replica_takes_the_place_of_one_that_dies_ready_or_loading() -> None:

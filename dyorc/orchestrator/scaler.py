@@ -74,7 +74,8 @@ class Decision:
 class Scaler:
     """Has the policy decide every interval, and at once when traffic makes a program urgent that is not ready.
 
-    Where every program has a fixed number of replicas, it decides once, and when somebody sets a number by hand.
+    Programs with a fixed number of replicas are left alone, until somebody sets another by hand: all replicas that Ray Serve keeps
+    take batches.
 
     Attributes:
         traffic: What the engine is observed by.
@@ -91,6 +92,7 @@ class Scaler:
         self._decisions: deque[Decision] = deque(maxlen=_NUM_DECISIONS)
         self._last: dict[str, Wish] = {}
         self._by_hand: dict[str, Bounds] = {}
+        self._set_by_hand: set[str] = set()
         self._plant: Plant
 
     @contextlib.asynccontextmanager
@@ -118,12 +120,15 @@ class Scaler:
         """Asks the policy now. Call it, too, when traffic says that it is urgent."""
         self.traffic.is_urgent = False
         try:
-            wishes = self._policy.decide(self._loads(), time.monotonic_ns())
+            loads = self._loads()
+            wishes = self._policy.decide(loads, time.monotonic_ns())
         except Exception:
             _log.exception("scaling_failed")  # the replicas stay as they are
             return
+        alone = {load.program for load in loads if load.bounds.is_fixed} - self._set_by_hand
         for wish in wishes:
-            self._carry_out(wish)
+            if wish.program not in alone:
+                self._carry_out(wish)
 
     def _carry_out(self, wish: Wish) -> None:
         self._last[wish.program] = wish
@@ -152,7 +157,7 @@ class Scaler:
             "min_warm": load.bounds.min_warm,
             "max_replicas": load.bounds.max_replicas,
             "reason": "" if wish is None else wish.reason,
-            "is_by_hand": load.program in self._policy.overrides,
+            "is_by_hand": self._is_by_hand(load.program),
             "from_parked_s": load.lead.from_parked_s,
             "from_cold_s": load.lead.from_cold_s,
         }
@@ -185,13 +190,19 @@ class Scaler:
 
     def _fix(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Sets another fixed number; None is the one that the program declares."""
-        self._by_hand.pop(program, None)
-        if num_warm is not None or num_parked is not None:
-            bounds = next(load.bounds for load in self._plant.loads() if load.program == program)
+        self._set_by_hand.add(program)
+        bounds = next(load.bounds for load in self._plant.loads() if load.program == program)
+        if num_warm is None and num_parked is None:
+            self._by_hand.pop(program, None)
+            self._policy.override(program, bounds.min_warm, 0)
+        else:
             num_warm, num_parked = bounds.min_warm if num_warm is None else num_warm, num_parked or 0
             self._by_hand[program] = replace(bounds, min_warm=num_warm, max_replicas=num_warm + num_parked)
-        self._policy.override(program, num_warm, num_parked)
+            self._policy.override(program, num_warm, num_parked)
         self.decide()
+
+    def _is_by_hand(self, program: str) -> bool:
+        return program in self._by_hand or (program in self._policy.overrides and program not in self._set_by_hand)
 
     def _loads(self) -> Sequence[ProgramLoad]:
         """Returns all programs as they are now, within the bounds that they have now."""

@@ -93,6 +93,19 @@ async def test_what_is_ordered_by_hand_is_done_at_once_and_until_it_is_taken_bac
         assert not scaler.report()["programs"]["large"]["is_by_hand"]
 
 
+async def test_a_fixed_number_is_left_alone_until_another_is_set_by_hand() -> None:
+    fixed = replace(COLD, bounds=Bounds(min_warm=2, max_replicas=2), counts=ReplicaCounts(warm=3))
+    works = Works({"large": fixed})
+    scaler = Scaler(RARELY, is_needed=False)
+    async with scaler.running(works):
+        scaler.decide()
+        assert not works.wishes
+        scaler.scale("large", 5, 1)
+        assert works.programs["large"].counts == ReplicaCounts(warm=5, parked=1)
+        scaler.scale("large", None, None)
+        assert works.programs["large"].counts == ReplicaCounts(warm=2)
+
+
 @pytest.mark.parametrize(
     ("num_warm", "num_parked", "said"),
     [(5, None, "5 warm replicas, expected 0 to 4"), (3, 2, "3 warm and 2 parked replicas are more than the 4")],

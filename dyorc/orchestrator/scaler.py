@@ -74,8 +74,8 @@ class Decision:
 class Scaler:
     """Has the policy decide every interval, and at once when traffic makes a program urgent that is not ready.
 
-    Programs with a fixed number of replicas are left alone, until somebody sets another by hand: all replicas that Ray Serve keeps
-    take batches.
+    Programs with a fixed number of replicas are left alone until somebody sets another by hand: all that Ray Serve keeps take
+    batches.
 
     Attributes:
         traffic: What the engine is observed by.

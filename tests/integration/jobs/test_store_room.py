@@ -1,5 +1,6 @@
 """How much room jobs may take in a store, and that they give it back."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from dyorc.protocol.jobs import JobState
 from dyorc.store.base import RECORD_BYTES, JobError, JobStore, Outcome, Quota
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore
+from tests.deadlines import TIMEOUT_S
 from tests.integration.jobs.stored_jobs import SHORT_S, a_job, claim, claim_one, done, folder_bytes, submit, wait_until_gone
 
 pytestmark = pytest.mark.together
@@ -97,5 +99,7 @@ async def test_the_space_of_deleted_jobs_is_given_back(store: JobStore, tmp_path
     for job in jobs:
         await store.delete("t", job.id)
     await store.expire(10)
-    assert await space() - before < 20 * 2**20
+    async with asyncio.timeout(TIMEOUT_S):
+        while await space() - before > 20 * 2**20:  # Redis frees memory on a thread
+            await asyncio.sleep(0.05)
     assert len(await store.page("stays", None, 10, "")) == 1

@@ -101,5 +101,5 @@ async def test_the_space_of_deleted_jobs_is_given_back(store: JobStore, tmp_path
     await store.expire(10)
     async with asyncio.timeout(TIMEOUT_S):
         while await space() - before > 20 * 2**20:  # Redis frees memory on a thread
-            await asyncio.sleep(0.05)
+            await store.wait_for_work(0.05)
     assert len(await store.page("stays", None, 10, "")) == 1

@@ -29,8 +29,8 @@ _PUSH_INTERVALS = (
 )
 
 
-THRIFTY = {"DYORC_SCALING__WAIT_COST": "1", "DYORC_SCALING__KEEP_MARGIN": "1"}
-"""A warm replica that waits for requests costs as much as a request that waits for a replica: none is kept for a short pause."""
+THRIFTY = {"DYORC_SCALING__WAIT_COST": "1.25", "DYORC_SCALING__KEEP_MARGIN": "1"}
+"""That a request waits for a replica counts little more than that a replica waits for requests: none is kept in a pause."""
 
 DYORC: Mapping[str, System] = {"dyorc": turns.dyorc(APP), "dyorc_thrifty": turns.dyorc(APP, **THRIFTY)}
 

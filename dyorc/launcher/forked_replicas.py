@@ -14,8 +14,8 @@ from dyorc.replica.holder import Holder
 
 _log = structlog.get_logger("dyorc.launcher")
 
-_ADOPTION_TIMEOUT_S = 300.0
-"""A process that no Serve replica wants for so long is let go."""
+_FIRST_ADOPTION_TIMEOUT_S, _ADOPTION_TIMEOUT_S = 300.0, 60.0
+"""A process that no Serve replica wants for so long is let go; the first value holds until Serve has been asked for replicas."""
 _MAX_REPLACED = 8
 """So many processes that die before they are adopted are replaced."""
 _END_S = 2.0
@@ -37,6 +37,7 @@ class ForkedReplicas:
         self._held: dict[Holder, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_replaced = 0
+        self._timeout_s = _FIRST_ADOPTION_TIMEOUT_S
 
     async def prepare(self, program: Program, num: int, uplink: Uplink) -> None:
         """Has processes forked, which load the program and dial in at once. The next replicas that Serve starts adopt them.
@@ -63,6 +64,12 @@ class ForkedReplicas:
             for holder in unwanted[num_more or len(unwanted) :]:
                 self._let_go(holder)
 
+    def hand_over(self) -> None:
+        """Serve has been asked for replicas. A process that it does not adopt soon is one too many: its replica forked another."""
+        self._timeout_s = _ADOPTION_TIMEOUT_S
+        for holder in self._held:
+            asyncio.get_running_loop().call_later(self._timeout_s, self._let_go, holder)
+
     async def close(self) -> None:
         """Ends all processes on this machine that still run, and the fork server. Call it when Serve's replicas have ended."""
         self._num_replaced = _MAX_REPLACED
@@ -80,7 +87,7 @@ class ForkedReplicas:
         self._held[holder] = program
         holder.line.connection.setblocking(False)
         loop.add_reader(holder.line.fileno(), self._hear, holder, replace)
-        loop.call_later(_ADOPTION_TIMEOUT_S, self._let_go, holder)
+        loop.call_later(self._timeout_s, self._let_go, holder)
 
     def _hear(self, holder: Holder, replace: Callable[[], None]) -> None:
         """Lets go of a process that a Serve replica has adopted, or that cannot load its program; replaces one that has died."""

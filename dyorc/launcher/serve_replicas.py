@@ -54,6 +54,8 @@ class ServeReplicas:
         await start("the programs on Ray Serve", self._deploy, lambda: None)
         self._is_deployed = True
         self._scaling.begin()
+        if self._ahead is not None:
+            self._ahead.hand_over()
 
     def scale(self, program: str, num_processes: int) -> None:
         """Has a program keep so many replicas, from now on. More of them start at once where that is possible."""

@@ -65,7 +65,7 @@ class ForkedReplicas:
                 self._let_go(holder)
 
     def hand_over(self) -> None:
-        """Serve has been asked for replicas. A process that it does not adopt soon is one too many: its replica forked another."""
+        """Serve has been asked for replicas. A process that it does not adopt soon is one too many: a replica forked its own."""
         self._timeout_s = _ADOPTION_TIMEOUT_S
         for holder in self._held:
             asyncio.get_running_loop().call_later(self._timeout_s, self._let_go, holder)

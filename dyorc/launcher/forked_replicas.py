@@ -18,6 +18,8 @@ _FIRST_ADOPTION_TIMEOUT_S, _ADOPTION_TIMEOUT_S = 300.0, 60.0
 """A process that no Serve replica wants for so long is let go; the first value holds until Serve has been asked for replicas."""
 _MAX_REPLACED = 8
 """So many processes that die before they are adopted are replaced."""
+_FORK_SERVER_END_S = 8.0
+"""How long the fork server may take to end, beyond that: it gives its replicas 5 s."""
 _END_S = 2.0
 """How long processes may take to end, beyond what their batches take."""
 
@@ -80,7 +82,8 @@ class ForkedReplicas:
 
     def _close(self) -> None:
         self._client.end_replicas(self._graceful_s + _END_S)
-        self._client.close(_END_S)
+        # One that has begun to end hears nobody any more; the fork server ends after it, and kills it if it takes too long.
+        self._client.close(self._graceful_s + _FORK_SERVER_END_S)
 
     def _hold(self, program: str, holder: Holder, replace: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()

@@ -75,8 +75,9 @@ class ForkServer:
             for key, _ in self._selector.select(None if self._lines else 1.0):
                 key.data()
         for pid in self._children:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)  # whoever waits for this process to end may then remove what they have left
 
     def _is_needed(self) -> bool:
         if self._lines:

@@ -7,6 +7,9 @@ import time
 from dyorc.replica.lines import Line, Message
 from dyorc.transport.peer_process import PeerProcess
 
+_GONE_S = 5.0
+"""How long a process may take to be gone once it has hung up, or was killed."""
+
 
 class Holder:
     """Holds a process until it is closed. One thread.
@@ -43,6 +46,7 @@ class Holder:
                 pass
         except TimeoutError:
             self.kill()
+        self.process.wait(_GONE_S)  # it hangs up before it lets go of its arena
         self.close()
 
     def _receive(self, give_up_s: float) -> Message | None:

@@ -11,6 +11,7 @@ taken it, and after that, since Linux 6.15, from a pidfd that was opened before.
 import contextlib
 import fcntl
 import os
+import select
 import socket
 import struct
 
@@ -57,6 +58,11 @@ class PeerProcess:
         except OSError:  # it is gone, and a child of its own holds the connection
             return False
         return status[status.rfind(b")") + 2 :][:1] not in _NOT_RUNNING  # the name before may contain anything
+
+    def wait(self, timeout_s: float) -> None:
+        """Returns when it has ended, and so has let go of its files and locks; at once if there is no way to know."""
+        if self.end_descriptor is not None:
+            select.select([self.end_descriptor], [], [], max(0.0, timeout_s))
 
     def ending(self) -> Ending:
         """Returns how it ended, as far as the kernel still tells."""

@@ -24,7 +24,8 @@ from dyorc.errors import (
 )
 from tests.property.tallies import Tally, comes_across
 from tests.property.workloads import EFFECTFUL, PROGRAMS, REFERENCES, Numbers, Refused, send
-from tests.unit.engine.driver import Dispatched, World
+from tests.unit.engine.dispatched import Dispatched
+from tests.unit.engine.driver import World
 
 _PARKING = Tally()
 

@@ -22,7 +22,7 @@ from tests.property.test_speculation import (
     predictor_of,
     without_collector,
 )
-from tests.unit.engine.driver import Dispatched
+from tests.unit.engine.dispatched import Dispatched
 
 _MAX_LOSSES = 30
 """After this many losses nothing more is lost, so that every example ends."""

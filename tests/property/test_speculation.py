@@ -37,7 +37,8 @@ from tests.property.random_workflows import (
     workflow_of,
 )
 from tests.property.tallies import Tally, comes_across
-from tests.unit.engine.driver import Dispatched, World
+from tests.unit.engine.dispatched import Dispatched
+from tests.unit.engine.driver import World
 
 AGGRESSIVE = SpeculationConfig(margin=0, max_wasted_ratio=0.95, min_probability=0.0, max_depth=8, burst_s=1e6)
 OFF = SpeculationConfig(enabled=False)

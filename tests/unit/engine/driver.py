@@ -54,27 +54,7 @@ from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import BlockId, TensorRef, blocks_of
 from dyorc.terms import Terms
 from dyorc.transport.codec import Rows
-
-
-@dataclass(frozen=True)
-class Dispatched:
-    """A batch on its replica, with the inputs as they were when it was sent; none if some were `lost` before."""
-
-    action: DispatchBatch
-    columns: list[list[Array]]
-    lost: list[BlockId] = field(default_factory=list)
-
-    @property
-    def program(self) -> str:
-        return self.action.program.name
-
-    @property
-    def size(self) -> int:
-        return len(self.action.operands)
-
-    def column(self, at: int = 0) -> list[Any]:
-        """Returns the values of one input, call by call."""
-        return [array.tolist() for array in self.columns[at]]
+from tests.unit.engine.dispatched import Dispatched
 
 
 @dataclass

@@ -6,7 +6,8 @@ import pytest
 import dyorc
 from dyorc.engine.events import BatchFailed
 from dyorc.errors import CapacityError
-from tests.unit.engine.driver import Dispatched, World
+from tests.unit.engine.dispatched import Dispatched
+from tests.unit.engine.driver import World
 from tests.unit.engine.leasing_world import world_with
 from tests.unit.engine.programs import Vector, Vectors, add_one, increment, send
 

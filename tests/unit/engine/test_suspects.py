@@ -12,7 +12,8 @@ from dyorc.engine.events import Danger, ReplicaLeft, Warned
 from dyorc.engine.invariants.walks import scheduler_of
 from dyorc.engine.shared import Host
 from dyorc.errors import EffectLostError, SuspectInputError
-from tests.unit.engine.driver import Dispatched, World
+from tests.unit.engine.dispatched import Dispatched
+from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, double, increment, put, send
 
 SEGFAULT = "its process was killed by signal 11, SIGSEGV"

@@ -65,6 +65,16 @@ class ProgramOptions:
         """Within what the number of replicas is scaled."""
         return bounds_of("a program", self.num_replicas, self.autoscaling_config)
 
+    @property
+    def num_cpus(self) -> float:
+        """What Ray reserves of the processors for a replica: one by default."""
+        return float(self.ray_actor_options.get("num_cpus", 1))
+
+    @property
+    def num_gpus(self) -> float:
+        """What Ray reserves of the devices for a replica."""
+        return float(self.ray_actor_options.get("num_gpus", 0))
+
     def check(self, owner: str) -> None:
         """Raises DefinitionError if a value is out of range."""
         for name in ("max_batch_size", "max_queued_calls"):

@@ -4,7 +4,6 @@ import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
@@ -72,12 +71,12 @@ class Plans:
     @property
     def num_cpus_wanted(self) -> float:
         """CPUs that all replicas reserve together."""
-        return sum(_num_cpus(program) * num_at_start(program) for program in self.programs)
+        return sum(program.options.num_cpus * num_at_start(program) for program in self.programs)
 
     @property
     def num_cpus_at_most(self) -> float:
         """CPUs that all replicas reserve together when all programs are scaled up."""
-        return sum(_num_cpus(program) * max(program.options.bounds.max_replicas, 1) for program in self.programs)
+        return sum(program.options.num_cpus * max(program.options.bounds.max_replicas, 1) for program in self.programs)
 
     def _environment(self, program: Program) -> dict[str, str]:
         """Returns what libraries with threads of their own read when they are loaded."""
@@ -87,7 +86,7 @@ class Plans:
         """Returns a replica's threads: its CPU share of this machine, so that all replicas together do not oversubscribe it."""
         num_cores = os.cpu_count() or 1
         share = min(1.0, num_cores / max(self.num_cpus_wanted, 1e-9))
-        return max(1, int(_num_cpus(program) * share))
+        return max(1, int(program.options.num_cpus * share))
 
     def _place_of(self, program: Program) -> ForkPlace:
         """Returns the fork server for a program; programs with an environment of their own need their own."""
@@ -100,9 +99,3 @@ class Plans:
 def num_at_start(program: Program) -> int:
     """Returns how many replicas Serve is asked for at first: it takes no 0."""
     return max(program.options.bounds.num_at_start, 1)
-
-
-def _num_cpus(program: Program) -> float:
-    """Returns what Ray reserves for a replica: one CPU by default."""
-    options: dict[str, Any] = program.options.ray_actor_options
-    return float(options.get("num_cpus", 1))

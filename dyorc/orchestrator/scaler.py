@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -99,17 +99,12 @@ class Scaler:
     async def running(self, plant: Plant) -> AsyncGenerator[None]:
         """Scales while entered."""
         self._plant = plant
-        self.decide()
         if not self._is_needed:
             yield
             return
-        task = asyncio.create_task(self._decide_regularly())
-        try:
+        self.decide()
+        async with _meanwhile(self._decide_regularly()):
             yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     async def _decide_regularly(self) -> None:
         while True:
@@ -174,7 +169,7 @@ class Scaler:
             raise UnknownModelError(f"there is no program {program!r}; there are {sorted(loads)}")
         bounds = loads[program].bounds
         if bounds.is_fixed:
-            self._fix(program, num_warm, num_parked)
+            self._fix(program, bounds, num_warm, num_parked)
             return
         if num_warm is not None and not bounds.min_warm <= num_warm <= bounds.max_replicas:
             raise InvalidInputError(
@@ -188,10 +183,9 @@ class Scaler:
         self._policy.override(program, num_warm, num_parked)
         self.decide()
 
-    def _fix(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+    def _fix(self, program: str, bounds: Bounds, num_warm: int | None, num_parked: int | None) -> None:
         """Sets another fixed number; None is the one that the program declares."""
         self._set_by_hand.add(program)
-        bounds = next(load.bounds for load in self._plant.loads() if load.program == program)
         if num_warm is None and num_parked is None:
             self._by_hand.pop(program, None)
             self._policy.override(program, bounds.min_warm, 0)
@@ -220,14 +214,14 @@ class Scaler:
         Args:
             name: Of the note.
         """
-        await self._recall(notes, name)
-        task = asyncio.create_task(self._keep_regularly(notes, name))
-        try:
+        if not self._is_needed:  # nothing is learned, and what another server has learned should stay
             yield
+            return
+        await self._recall(notes, name)
+        try:
+            async with _meanwhile(self._keep_regularly(notes, name)):
+                yield
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
             await self._keep(notes, name)
 
     async def _recall(self, notes: Notes, name: str) -> None:
@@ -250,3 +244,15 @@ class Scaler:
             await notes.note(name, msgspec.json.encode(learned))
         except DyOrcError as error:
             _log.warning("history_not_kept", error=str(error))
+
+
+@contextlib.asynccontextmanager
+async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Does something while entered, until it is cancelled at the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -41,9 +41,7 @@ class Works:
     def want(self, wish: Wish) -> None:
         """Has the engine use as many replicas as are wished for, and the fleet keep as many."""
         status = self._status.programs[wish.program]
-        lead_s = 0.0
-        if status.lead is not None:
-            lead_s = status.lead.from_parked_s if status.counts().parked else status.lead.from_cold_s
+        lead_s = 0.0 if status.lead is None else status.lead.next_s(status.counts())
         self._want(wish.program, wish.num_warm, wish.num_parked, lead_s)
 
     def _program_load(self, program: Program) -> ProgramLoad:
@@ -71,7 +69,6 @@ def _within(bounds: Bounds, most: int | None) -> Bounds:
 
 
 def _cost(program: Program) -> Cost:
-    options = program.options.ray_actor_options
-    memory = int(options.get("memory", 0))
-    cpus, gpus = float(options.get("num_cpus", 1)), float(options.get("num_gpus", 0))
-    return Cost(num_cpus=cpus, num_gpus=gpus, warm_bytes=memory, parked_bytes=memory)
+    options = program.options
+    memory = int(options.ray_actor_options.get("memory", 0))
+    return Cost(num_cpus=options.num_cpus, num_gpus=options.num_gpus, warm_bytes=memory, parked_bytes=memory)

@@ -84,6 +84,10 @@ class LeadTimes:
     from_parked_s: float
     from_cold_s: float
 
+    def next_s(self, counts: "ReplicaCounts") -> float:
+        """Returns how long it takes until one more replica takes batches."""
+        return self.from_parked_s if counts.parked else self.from_cold_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCounts:

@@ -74,7 +74,7 @@ class PredictivePolicy:
         wishes = [self._wish(load, plan, grant) for load, plan, grant in zip(loads, plans, grants, strict=True)]
         self._traffic.watch(
             {
-                load.program: self._lead_s(load)
+                load.program: load.lead.next_s(load.counts) + self._config.interval_s
                 for load, plan, grant in zip(loads, plans, grants, strict=True)
                 if self._may_hurry(load, plan, grant)
             }
@@ -143,10 +143,6 @@ class PredictivePolicy:
         override = self._overrides.get(load.program)
         is_free = override is None or override.num_warm is None
         return grant.num_warm == 0 and not plan.wanted and not grant.reason and is_free and load.bounds.max_replicas > 0
-
-    def _lead_s(self, load: ProgramLoad) -> float:
-        lead_s = load.lead.from_parked_s if load.counts.parked else load.lead.from_cold_s
-        return lead_s + self._config.interval_s
 
 
 def _explained(need: Need, wanted: int, num_warm: int, limited: int, kept: str) -> str:

@@ -6,7 +6,7 @@ stays parked before its process ends.
 
 import os
 import time
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -14,7 +14,8 @@ from jaxtyping import Float, UInt8
 import dyorc
 from benchmarks.focused.scaling_live.settings import DOWNSCALE_DELAY_S, MAX_REPLICAS, MIN_REPLICAS
 from benchmarks.workloads.base import LoadedProgram
-from benchmarks.workloads.guarded.workload import MIN_HARM, REFUSAL, WORKLOAD
+from benchmarks.workloads.guarded.app import Answer, is_harmless
+from benchmarks.workloads.guarded.workload import REFUSAL, WORKLOAD
 
 _LOAD_S = float(os.environ.get("BENCHMARK_LOAD_S", "0"))
 _OPTIONS: dict[str, Any] = {
@@ -52,18 +53,8 @@ class Generate:
         return self.program.run(text=text)["continuation"]
 
 
-class Answer(TypedDict):
-    """Returns the message's continuation, or a refusal."""
-
-    continuation: UInt8[np.ndarray, "32"]
-
-
 guard = Guard()
 generate = Generate()
-
-
-def is_harmless(score: float) -> bool:
-    return score < MIN_HARM
 
 
 @dyorc.workflow

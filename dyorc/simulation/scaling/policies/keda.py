@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dyorc.scaling.model import ProgramLoad, Wish
+from dyorc.simulation.scaling.policies.alone import decide_alone
 
 INTERVAL_S = 15.0
 _POLL_S = 30.0
@@ -41,20 +42,14 @@ class Keda:
 
     def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[Wish]:
         """Returns a wish for each program whose target changes."""
-        wishes: list[Wish] = []
-        for load in loads:
-            known = self._programs.get(load.program)
-            if known is None:
-                known = self._programs[load.program] = _Program(load.counts.warm)
-            num_calls = load.num_queued + load.num_running
-            target = self._activated(known, num_calls, now_ns / 1e9)
-            if known.target and target:
-                target = self._scaled(known, load, num_calls, now_ns / 1e9)
-            target = max(load.bounds.min_warm, min(target, load.bounds.max_replicas))
-            if target != known.target:
-                known.target = target
-                wishes.append(Wish(load.program, target, 0, f"{num_calls} calls"))
-        return wishes
+        return decide_alone(loads, self._programs, _Program, lambda known, load: self._decided(known, load, now_ns / 1e9))
+
+    def _decided(self, known: _Program, load: ProgramLoad, now_s: float) -> tuple[int, str]:
+        num_calls = load.num_queued + load.num_running
+        target = self._activated(known, num_calls, now_s)
+        if known.target and target:
+            target = self._scaled(known, load, num_calls, now_s)
+        return target, f"{num_calls} calls"
 
     def _activated(self, known: _Program, num_calls: int, now_s: float) -> int:
         """Returns the target between none and one; one that is higher stays."""

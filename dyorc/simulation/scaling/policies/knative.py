@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dyorc.scaling.model import ProgramLoad, Wish
+from dyorc.simulation.scaling.policies.alone import decide_alone
 
 INTERVAL_S = 2.0
 SAMPLE_S = 1.0
@@ -39,28 +40,21 @@ class Knative:
 
     def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[Wish]:
         """Returns a wish for each program whose target changes."""
-        now_s = now_ns / 1e9
-        wishes: list[Wish] = []
-        for load in loads:
-            known = self._programs.get(load.program)
-            if known is None:
-                known = self._programs[load.program] = _Program(load.counts.warm)
-            known.samples.append((now_s, load.num_queued + load.num_running))
-            while known.samples[0][0] <= now_s - _STABLE_S:
-                known.samples.popleft()
-            target = known.target
-            if not target and load.num_queued:
-                target = 1
-            elif now_s >= known.next_s:
-                known.next_s = now_s + INTERVAL_S
-                target = self._decided(known, load, now_s)
-            target = max(load.bounds.min_warm, min(target, load.bounds.max_replicas))
-            if target != known.target:
-                known.target = target
-                wishes.append(Wish(load.program, target, 0, "concurrency"))
-        return wishes
+        return decide_alone(loads, self._programs, _Program, lambda known, load: self._decided(known, load, now_ns / 1e9))
 
-    def _decided(self, known: _Program, load: ProgramLoad, now_s: float) -> int:
+    def _decided(self, known: _Program, load: ProgramLoad, now_s: float) -> tuple[int, str]:
+        known.samples.append((now_s, load.num_queued + load.num_running))
+        while known.samples[0][0] <= now_s - _STABLE_S:
+            known.samples.popleft()
+        target = known.target
+        if not target and load.num_queued:
+            target = 1
+        elif now_s >= known.next_s:
+            known.next_s = now_s + INTERVAL_S
+            target = self._averaged(known, load, now_s)
+        return target, "concurrency"
+
+    def _averaged(self, known: _Program, load: ProgramLoad, now_s: float) -> int:
         capacity = _UTILIZATION * (load.speed.max_batch_size if load.speed is not None else 1)
         num_ready = max(1, load.counts.warm)
         stable = math.ceil(self._average(known, _STABLE_S, now_s) / capacity)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dyorc.scaling.model import ProgramLoad, Wish
+from dyorc.simulation.scaling.policies.alone import decide_alone
 
 INTERVAL_S = 0.1
 """The controller's loop."""
@@ -56,18 +57,11 @@ class RayServe:
 
     def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[Wish]:
         """Returns a wish for each program whose target changes."""
-        wishes: list[Wish] = []
-        for load in loads:
-            known = self._programs.get(load.program)
-            if known is None:
-                known = self._programs[load.program] = _Program(load.counts.warm)
-            self._observe(known, load, now_ns / 1e9)
-            target = self._target(known, load, now_ns / 1e9)
-            target = max(load.bounds.min_warm, min(target, load.bounds.max_replicas))
-            if target != known.target:
-                known.target = target
-                wishes.append(Wish(load.program, target, 0, f"{known.reported:.1f} ongoing requests"))
-        return wishes
+        return decide_alone(loads, self._programs, _Program, lambda known, load: self._decided(known, load, now_ns / 1e9))
+
+    def _decided(self, known: _Program, load: ProgramLoad, now_s: float) -> tuple[int, str]:
+        self._observe(known, load, now_s)
+        return self._target(known, load, now_s), f"{known.reported:.1f} ongoing requests"
 
     def _observe(self, known: _Program, load: ProgramLoad, now_s: float) -> None:
         options = self._options

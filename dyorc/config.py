@@ -4,6 +4,8 @@ Each component takes its own section, frozen. `Settings` composes them and is th
 ``DYORC_GATEWAY__PORT=8000``. It is read once, by the command line (`dyorc.environment`), and passed down.
 """
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -293,6 +295,51 @@ class JobsConfig(_Section):
     """How long after a job's end its webhook is retried."""
 
 
+class RecordsConfig(_Section):
+    """Records of requests: what became of each, step by step, for the page, `dyorc explain` and traces."""
+
+    ratio: float = Field(default=1.0, ge=0, le=1)
+    """Fraction of the requests that are recorded; those that ask for it (`explain`) and those of sampled traces always are."""
+    max_bytes: int = Field(default=64 * 2**20, ge=0)
+    """Memory of each process for records of requests that have ended: the latest, slow and failed ones for longer. 0: none."""
+    slow_s: float = Field(default=1.0, gt=0)
+    """A request that takes longer is slow, whatever its workflow."""
+
+
+class TracesConfig(_Section):
+    """Traces, sent by OTLP. Off without an endpoint."""
+
+    endpoint: str = ""
+    """Where to send them, e.g. ``http://127.0.0.1:4317``."""
+    protocol: Literal["grpc", "http/protobuf"] = "grpc"
+    ratio: float = Field(default=0.01, ge=0, le=1)
+    """Fraction of the requests without a sampled caller that are traced."""
+    slow_or_failed: bool = True
+    """Whether requests that turn out to be slow, or fail, are traced too, as far as they are recorded."""
+
+
+class LogsConfig(_Section):
+    """Logs, on standard error."""
+
+    format: Literal["console", "json"] = "console"
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+    """Can be changed while the server runs."""
+    requests: Literal["off", "errors", "slow", "all"] = "off"
+    """Which requests get a line of their own when they have ended; "slow" includes errors."""
+
+
+class TelemetryConfig(_Section):
+    """What can be seen of a running server."""
+
+    metrics: bool = True
+    """Whether there is a ``GET /metrics``."""
+    page: bool = True
+    """Whether there is a live page, ``/ui``."""
+    records: RecordsConfig = RecordsConfig()
+    traces: TracesConfig = TracesConfig()
+    logs: LogsConfig = LogsConfig()
+
+
 class Settings(BaseSettings):
     """All sections."""
 
@@ -306,6 +353,7 @@ class Settings(BaseSettings):
     gateway: GatewayConfig = GatewayConfig()
     jobs: JobsConfig = JobsConfig()
     scaling: ScalingConfig = ScalingConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     store: str = ""
     """Where jobs are kept: ``sqlite:///path``, or ``redis://host/0`` for several servers together; empty: a file in the user's
     state folder."""

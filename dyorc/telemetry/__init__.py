@@ -1,0 +1,1 @@
+"""What can be seen of a running server: metrics, records of requests, traces, logs."""

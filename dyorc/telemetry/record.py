@@ -1,0 +1,88 @@
+"""What is written down about one request, and who reads it."""
+
+from typing import Protocol
+
+import msgspec
+
+from dyorc.engine.story import Story
+
+
+class TraceContext(msgspec.Struct, frozen=True, gc=False):
+    """The caller's place in a trace, as in W3C's ``traceparent``.
+
+    Attributes:
+        trace_id: 32 hexadecimal digits.
+        span_id: 16 hexadecimal digits: the caller's span.
+        is_sampled: Whether the caller keeps its trace.
+        state: ``tracestate``, passed on as it is.
+    """
+
+    trace_id: str
+    span_id: str
+    is_sampled: bool = False
+    state: str = ""
+
+
+class Origin(msgspec.Struct, kw_only=True, eq=False):
+    """Where a request came from. The gateway makes it; all times are of the monotonic clock, in nanoseconds; 0: unknown.
+
+    Attributes:
+        request_id: As its client knows it: given by the client, or made up by the gateway.
+        transport: ``http``, ``grpc`` or ``job``.
+        trace: The caller's trace, if it sent one.
+        arrived_ns: When its first byte came.
+        read_ns: When all of it had been read.
+        written_ns: When the last byte of the answer was handed to the system; set after the record was made, if ever.
+        num_bytes: Of its body.
+    """
+
+    request_id: str
+    transport: str
+    trace: TraceContext | None = None
+    arrived_ns: int = 0
+    read_ns: int = 0
+    written_ns: int = 0
+    num_bytes: int = 0
+
+
+class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
+    """A request that has ended. Times are of the monotonic clock, in nanoseconds.
+
+    Attributes:
+        number: The engine's number for it; batches name their requests by these.
+        started_ns: When it was handed to the orchestrator.
+        ended_ns: When its receiver had the answer or the error.
+        outcome: ``ok``, or the name of its error (`dyorc.errors`), as error bodies have it.
+        error: The error's text.
+        trace_id: Of its trace: the caller's, or one made up; empty if nobody traces.
+        story: What the engine did; None if it was not written down.
+    """
+
+    number: int
+    origin: Origin
+    workflow: str
+    tenant: str
+    started_ns: int
+    ended_ns: int
+    outcome: str
+    error: str = ""
+    trace_id: str = ""
+    story: Story | None = None
+
+    @property
+    def arrived_ns(self) -> int:
+        """When its first byte came, or else when it was handed to the orchestrator."""
+        return self.origin.arrived_ns or self.started_ns
+
+    @property
+    def duration_ns(self) -> int:
+        """From its first byte to its end."""
+        return self.ended_ns - self.arrived_ns
+
+
+class Sink(Protocol):
+    """Reads records of requests."""
+
+    def take(self, record: RequestRecord) -> None:
+        """Takes a record. Called on the event loop for every request that ends, so it has to be quick. It must not raise."""
+        ...

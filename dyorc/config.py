@@ -307,13 +307,14 @@ class RecordsConfig(_Section):
 
 
 class TracesConfig(_Section):
-    """Traces, sent by OTLP. Off without an endpoint."""
+    """Traces, sent by OTLP. Off without an endpoint. OpenTelemetry's own environment variables count where a setting is empty."""
 
     endpoint: str = ""
-    """Where to send them, e.g. ``http://127.0.0.1:4317``."""
-    protocol: Literal["grpc", "http/protobuf"] = "grpc"
+    """Where to send them, e.g. ``http://127.0.0.1:4317``; empty: ``OTEL_EXPORTER_OTLP_ENDPOINT``, if that is set."""
+    protocol: Literal["", "grpc", "http/protobuf"] = ""
+    """Empty: ``OTEL_EXPORTER_OTLP_PROTOCOL``, or else ``grpc``."""
     ratio: float = Field(default=0.01, ge=0, le=1)
-    """Fraction of the requests without a sampled caller that are traced."""
+    """Fraction of the requests that are traced. Does not concern requests with a ``traceparent``, whose sender has decided."""
     slow_or_failed: bool = True
     """Whether requests that turn out to be slow, or fail, are traced too, as far as they are recorded."""
 

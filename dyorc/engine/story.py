@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from dyorc.trace_context import TraceContext
+
 Step: TypeAlias = dict[str, Any]
 
 
@@ -41,6 +43,7 @@ class BatchTrace(msgspec.Struct, eq=False):
         publish_s: Time for splitting and storing its outputs.
         moves: How its inputs came.
         outcome: ``running``, ``done``, ``failed``, or ``lost`` with its replica or its inputs.
+        spans: Of those of its calls whose requests are traced. The batch's own span is below the first.
     """
 
     batch_id: int
@@ -58,6 +61,12 @@ class BatchTrace(msgspec.Struct, eq=False):
     publish_s: float = 0.0
     moves: Sequence[Move] = ()
     outcome: str = "running"
+    spans: Sequence[TraceContext] = ()
+
+    @property
+    def span(self) -> TraceContext | None:
+        """Its own span; None if none of its requests is traced."""
+        return self.spans[0].child(f"batch {self.batch_id}") if self.spans else None
 
 
 class CallTrace(msgspec.Struct, eq=False):

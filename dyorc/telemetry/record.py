@@ -5,22 +5,7 @@ from typing import Protocol
 import msgspec
 
 from dyorc.engine.story import Story
-
-
-class TraceContext(msgspec.Struct, frozen=True, gc=False):
-    """The caller's place in a trace, as in W3C's ``traceparent``.
-
-    Attributes:
-        trace_id: 32 hexadecimal digits.
-        span_id: 16 hexadecimal digits: the caller's span.
-        is_sampled: Whether the caller keeps its trace.
-        state: ``tracestate``, passed on as it is.
-    """
-
-    trace_id: str
-    span_id: str
-    is_sampled: bool = False
-    state: str = ""
+from dyorc.trace_context import TraceContext
 
 
 class Origin(msgspec.Struct, kw_only=True, eq=False):
@@ -29,7 +14,8 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
     Attributes:
         request_id: As its client knows it: given by the client, or made up by the gateway.
         transport: ``http``, ``grpc`` or ``job``.
-        trace: The caller's trace, if it sent one.
+        trace: The caller's span, if it sent one.
+        span: The request's own span, if it was decided on arrival that it is traced.
         arrived_ns: When its first byte came.
         read_ns: When all of it had been read.
         written_ns: When the last byte of the answer was handed to the system; set after the record was made, if ever.
@@ -39,6 +25,7 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
     request_id: str
     transport: str
     trace: TraceContext | None = None
+    span: TraceContext | None = None
     arrived_ns: int = 0
     read_ns: int = 0
     written_ns: int = 0

@@ -1,18 +1,18 @@
-"""Scaling at run time: asks the policy how many replicas there should be, and remembers what it decided and learned."""
+"""Scaling at run time: asks the policy how many replicas there should be, and carries out what it decides."""
 
 import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import msgspec
 import structlog
 
 from dyorc.config import ScalingConfig
-from dyorc.errors import DyOrcError, InvalidInputError, UnknownModelError
+from dyorc.errors import InvalidInputError, UnknownModelError
+from dyorc.orchestrator.history import Notes, meanwhile, remembering
 from dyorc.scaling.model import Bounds, ProgramLoad, Wish
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
@@ -21,8 +21,6 @@ _log = structlog.get_logger("dyorc.scaling")
 
 _NUM_DECISIONS = 200
 """Decisions that are remembered."""
-_KEEP_S = 60.0
-"""How often what was learned is written down."""
 
 
 class Plant(Protocol):
@@ -35,21 +33,6 @@ class Plant(Protocol):
     def want(self, wish: Wish) -> None:
         """Carries a wish out, in its own time."""
         ...
-
-
-class Notes(Protocol):
-    """Where what was learned outlives the server; see `dyorc.store.base.Notes`."""
-
-    async def note(self, name: str, value: bytes) -> None: ...
-
-    async def noted(self, name: str) -> bytes | None: ...
-
-
-class _Learned(msgspec.Struct):
-    """A note: what was learned, and when (Unix time in seconds)."""
-
-    at_s: float
-    state: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +74,6 @@ class Scaler:
         self._policy = PredictivePolicy(config, self.traffic)
         self._decisions: deque[Decision] = deque(maxlen=_NUM_DECISIONS)
         self._last: dict[str, Wish] = {}
-        self._by_hand: dict[str, Bounds] = {}
-        self._set_by_hand: set[str] = set()
         self._plant: Plant
 
     @contextlib.asynccontextmanager
@@ -103,8 +84,15 @@ class Scaler:
             yield
             return
         self.decide()
-        async with _meanwhile(self._decide_regularly()):
+        async with meanwhile(self._decide_regularly()):
             yield
+
+    def remembering(self, notes: Notes, name: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """Keeps what is learned while entered, as a note of this name; see `dyorc.orchestrator.history`.
+
+        Without programs to scale, nothing is learned, and what another server has learned stays.
+        """
+        return remembering(self.traffic, notes, name) if self._is_needed else contextlib.nullcontext()
 
     async def _decide_regularly(self) -> None:
         while True:
@@ -115,12 +103,13 @@ class Scaler:
         """Asks the policy now. Call it, too, when traffic says that it is urgent."""
         self.traffic.is_urgent = False
         try:
-            loads = self._loads()
-            wishes = self._policy.decide(loads, time.monotonic_ns())
+            loads = self._plant.loads()
+            wishes = self._policy.decide([self._as_ordered(load) for load in loads], time.monotonic_ns())
         except Exception:
             _log.exception("scaling_failed")  # the replicas stay as they are
             return
-        alone = {load.program for load in loads if load.bounds.is_fixed} - self._set_by_hand
+        fixed = {load.program for load in loads if load.bounds.is_fixed}
+        alone = fixed - self._policy.overrides.keys() - self._last.keys()
         for wish in wishes:
             if wish.program not in alone:
                 self._carry_out(wish)
@@ -136,7 +125,7 @@ class Scaler:
     def report(self) -> dict[str, Any]:
         """Returns each program's replicas, what is wished for it and why, and the last decisions, the newest last."""
         return {
-            "programs": {load.program: self._report(load) for load in self._loads()},
+            "programs": {load.program: self._report(self._as_ordered(load)) for load in self._plant.loads()},
             "decisions": [decision.as_report() for decision in self._decisions],
         }
 
@@ -152,13 +141,13 @@ class Scaler:
             "min_warm": load.bounds.min_warm,
             "max_replicas": load.bounds.max_replicas,
             "reason": "" if wish is None else wish.reason,
-            "is_by_hand": self._is_by_hand(load.program),
+            "is_by_hand": load.program in self._policy.overrides,
             "from_parked_s": load.lead.from_parked_s,
             "from_cold_s": load.lead.from_cold_s,
         }
 
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Sets numbers by hand, or leaves them to the policy again.
+        """Sets numbers by hand, or leaves them to the policy again. A fixed number becomes another fixed number.
 
         Raises:
             UnknownModelError: If there is no such program.
@@ -168,91 +157,28 @@ class Scaler:
         if program not in loads:
             raise UnknownModelError(f"there is no program {program!r}; there are {sorted(loads)}")
         bounds = loads[program].bounds
-        if bounds.is_fixed:
-            self._fix(program, bounds, num_warm, num_parked)
-            return
-        if num_warm is not None and not bounds.min_warm <= num_warm <= bounds.max_replicas:
-            raise InvalidInputError(
-                f"program {program!r}: {num_warm} warm replicas, expected {bounds.min_warm} to {bounds.max_replicas}, its bounds"
-            )
-        if (num_warm or 0) + (num_parked or 0) > bounds.max_replicas:
-            raise InvalidInputError(
-                f"program {program!r}: {num_warm or 0} warm and {num_parked or 0} parked replicas are more than the "
-                f"{bounds.max_replicas} that it may have"
-            )
+        if not bounds.is_fixed:
+            _check(program, bounds, num_warm, num_parked)
         self._policy.override(program, num_warm, num_parked)
         self.decide()
 
-    def _fix(self, program: str, bounds: Bounds, num_warm: int | None, num_parked: int | None) -> None:
-        """Sets another fixed number; None is the one that the program declares."""
-        self._set_by_hand.add(program)
-        if num_warm is None and num_parked is None:
-            self._by_hand.pop(program, None)
-            self._policy.override(program, bounds.min_warm, 0)
-        else:
-            num_warm, num_parked = bounds.min_warm if num_warm is None else num_warm, num_parked or 0
-            self._by_hand[program] = replace(bounds, min_warm=num_warm, max_replicas=num_warm + num_parked)
-            self._policy.override(program, num_warm, num_parked)
-        self.decide()
-
-    def _is_by_hand(self, program: str) -> bool:
-        return program in self._by_hand or (program in self._policy.overrides and program not in self._set_by_hand)
-
-    def _loads(self) -> Sequence[ProgramLoad]:
-        """Returns all programs as they are now, within the bounds that they have now."""
-        loads = self._plant.loads()
-        if not self._by_hand:
-            return loads
-        return [replace(load, bounds=self._by_hand.get(load.program, load.bounds)) for load in loads]
-
-    # What outlives the server
-
-    @contextlib.asynccontextmanager
-    async def remembering(self, notes: Notes, name: str) -> AsyncGenerator[None]:
-        """Takes in what an earlier server learned, and writes down what this one does while entered, and at the end.
-
-        Args:
-            name: Of the note.
-        """
-        if not self._is_needed:  # nothing is learned, and what another server has learned should stay
-            yield
-            return
-        await self._recall(notes, name)
-        try:
-            async with _meanwhile(self._keep_regularly(notes, name)):
-                yield
-        finally:
-            await self._keep(notes, name)
-
-    async def _recall(self, notes: Notes, name: str) -> None:
-        try:
-            found = await notes.noted(name)
-            if found is not None:
-                learned = msgspec.json.decode(found, type=_Learned)
-                self.traffic.restore(learned.state, time.monotonic_ns(), max(0.0, time.time() - learned.at_s))
-        except (DyOrcError, msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-            _log.warning("history_unreadable", error=str(error))  # it is learned again
-
-    async def _keep_regularly(self, notes: Notes, name: str) -> None:
-        while True:
-            await asyncio.sleep(_KEEP_S)
-            await self._keep(notes, name)
-
-    async def _keep(self, notes: Notes, name: str) -> None:
-        learned = _Learned(time.time(), self.traffic.to_state(time.monotonic_ns()))
-        try:
-            await notes.note(name, msgspec.json.encode(learned))
-        except DyOrcError as error:
-            _log.warning("history_not_kept", error=str(error))
+    def _as_ordered(self, load: ProgramLoad) -> ProgramLoad:
+        """Returns a program with the bounds that it has now: a number that is fixed is fixed anew by an order."""
+        order = self._policy.overrides.get(load.program)
+        if order is None or not load.bounds.is_fixed:
+            return load
+        num_warm = load.bounds.min_warm if order.num_warm is None else order.num_warm
+        most = num_warm + (order.num_parked or 0)
+        return replace(load, bounds=replace(load.bounds, min_warm=num_warm, max_replicas=most))
 
 
-@contextlib.asynccontextmanager
-async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """Does something while entered, until it is cancelled at the end."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+def _check(program: str, bounds: Bounds, num_warm: int | None, num_parked: int | None) -> None:
+    if num_warm is not None and not bounds.min_warm <= num_warm <= bounds.max_replicas:
+        raise InvalidInputError(
+            f"program {program!r}: {num_warm} warm replicas, expected {bounds.min_warm} to {bounds.max_replicas}, its bounds"
+        )
+    if (num_warm or 0) + (num_parked or 0) > bounds.max_replicas:
+        raise InvalidInputError(
+            f"program {program!r}: {num_warm or 0} warm and {num_parked or 0} parked replicas are more than the "
+            f"{bounds.max_replicas} that it may have"
+        )

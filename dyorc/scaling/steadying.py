@@ -61,6 +61,7 @@ class Steadying:
             spare: Replicas that would suffice for a little more; not below `wanted`.
         """
         wanted, spare = within_bounds(wanted, bounds), within_bounds(spare, bounds)
+        self.num_warm = within_bounds(self.num_warm, bounds)  # bounds that have changed allow no delay
         self._least.add(wanted, now_ns)
         self._most.add(spare, now_ns)
         self._most_any.add(int(spare > 0), now_ns)
@@ -89,7 +90,7 @@ class Steadying:
     def keep_processes(self, num_processes: int, bounds: Bounds, now_ns: int) -> int:
         """Returns how many processes there should be: what was wanted, or was there, within the last `cold_delay_s`."""
         self._processes.add(within_bounds(num_processes, bounds), now_ns)
-        return self._processes.within(bounds.cold_delay_s, now_ns)
+        return within_bounds(self._processes.within(bounds.cold_delay_s, now_ns), bounds)
 
     def _grown(self, wanted: int, bounds: Bounds) -> int:
         step = max(math.ceil((wanted - self.num_warm) * bounds.upscaling_factor), 1)

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from dyorc.authoring.program import Program
@@ -225,25 +225,24 @@ class Pool:
 
     def waiting_bytes(self) -> Counter[str]:
         """Returns how many bytes of inputs of waiting calls each node holds; of many calls, only the first are looked at."""
-        found = Counter[str]()
-        for call in islice(self.queue, _NUM_LOOKED_AT):
-            for tensor in call.operands:
-                if tensor.block:
-                    found[tensor.node] += tensor.num_bytes
-        return found
+        return _bytes_by_node(islice(self.queue, _NUM_LOOKED_AT))
 
     def place(self, calls: Sequence[Call]) -> Replica:
         """Returns the idle replica on the node that holds most of the input bytes; without such a node, the longest idle.
 
-        Cost: proportional to the nodes that hold inputs, not to the replicas.
+        Cost: proportional to the inputs, not to the replicas.
         """
         nodes = self.idle
-        if len(nodes) > 1:
-            num_bytes = Counter[str]()
-            for call in calls:
-                for tensor in call.operands:
-                    if tensor.node in nodes:
-                        num_bytes[tensor.node] += tensor.num_bytes
-            if num_bytes:
-                return next(iter(nodes[num_bytes.most_common(1)[0][0]].values()))
-        return next(iter(next(iter(nodes.values())).values()))
+        if len(nodes) == 1:
+            return next(iter(next(iter(nodes.values())).values()))
+        num_bytes = _bytes_by_node(calls)
+        return next(iter(nodes[max(nodes, key=num_bytes.__getitem__)].values()))
+
+
+def _bytes_by_node(calls: Iterable[Call]) -> Counter[str]:
+    """Returns how many bytes of the inputs of calls each node holds."""
+    found = Counter[str]()
+    for call in calls:
+        for tensor in call.operands:
+            found[tensor.node] += tensor.num_bytes
+    return found

@@ -72,8 +72,8 @@ class Engine:
             if deployed.setdefault(program.name, program) is not program:
                 raise ValueError(f"two programs are named {program.name!r}")
         self.config = config
-        self.speculator = Speculator(config.speculation, predictor)
         self._host = host or Host()
+        self.speculator = Speculator(config.speculation, predictor, self._host.statistics)
         shared = Shared(config, self.speculator, self._host)
         self.turn, self.timers, self.leases = shared.turn, shared.timers, shared.leases
         self.scheduler = make_scheduler(shared, deployed)
@@ -157,7 +157,7 @@ class Engine:
         error = self._check_room(event)
         if error is not None:
             self.turn.actions.append(FailRequest(event.request_id, error))
-            self._host.statistics.ended_without_result(event.workflow.name, 0, self.now_ns)
+            self._host.statistics.ended_without_result(event.workflow.name, error.code, 0, self.now_ns)
             self.leases.discard(blocks_of(event.inputs))
             return
         deadline_ns = event.terms.deadline_ns

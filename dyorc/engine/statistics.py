@@ -5,6 +5,8 @@ The engine counts into `Statistics`, which the shell keeps: an engine that takes
 
 from dataclasses import dataclass, field
 
+from dyorc.engine.histogram import Histogram
+
 
 @dataclass(slots=True)
 class Tally:
@@ -102,16 +104,69 @@ class BatchTimes:
         self.output_ns = publish_ns + link_ns
 
 
+class Guesses:
+    """What a program's calls, or those of a workflow's requests, had to do with guessing.
+
+    Attributes:
+        num_made: Calls that ran, or began to, before they were certain.
+        num_committed: Those that turned out to be needed.
+        num_squashed: Those that did not.
+        useful_s: Expected device time of calls that were needed, guesses or not.
+        wasted_s: That of wrong guesses.
+    """
+
+    __slots__ = ("num_committed", "num_made", "num_squashed", "useful_s", "wasted_s")
+
+    def __init__(self) -> None:
+        self.num_made = self.num_committed = self.num_squashed = 0
+        self.useful_s = self.wasted_s = 0.0
+
+
+class Holds:
+    """Batches of a program that waited for calls about to be ready.
+
+    Attributes:
+        num: How many.
+        num_joined: Calls that joined them meanwhile.
+        held_ns: How long they waited in all.
+    """
+
+    __slots__ = ("held_ns", "num", "num_joined")
+
+    def __init__(self) -> None:
+        self.num = self.num_joined = self.held_ns = 0
+
+    def ended(self, num_joined: int, held_ns: int) -> None:
+        """Counts one that was sent."""
+        self.num += 1
+        self.num_joined += max(0, num_joined)
+        self.held_ns += max(0, held_ns)
+
+
 class Record:
-    """The counters of one model. Plain sums, because every batch adds to them; `totals` makes the report. One thread."""
+    """The counters of one model. Plain sums, because every batch adds to them; `totals` makes the report. One thread.
+
+    Attributes:
+        failures: Failed calls (requests) by the codes of their errors.
+        latency: How long answered requests took; of a program, how long its batches took once their replica was free for them.
+        waits: How long the program's calls waited for a replica.
+        reasons: Batches that ran, by why they were formed.
+        num_replays: How many times the workflow was run again because no guess was right.
+    """
 
     __slots__ = (
         "_batches", "_execution_count", "_fail", "_infer_ns", "_inference_count", "_input_ns", "_last_ns", "_num_run",
-        "_output_ns", "_queue_ns", "_success_ns", "name",
+        "_output_ns", "_queue_ns", "_success_ns", "failures", "guesses", "holds", "latency", "name", "num_replays", "reasons",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.failures: dict[str, int] = {}
+        self.latency, self.waits = Histogram(), Histogram()
+        self.reasons: dict[str, int] = {}
+        self.guesses, self.holds = Guesses(), Holds()
+        self.num_replays = 0
         self._inference_count = self._execution_count = self._success_ns = 0
         self._num_run = self._queue_ns = self._input_ns = self._infer_ns = self._output_ns = 0
         self._fail = Tally()
@@ -119,9 +174,18 @@ class Record:
         """By size: how many, and their times for input, inference and output."""
         self._last_ns = 0
 
-    def batch_done(self, times: BatchTimes, queue_ns: int, now_ns: int) -> None:
-        """Counts a batch of the program, whose calls waited for `queue_ns` in all."""
-        size = times.size
+    def batch_done(self, times: BatchTimes, waits_ns: list[int], reason: str, now_ns: int) -> None:
+        """Counts a batch of the program.
+
+        Args:
+            waits_ns: How long each of its calls waited for its replica.
+            reason: Why it was formed.
+        """
+        size, queue_ns = times.size, sum(waits_ns)
+        self.latency.add(times.elapsed_ns)
+        for wait_ns in waits_ns:
+            self.waits.add(wait_ns)
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
         self._inference_count += size
         self._execution_count += 1
         self._success_ns += queue_ns + size * times.elapsed_ns
@@ -148,11 +212,13 @@ class Record:
         self._inference_count += 1
         self._execution_count += 1
         self._success_ns += took_ns
+        self.latency.add(took_ns)
         self._last_ns = now_ns
 
-    def failed(self, took_ns: int, now_ns: int) -> None:
-        """Counts a failed call or request."""
+    def failed(self, code: str, took_ns: int, now_ns: int) -> None:
+        """Counts a failed call or request, by its error's code."""
         self._fail.add(took_ns)
+        self.failures[code] = self.failures.get(code, 0) + 1
         self._last_ns = now_ns
 
     def totals(self, unix_offset_ns: int) -> ModelStatistics:
@@ -179,31 +245,39 @@ class Record:
 
 
 class Statistics:
-    """All records, by the models' names."""
+    """All records.
+
+    Attributes:
+        programs: Those of programs' calls, by the programs' names.
+        workflows: Those of workflows' requests, also of workflows that only stand for a program.
+    """
 
     def __init__(self) -> None:
-        self._programs: dict[str, Record] = {}
-        self._workflows: dict[str, Record] = {}
+        self.programs: dict[str, Record] = {}
+        self.workflows: dict[str, Record] = {}
 
     def of_program(self, name: str) -> Record:
         """Returns the record of a program's calls."""
-        return self._programs.setdefault(name, Record(name))
+        record = self.programs.get(name)
+        if record is None:
+            record = self.programs[name] = Record(name)
+        return record
 
     def of_workflow(self, name: str) -> Record:
         """Returns the record of a workflow's requests, also if the workflow only stands for a program."""
-        record = self._workflows.get(name)
+        record = self.workflows.get(name)
         if record is None:
-            record = self._workflows[name] = Record(name)
+            record = self.workflows[name] = Record(name)
         return record
 
-    def ended_without_result(self, workflow: str, took_ns: int, now_ns: int) -> None:
+    def ended_without_result(self, workflow: str, code: str, took_ns: int, now_ns: int) -> None:
         """Counts a request that failed for no reason of its calls: it was refused, cancelled, late, or lost with its engine.
 
         If it stands for one call of a program, that counts as failed too: nobody else has counted it.
         """
-        self.of_workflow(workflow).failed(took_ns, now_ns)
-        if workflow in self._programs:
-            self._programs[workflow].failed(took_ns, now_ns)
+        self.of_workflow(workflow).failed(code, took_ns, now_ns)
+        if workflow in self.programs:
+            self.programs[workflow].failed(code, took_ns, now_ns)
 
     def of(self, name: str, unix_offset_ns: int) -> ModelStatistics:
         """Returns the statistics of a model, which is a program's if it is one. All 0 for a model that was never used.
@@ -211,5 +285,5 @@ class Statistics:
         Args:
                     unix_offset_ns: Added to the engine's times to get Unix time.
         """
-        record = self._programs.get(name) or self._workflows.get(name) or Record(name)
+        record = self.programs.get(name) or self.workflows.get(name) or Record(name)
         return record.totals(unix_offset_ns)

@@ -6,7 +6,7 @@ buckets, one per workflow and one for all, bound the device time of wrong guesse
 followed for some time, then tried again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from dyorc.authoring.decisions import Site
@@ -17,6 +17,7 @@ from dyorc.engine.model.budget import Bet, Budget
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.cells import Outcome
 from dyorc.engine.model.journal import BranchPoint
+from dyorc.engine.statistics import Record, Statistics
 from dyorc.errors import InternalError
 
 _MAX_BREADTH = 4
@@ -86,8 +87,11 @@ class Speculator:
         total: The budget of all workflows together.
     """
 
-    def __init__(self, config: SpeculationConfig, predictor: Predictor | None = None) -> None:
+    def __init__(
+        self, config: SpeculationConfig, predictor: Predictor | None = None, statistics: Statistics | None = None
+    ) -> None:
         self._config = config
+        self._statistics = statistics or Statistics()
         self._predictor: Predictor = HistoryPredictor() if predictor is None else predictor
         self._payoffs: dict[tuple[Site, Outcome], _Payoff] = {}
         self._budgets: dict[Workflow, Budget] = {}
@@ -165,23 +169,35 @@ class Speculator:
         """Books a call that runs before it is certain."""
         call.bet = bet
         self.num_speculations += 1
+        for record in self._records(call):
+            record.guesses.num_made += 1
         self.total.reserved_s += bet.waste_s
         call.standing.budget.reserved_s += bet.waste_s
 
-    def use(self, calls: Iterable[Call], share_s: float) -> None:
-        """Books the device time of calls that are needed."""
+    def use(self, calls: Sequence[Call], share_s: float) -> None:
+        """Books the device time of calls of one program that are needed."""
+        if not calls:
+            return
+        self._statistics.of_program(calls[0].callee.name).guesses.useful_s += len(calls) * share_s
         numbers: dict[Budget, int] = {}
         for call in calls:
-            budget = call.standing.budget
-            numbers[budget] = numbers.get(budget, 0) + 1
+            standing = call.standing
+            numbers[standing.budget] = numbers.get(standing.budget, 0) + 1
+            standing.record.guesses.useful_s += share_s
         for budget, number in numbers.items():
             budget.use(number * share_s)
             self.total.use(number * share_s)
+
+    def _records(self, call: Call) -> tuple[Record, Record]:
+        """Returns where a call's guess is counted: for its program, and for its request's workflow."""
+        return self._statistics.of_program(call.callee.name), call.standing.record
 
     def win(self, call: Call) -> float:
         """Settles a bet on a call that is needed. Returns the gain in seconds."""
         bet = self._settle(call)
         self.num_commits += 1
+        for record in self._records(call):
+            record.guesses.num_committed += 1
         self.use([call], bet.share_s)
         return bet.saved_s
 
@@ -189,6 +205,9 @@ class Speculator:
         """Settles a bet on a call that is not needed. Returns the cost in seconds."""
         bet = self._settle(call)
         self.num_squashes += 1
+        for record in self._records(call):
+            record.guesses.num_squashed += 1
+            record.guesses.wasted_s += bet.share_s
         self.total.waste(bet.share_s)
         call.standing.budget.waste(bet.share_s)
         return bet.price_s

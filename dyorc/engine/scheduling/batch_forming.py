@@ -56,7 +56,7 @@ class BatchFormer:
                 self._wake_at(pool, replica.prefetch_ns)
                 return None
             start_ns = max(now_ns, replica.expected_free_ns or now_ns)
-        was_held = pool.held_until_ns > 0
+        held_until_ns = pool.held_until_ns
         if self._hold(pool, replica, now_ns):
             return None
         calls, is_retry = self._take(pool, replica, size, now_ns)
@@ -66,12 +66,14 @@ class BatchFormer:
             reason = FormReason.RETRY
         elif len(calls) == max_size:
             reason = FormReason.FULL
-        elif was_held:
+        elif held_until_ns:
             reason = FormReason.HELD
         else:
             reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
         if not is_retry and pool.guesses.size:
             self._bets.fill(pool, replica, calls, max_size, start_ns, now_ns)
+        if held_until_ns:
+            _end_hold(pool, len(calls), min(held_until_ns, now_ns))
         return Formed(replica or pool.place(calls), calls, reason)
 
     def _take(self, pool: Pool, replica: Replica | None, size: int, now_ns: int) -> tuple[list[Call], bool]:
@@ -100,11 +102,14 @@ class BatchFormer:
             return None
         now_ns = self._turn.now_ns
         replica = pool.with_core()
+        held_until_ns = pool.held_until_ns
         if replica is None or self._hold(pool, None, now_ns):
             return None
         calls = self._bets.alone(pool, replica, self._fair_size(pool, pool.guesses.size), now_ns)
         if not calls:
             return None
+        if held_until_ns:
+            _end_hold(pool, len(calls), min(held_until_ns, now_ns))
         nearest = pool.place(calls)
         return Formed(nearest if nearest.has_core else replica, calls, FormReason.GUESSED)
 
@@ -116,7 +121,7 @@ class BatchFormer:
 
     def _hold(self, pool: Pool, replica: Replica | None, now_ns: int) -> bool:
         """Returns whether the only replica that is idle, or is about to be (`replica`), waits for more calls."""
-        pool.held_until_ns = 0
+        was_held, pool.held_until_ns = pool.held_until_ns > 0, 0
         if not self._can_hold or pool.num_idle > 1 or (replica is None and len(pool.replicas) == 1 and not pool.foreseen):
             return False  # no other replica is about to be free, and no call is expected
         first = pool.queue.peek() if pool.queue.size else pool.guesses.peek()
@@ -131,6 +136,8 @@ class BatchFormer:
             until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
         if until_ns <= now_ns:
             return False
+        if not was_held:
+            pool.held_since_ns, pool.num_when_held = now_ns, num_ready
         pool.held_until_ns = until_ns
         self._wake_at(pool, until_ns)
         return True
@@ -144,6 +151,11 @@ class BatchFormer:
                 return
             self._timers.cancel(timer)
         pool.timer = self._timers.set(at_ns, TimerKind.POOL, pool.program.name)
+
+
+def _end_hold(pool: Pool, size: int, now_ns: int) -> None:
+    """Counts a batch that was held and is sent."""
+    pool.record.holds.ended(size - pool.num_when_held, now_ns - pool.held_since_ns)
 
 
 def _too_late(call: Call, end_ns: int) -> DeadlineError:

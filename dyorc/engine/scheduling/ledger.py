@@ -48,13 +48,14 @@ def count(batch: Batch, event: BatchDone, now_ns: int) -> None:
     started_ns = batch.started_ns if batch.started_ns is not None else batch.dispatched_ns
     infer_s = event.execute_s if event.infer_s is None else event.infer_s
     times = BatchTimes(size, now_ns - started_ns, event.gather_s, infer_s, event.publish_s)
-    queue_ns = size * started_ns - sum([call.submitted_ns for call in batch.calls])
-    batch.replica.pool.record.batch_done(times, queue_ns, now_ns)
+    waits_ns = [started_ns - call.submitted_ns for call in batch.calls]
+    batch.replica.pool.record.batch_done(times, waits_ns, batch.reason.name, now_ns)
     certain = [
         call.standing.record
         for call in batch.calls
         if call.state is CallState.RUNNING and not call.is_guess and call.restores is None
     ]
+    queue_ns = sum(waits_ns) if certain else 0
     for record in set(certain):
         number = certain.count(record)
         record.calls_done(times, queue_ns * number // size, number)

@@ -46,6 +46,8 @@ class Pool:
         foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
         last_free_ns: When the last of the busy replicas is expected to be free.
         held_until_ns: Until when an idle replica waits for them.
+        held_since_ns: Since when it does.
+        num_when_held: Calls that were ready then.
         load_error: Why no replica can load the program, while that is so.
     """
 
@@ -64,7 +66,8 @@ class Pool:
         self.demand = Rate()
         self.foreseen: list[tuple[int, int, float]] = []
         self.last_free_ns = 0
-        self.held_until_ns = 0
+        self.held_until_ns = self.held_since_ns = 0
+        self.num_when_held = 0
         self.target = Target()
         self.replicas: dict[str, Replica] = {}
         self.draining: dict[str, Replica] = {}

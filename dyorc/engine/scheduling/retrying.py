@@ -19,7 +19,7 @@ from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ProgramErro
 
 def fail(turn: Turn, pool: Pool, call: Call, error: DyOrcError) -> None:
     """Counts a call that cannot run, and tells its task."""
-    pool.record.failed(turn.now_ns - call.submitted_ns, turn.now_ns)
+    pool.record.failed(error.code, turn.now_ns - call.submitted_ns, turn.now_ns)
     turn.ended.append(Failed(call, error))
 
 

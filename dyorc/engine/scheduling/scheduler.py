@@ -412,7 +412,7 @@ class Scheduler:
             if story is not None:
                 tell(story, call, batch, now_ns)
             demand += 1 if call.bet is None else call.bet.probability
-        if self._speculator.is_enabled:
+        if share_s:
             self._speculator.use([call for call in batch.calls if call.bet is None], share_s)
         pool.demand.add(demand, now_ns)
         if processor is not None:

@@ -18,7 +18,7 @@ from dyorc.engine.tasks.paths import open_path
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.timers import Timer, TimerKind
-from dyorc.errors import DeadlineError, DyOrcError, ReplicaLostError, RequestCancelledError
+from dyorc.errors import DeadlineError, DyOrcError, InternalError, ReplicaLostError, RequestCancelledError
 from dyorc.tensor import blocks_of
 
 
@@ -122,7 +122,7 @@ class Answering:
                 self._observer.ended(request.request_id, self._turn.now_ns)
             if not request.is_answered:
                 name, now_ns = request.standing.record.name, self._turn.now_ns
-                self._statistics.ended_without_result(name, now_ns - request.arrived_ns, now_ns)
+                self._statistics.ended_without_result(name, InternalError.code, now_ns - request.arrived_ns, now_ns)
 
     def _give_answer(self, request: Request) -> None:
         """Answers, unless lost tensors of the answer have to be restored first."""
@@ -161,9 +161,9 @@ class Answering:
         if error is None:
             record.answered(took_ns, now_ns)
         elif isinstance(error, DeadlineError | RequestCancelledError):
-            self._statistics.ended_without_result(record.name, took_ns, now_ns)
+            self._statistics.ended_without_result(record.name, error.code, took_ns, now_ns)
         else:
-            record.failed(took_ns, now_ns)
+            record.failed(error.code, took_ns, now_ns)
 
     def _forget_if_done(self, request: Request) -> None:
         is_done = request.is_answered and not request.num_effects and not request.is_untaken

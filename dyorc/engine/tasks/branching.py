@@ -66,6 +66,7 @@ class Branching:
         if (story := task.request.standing.story) is not None:
             _tell(story, point, gains_s, self._turn.now_ns)
         if not is_held:
+            task.request.standing.record.num_replays += 1
             earlier = [(p, o) for p, o in point.segment.open_points() if p.segment.task is task]
             open_path(self._turn, task, dict(reversed(earlier)))
 

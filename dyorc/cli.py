@@ -1,14 +1,12 @@
 """Serves dynamic workflows of tensor programs, runs them without a server, or simulates them."""
 
 import asyncio
-import logging
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 import uvloop
 from rich.console import Console
@@ -21,6 +19,7 @@ from dyorc.gateway.keys_cli import app as keys
 from dyorc.scale_cli import scale
 from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
+from dyorc.telemetry import logs
 
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _app.add_typer(simulation, name="simulate")
@@ -77,18 +76,18 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log replicas that join and leave.")] = False,
 ) -> None:
     """Serves workflows over HTTP and gRPC; their programs run on a local Ray, a cluster, or in this process. Ctrl-C stops."""
-    _set_up_logging(logging.INFO if verbose else logging.WARNING)
-    settings = read_settings()
+    settings = _read_settings(verbose)
     given = {"host": host, "port": port, "grpc_port": grpc_port, "keys_file": None if keys_file is None else str(keys_file)}
     switches = {"allow_client_shm": allow_client_shm or None, "allow_open": allow_open or None}
     changes = {name: value for name, value in (given | switches).items() if value is not None}
     settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
     if cells is None:
+        logs.set_up(settings.telemetry.logs)
         uvloop.run(_serve(targets, settings, in_process))
     else:
         if not in_process:
             raise ConfigurationError("--cells is for servers without Ray: add --in-process, or leave it out")
-        become_supervisor(targets, settings, num_cells_of(cells), is_verbose=verbose)
+        become_supervisor(targets, settings, num_cells_of(cells))
 
 
 @_app.command()
@@ -99,10 +98,10 @@ def dev(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log programs that move.")] = False,
 ) -> None:
     """Serves workflows without Ray, and loads them again whenever their code changes. Ctrl-C stops."""
-    settings = read_settings()
+    settings = _read_settings(verbose)
     changes = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
     settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
-    become_supervisor(targets, settings, 1, is_dev=True, is_verbose=verbose)
+    become_supervisor(targets, settings, 1, is_dev=True)
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
@@ -172,11 +171,13 @@ def run(
     _console.print(f"{time.perf_counter() - started_s:.2f} s, loading included", style="dim")
 
 
-def _set_up_logging(level: int) -> None:
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+def _read_settings(is_verbose: bool) -> Settings:
+    settings = read_settings()
+    config = settings.telemetry.logs
+    if not is_verbose or config.level == "debug":
+        return settings
+    telemetry = settings.telemetry.model_copy(update={"logs": config.model_copy(update={"level": "info"})})
+    return settings.model_copy(update={"telemetry": telemetry})
 
 
 if __name__ == "__main__":

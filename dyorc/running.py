@@ -76,8 +76,8 @@ async def on_ray(places: Places, settings: Settings, imports: "Imports", start: 
 
     local = [program for program in places if program.options.in_process]
     remote = {program: target for program, target in places.items() if not program.options.in_process}
-    configs = settings.deployment, settings.link, settings.transport
-    async with RayCluster(imports, remote, *configs) if start is None else LocalRay(start, imports, remote, *configs) as ray:
+    cluster = RayCluster(imports, remote, settings) if start is None else LocalRay(start, imports, remote, settings)
+    async with cluster as ray:
         site = Site(
             address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
             end=ray.end_replica, scale=ray.replicas.scale,

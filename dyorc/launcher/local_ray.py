@@ -3,7 +3,6 @@
 """Starts a Ray of our own on this machine and keeps replicas on it."""
 
 import asyncio
-import logging
 import math
 import os
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Self
 import structlog
 
 from dyorc.authoring.program import Program
-from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
+from dyorc.config import Settings
 from dyorc.launcher.forked_replicas import ForkedReplicas
 from dyorc.launcher.head_start import HeadStart
 from dyorc.launcher.libraries import Imports
@@ -22,6 +21,7 @@ from dyorc.launcher.processes import end_children_with, end_replica_process
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
 from dyorc.replica.assignment import Uplink
+from dyorc.telemetry import logs
 from dyorc.transport.arena_file import sweep
 
 _log = structlog.get_logger("dyorc.launcher")
@@ -44,18 +44,17 @@ class LocalRay:
         start: HeadStart,
         imports: Imports,
         programs: Mapping[Program, str],
-        deployment: DeploymentConfig,
-        link: LinkConfig,
-        transport: TransportConfig,
+        settings: Settings,
     ) -> None:
+        deployment = settings.deployment
         self._home = start.home
         start.preload(imports.libraries)
         self._deployment = deployment
-        self._transport = transport
+        self._arena_folder = settings.transport.arena_folder
         self.network = None
-        self._plans = Plans(programs, deployment, start.place, NODE, link.kill_after_s)
+        self._plans = Plans(programs, deployment, start.place, NODE, settings.link.kill_after_s)
         self._forked = ForkedReplicas(start.forks, self._plans, deployment.graceful_shutdown_timeout_s)
-        uplink = Uplink(address=self.link_address, link=link, transport=transport)
+        uplink = Uplink(address=self.link_address, link=settings.link, transport=settings.transport, logs=settings.telemetry.logs)
         self.replicas = ServeReplicas(self._plans, deployment, uplink, None if imports.has_ray else self._forked)
 
     async def __aenter__(self) -> Self:
@@ -67,7 +66,7 @@ class LocalRay:
             await asyncio.to_thread(self._shut_down)
         finally:
             await self._forked.close()
-            sweep(self._transport.arena_folder)  # arenas of replicas that were killed
+            sweep(self._arena_folder)  # arenas of replicas that were killed
 
     async def deploy(self, address: str) -> None:
         """Starts all replicas, then Ray, and hands the replicas over to Serve. They dial in to `address` as they come up.
@@ -95,14 +94,13 @@ class LocalRay:
     def _start(self) -> None:
         import ray
 
-        for name in ("ray", "ray.serve"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+        logs.adopt_ray()
         ray.init(
             address="local",
             num_cpus=max(os.cpu_count() or 1, math.ceil(self._plans.num_cpus_at_most)),
             include_dashboard=False,
             log_to_driver=False,
-            logging_level=logging.ERROR,
+            configure_logging=False,
             object_store_memory=self._deployment.object_store_bytes,
             _temp_dir=f"{self._home.folder}/ray",  # any user may write to Ray's folder; the one around it stays ours
         )
@@ -110,6 +108,7 @@ class LocalRay:
     def _start_serve(self) -> None:
         from ray import serve
 
+        logs.adopt_ray()  # again: importing Serve has changed it
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def _take_back(self) -> None:

@@ -3,7 +3,6 @@
 """Keeps replicas on a Ray cluster that somebody else runs, on any of its nodes."""
 
 import asyncio
-import logging
 import secrets
 import socket
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from dyorc.authoring.program import Program
-from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
+from dyorc.config import Settings
 from dyorc.errors import DefinitionError
 from dyorc.launcher.libraries import Imports
 from dyorc.launcher.plans import Plans
@@ -19,6 +18,7 @@ from dyorc.launcher.processes import end_replica_process
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
 from dyorc.replica.assignment import ForkPlace, Uplink
+from dyorc.telemetry import logs
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.network import Network, Secrets
 
@@ -38,19 +38,20 @@ class RayCluster:
         self,
         imports: Imports,
         programs: Mapping[Program, str],
-        deployment: DeploymentConfig,
-        link: LinkConfig,
-        transport: TransportConfig,
+        settings: Settings,
     ) -> None:
+        deployment, link = settings.deployment, settings.link
         if not link.host:
             raise DefinitionError("replicas on a Ray cluster need to find this machine: set DYORC_LINK__HOST to its address")
         self._deployment = deployment
         self._link = link
-        self._transport = transport
+        self._arena_folder = settings.transport.arena_folder
         self.network = Network(host=link.host, secrets=Secrets.generate())
         place = ForkPlace(folder=f"dyorc-forks-{secrets.token_hex(4)}", modules=imports.libraries)
         plans = Plans(programs, deployment, place, None, link.kill_after_s)
-        uplink = Uplink(address="", link=link, transport=transport, secrets=self.network.secrets)
+        uplink = Uplink(
+            address="", link=link, transport=settings.transport, logs=settings.telemetry.logs, secrets=self.network.secrets
+        )
         self.replicas = ServeReplicas(plans, deployment, uplink)
 
     async def __aenter__(self) -> Self:
@@ -67,7 +68,7 @@ class RayCluster:
             await self.replicas.delete()
         finally:
             await asyncio.to_thread(self._stop)
-            sweep(self._transport.arena_folder)
+            sweep(self._arena_folder)
 
     async def deploy(self, address: str) -> None:
         """Asks Serve for all replicas. They dial in to `address` as they come up.
@@ -99,12 +100,11 @@ class RayCluster:
         import ray
         from ray import serve
 
-        for name in ("ray", "ray.serve"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+        logs.adopt_ray()
         ray.init(
             address=self._deployment.ray_address,
             log_to_driver=False,
-            logging_level=logging.ERROR,
+            configure_logging=False,
             _node_ip_address=socket.gethostbyname(self._link.host),
         )
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})

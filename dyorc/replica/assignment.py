@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from dyorc.config import LinkConfig, TransportConfig
+from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.transport.link import ReplicaEnd, dial
 from dyorc.transport.network import Network, Secrets
 
@@ -55,12 +55,14 @@ class Uplink:
         address: Where the orchestrator listens.
         link: Settings of the link to it.
         transport: Settings of the tensor path.
+        logs: How they log.
         secrets: Keys by which the processes of several nodes recognize each other; None on one node.
     """
 
     address: str
     link: LinkConfig
     transport: TransportConfig
+    logs: LogsConfig = field(default_factory=LogsConfig)
     secrets: Secrets | None = None
 
     def network(self, host: str) -> Network | None:

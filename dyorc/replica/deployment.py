@@ -14,6 +14,7 @@ from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, S
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.keeper import Keeper
 from dyorc.replica.ray_driver import ADDRESS
+from dyorc.telemetry import logs
 
 _NODE_CHARACTERS = 12
 _DEVICES = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_VISIBLE_CHIPS", "_VISIBLE_MODULES", "FURIOSA_DEVICES", "RBLN_DEVICES")
@@ -35,6 +36,7 @@ class ReplicaDeployment:
             source=source, identity=identity, uplink=uplink, num_threads=hosting.num_threads, graceful_s=hosting.graceful_s,
             environment={**hosting.environment, **_devices(), ADDRESS: context.gcs_address},
         )  # fmt: skip
+        logs.set_up(uplink.logs, keeper_of=source.program)
         self._keeper = Keeper(ForkClient(_place_on(context.get_node_id(), hosting)), assignment, hosting)
         self._keeper.start()
 

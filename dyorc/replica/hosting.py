@@ -20,6 +20,7 @@ from dyorc.replica.assignment import Assignment, Source
 from dyorc.replica.forked_process import settle
 from dyorc.replica.holders import Holders
 from dyorc.replica.worker import Worker
+from dyorc.telemetry import logs
 
 _BACKLOG = 16
 
@@ -36,6 +37,7 @@ def become(orders: str, path: str, told: int) -> NoReturn:
     try:
         assignment = Assignment.from_json(orders)
         settle(assignment)
+        logs.set_up(assignment.uplink.logs, replica=assignment.identity.replica_id)
         with _listening(path) as listener:
             os.write(told, b"1")
             os.close(told)

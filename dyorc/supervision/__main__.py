@@ -4,13 +4,15 @@ import is gone from memory."""
 import asyncio
 import sys
 
-from dyorc.supervision.console import complain
+from dyorc.supervision.console import complain, complain_as_json
 from dyorc.supervision.plan import Plan
 
 
 def main() -> int:
     """Runs what the plan says. Returns the exit code."""
     plan = Plan.from_file(int(sys.argv[1]))
+    if plan.logs_json:
+        complain_as_json()
     try:
         return asyncio.run(_run(plan))
     except OSError as error:

@@ -6,15 +6,11 @@ import ctypes
 import faulthandler
 import importlib
 import itertools
-import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import MutableMapping
-from typing import Any
 
-import structlog
 import uvloop
 
 from dyorc.config import Settings
@@ -26,6 +22,7 @@ from dyorc.supervision.limits import of_one_cell
 from dyorc.supervision.notes import CellNotes
 from dyorc.supervision.siblings import CellSiblings
 from dyorc.supervision.tenant_table import TenantTable
+from dyorc.telemetry import logs
 
 _PR_SET_PDEATHSIG = 1
 _BEATS_PER_LIMIT = 8
@@ -86,6 +83,7 @@ class _Cell:
 
     def __init__(self, order: Message, channel: Channel) -> None:
         self._order = order
+        self._settings = of_one_cell(Settings(**order["settings"]), order["num_cells"])
         self._channel = channel
         self._siblings = CellSiblings(order["number"], order["num_cells"], channel, _tenants(order))
         self._siblings.inherit(order["counted"])
@@ -100,7 +98,7 @@ class _Cell:
         Raises:
             DyOrcError, OSError: See `serve_embedded`.
         """
-        _set_up_logging(self._order)
+        logs.set_up(self._settings.telemetry.logs, cell=self._order["number"])
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
         listening = asyncio.create_task(self._siblings.listen())
         listening.add_done_callback(lambda _: self._stop.set())  # the supervisor is gone
@@ -118,8 +116,7 @@ class _Cell:
                 task.cancel()
 
     async def _serve(self) -> None:
-        order = self._order
-        settings = of_one_cell(Settings(**order["settings"]), order["num_cells"])
+        order, settings = self._order, self._settings
         place = Place(
             siblings=self._siblings, num_cells=order["num_cells"], remembered=order["remembered"],
             listens_when_ready=order["listens_when_ready"], listener=_inherited(order["listener"]), notes=_notes(order["notes"]),
@@ -181,18 +178,6 @@ def _inherited(descriptor: int | None) -> socket.socket | None:
     found = socket.socket(fileno=descriptor)
     found.set_inheritable(False)
     return found
-
-
-def _set_up_logging(order: Message) -> None:
-    def add_cell(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        return {"cell": order["number"], **event}
-
-    level = logging.INFO if order["verbose"] else logging.WARNING
-    structlog.configure(
-        processors=[add_cell, *structlog.get_config()["processors"]],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """What a supervisor prints. Only the standard library."""
 
+import json
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +12,32 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def complain_as_json() -> None:
+    """From now on, `complain` writes lines like those in the cells' logs."""
+    global _is_json
+    _is_json = True
+
+
+_is_json = False
+
+
 def complain(text: str, traceback: str = "") -> None:
     """Prints what went wrong."""
-    sys.stderr.write(f"{traceback}dyorc: {text}\n")
+    sys.stderr.write(_as_json(text, traceback) if _is_json else f"{traceback}dyorc: {text}\n")
     sys.stderr.flush()
+
+
+def _as_json(text: str, traceback: str) -> str:
+    now_s = time.time()
+    iso = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1e6):06d}Z"
+    line: dict[str, Any] = {
+        "time": iso,
+        "time_s": round(now_s, 6),
+        "level": "error",
+        "event": text,
+        "logger": "dyorc.supervision",
+    }
+    return json.dumps(line | ({"traceback": traceback} if traceback else {})) + "\n"
 
 
 class Progress:

@@ -15,7 +15,7 @@ class Plan:
         settings: All settings, for the cells. The supervisor uses only what stands here by itself.
         num_cells: How many cells.
         is_dev: Whether it is one cell that is started again when its code changes.
-        is_verbose: Whether to log more.
+        logs_json: Whether what goes wrong is written as JSON.
         host, port: For HTTP.
         grpc_port: None without gRPC.
         drain_timeout_s: How long cells may take to stop.
@@ -27,7 +27,7 @@ class Plan:
     settings: dict[str, Any]
     num_cells: int
     is_dev: bool
-    is_verbose: bool
+    logs_json: bool
     host: str
     port: int
     grpc_port: int | None

@@ -56,7 +56,7 @@ class Supervisor:
             port, grpc_port = reserve_all(stack, plan.host, plan.port, plan.grpc_port)
             settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
             self._order = {
-                "targets": plan.targets, "settings": settings, "num_cells": plan.num_cells, "verbose": plan.is_verbose,
+                "targets": plan.targets, "settings": settings, "num_cells": plan.num_cells,
                 "is_dev": False, "listener": None,
             }  # fmt: skip
             for number in (signal.SIGINT, signal.SIGTERM):

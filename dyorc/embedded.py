@@ -21,6 +21,7 @@ from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.siblings import Siblings
 from dyorc.ports import bound
@@ -127,8 +128,11 @@ async def serve_embedded(
         if jobs.is_open:
             number = 0 if siblings is None else siblings.number
             await stack.enter_async_context(running.orchestrator.scaler.remembering(store, f"traffic/{number}"))
-        http = HttpServer(Gateway(service, jobs), settings.gateway, service.shedding, DirectInference(service), listener)
+        live = Live(service, jobs) if settings.telemetry.page else None
+        http = HttpServer(Gateway(service, jobs, live), settings.gateway, service.shedding, DirectInference(service), listener)
         server = await stack.enter_async_context(http)
+        if live is not None:
+            await stack.enter_async_context(live)  # ends first, so that the server need not wait for those that listen
         grpc_address = ""
         if settings.gateway.grpc:
             from dyorc.gateway.grpc.server import GrpcServer

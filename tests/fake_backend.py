@@ -14,6 +14,7 @@ from dyorc.gateway.backend import Started
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
+from dyorc.telemetry.levels import Levels
 from dyorc.terms import Terms
 from dyorc.transport.body import Body
 
@@ -45,6 +46,7 @@ class FakeBackend:
 
     Attributes:
         seen: The terms of all requests, in order.
+        now: What it says of what it is doing.
         scaled: How many replicas were asked for, warm and parked, by program.
     """
 
@@ -57,6 +59,7 @@ class FakeBackend:
         self.tensors = NoRoom()
         self.status = StatusBoard(programs)
         self.seen: list[Terms] = []
+        self.now = Levels()
         self.scaled: dict[str, tuple[int | None, int | None]] = {}
         self._answer = answer
         self._make_parts = stream or self._one_by_one
@@ -112,6 +115,10 @@ class FakeBackend:
     def report(self) -> dict[str, Any]:
         """Says who it is."""
         return {"backend": "fake"}
+
+    def levels(self) -> Levels:
+        """Says what it does; the test sets it."""
+        return self.now
 
     def scaling(self) -> dict[str, Any]:
         """Returns the numbers that were asked for last."""

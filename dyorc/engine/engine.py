@@ -4,7 +4,7 @@ Synchronous and deterministic: no sockets, no Ray, no torch, no clock, no asynci
 it decides; so do the simulator and the tests, with clocks of their own. One thread at a time may call it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias, assert_never
 
 from dyorc.authoring.program import Program
@@ -123,6 +123,10 @@ class Engine:
             unix_offset_ns: Added to the times that `handle` is given to get Unix time.
         """
         return self._host.statistics.of(name, unix_offset_ns)
+
+    def workflows_in_flight(self) -> Iterator[str]:
+        """Yields the workflow's name of every request that has not been answered."""
+        return self.tasks.answering.workflows_in_flight()
 
     def count_lost(self) -> None:
         """Counts unanswered requests as failed, because this engine is given up."""

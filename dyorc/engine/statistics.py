@@ -221,6 +221,16 @@ class Record:
         self.failures[code] = self.failures.get(code, 0) + 1
         self._last_ns = now_ns
 
+    @property
+    def num_ended(self) -> int:
+        """Calls or requests that have succeeded or failed."""
+        return self._inference_count + self._fail.count
+
+    @property
+    def num_failed(self) -> int:
+        """Those that have failed."""
+        return self._fail.count
+
     def totals(self, unix_offset_ns: int) -> ModelStatistics:
         """Returns the counts as a report.
 

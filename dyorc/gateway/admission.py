@@ -17,6 +17,7 @@ limits, and so the shares, are those of this process.
 Plain objects without I/O, for one thread (the event loop's). Cost: 2 us per admitted request, less for a refused one.
 """
 
+import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ _FIRST_STAY_S = 0.1
 """Assumed time that a request stays, until one has ended."""
 
 _MIN_SWEEP = 64
+_MAX_SHOWN = 100
 
 
 @dataclass(slots=True)
@@ -155,6 +157,12 @@ class Admission:
     def num_accounts(self) -> int:
         """Known tenants: those with something in flight, and a few that have sent recently."""
         return len(self._accounts)
+
+    def in_flight(self) -> dict[str, tuple[int, int]]:
+        """Returns what tenants have in flight here, requests and bytes; of many tenants, those with the most requests."""
+        busy = [(name, one) for name, one in self._accounts.items() if one.num_requests]
+        busiest = heapq.nlargest(_MAX_SHOWN, busy, key=lambda item: item[1].num_requests)
+        return {name: (one.num_requests, one.num_bytes) for name, one in busiest}
 
     def admit(self, tenant: Tenant, num_bytes: int = 0) -> Ticket:
         """Admits a request. Its room is freed when the ticket's block ends, so enter the ticket.

@@ -9,6 +9,7 @@ from dyorc.engine.statistics import ModelStatistics
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
+from dyorc.telemetry.levels import Levels
 from dyorc.transport.body import Body
 
 T = TypeVar("T")
@@ -93,6 +94,10 @@ class Backend(Protocol):
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values."""
+        ...
+
+    def levels(self) -> Levels:
+        """Returns what every program and workflow is doing now, in numbers."""
         ...
 
     def scaling(self) -> dict[str, Any]:

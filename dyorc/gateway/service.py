@@ -44,6 +44,7 @@ class InferenceService:
         clients: Memory that clients share.
         shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
         off_loop: Decodes large requests.
+        siblings: The other processes of the server.
         whole: What concerns all processes of the server.
     """
 
@@ -52,11 +53,11 @@ class InferenceService:
         self.backend = backend
         self.config = config
         self.access = Access(config.keys_file)
-        siblings = siblings or OnlyChild()
-        self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=siblings.tenant_counts)
+        self.siblings = siblings or OnlyChild()
+        self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=self.siblings.tenant_counts)
         self.clients = ClientMemory(config.allow_client_shm)
         self.off_loop = OffLoop("dyorc-requests")
-        self.whole = Whole(backend, self.clients, siblings, list(catalog.models))
+        self.whole = Whole(backend, self.clients, self.siblings, list(catalog.models))
         self.shedding = Shedding(LoopLag()) if config.shed else None
 
     def close(self) -> None:

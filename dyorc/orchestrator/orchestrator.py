@@ -47,6 +47,7 @@ from dyorc.errors import InternalError
 from dyorc.orchestrator.answers import Answers, own_arrays
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
+from dyorc.orchestrator.levels import levels_of
 from dyorc.orchestrator.part_stream import PartStream
 from dyorc.orchestrator.pending import Awaited, Pending
 from dyorc.orchestrator.scaler import Scaler
@@ -57,6 +58,7 @@ from dyorc.orchestrator.works import Works
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
+from dyorc.telemetry.levels import Levels
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -139,6 +141,10 @@ class Orchestrator:
             "tensors": self.tensors.report(),
             "link": self._fleet.report(),
         }
+
+    def levels(self) -> Levels:
+        """Returns what every program and workflow is doing now, in numbers."""
+        return levels_of(self._engine, self._host.statistics, self.status.programs, self.scaler, self._fleet.report())
 
     def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have, and why, as plain values."""

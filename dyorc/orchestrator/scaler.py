@@ -21,6 +21,8 @@ _log = structlog.get_logger("dyorc.scaling")
 
 _NUM_DECISIONS = 200
 """Decisions that are remembered."""
+_FORECAST_S = 5.0
+"""How far ahead people are shown what is foreseen."""
 
 
 class Plant(Protocol):
@@ -145,6 +147,18 @@ class Scaler:
             "from_parked_s": load.lead.from_parked_s,
             "from_cold_s": load.lead.from_cold_s,
         }
+
+    def reason(self, program: str) -> str:
+        """Returns why a program is to have as many replicas as it is to have; empty if nothing was decided."""
+        wish = self._last.get(program)
+        return "" if wish is None else wish.reason
+
+    def forecast_per_s(self, program: str) -> float | None:
+        """Returns how many calls of a program per second are foreseen for the next seconds, as of the last decision; None if
+        nothing is, since the number of replicas is fixed."""
+        if not self._is_needed:
+            return None
+        return self.traffic.ahead(program, 0.0, _FORECAST_S, time.monotonic_ns()).mean / _FORECAST_S
 
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Sets numbers by hand, or leaves them to the policy again. A fixed number becomes another fixed number.

@@ -13,6 +13,8 @@ REPOSITORY_INDEX = f"{REPOSITORY}/index"
 JOBS = "/v1/jobs"
 STATUS = "/status"
 SCALING = "/scaling"
+LIVE_NOW = "/live"
+LIVE_EVENTS = "/events"
 
 INFER = "infer"
 INFER_STREAM = "infer_stream"

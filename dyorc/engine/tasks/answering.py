@@ -1,6 +1,6 @@
 """Requests from their arrival to their answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dyorc.engine.actions import AnswerRequest, FailRequest
 from dyorc.engine.events import AnswerTaken, RequestArrived
@@ -44,6 +44,11 @@ class Answering:
         self.deadlines: dict[int, Timer] = {}
         self._num_arrived = 0
         self._max_overtaking_ns = int(shared.config.max_overtaking_s * 1e9)
+
+    def workflows_in_flight(self) -> Iterator[str]:
+        """Yields the workflow's name of every request that has not been answered."""
+        for request_id in self.deadlines:
+            yield self.requests[request_id].standing.record.name
 
     def start(self, event: RequestArrived, deadline_ns: int) -> None:
         """Takes a request in. Nothing runs yet."""

@@ -18,13 +18,13 @@ from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.front import TENANT
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.headers import API_KEY, AUTHORIZATION
-from dyorc.protocol.routes import HEALTH, JOBS, MODELS, REPOSITORY_INDEX, SERVER, STATISTICS
+from dyorc.protocol.routes import HEALTH, JOBS, LIVE_EVENTS, LIVE_NOW, MODELS, REPOSITORY_INDEX, SERVER, STATISTICS
 
 _OPEN = frozenset({"/docs", "/openapi.json"})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/")
 _MODELS = f"{MODELS}/"
 
-_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX})
+_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS})
 """Routes that reveal only a tenant's own models, or none at all."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from dyorc.gateway.http.client_memory_routes import add_cuda_memory_routes, add_system_memory_routes
 from dyorc.gateway.http.docs_routes import add_docs_routes
 from dyorc.gateway.http.error_handlers import add_error_handlers
+from dyorc.gateway.http.live_routes import add_live_routes
 from dyorc.gateway.http.model_routes import add_model_routes
 from dyorc.gateway.http.openapi import describe
 from dyorc.gateway.http.repository_routes import add_repository_routes
@@ -14,10 +15,11 @@ from dyorc.gateway.http.scaling_routes import add_scaling_routes
 from dyorc.gateway.http.server_routes import add_server_routes
 from dyorc.gateway.http.settings_routes import add_settings_routes
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
 
 
-def control_app(service: InferenceService, jobs: Jobs | None) -> FastAPI:
+def control_app(service: InferenceService, jobs: Jobs | None, live: Live | None = None) -> FastAPI:
     """Returns the routes for metadata, health, statistics, settings and clients' shared memory, and the description of all
     routes."""
     version = package_version("dyorc")
@@ -32,5 +34,7 @@ def control_app(service: InferenceService, jobs: Jobs | None) -> FastAPI:
     add_scaling_routes(app, service)
     add_system_memory_routes(app, service.clients, service.whole)
     add_cuda_memory_routes(app, service.clients)
+    if live is not None:
+        add_live_routes(app, service.access, live)
     add_docs_routes(app)
     return app

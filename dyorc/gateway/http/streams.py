@@ -27,7 +27,7 @@ Buffers: TypeAlias = list[bytes | memoryview]
 
 EVENTS: Header = (b"content-type", f"{media_types.EVENTS}; charset=utf-8".encode())
 FRAMES: Header = (b"content-type", media_types.FRAMES.encode())
-_UNBUFFERED: Header = (b"x-accel-buffering", b"no")  # proxies pass each part on at once
+UNBUFFERED: Header = (b"x-accel-buffering", b"no")  # proxies pass each part on at once
 
 
 class Wrap(Protocol):
@@ -84,7 +84,7 @@ class StreamWriter:
             await self._send({"type": "http.response.body", "body": b""})
 
     async def _start(self) -> None:
-        headers = [EVENTS if self._wrap is as_event else FRAMES, _UNBUFFERED]
+        headers = [EVENTS if self._wrap is as_event else FRAMES, UNBUFFERED]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         self.is_started = True
 

@@ -1,0 +1,82 @@
+"""Routes of the live page: how the server is now, every second anew, and how it was. Not part of the protocol."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from starlette.types import Receive, Scope, Send
+
+from dyorc.errors import ClientError, RequestCancelledError
+from dyorc.gateway.access import Access
+from dyorc.gateway.http.authentication import authenticate
+from dyorc.gateway.http.disconnects import CancelledWithClient
+from dyorc.gateway.http.front import tenant_of
+from dyorc.gateway.http.streams import EVENTS, UNBUFFERED, attach_current_task
+from dyorc.gateway.live import Live
+from dyorc.gateway.live_report import Snapshot
+from dyorc.protocol import media_types
+from dyorc.protocol.routes import LIVE_EVENTS, LIVE_NOW
+
+_HEARTBEAT_S = 5.0
+_HEARTBEAT = b": still here\n\n"
+_NO_STORE = (b"cache-control", b"no-store")
+
+
+def add_live_routes(app: FastAPI, access: Access, live: Live) -> None:
+    """Adds ``/live`` and ``/events``."""
+
+    @app.get(LIVE_NOW, tags=["live"])
+    async def now(request: Request) -> Response:
+        """How the whole server is now: workflows, programs with their replicas, queues and batches, tenants, jobs, processes."""
+        snapshot = await live.now()
+        body = msgspec.json.encode(snapshot.of_tenant(tenant_of(request.scope)))
+        return Response(body, media_type=media_types.JSON, headers={"Cache-Control": "no-store"})
+
+    @app.get(LIVE_EVENTS, tags=["live"], responses={200: {"content": {media_types.EVENTS: {}}}})
+    async def events() -> Response:
+        """The same every second, as server-sent events of the type `live`."""
+        return _Events(access, live)
+
+
+class _Events(Response):
+    """Server-sent events, until the client goes, its key is revoked, or the server stops."""
+
+    def __init__(self, access: Access, live: Live) -> None:
+        super().__init__()
+        self._access = access
+        self._live = live
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Writes them. A client that does not read holds this up, and nothing else."""
+        with self._live.listening():
+            try:
+                with CancelledWithClient(scope) as wait:
+                    attach_current_task(wait)
+                    await self._write(scope, send)
+            except RequestCancelledError:
+                return
+
+    async def _write(self, scope: Scope, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [EVENTS, UNBUFFERED, _NO_STORE]})
+        with contextlib.suppress(ClientError):  # its key was revoked
+            async with aclosing(self._events(scope)) as events:
+                async for event in events:
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _events(self, scope: Scope) -> AsyncGenerator[bytes]:
+        seen: Snapshot | None = None
+        while True:
+            try:
+                latest = await asyncio.wait_for(self._live.next(seen), _HEARTBEAT_S)
+            except TimeoutError:
+                yield _HEARTBEAT
+                continue
+            if latest is None:
+                return
+            tenant = authenticate(self._access, scope)
+            yield b"event: live\ndata: " + msgspec.json.encode(latest.of_tenant(tenant)) + b"\n\n"
+            seen = latest

@@ -1,0 +1,183 @@
+"""What the live page reads: how the whole server is now, again every second, and how it was.
+
+The past is written down all the time, by each process for itself. How the whole server is now is found out when somebody asks,
+or once a second for all that listen; a client that reads slowly gets fewer of these snapshots, never a queue of them. On the
+event loop's thread.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Generator
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import structlog
+
+from dyorc.errors import CapacityError
+from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.live_report import CellReport, Snapshot, Totals, snapshot_of
+from dyorc.gateway.service import InferenceService
+from dyorc.telemetry.series import History, Span
+
+_log = structlog.get_logger("dyorc.gateway")
+
+_LIVE, _HISTORY = "live", "history"
+_LISTENERS_AT_RATIO = 0.1
+"""Listeners are told this part of a period after the full second, when every process has taken its sample."""
+_COME_BACK_S = 10.0
+_MAX_LISTENERS = 64
+
+
+class Live:
+    """Samples and tells listeners, while entered. At the end, whoever listens is told that it is over.
+
+    Args:
+        jobs: Its jobs; None if it takes none.
+        period_s: How often it samples and tells.
+    """
+
+    def __init__(self, service: InferenceService, jobs: Jobs | None = None, period_s: float = 1.0) -> None:
+        self._period_s = period_s
+        self._service = service
+        self._siblings = service.siblings
+        self._jobs = jobs
+        self._history = History()
+        self._num_listeners = 0
+        self._latest: Snapshot | None = None
+        self._taking: asyncio.Task[Snapshot] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._is_over = False
+        self._siblings.answer(_LIVE, lambda _: msgspec.to_builtins(self._own()))
+        self._siblings.answer(_HISTORY, lambda what: msgspec.to_builtins(self._own_past(*what)))
+
+    async def __aenter__(self) -> Self:
+        self._sampling = asyncio.create_task(self._sample_forever())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_over = True
+        self._tell()
+        for task in (self._sampling, self._telling, self._taking):
+            if task is not None:
+                task.cancel()
+
+    # Now
+
+    async def now(self) -> Snapshot:
+        """Returns how the whole server is now, or was less than a second ago. All that ask at the same time share the answer."""
+        if self._latest is not None and time.time() - self._latest.at_s < self._period_s:
+            return self._latest
+        if self._taking is None or self._taking.done():
+            self._taking = asyncio.create_task(self._take())
+        return await asyncio.shield(self._taking)
+
+    async def _take(self) -> Snapshot:
+        names = list(self._service.catalog.models)
+        found, statistics = await asyncio.gather(self._siblings.ask(_LIVE), self._service.whole.statistics(names))
+        cells = {self._siblings.number: self._own()}
+        cells |= {number: msgspec.convert(value, CellReport, strict=False) for number, value in found.values.items()}
+        totals = Totals(programs={}, workflows={})
+        for name, one in zip(names, statistics, strict=True):
+            kind = totals.workflows if self._service.catalog.models[name].program is None else totals.programs
+            kind[name] = one
+        self._latest = snapshot_of(time.time(), cells, found.missing, totals, self._service.whole.status.programs)
+        return self._latest
+
+    def _own(self) -> CellReport:
+        rates = self._history.rates()
+        return CellReport(
+            pid=os.getpid(),
+            levels=self._service.backend.levels(),
+            programs=rates["programs"],
+            workflows=rates["workflows"],
+            tenants=self._service.admission.in_flight(),
+            jobs={} if self._jobs is None else self._jobs.report(),
+        )
+
+    # Every second
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether snapshots are taken, since somebody listens."""
+        return self._telling is not None
+
+    @contextlib.contextmanager
+    def listening(self) -> Generator[None]:
+        """Has snapshots taken while entered.
+
+        Raises:
+            CapacityError: If too many listen, or the server is stopping.
+        """
+        if self._is_over or self._num_listeners >= _MAX_LISTENERS:
+            raise CapacityError(
+                f"{self._num_listeners} clients listen to events, the server takes {_MAX_LISTENERS}", _COME_BACK_S
+            )
+        self._num_listeners += 1
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell_forever())
+        try:
+            yield
+        finally:
+            self._num_listeners -= 1
+            if not self._num_listeners and self._telling is not None:
+                self._telling.cancel()
+                self._telling = None
+
+    async def next(self, after: Snapshot | None) -> Snapshot | None:
+        """Waits for another snapshot than the last one that was seen.
+
+        Returns:
+            The latest; None once the server stops.
+        """
+        while not self._is_over and (self._latest is None or self._latest is after):
+            await self._changed.wait()
+        return None if self._is_over else self._latest
+
+    async def _tell_forever(self) -> None:
+        while True:
+            try:
+                await self._take()
+            except Exception:
+                _log.exception("snapshot_failed")  # the next may not
+            self._tell()
+            await asyncio.sleep(self._until_next(_LISTENERS_AT_RATIO))
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # The past
+
+    async def past(self, kind: str, name: str, window_s: int) -> Span | None:
+        """Returns how a program or workflow was in all processes together; None before the first sample.
+
+        Args:
+            kind: ``program`` or ``workflow``.
+        """
+        found = await self._siblings.ask(_HISTORY, [kind, name, window_s])
+        others = [msgspec.convert(value, Span) for value in found.values.values() if value is not None]
+        own = self._own_past(kind, name, window_s)
+        together = own
+        for one in others:
+            together = one if together is None else together.plus(one)
+        return together
+
+    def _own_past(self, kind: str, name: str, window_s: int) -> Span | None:
+        series = (self._history.programs if kind == "program" else self._history.workflows).get(name)
+        return None if series is None else series.span(window_s)
+
+    async def _sample_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._until_next(0.0))
+            try:
+                self._history.sample(self._service.backend.levels(), round(time.time()), time.monotonic_ns())
+            except Exception:
+                _log.exception("sample_failed")
+
+    def _until_next(self, offset_ratio: float) -> float:
+        """Returns the seconds until the next whole period, and that part of one more."""
+        return self._period_s - (time.time() - offset_ratio * self._period_s) % self._period_s

@@ -1,0 +1,164 @@
+"""What the live page shows of the whole server, put together from what its processes say. Plain values, no I/O."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dyorc.engine.statistics import ModelStatistics
+from dyorc.gateway.reports import added_up
+from dyorc.gateway.tenants import Tenant
+from dyorc.status import ProgramStatus
+from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of
+
+Rates = dict[str, dict[str, float]]
+"""Rates of now, by name and column."""
+
+
+class CellReport(msgspec.Struct, kw_only=True):
+    """What one process says of itself.
+
+    Attributes:
+        levels: What it is doing now.
+        programs: Its rates, by program.
+        workflows: The same by workflow.
+        tenants: What each tenant has in flight there: requests, and bytes of their bodies.
+        jobs: The state of its jobs.
+    """
+
+    pid: int
+    levels: Levels
+    programs: Rates
+    workflows: Rates
+    tenants: dict[str, tuple[int, int]]
+    jobs: dict[str, Any] = {}
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """What the whole server has counted, by name.
+
+    Attributes:
+        programs: Their calls.
+        workflows: Their requests, of those that are not only there to call one program.
+    """
+
+    programs: dict[str, ModelStatistics]
+    workflows: dict[str, ModelStatistics]
+
+
+class Snapshot(msgspec.Struct, kw_only=True):
+    """The whole server at one moment."""
+
+    at_s: float
+    workflows: dict[str, dict[str, Any]]
+    programs: dict[str, dict[str, Any]]
+    tenants: dict[str, dict[str, int]]
+    jobs: dict[str, Any]
+    cells: list[dict[str, Any]]
+    link: dict[str, int]
+
+    def of_tenant(self, tenant: Tenant) -> "Snapshot":
+        """Returns the part that a tenant may see: its models, and what it has in flight. A key that may manage sees all."""
+        if tenant.may_manage:
+            return self
+        return Snapshot(
+            at_s=self.at_s,
+            workflows={name: one for name, one in self.workflows.items() if tenant.may_use(name)},
+            programs={name: one for name, one in self.programs.items() if tenant.may_use(name)},
+            tenants={name: one for name, one in self.tenants.items() if name == tenant.name},
+            jobs={},
+            cells=[],
+            link={},
+        )
+
+
+def snapshot_of(
+    at_s: float, cells: Mapping[int, CellReport], missing: Sequence[int], totals: Totals, status: Mapping[str, ProgramStatus]
+) -> Snapshot:
+    """Puts together what processes say.
+
+    Args:
+        cells: By number.
+        missing: The numbers of those that did not answer.
+        status: The programs' replicas in all of them.
+    """
+    levels = sum_of(cell.levels for cell in cells.values())
+    rates = _added([cell.programs for cell in cells.values()]), _added([cell.workflows for cell in cells.values()])
+    return Snapshot(
+        at_s=at_s,
+        programs={
+            name: _program(levels.programs.get(name, ProgramLevels()), totals.programs[name], one, rates[0].get(name, {}))
+            for name, one in status.items()
+        },
+        workflows=_workflows(levels, totals, rates[1]),
+        tenants=_tenants(cells.values()),
+        jobs=added_up([cell.jobs for cell in cells.values()]),
+        cells=_cells(cells, missing),
+        link=levels.link,
+    )
+
+
+def _workflows(levels: Levels, totals: Totals, rates: Rates) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys([*totals.workflows, *levels.workflows]):
+        one = levels.workflows.get(name, WorkflowLevels())
+        total, rate = totals.workflows.get(name), rates.get(name, {})
+        found[name] = {
+            "requests_total": one.num_ended if total is None else total.success.count + total.fail.count,
+            "failed_total": one.num_failed if total is None else total.fail.count,
+            "requests_per_s": round(rate.get("requests_per_s", 0.0), 3),
+            "failed_per_s": round(rate.get("failed_per_s", 0.0), 3),
+            "in_flight": one.in_flight,
+        }
+    return found
+
+
+def _program(levels: ProgramLevels, total: ModelStatistics, status: ProgramStatus, rate: Mapping[str, float]) -> dict[str, Any]:
+    sizes = {size: tally.compute_infer for size, tally in sorted(total.batches.items())}
+    base_ms, per_call_ms = (None, None) if levels.fit is None else (round(part * 1e3, 4) for part in levels.fit)
+    return {
+        "state": status.state.value,
+        "replicas": [{"id": name, **replica.as_report()} for name, replica in status.replicas.items()],
+        "num_wanted": levels.num_wanted,
+        "num_parked_wanted": levels.num_parked_wanted,
+        "reason": levels.reason,
+        "forecast_per_s": None if levels.forecast_per_s is None else round(levels.forecast_per_s, 3),
+        "num_queued": levels.num_queued,
+        "num_running": levels.num_running,
+        "calls_total": total.success.count + total.fail.count,
+        "calls_per_s": round(rate.get("calls_per_s", 0.0), 3),
+        "batches_total": total.execution_count,
+        "batch_sizes": {size: tally.count for size, tally in sizes.items()},
+        "latency_fit": {
+            "base_ms": base_ms,
+            "per_call_ms": per_call_ms,
+            "points": [[size, round(tally.ns / tally.count / 1e6, 4)] for size, tally in sizes.items() if tally.count],
+        },
+    }
+
+
+def _tenants(cells: Iterable[CellReport]) -> dict[str, dict[str, int]]:
+    num_requests, num_bytes = Counter[str](), Counter[str]()
+    for cell in cells:
+        for name, (requests, size) in cell.tenants.items():
+            num_requests[name] += requests
+            num_bytes[name] += size
+    return {name: {"in_flight": number, "in_flight_bytes": num_bytes[name]} for name, number in num_requests.most_common()}
+
+
+def _cells(cells: Mapping[int, CellReport], missing: Sequence[int]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"cell": number, "pid": one.pid, "in_flight": sum(each.in_flight for each in one.levels.workflows.values())}
+        for number, one in cells.items()
+    ]
+    found += [{"cell": number, "pid": None, "in_flight": None} for number in missing]
+    return sorted(found, key=lambda cell: cell["cell"])
+
+
+def _added(rates: Sequence[Rates]) -> Rates:
+    found: dict[str, Counter[str]] = {}
+    for one in rates:
+        for name, values in one.items():
+            found.setdefault(name, Counter()).update(values)
+    return {name: dict(values) for name, values in found.items()}

@@ -1,0 +1,201 @@
+"""The recent past of a process's programs and workflows, for a page that has just been opened: once a second, a few numbers each.
+
+The last 10 minutes are kept second by second, the last 24 hours minute by minute, in arrays that never grow: 65 KB for a program,
+25 KB for a workflow. On the event loop's thread.
+"""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+
+import msgspec
+
+from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
+
+NUM_SECONDS = 600
+NUM_MINUTES = 1440
+_MINUTE_S = 60
+_RATE_WINDOW_S = 5
+"""A rate is the mean over as many seconds: long enough to be read, short enough to be called now."""
+
+PROGRAM_COLUMNS = (
+    "calls_per_s", "forecast_per_s", "num_queued", "num_running", "num_warm", "num_parked", "num_starting", "num_wanted",
+)  # fmt: skip
+WORKFLOW_COLUMNS = ("requests_per_s", "failed_per_s", "in_flight")
+
+
+class Span(msgspec.Struct, kw_only=True):
+    """A stretch of the past.
+
+    Attributes:
+        from_s: When it begins (Unix time).
+        step_s: From one value to the next.
+        values: By column; None where nothing was measured.
+    """
+
+    from_s: int
+    step_s: int
+    values: dict[str, list[float | None]]
+
+    def plus(self, other: "Span") -> "Span":
+        """Returns those of two processes together. Both have to end about now; the later end counts."""
+        from_s = max(self.from_s, other.from_s)
+        mine, others = (_shifted(span, (from_s - span.from_s) // self.step_s) for span in (self, other))
+        values = {name: [_sum(*pair) for pair in zip(mine[name], others[name], strict=True)] for name in mine}
+        return Span(from_s=from_s, step_s=self.step_s, values=values)
+
+
+class Ring:
+    """Rows of numbers at whole steps of time; the latest `length` of them.
+
+    A step that was left out has NaN in its row. Cost: what is put in, whatever has been kept.
+    """
+
+    __slots__ = ("_last", "_length", "_rows", "_width")
+
+    def __init__(self, width: int, length: int) -> None:
+        self._width = width
+        self._length = length
+        self._rows = array("f", [math.nan]) * (width * length)
+        self._last = -1
+
+    def put(self, step: int, row: Sequence[float]) -> None:
+        """Sets the row of a step. One that is older than the latest, because the clock was set back, is put in its place."""
+        width = self._width
+        gap = step - self._last - 1
+        if self._last >= 0 and gap > 0:
+            for skipped in range(step - min(gap, self._length), step):
+                self._set(skipped, array("f", repeat(math.nan, width)))
+        self._set(step, array("f", row))
+        self._last = step
+
+    def _set(self, step: int, row: "array[float]") -> None:
+        start = step % self._length * self._width
+        self._rows[start : start + self._width] = row
+
+    def columns(self, number: int) -> list[list[float]]:
+        """Returns the columns of the latest rows, the oldest first."""
+        width, length, rows = self._width, self._length, self._rows
+        steps = range(self._last - min(number, length) + 1, self._last + 1)
+        return [[rows[step % length * width + column] for step in steps] for column in range(width)]
+
+    def means(self, number: int) -> list[float]:
+        """Returns the means over the latest rows, without those that were left out; NaN if all were."""
+        return [_mean(column) for column in self.columns(number)]
+
+    @property
+    def last(self) -> int:
+        """The latest step; -1 before the first."""
+        return self._last
+
+
+class Series:
+    """One thing over time."""
+
+    __slots__ = ("_columns", "_minutes", "_seconds")
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._seconds = Ring(len(columns), NUM_SECONDS)
+        self._minutes = Ring(len(columns), NUM_MINUTES)
+
+    def put(self, second: int, row: Sequence[float]) -> None:
+        """Adds the values of a second (Unix time)."""
+        last = self._seconds.last
+        if last >= 0 and second // _MINUTE_S > last // _MINUTE_S:
+            self._minutes.put(last // _MINUTE_S, self._seconds.means(last % _MINUTE_S + 1))
+        self._seconds.put(second, row)
+
+    def now(self) -> dict[str, float]:
+        """Returns each column's mean over the last few seconds; 0 where nothing was measured."""
+        means = self._seconds.means(_RATE_WINDOW_S)
+        return {name: 0.0 if math.isnan(mean) else mean for name, mean in zip(self._columns, means, strict=True)}
+
+    def span(self, window_s: int) -> Span:
+        """Returns the past: second by second if that is kept for long enough, else minute by minute."""
+        step_s = 1 if window_s <= NUM_SECONDS else _MINUTE_S
+        ring = self._seconds if step_s == 1 else self._minutes
+        columns = ring.columns(-(-window_s // step_s))
+        values = {name: [_plain(value) for value in column] for name, column in zip(self._columns, columns, strict=True)}
+        return Span(from_s=(ring.last - len(columns[0]) + 1) * step_s, step_s=step_s, values=values)
+
+
+class History:
+    """The past of everything in a process."""
+
+    def __init__(self) -> None:
+        self.programs: dict[str, Series] = {}
+        self.workflows: dict[str, Series] = {}
+        self._before = Levels()
+        self._before_ns = 0
+
+    def sample(self, levels: Levels, second: int, now_ns: int) -> None:
+        """Adds how everything is now. Rates are what was counted since the last sample.
+
+        Args:
+            second: Unix time, in whole seconds.
+            now_ns: The monotonic clock.
+        """
+        elapsed_s = (now_ns - self._before_ns) / 1e9 if self._before_ns else math.inf
+        before, self._before, self._before_ns = self._before, levels, now_ns
+        for name, program in levels.programs.items():
+            row = _program_row(program, before.programs.get(name, program), elapsed_s)
+            _series(self.programs, name, PROGRAM_COLUMNS).put(second, row)
+        for name, workflow in levels.workflows.items():
+            row = _workflow_row(workflow, before.workflows.get(name, WorkflowLevels()), elapsed_s)
+            _series(self.workflows, name, WORKFLOW_COLUMNS).put(second, row)
+
+    def rates(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Returns the rates of now: of ``programs`` and ``workflows``, by name and column."""
+        return {
+            "programs": {name: {"calls_per_s": one.now()["calls_per_s"]} for name, one in self.programs.items()},
+            "workflows": {name: _of(one.now(), "requests_per_s", "failed_per_s") for name, one in self.workflows.items()},
+        }
+
+
+def _series(found: dict[str, Series], name: str, columns: Sequence[str]) -> Series:
+    series = found.get(name)
+    if series is None:
+        series = found[name] = Series(columns)
+    return series
+
+
+def _program_row(now: ProgramLevels, before: ProgramLevels, elapsed_s: float) -> Sequence[float]:
+    return (
+        (now.num_calls - before.num_calls) / elapsed_s,
+        math.nan if now.forecast_per_s is None else now.forecast_per_s,
+        now.num_queued, now.num_running, now.num_warm, now.num_parked, now.num_starting, now.num_wanted,
+    )  # fmt: skip
+
+
+def _workflow_row(now: WorkflowLevels, before: WorkflowLevels, elapsed_s: float) -> Sequence[float]:
+    return (
+        (now.num_ended - before.num_ended) / elapsed_s,
+        (now.num_failed - before.num_failed) / elapsed_s,
+        now.in_flight,
+    )
+
+
+def _of(values: Mapping[str, float], *names: str) -> dict[str, float]:
+    return {name: values[name] for name in names}
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 3)
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return one if other is None else other if one is None else one + other
+
+
+def _shifted(span: Span, number: int) -> dict[str, list[float | None]]:
+    """Returns the values as they would be had the span begun `number` steps later."""
+    if not number:
+        return span.values
+    return {name: column[number:] + [None] * min(number, len(column)) for name, column in span.values.items()}

@@ -1,0 +1,118 @@
+"""The recent past is kept in rings of fixed size: by second, then by minute."""
+
+import math
+
+from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of
+from dyorc.telemetry.series import NUM_SECONDS, History, Ring, Series, Span
+
+_NOW_S = 1_800_000_000
+"""A whole minute."""
+
+
+def test_a_ring_keeps_the_latest_rows_and_says_where_one_is_missing() -> None:
+    ring = Ring(width=1, length=4)
+    for step in (10, 11, 13):
+        ring.put(step, [float(step)])
+
+    (column,) = ring.columns(4)
+
+    assert column[0] == 10
+    assert column[1] == 11
+    assert math.isnan(column[2])
+    assert column[3] == 13
+    assert ring.means(4) == [(10 + 11 + 13) / 3]
+
+
+def test_a_ring_forgets_everything_after_a_long_gap() -> None:
+    ring = Ring(width=2, length=3)
+    ring.put(1, [1, 1])
+    ring.put(1000, [2, 3])
+
+    assert [[value for value in column if not math.isnan(value)] for column in ring.columns(3)] == [[2], [3]]
+
+
+def test_a_clock_that_is_set_back_harms_nothing() -> None:
+    ring = Ring(width=1, length=3)
+    ring.put(100, [1])
+    ring.put(50, [2])
+    ring.put(51, [3])
+
+    (column,) = ring.columns(2)
+    assert column == [2, 3]
+    assert ring.last == 51
+
+
+def test_minutes_are_the_means_of_their_seconds() -> None:
+    series = Series(["rate"])
+    for second in range(150):
+        series.put(_NOW_S + second, [second])
+
+    seconds, minutes = series.span(NUM_SECONDS), series.span(86_400)
+
+    assert seconds.step_s == 1
+    assert seconds.values["rate"][-150:] == [float(second) for second in range(150)]
+    assert seconds.from_s + len(seconds.values["rate"]) - 1 == _NOW_S + 149
+    assert minutes.step_s == 60
+    assert minutes.values["rate"][-2:] == [sum(range(60)) / 60, sum(range(60, 120)) / 60]
+    assert minutes.from_s + 60 * len(minutes.values["rate"]) == _NOW_S + 120
+
+
+def test_the_pasts_of_two_processes_are_added_at_the_same_times() -> None:
+    one = Span(from_s=100, step_s=1, values={"rate": [1, 2, 3]})
+    other = Span(from_s=101, step_s=1, values={"rate": [10, None, 30]})
+
+    assert one.plus(other) == Span(from_s=101, step_s=1, values={"rate": [12, 3, 30]})
+    assert other.plus(one) == one.plus(other)
+
+
+def test_rates_are_what_was_counted_between_samples() -> None:
+    history = History()
+    for second in range(4):
+        levels = Levels(
+            programs={"large": ProgramLevels(num_calls=100 + 30 * second, num_queued=second)},
+            workflows={"classify": WorkflowLevels(num_ended=10 * second, num_failed=second)},
+        )
+        history.sample(levels, _NOW_S + second, (1 + 2 * second) * 10**9)  # the monotonic clock says that 2 s have passed
+
+    span = history.programs["large"].span(4)
+
+    assert span.values["calls_per_s"] == [0, 15, 15, 15]
+    assert span.values["num_queued"] == [0, 1, 2, 3]
+    assert span.values["forecast_per_s"] == [None] * 4
+    assert history.workflows["classify"].span(3).values["requests_per_s"] == [5, 5, 5]
+    assert history.workflows["classify"].span(3).values["failed_per_s"] == [0.5, 0.5, 0.5]
+
+
+def test_rates_of_now_are_those_of_the_last_seconds() -> None:
+    history = History()
+    for second in range(20):
+        num_calls = 1000 if second >= 15 else 0
+        history.sample(Levels(programs={"p": ProgramLevels(num_calls=num_calls)}), _NOW_S + second, (1 + second) * 10**9)
+
+    assert history.rates()["programs"]["p"]["calls_per_s"] == 200
+
+
+def test_a_workflow_that_is_new_since_the_last_sample_counts_from_zero() -> None:
+    history = History()
+    history.sample(Levels(), _NOW_S, 10**9)
+    history.sample(Levels(workflows={"w": WorkflowLevels(num_ended=7)}), _NOW_S + 1, 2 * 10**9)
+
+    assert history.workflows["w"].span(1).values["requests_per_s"] == [7]
+
+
+def test_levels_of_processes_add_up() -> None:
+    one = Levels(
+        programs={"p": ProgramLevels(num_queued=1, forecast_per_s=2.0, reason="busy", fit=(0.1, 0.2))}, link={"num_sent": 3}
+    )
+    other = Levels(
+        programs={"p": ProgramLevels(num_queued=4, num_running=5), "q": ProgramLevels()},
+        workflows={"w": WorkflowLevels(in_flight=6)},
+        link={"num_sent": 7},
+    )
+
+    together = sum_of([one, other])
+
+    assert together.programs["p"] == ProgramLevels(num_queued=5, num_running=5, forecast_per_s=2.0, reason="busy", fit=(0.1, 0.2))
+    assert set(together.programs) == {"p", "q"}
+    assert together.workflows["w"].in_flight == 6
+    assert together.link == {"num_sent": 10}

@@ -8,7 +8,6 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
-from dyorc.engine.story import Step
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId, TensorRef
 
@@ -46,14 +45,13 @@ class DispatchBatch(msgspec.Struct, frozen=True):
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):
-    """The request is done. `tensors` are in the order of the workflow's outputs; `story` is set if the request asked for one.
+    """The request is done. `tensors` are in the order of the workflow's outputs.
 
     If any tensor is stored, answer with `AnswerTaken` once its bytes were read: they are kept until then.
     """
 
     request_id: int
     tensors: tuple[TensorRef, ...]
-    story: Sequence[Step] = ()
 
 
 class AnswerPart(msgspec.Struct, frozen=True):

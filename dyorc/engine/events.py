@@ -7,13 +7,15 @@ import msgspec
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
+from dyorc.engine.story import Move, Story
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.terms import Terms
 
 
 class RequestArrived(msgspec.Struct, frozen=True):
-    """A checked request. `identity` is equal for requests with the same inputs; None if unknown."""
+    """A checked request. `identity` is equal for requests with the same inputs; None if unknown. `story` is filled with what
+    happens to it, if it is recorded."""
 
     request_id: int
     workflow: Workflow
@@ -21,6 +23,7 @@ class RequestArrived(msgspec.Struct, frozen=True):
     statics: tuple[StaticValue, ...] = ()
     terms: Terms = Terms()
     identity: Hashable = None
+    story: Story | None = None
 
 
 class Danger(msgspec.Struct, frozen=True):
@@ -84,7 +87,8 @@ class BatchDone(msgspec.Struct, frozen=True):
     """A batch ran: for each of its calls, in order, the output tensors. `execute_s` is the program's own time.
 
     For the statistics: `gather_s` is the time for fetching and stacking inputs, `infer_s` that in the program's code (None: all
-    of `execute_s`), `publish_s` that for splitting and storing outputs. Stacking and splitting are in `execute_s`, too.
+    of `execute_s`), `publish_s` that for splitting and storing outputs. Stacking and splitting are in `execute_s`, too. `moves`
+    says how the inputs came.
     """
 
     replica_id: str
@@ -94,6 +98,7 @@ class BatchDone(msgspec.Struct, frozen=True):
     gather_s: float = 0.0
     infer_s: float | None = None
     publish_s: float = 0.0
+    moves: Sequence[Move] = ()
 
 
 class BatchFailed(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
-"""The story of one request, step by step: why its batches had their sizes, what was guessed, what that saved or cost.
+"""The story of one request: why its batches had their sizes, what was guessed, what that saved or cost.
 
-Kept only for requests that ask for it. The steps are plain values, ready for JSON; times are in ms since the request arrived.
+Kept only for requests that are recorded, and filled by the engine as they go on: so it has to be cheap. The steps that people
+read are made of it when somebody asks. They are plain values, ready for JSON; times are in ms since the request arrived.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     took_s: float = 0.0
 
 
-class BatchTrace(msgspec.Struct, eq=False):
+class BatchTrace(msgspec.Struct, eq=False, gc=False):
     """A batch. All calls in it share this object. Times are the engine's, in nanoseconds; 0: not yet.
 
     Attributes:
@@ -69,12 +70,13 @@ class BatchTrace(msgspec.Struct, eq=False):
         return self.spans[0].child(f"batch {self.batch_id}") if self.spans else None
 
 
-class CallTrace(msgspec.Struct, eq=False):
+class CallTrace(msgspec.Struct, eq=False, gc=False):
     """A call of a request, from when its workflow asked for it. Times are the engine's, in nanoseconds; 0: not yet, or never.
 
     Attributes:
         call_id: Its number, unique in its engine.
-        sources: The numbers of the calls whose results it reads; none if it reads only the request's inputs.
+        sources: The numbers of the calls whose results it reads; none if it reads only the request's inputs. Those behind the
+            result of another workflow are known once it has ended.
         decision: Index in `Story.decisions` of the last decision before it; -1 if there is none.
         branch: The outcome of that decision under which it was asked for.
         asked_ns: When the workflow asked for it.
@@ -83,9 +85,11 @@ class CallTrace(msgspec.Struct, eq=False):
         is_guess: Whether it was a guess when it was asked for.
         committed_ns: When the guess turned out to be right.
         was_cold: Whether no replica of its program took batches when it was queued.
+        is_repeat: Whether it computes a result again that was lost.
         bet: What was expected of running it as a guess; None if it was not run as one.
         batches: Those it was in: more than one if it was tried again.
-        outcome: ``waiting``, ``done``, ``failed``, ``squashed`` (a wrong guess), or ``withdrawn`` (its request ended before).
+        outcome: ``waiting``, ``done``, ``failed``, ``squashed`` (a wrong guess, even if it was done before), or ``withdrawn``
+            (nobody needed it any more).
         error: Why it failed.
     """
 
@@ -100,13 +104,14 @@ class CallTrace(msgspec.Struct, eq=False):
     is_guess: bool = False
     committed_ns: int = 0
     was_cold: bool = False
+    is_repeat: bool = False
     bet: Step | None = None
     batches: list[BatchTrace] = []
     outcome: str = "waiting"
     error: str = ""
 
 
-class DecisionTrace(msgspec.Struct, eq=False):
+class DecisionTrace(msgspec.Struct, eq=False, gc=False):
     """A decision of a request. Times are the engine's, in nanoseconds; 0: not yet.
 
     Attributes:
@@ -140,18 +145,148 @@ class PartTrace(msgspec.Struct, eq=False, gc=False):
     taken_ns: int = 0
 
 
+class Note(msgspec.Struct, eq=False, gc=False):
+    """Something else that happened to a request.
+
+    Attributes:
+        event: ``lost`` or ``recomputed``: a result of the program.
+    """
+
+    at_ns: int
+    event: str
+    program: str
+
+
 class Story:
-    """The steps so far."""
+    """What has happened to a request so far.
 
-    __slots__ = ("_started_ns", "steps")
+    Args:
+        number: The request's.
+        started_ns: When it was handed over; steps count their time from here.
 
-    def __init__(self, now_ns: int) -> None:
-        self._started_ns = now_ns
-        self.steps: list[Step] = []
+    Attributes:
+        number: The same.
+        started_ns: The same.
+        ended_ns: When it was answered or failed; 0: not yet.
+        is_answered: Whether it was answered.
+        calls: Its calls, in the order in which it asked for them.
+        decisions: Its decisions, in the order in which it reached them.
+        parts: The parts of its answer that were sent.
+        notes: What else happened.
+    """
 
-    def add(self, now_ns: int, event: str, **facts: Any) -> None:
-        """Adds a step."""
-        self.steps.append({"at_ms": round((now_ns - self._started_ns) / 1e6, 3), "event": event, **facts})
+    __slots__ = ("_log", "calls", "decisions", "ended_ns", "is_answered", "notes", "number", "parts", "started_ns")
+
+    def __init__(self, number: int, started_ns: int) -> None:
+        self.number = number
+        self.started_ns = started_ns
+        self.ended_ns = 0
+        self.is_answered = False
+        self.calls: list[CallTrace] = []
+        self.decisions: list[DecisionTrace] = []
+        self.parts: list[PartTrace] = []
+        self.notes: list[Note] = []
+        self._log: list[CallTrace | DecisionTrace | PartTrace | Note] = []
+        """Whatever took a step, each time it did: a call for each of its batches and for its end, a decision when branches were
+        followed and when it was taken."""
+
+    def dispatched(self, call: CallTrace, batch: BatchTrace) -> None:
+        """Notes that a call was sent in a batch."""
+        call.batches.append(batch)
+        self._log.append(call)
+
+    def ended(self, call: CallTrace, now_ns: int, error: str = "") -> None:
+        """Notes that a call is done, or has failed."""
+        call.ended_ns = now_ns
+        call.error = error
+        call.outcome = "failed" if error else "done"
+        if not call.is_repeat:
+            self._log.append(call)
+
+    def followed(self, decision: DecisionTrace, outcomes: dict[str, float]) -> None:
+        """Notes which outcomes of an open decision are guessed, and their probabilities."""
+        if not decision.followed:
+            self._log.append(decision)
+        decision.followed.update(outcomes)
+
+    def decided(self, decision: DecisionTrace, outcome: str, gains_ms: dict[str, float], now_ns: int) -> None:
+        """Notes how an open decision turned out, and what each guess brought."""
+        decision.decided_ns = now_ns
+        decision.outcome = outcome
+        decision.gains_ms = gains_ms
+        self._log.append(decision)
+
+    def sent(self, part: PartTrace) -> None:
+        """Notes that the next part of the answer was sent."""
+        self.parts.append(part)
+        self._log.append(part)
+
+    def note(self, note: Note) -> None:
+        """Notes something else."""
+        self.notes.append(note)
+        self._log.append(note)
+
+    def steps(self, start: int = 0) -> list[Step]:
+        """Returns what happened, in order, without the first `start` steps. Any thread; the story may go on meanwhile.
+
+        Cost: proportional to the whole story.
+        """
+        seen: dict[int, int] = {}
+        steps: list[Step] = []
+        for number, entry in enumerate(self._log.copy()):
+            before = seen.get(id(entry), 0)
+            seen[id(entry)] = before + 1
+            if number >= start:
+                at_ns, event, facts = _step(entry, before)
+                steps.append({"at_ms": self._ms(at_ns), "event": event, **facts})
+        if self.is_answered:
+            steps.append({"at_ms": self._ms(self.ended_ns), "event": "answered"})
+        return steps
+
+    def _ms(self, at_ns: int) -> float:
+        return round((at_ns - self.started_ns) / 1e6, 3)
+
+
+def _step(entry: CallTrace | DecisionTrace | PartTrace | Note, before: int) -> tuple[int, str, Step]:
+    """Returns when an entry of the log happened, what, and its facts.
+
+    Args:
+        before: How many entries of the same object precede it.
+    """
+    match entry:
+        case CallTrace():
+            return _step_of_call(entry, before)
+        case DecisionTrace(site=site):
+            if entry.followed and not before:
+                return entry.opened_ns, "followed", {"decision": site, "outcomes": entry.followed}
+            guesses = [
+                {"outcome": outcome, "is_right": outcome == entry.outcome, "gain_ms": gain_ms}
+                for outcome, gain_ms in entry.gains_ms.items()
+            ]
+            return entry.decided_ns, "decided", {"decision": site, "outcome": entry.outcome, "guesses": guesses}
+        case PartTrace():
+            return entry.sent_ns, "part", {"index": entry.index}
+        case Note():
+            return entry.at_ns, entry.event, {"program": entry.program}
+
+
+def _step_of_call(call: CallTrace, before: int) -> tuple[int, str, Step]:
+    facts: Step = {"call": call.call_id, "program": call.program}
+    if before < len(call.batches):
+        batch = call.batches[before]
+        facts |= {
+            "batch_size": batch.size,
+            "num_guesses": batch.num_guesses,
+            "reason": batch.reason,
+            "waited_ms": round((batch.sent_ns - call.queued_ns) / 1e6, 3),
+            "replica": batch.replica_id,
+        }
+        if call.bet is not None and not before:
+            facts["guess"] = call.bet
+        return batch.sent_ns, "dispatched", facts
+    if call.error:
+        return call.ended_ns, "failed", facts | {"error": call.error}
+    return call.ended_ns, "done", facts
 
 
 def as_text(steps: Sequence[Step]) -> str:

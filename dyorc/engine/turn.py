@@ -143,11 +143,6 @@ class Turn:
         if not waiter.num_awaited:
             self.runnable.append(waiter)
 
-    def note(self, request: Request, event: str, **facts: object) -> None:
-        """Adds a step to a request's story, if it was asked for."""
-        if request.standing.story is not None:
-            request.standing.story.add(self.now_ns, event, **facts)
-
     def __repr__(self) -> str:
         left = {name: getattr(self, name) for name in self.__slots__ if name != "now_ns" and getattr(self, name)}
         return f"<turn at {self.now_ns} ns: {left}>"

@@ -96,8 +96,8 @@ class Answers:
         """Hands an answer over, now or when its bytes are here."""
         request_id, tensors = action.request_id, action.tensors
         pending = self._pending.get(request_id)
-        if pending is not None and pending.story is not None:
-            pending.story.extend(action.story)
+        if pending is not None and pending.story is not None and pending.steps is not None:
+            pending.steps[:] = pending.story.steps()
         if has_stored(tensors):
             self._answer_stored(request_id, tensors)
         elif pending is not None:

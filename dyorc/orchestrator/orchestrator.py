@@ -43,6 +43,7 @@ from dyorc.engine.events import (
 from dyorc.engine.seam import Load
 from dyorc.engine.shared import Host
 from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.story import Story
 from dyorc.errors import InternalError
 from dyorc.orchestrator.answers import Answers, own_arrays
 from dyorc.orchestrator.fleet import Fleet
@@ -191,8 +192,11 @@ class Orchestrator:
         self._num_requests += 1
         request_id = self._num_requests
         identity = InputsIdentity(submission.workflow.name, submission.inputs, submission.statics)
-        is_alone = self._answers.open(request_id, Pending(receiver, identity, submission.story, stream))
-        self._post(RequestArrived(request_id, submission.workflow, tensors, submission.statics, submission.terms, identity))
+        story = Story(request_id, time.monotonic_ns()) if submission.terms.explain else None
+        is_alone = self._answers.open(request_id, Pending(receiver, identity, story, submission.story, stream))
+        self._post(
+            RequestArrived(request_id, submission.workflow, tensors, submission.statics, submission.terms, identity, story)
+        )
         self._num_arrived += 1
         if is_alone and self._num_arrived == 1 and not self._is_crowded:
             self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end

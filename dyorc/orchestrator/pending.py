@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from dyorc.arrays import Array
-from dyorc.engine.story import Step
+from dyorc.engine.story import Step, Story
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.part_stream import PartStream
 from dyorc.receiver import Receiver
@@ -20,7 +20,8 @@ class Pending:
     """A request in flight.
 
     Attributes:
-        story: Filled with the steps of the request, if anybody wants them.
+        story: What happens to the request, if it is recorded.
+        steps: Gets the story's steps with the answer, if anybody wants them.
         stream: Gets its parts, if it has any.
         stored: Outputs that the receiver is taking, if their bytes are stored.
         is_untaken: Whether the engine keeps those bytes until it is told that they have been taken.
@@ -29,7 +30,8 @@ class Pending:
 
     receiver: Receiver[Any]
     identity: InputsIdentity
-    story: list[Step] | None = None
+    story: Story | None = None
+    steps: list[Step] | None = None
     stream: PartStream | None = None
     stored: Sequence[TensorRef] = ()
     is_untaken: bool = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dyorc.authoring.signature import StaticValue
 from dyorc.engine.model.budget import Bet
 from dyorc.engine.model.cells import Argument, Cell
+from dyorc.engine.story import CallTrace
 from dyorc.errors import InternalError
 from dyorc.tensor import BlockId, TensorRef
 
@@ -63,12 +64,13 @@ class Call:
         submitted_ns: When all its inputs were there.
         expected_ns: When its result is expected, once it was submitted.
         segment: Where in its task's journal it stands.
+        trace: What is written down about it; None if its request is not recorded.
     """
 
     __slots__ = (
         "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "cell", "expected_ns", "is_guess",
         "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "room_share", "segment",
-        "standing", "state", "statics", "submitted_ns",
+        "standing", "state", "statics", "submitted_ns", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +103,7 @@ class Call:
         self.order = self.standing.order
         self.submitted_ns = 0
         self.expected_ns = 0
+        self.trace: CallTrace | None = None
 
     def guess(self) -> None:
         """Enters its program's queue of guesses."""

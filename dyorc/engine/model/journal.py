@@ -55,12 +55,13 @@ class BranchPoint:
         probabilities: Of the outcomes, as predicted when a run first came here.
         num_awaited: 1 while its value is pending, else 0.
         unheld: Stored cells that a run standing here cannot reach, while the outcome is guessed.
+        number: Its place in the request's story (`Story.decisions`); -1 if that is not written down.
         is_dropped: Whether it stood on a branch that was cut off.
     """
 
     __slots__ = (
-        "branches", "context", "decision", "error", "is_dropped", "is_open", "is_resolved", "num_awaited", "outcome",
-        "probabilities", "segment", "unheld",
+        "branches", "context", "decision", "error", "is_dropped", "is_open", "is_resolved", "num_awaited", "number",
+        "outcome", "probabilities", "segment", "unheld",
     )  # fmt: skip
 
     def __init__(self, decision: Decision, segment: "Segment") -> None:
@@ -76,6 +77,7 @@ class BranchPoint:
         self.probabilities: dict[Outcome, float] = {}
         self.num_awaited = 0
         self.unheld: Collection[Cell] = ()
+        self.number = -1
 
     def take(self) -> None:
         """Takes the decision: its value is at hand, or has failed. What follows a failure is a branch of its own."""
@@ -122,6 +124,7 @@ class BranchPoint:
         if segment is None:
             is_certain = self.segment.is_certain and self.is_resolved
             segment = self.branches[outcome] = Segment(self.segment.task, is_certain, self, outcome)
+            segment.decision = self.number
         return segment
 
     def same_as(self, decision: Decision) -> bool:
@@ -155,6 +158,7 @@ class Part:
     def __init__(self, segment: "Segment", index: int, arguments: tuple[Argument, ...]) -> None:
         self.segment = segment
         self.following = Segment(segment.task, segment.is_certain, segment.origin, segment.outcome)
+        self.following.decision = segment.decision
         self.index = index
         self.arguments = arguments
         self.blocks: Sequence[BlockId] = ()
@@ -177,15 +181,17 @@ class Segment:
         is_certain: Whether all decisions before it are taken, also those that led to its task.
         origin: The decision it follows, as long as it is not certain.
         outcome: Of that decision.
+        decision: That decision's `BranchPoint.number`, also when it is certain.
     """
 
-    __slots__ = ("end", "entries", "is_certain", "origin", "outcome", "task")
+    __slots__ = ("decision", "end", "entries", "is_certain", "origin", "outcome", "task")
 
     def __init__(self, task: "Task", is_certain: bool, origin: BranchPoint | None = None, outcome: Outcome = None) -> None:
         self.task = task
         self.is_certain = is_certain
         self.origin = None if is_certain else origin
         self.outcome = outcome
+        self.decision = -1
         self.entries: list[Entry] = []
         self.end: BranchPoint | Part | tuple[Argument, ...] | None = None
 

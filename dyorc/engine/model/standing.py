@@ -48,11 +48,12 @@ class Standing(msgspec.Struct, eq=False, gc=False):
     Attributes:
         order: Their place in every queue, among the calls of their tenant.
         identity: Equal for requests with the same inputs; None if that is not known.
+        number: The request's.
         tenant: Who sent the request.
         weight: The tenant's part of every queue.
         budget: What the request's workflow may waste on guesses.
         record: Where the workflow's requests are counted.
-        story: The steps of the request, if somebody asked for them.
+        story: What happens to the request, if it is recorded.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
 
@@ -61,6 +62,7 @@ class Standing(msgspec.Struct, eq=False, gc=False):
     weight: float
     budget: Budget
     record: Record
+    number: int = 0
     identity: Hashable = None
     story: Story | None = None
     can_be_dropped: bool = True

@@ -7,6 +7,7 @@ import msgspec
 
 from dyorc.engine.actions import FormReason
 from dyorc.engine.model.calls import Call
+from dyorc.engine.story import BatchTrace
 from dyorc.engine.timers import Timer
 from dyorc.tensor import BlockId
 
@@ -30,10 +31,12 @@ class Batch:
         expected_ns: When its result is expected here; None while nothing is known of the program.
         blocks: Where its stored inputs lie, one per input; it may read them until it ends.
         awaited_by: Programs with calls that will be ready when it ends.
+        trace: What is written down about it; None if no request in it is recorded.
     """
 
     __slots__ = (
         "awaited_by", "batch_id", "blocks", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns", "timeout",
+        "trace",
     )  # fmt: skip
 
     def __init__(self, batch_id: int, formed: Formed, dispatched_ns: int, expected_ns: int | None) -> None:
@@ -47,3 +50,4 @@ class Batch:
         self.awaited_by: list[str] = []
         self.started_ns: int | None = None
         self.timeout: Timer | None = None
+        self.trace: BatchTrace | None = None

@@ -4,26 +4,38 @@ from dyorc.engine.events import BatchDone
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.batches import Batch
 from dyorc.engine.statistics import BatchTimes
-from dyorc.engine.story import Step, Story
+from dyorc.engine.story import BatchTrace
 
 _NS_PER_S = 1_000_000_000
 
 
-def tell(story: Story, call: Call, batch: Batch, now_ns: int) -> None:
-    """Adds to a request's story that one of its calls was sent in a batch."""
-    facts: Step = {} if call.bet is None else {"guess": call.bet.describe()}
-    story.add(
-        now_ns,
-        "dispatched",
-        call=call.call_id,
-        program=call.callee.name,
-        batch_size=len(batch.calls),
-        num_guesses=sum(1 for each in batch.calls if each.bet is not None),
-        reason=batch.reason.value,
-        waited_ms=round((now_ns - call.submitted_ns) / 1e6, 3),
-        replica=batch.replica.replica_id,
-        **facts,
-    )
+def tell_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
+    """Begins the trace of a batch, for those of its calls whose requests are recorded."""
+    calls = batch.calls
+    num_guesses = sum([call.bet is not None for call in calls])
+    requests = [call.standing.number for call in calls]
+    trace = batch.trace = BatchTrace(
+        batch.batch_id, batch.replica.pool.program.name, batch.replica.replica_id, batch.reason.value, len(calls), num_guesses,
+        requests, now_ns,
+    )  # fmt: skip
+    for call in recorded:
+        story, of_call = call.standing.story, call.trace
+        if story is not None and of_call is not None:
+            if call.bet is not None:
+                of_call.bet = call.bet.describe()
+            story.dispatched(of_call, trace)
+
+
+def tell_ended(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = None) -> None:
+    """Ends the trace of a batch, if it has one."""
+    trace = batch.trace
+    if trace is None:
+        return
+    trace.ended_ns = now_ns
+    trace.outcome = outcome
+    if done is not None:
+        trace.gather_s, trace.publish_s, trace.moves = done.gather_s, done.publish_s, done.moves
+        trace.infer_s = done.execute_s if done.infer_s is None else done.infer_s
 
 
 def learn(batch: Batch, execute_s: float, now_ns: int) -> None:

@@ -27,7 +27,7 @@ from dyorc.engine.scheduling.batches import Batch, Formed
 from dyorc.engine.scheduling.bets import Bets
 from dyorc.engine.scheduling.foresight import Foresight
 from dyorc.engine.scheduling.holding import foresee
-from dyorc.engine.scheduling.ledger import count, learn, tell
+from dyorc.engine.scheduling.ledger import count, learn, tell_ended, tell_sent
 from dyorc.engine.scheduling.parking import Parking
 from dyorc.engine.scheduling.pools import Pool
 from dyorc.engine.scheduling.processors import Processor
@@ -143,6 +143,9 @@ class Scheduler:
         pool = self.pools[call.callee.name]
         call.submitted_ns = now_ns = self._turn.now_ns
         call.expected_ns = now_ns + int(pool.sojourn_ns.value)
+        if (trace := call.trace) is not None:
+            trace.queued_ns = trace.queued_ns or now_ns
+            trace.was_cold = trace.was_cold or not pool.replicas
         if call.is_guess:
             order = call.standing.order
             call.order = Order(-round(1000 * call.segment.probability()), order.due_ns, order.deadline_ns, 0)
@@ -264,6 +267,7 @@ class Scheduler:
             self._leave_core(replica)
         for position, batch in enumerate(replica.batches.values()):
             self._forget(batch)
+            tell_ended(batch, "lost", self._turn.now_ns)
             self._retrying.replica_lost(batch, event, was_running=position == 0)
         replica.batches.clear()
         self._parking.balance(pool)
@@ -293,6 +297,7 @@ class Scheduler:
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
+        tell_ended(batch, "lost", self._turn.now_ns)
         self.lose(event.blocks)
         self._retrying.inputs_lost(batch)
 
@@ -321,9 +326,11 @@ class Scheduler:
         pool = batch.replica.pool
         if len(event.outputs) != len(batch.calls):
             self._refuse(event)
+            tell_ended(batch, "failed", self._turn.now_ns)
             message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
             self._retrying.program_failed(batch, ProgramError(pool.program.name, "TransportError", message))
             return
+        tell_ended(batch, "done", self._turn.now_ns, event)
         learn(batch, event.execute_s, self._turn.now_ns)
         count(batch, event, self._turn.now_ns)
         if batch.calls[0].is_suspect:  # it is alone
@@ -341,6 +348,7 @@ class Scheduler:
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
+        tell_ended(batch, "failed", self._turn.now_ns)
         pool = batch.replica.pool
         if event.is_capacity:
             message = f"there is no memory for the results of program {pool.program.name!r}: {event.message}"
@@ -401,6 +409,8 @@ class Scheduler:
         now_ns = self._turn.now_ns
         pool, processor = batch.replica.pool, batch.replica.processor
         share_s = duration_s / len(batch.calls)
+        if recorded := [call for call in batch.calls if call.trace is not None]:
+            tell_sent(batch, recorded, now_ns)
         if batch.expected_ns is not None:
             pool.last_free_ns = max(pool.last_free_ns, batch.expected_ns)
         expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns
@@ -408,9 +418,6 @@ class Scheduler:
         for call in batch.calls:
             call.dispatch()
             call.expected_ns = expected_ns
-            story = call.standing.story
-            if story is not None:
-                tell(story, call, batch, now_ns)
             demand += 1 if call.bet is None else call.bet.probability
         if share_s:
             self._speculator.use([call for call in batch.calls if call.bet is None], share_s)
@@ -421,6 +428,8 @@ class Scheduler:
     def _start(self, batch: Batch) -> None:
         """Makes a batch the first of its replica."""
         batch.started_ns = now_ns = self._turn.now_ns
+        if batch.trace is not None:
+            batch.trace.started_ns = now_ns
         timeout_s = batch.replica.pool.program.options.execution_timeout_s
         batch.timeout = self._timers.set(now_ns + int(timeout_s * NS_PER_S), TimerKind.EXECUTION, batch.batch_id)
 

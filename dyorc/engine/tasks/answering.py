@@ -1,6 +1,6 @@
 """Requests from their arrival to their answer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from dyorc.engine.actions import AnswerRequest, FailRequest
 from dyorc.engine.events import AnswerTaken, RequestArrived
@@ -11,7 +11,6 @@ from dyorc.engine.model.standing import Order, Standing
 from dyorc.engine.model.streams import Stream
 from dyorc.engine.model.walks import dismantle, is_effect
 from dyorc.engine.shared import Shared
-from dyorc.engine.story import Step, Story
 from dyorc.engine.tasks.needs import Needs
 from dyorc.engine.tasks.parts import Parts
 from dyorc.engine.tasks.paths import open_path
@@ -57,9 +56,8 @@ class Answering:
         order = Order.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
         budget, record = self._shared.speculator.budget(workflow), self._statistics.of_workflow(workflow.name)
         request = Request(event.request_id, Standing(order, terms.tenant, terms.weight, budget, record), now_ns)
-        request.standing.identity = event.identity
-        if terms.explain:
-            request.standing.story = Story(now_ns)
+        request.standing.identity, request.standing.number = event.identity, event.request_id
+        request.standing.story = event.story
         arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
         for tensor, argument in zip(event.inputs, arguments, strict=True):
             if tensor.block:
@@ -137,14 +135,7 @@ class Answering:
         tensors = root.cell.tensors
         request.is_untaken = request.has_stored and bool(blocks_of(tensors))
         request.num_answers += 1
-        self._answer(request, AnswerRequest(request.request_id, tensors, self._end_story(request)))
-
-    def _end_story(self, request: Request) -> Sequence[Step]:
-        story = request.standing.story
-        if story is None:
-            return ()
-        story.add(self._turn.now_ns, "answered")
-        return story.steps
+        self._answer(request, AnswerRequest(request.request_id, tensors))
 
     def _answer(self, request: Request, action: AnswerRequest | FailRequest) -> None:
         request.end()
@@ -153,6 +144,9 @@ class Answering:
         error = action.error if isinstance(action, FailRequest) else None
         if error is not None:
             request.is_untaken = False
+        if (story := request.standing.story) is not None:
+            story.ended_ns = self._turn.now_ns
+            story.is_answered = error is None
         timer = self.deadlines.pop(request.request_id, None)
         if timer is not None:  # otherwise this repeats the answer
             self._shared.timers.cancel(timer)

@@ -11,9 +11,9 @@ from dyorc.engine.model.journal import BranchPoint, Segment
 from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.seam import Dispatcher
 from dyorc.engine.shared import Shared
-from dyorc.engine.story import Story
 from dyorc.engine.tasks.fetches import Fetches
 from dyorc.engine.tasks.paths import Path, open_path
+from dyorc.engine.tasks.telling import decided, followed
 from dyorc.engine.tasks.withdrawal import Withdrawals
 
 
@@ -42,9 +42,8 @@ class Branching:
         if not outcomes:
             return None
         task = point.segment.task
-        if task.request.standing.story is not None:
-            shown = {str(outcome): round(point.probabilities[outcome], 3) for outcome in outcomes}
-            self._turn.note(task.request, "followed", decision=str(point.decision.site), outcomes=shown)
+        if (story := task.request.standing.story) is not None:
+            followed(story, point, outcomes)
         for other in outcomes[1:]:
             open_path(self._turn, task, {**path.assumed, point: other})
         return (outcomes[0],)
@@ -58,13 +57,13 @@ class Branching:
         if cell.state is CellState.READY and not cell.is_at_hand:
             self._fetches.fetch(point, cell)
             return
-        followed = dict(point.branches)
+        branches = dict(point.branches)
         point.take()
         self._speculator.learn_outcome(point)
         is_held = self._sort_paths(point)
-        gains_s = self._settle_branches(point, followed) if followed else {}
+        gains_s = self._settle_branches(point, branches) if branches else {}
         if (story := task.request.standing.story) is not None:
-            _tell(story, point, gains_s, self._turn.now_ns)
+            decided(story, point, gains_s, self._turn.now_ns)
         if not is_held:
             task.request.standing.record.num_replays += 1
             earlier = [(p, o) for p, o in point.segment.open_points() if p.segment.task is task]
@@ -90,15 +89,15 @@ class Branching:
                     task.paths.remove(path)
         return is_held
 
-    def _settle_branches(self, point: BranchPoint, followed: dict[Outcome, Segment]) -> dict[Outcome, float]:
+    def _settle_branches(self, point: BranchPoint, branches: dict[Outcome, Segment]) -> dict[Outcome, float]:
         """Commits the branch taken and squashes the others. Returns the seconds gained by following each."""
         taken = point.branches[point.outcome]
-        gains_s = dict.fromkeys(followed, 0.0)
-        for outcome, branch in followed.items():
+        gains_s = dict.fromkeys(branches, 0.0)
+        for outcome, branch in branches.items():
             if branch is not taken:
                 del point.branches[outcome]
                 gains_s[outcome] = -self._withdrawals.squash(branch)
-        if point.outcome in followed and point.segment.is_certain:
+        if point.outcome in branches and point.segment.is_certain:
             gains_s[point.outcome] = self._commit(taken)
         for outcome, gain_s in gains_s.items():
             self._speculator.learn_payoff(point.decision.site, outcome, gain_s)
@@ -127,6 +126,8 @@ class Branching:
 
     def _commit_call(self, call: Call) -> float:
         call.is_guess = False
+        if call.trace is not None and call.trace.is_guess:
+            call.trace.committed_ns = self._turn.now_ns
         if self._observer is not None:
             self._observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
         if call.state is CallState.GUESSED:
@@ -148,12 +149,3 @@ class Branching:
                 other.close()
                 task.paths.remove(other)
         self._withdrawals.squash(branch)
-
-
-def _tell(story: Story, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:
-    outcome = str(point.error or point.outcome)
-    guesses = [
-        {"outcome": str(guess), "is_right": guess == point.outcome, "gain_ms": round(gain_s * 1e3, 3)}
-        for guess, gain_s in gains_s.items()
-    ]
-    story.add(now_ns, "decided", decision=str(point.decision.site), outcome=outcome, guesses=guesses)

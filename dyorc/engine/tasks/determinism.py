@@ -74,5 +74,11 @@ class _ClosedJournal:
     def make_part(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
         raise InternalError("a replay came to a part that its closed journal should have refused")
 
+    def reached(self, point: BranchPoint) -> None:
+        pass
+
+    def taken(self, point: BranchPoint) -> None:
+        pass
+
     def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
         return None

@@ -26,6 +26,7 @@ from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.endings import Endings
 from dyorc.engine.tasks.needs import Needs
 from dyorc.engine.tasks.paths import Path
+from dyorc.engine.tasks.telling import sent
 from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
 from dyorc.tensor import BlockId, blocks_of
 
@@ -130,8 +131,8 @@ class Parts:
             return False
         part.is_lost = False
         part.num_sent += 1
-        if part.num_sent == 1:
-            self._turn.note(request, "part", index=part.index)
+        if part.num_sent == 1 and (story := request.standing.story) is not None:
+            sent(story, part.index, self._turn.now_ns)
         tensors = tuple([argument.resolve() for argument in part.arguments])
         if request.has_stored:
             self._release_blocks(part)
@@ -177,6 +178,8 @@ class Parts:
         self._release_blocks(part)
         del stream.untaken[event.index]
         stream.num_taken += 1
+        if (story := request.standing.story) is not None:
+            story.parts[part.index].taken_ns = self._turn.now_ns
         if part.is_lost:
             part.is_lost = False
             self._turn.swept[request] = None

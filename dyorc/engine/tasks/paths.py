@@ -54,6 +54,14 @@ class Guide(Protocol):
         """Returns a new part; None to wait. May refuse by raising `WorkflowError`."""
         ...
 
+    def reached(self, point: BranchPoint) -> None:
+        """Writes down that a decision was reached."""
+        ...
+
+    def taken(self, point: BranchPoint) -> None:
+        """Writes down that it was taken at once."""
+        ...
+
     def guess(self, path: "Path", point: BranchPoint) -> tuple[Outcome] | None:
         """Returns the outcome to assume at an open decision, in a tuple, since it may be None; None to wait."""
         ...
@@ -213,8 +221,13 @@ class Path:
     def _arrive(self, point: BranchPoint) -> None:
         """Takes a decision that no path has reached before, or leaves it open if its value is not at hand."""
         cell = point.decision.ref.cell
+        is_recorded = self.segment.task.request.standing.story is not None
+        if is_recorded:
+            self._guide.reached(point)
         if cell.is_at_hand or cell.state is CellState.FAILED:
             point.take()
+            if is_recorded:
+                self._guide.taken(point)
             return
         site = point.decision.site
         point.is_open = True

@@ -6,6 +6,7 @@ from dyorc.engine.seam import Dispatcher
 from dyorc.engine.shared import Shared
 from dyorc.engine.tasks.needs import Needs
 from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.tasks.telling import asked, ended, has_inputs
 from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 from dyorc.tensor import TensorRef, blocks_of
 
@@ -32,6 +33,8 @@ class Readiness:
                 call.num_awaited += 1
         elif self._observer is not None:
             self._observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
+        if (story := call.standing.story) is not None:
+            asked(story, call, self._turn.now_ns)
         for argument in call.arguments:
             if argument.cell.state is CellState.PENDING:
                 argument.cell.dependents.append(call)
@@ -45,6 +48,8 @@ class Readiness:
             return
         if not call.call_id:
             self._num_calls = call.call_id = self._num_calls + 1  # it repeats another call
+            if (story := call.standing.story) is not None:
+                asked(story, call, self._turn.now_ns)
         for argument in call.arguments:
             if argument.cell.error is not None:
                 self.failed(call, argument.cell.error)
@@ -57,6 +62,8 @@ class Readiness:
         except Exception as error:  # a view or a shape that does not fit fails this call alone
             self.failed(call, _refusal(call, error))
             return
+        if call.trace is not None:
+            has_inputs(call, call.trace)
         if not call.segment.task.request.has_stored or self._has_inputs(call):
             self._dispatcher.submit(call)
 
@@ -96,6 +103,8 @@ class Readiness:
             self._leases.discard(blocks_of(outputs))
             return
         call.settle()
+        if (story := call.standing.story) is not None and call.trace is not None:
+            ended(story, call.trace, None, self._turn.now_ns)
         if call.restores is not None:
             self._recovery.call_done(call.restores, outputs)
             return
@@ -105,8 +114,6 @@ class Readiness:
                 request.has_stored = True
                 self._leases.pin_new(request.pinned, call.cell, blocks_of(outputs))
                 break
-        if call.standing.story is not None:
-            self._turn.note(request, "done", call=call.call_id, program=call.callee.name)
         self._turn.settle(call.cell, outputs)
 
     def failed(self, call: Call, error: DyOrcError) -> None:
@@ -114,12 +121,11 @@ class Readiness:
         if call.state is CallState.WITHDRAWN:
             return
         call.settle()
+        if (story := call.standing.story) is not None and call.trace is not None:
+            ended(story, call.trace, error, self._turn.now_ns)
         if call.restores is not None:
             self._recovery.fail(call.restores, error)
             return
-        if call.standing.story is not None:
-            request = call.segment.task.request
-            self._turn.note(request, "failed", call=call.call_id, program=call.callee.name, error=str(error))
         self._turn.fail(call.cell, error)
 
     def deferred(self, call: Call) -> None:

@@ -28,6 +28,7 @@ from dyorc.engine.shared import Shared
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.fetches import Fetches
 from dyorc.engine.tasks.needs import Needs
+from dyorc.engine.tasks.telling import abandoned, noted
 from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError
 from dyorc.tensor import TensorRef, blocks_of
 
@@ -84,7 +85,8 @@ class Recovery:
         call = restoration.call = Call(producer.callee, producer.arguments, producer.statics, producer.segment)
         call.restores = restoration
         call.cell.producer = None  # its result goes into another cell; this reference would only make a cycle
-        self._turn.note(restoration.request, "lost", program=name)
+        if (story := restoration.request.standing.story) is not None:
+            noted(story, "lost", name, self._turn.now_ns)
         self._turn.ready.append(call)
 
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:
@@ -92,8 +94,8 @@ class Recovery:
         request, cell = restoration.request, restoration.cell
         self._leases.pin_new(request.pinned, cell, blocks_of(outputs))
         cell.refill(outputs)
-        if restoration.call is not None:
-            self._turn.note(request, "recomputed", program=restoration.call.callee.name)
+        if (story := request.standing.story) is not None and restoration.call is not None:
+            noted(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)
         self._finish(restoration)
 
     def _finish(self, restoration: Restoration) -> None:
@@ -169,6 +171,8 @@ class Recovery:
         if call is not None and call.state is not CallState.SETTLED:
             self._dispatcher.withdraw(call)
             call.withdraw()
+            if call.trace is not None:
+                abandoned(call.trace, self._turn.now_ns, is_wrong=False)
         for waiter in restoration.waiters:
             if isinstance(waiter, Cell):
                 self._fetches.forget(waiter)

@@ -30,6 +30,7 @@ from dyorc.engine.tasks.paths import Path, open_path
 from dyorc.engine.tasks.readiness import Readiness
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.stops import Blocked, Crowded, End, Raised, Returned, Undecided
+from dyorc.engine.tasks.telling import reached, taken_at_once
 from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.turn import Deferred, Done, Failed, Late, Unready
 from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
@@ -188,6 +189,16 @@ class TaskRunner:
         if guess is not None and request.pinned:
             point.unheld = self._release.unheld(request)
         return guess
+
+    def reached(self, point: BranchPoint) -> None:
+        """Writes down that a decision of a recorded request was reached."""
+        if (story := point.segment.task.request.standing.story) is not None:
+            reached(story, point, self._turn.now_ns)
+
+    def taken(self, point: BranchPoint) -> None:
+        """Writes down that it was taken at once, since its value was at hand."""
+        if (story := point.segment.task.request.standing.story) is not None:
+            taken_at_once(story, point, self._turn.now_ns)
 
     def make_part(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
         """Returns a part that is new to a task's journal; None if the path has to wait until others were taken."""

@@ -7,6 +7,7 @@ from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.model.walks import closure, is_effect, is_unfinished, live_effects, request_of, unfinished
 from dyorc.engine.seam import Dispatcher
 from dyorc.engine.tasks.early_release import EarlyRelease
+from dyorc.engine.tasks.telling import abandoned
 from dyorc.engine.turn import Turn
 
 
@@ -42,8 +43,12 @@ class Withdrawals:
             if entry not in needed:
                 self.abandon(entry)
 
-    def abandon(self, entry: Entry) -> float:
-        """Withdraws a call, or a task with everything it asked for. Returns the expected cost of its guesses, in seconds."""
+    def abandon(self, entry: Entry, *, is_wrong: bool = False) -> float:
+        """Withdraws a call, or a task with everything it asked for. Returns the expected cost of its guesses, in seconds.
+
+        Args:
+            is_wrong: Whether it was a wrong guess.
+        """
         cost_s = 0.0
         request = request_of(entry)
         if request.restoring:
@@ -54,6 +59,8 @@ class Withdrawals:
             if isinstance(entry, Call):
                 if entry.bet is not None:
                     cost_s += self._speculator.lose(entry)
+                if entry.trace is not None:
+                    abandoned(entry.trace, self._turn.now_ns, is_wrong=is_wrong)
             elif entry.state is not TaskState.WITHDRAWN:
                 pending.extend(entry.entries())  # also of a task that has settled: its effects may still wait
             if request.has_stored:
@@ -77,7 +84,7 @@ class Withdrawals:
             if isinstance(segment.end, BranchPoint):
                 segment.end.is_dropped = True
             for entry in segment.entries:
-                cost_s += self.abandon(entry)
+                cost_s += self.abandon(entry, is_wrong=True)
         request = branch.task.request
         request.num_guessed -= self._release.dismantle(branch, request)
         return cost_s

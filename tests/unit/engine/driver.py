@@ -49,6 +49,7 @@ from dyorc.engine.events import (
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
 from dyorc.engine.shared import Host
+from dyorc.engine.story import Story
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import BlockId, TensorRef, blocks_of
@@ -105,7 +106,7 @@ class World:
         self.num_parts: Counter[int] = Counter()
         """Parts that were sent, by request."""
         self.staged: list[StageTensors] = []
-        self.stories: dict[int, list[dict[str, Any]]] = {}
+        self.stories: dict[int, Story] = {}
         self.replaced: list[str] = []
         self.parked: dict[str, str] = {}
         """Replicas that hold no program, but their tensors; each with the program it had."""
@@ -166,7 +167,10 @@ class World:
         )
         deadline_ns = None if deadline_s is None else self.now_ns + int(deadline_s * 1e9)
         terms = Terms(deadline_ns=deadline_ns, priority=priority, tenant=tenant, weight=weight, explain=explain)
-        return RequestArrived(request_id, workflow, inputs, parameters, terms, identity)
+        story = None
+        if explain:
+            story = self.stories[request_id] = Story(request_id, self.now_ns)
+        return RequestArrived(request_id, workflow, inputs, parameters, terms, identity, story)
 
     def submit(self, workflow: Workflow, *values: Any, **options: Any) -> int:
         """Makes a request arrive and returns its id."""
@@ -410,11 +414,10 @@ class World:
                 lost = list(dict.fromkeys(block for _, missing in columns for block in missing))
                 batch = self.in_flight[action.batch_id] = Dispatched(action, [arrays for arrays, _ in columns], lost)
                 self.history.append(batch)
-            case AnswerRequest(request_id=request_id, tensors=tensors, story=story):
+            case AnswerRequest(request_id=request_id, tensors=tensors):
                 assert request_id not in self.answers, f"request {request_id} was answered twice"
                 assert request_id not in self.untaken, f"request {request_id} was answered twice"
                 assert not self.waiting_parts.pop(request_id, None), f"request {request_id} has parts that were not taken"
-                self.stories[request_id] = list(story)
                 if blocks_of(tensors):
                     self.untaken[request_id] = tensors
                 else:

@@ -109,9 +109,9 @@ def test_the_story_tells_what_was_lost() -> None:
     restart(world, add_one)
     world.join(double)
     world.finish_all()
-    steps = [(step["event"], step.get("program")) for step in world.stories[1]]
+    steps = [(step["event"], step.get("program")) for step in world.stories[1].steps()]
     assert steps.index(("lost", "add_one")) < steps.index(("recomputed", "add_one")) < steps.index(("done", "double"))
-    assert "the result of add_one was lost with its replica; it is computed again" in as_text(world.stories[1])
+    assert "the result of add_one was lost with its replica; it is computed again" in as_text(world.stories[1].steps())
 
 
 @pytest.mark.parametrize("need", ["call", "look", "answer"])

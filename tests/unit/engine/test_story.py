@@ -46,17 +46,15 @@ def story_of(world: World, x: list[float]) -> Story:
     """Runs a request to its end and returns its story."""
     event = world.arrival(guarded, x, explain=True)
     world.tell(event)
-    story = world.engine.tasks.requests[event.request_id].standing.story
-    assert story is not None
     while world.in_flight:
         world.advance(0.05)
         world.finish(execute_s=0.05)
     assert not isinstance(world.answers[event.request_id], Exception)
-    return story
+    return world.stories[event.request_id]
 
 
 def test_it_tells_what_was_guessed_why_batches_ran_and_what_was_gained() -> None:
-    steps = story_of(experienced_world(), [1, 1]).steps
+    steps = story_of(experienced_world(), [1, 1]).steps()
     assert [step["event"] for step in steps] == ["followed", "dispatched", "dispatched", "done", "decided", "done", "answered"]
     assert [step["at_ms"] for step in steps] == sorted(step["at_ms"] for step in steps)
     by_program = {step["program"]: step for step in steps if step["event"] == "dispatched"}
@@ -67,7 +65,7 @@ def test_it_tells_what_was_guessed_why_batches_ran_and_what_was_gained() -> None
 
 
 def test_a_wrong_guess_is_told_with_its_cost() -> None:
-    steps = story_of(experienced_world(), [-1, 1]).steps
+    steps = story_of(experienced_world(), [-1, 1]).steps()
     (decided,) = [step for step in steps if step["event"] == "decided"]
     assert decided["outcome"] == "False"
     assert decided["guesses"][0]["is_right"] is False
@@ -75,7 +73,7 @@ def test_a_wrong_guess_is_told_with_its_cost() -> None:
 
 
 def test_its_text_has_a_line_for_each_step() -> None:
-    right, wrong = (as_text(story_of(experienced_world(), [sign, 1.0]).steps) for sign in (1.0, -1.0))
+    right, wrong = (as_text(story_of(experienced_world(), [sign, 1.0]).steps()) for sign in (1.0, -1.0))
     assert "a guess: p = 0.9" in right
     assert "the guess True was right, saved " in right
     assert "the guess True was wrong, cost others " in wrong

@@ -30,7 +30,7 @@ def test_a_part_is_sent_as_soon_as_its_tensors_are_there_and_the_workflow_does_n
     world.finish()
     assert take_all(world, request) == [[2, 3], [4, 6]]
     assert world.answers[request] == []
-    assert [step["index"] for step in world.stories[request] if step["event"] == "part"] == [0, 1]
+    assert [step["index"] for step in world.stories[request].steps() if step["event"] == "part"] == [0, 1]
     world.check_nothing_is_left()
 
 

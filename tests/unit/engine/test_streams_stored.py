@@ -39,7 +39,7 @@ def test_a_part_that_was_lost_before_it_was_taken_is_computed_again(taken: int) 
     world.join(add_one)
     assert finish_all(world, request) == [[number, number] for number in range(1, 6)]
     assert world.answers[request] == []
-    assert "recomputed" in [step["event"] for step in world.stories[request]]
+    assert "recomputed" in [step["event"] for step in world.stories[request].steps()]
     world.check_nothing_is_left()
 
 

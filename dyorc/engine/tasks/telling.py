@@ -1,0 +1,121 @@
+"""Writes down what the tasks of a recorded request do. Nothing here decides, and nothing here runs for other requests."""
+
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.cells import Cell, Outcome
+from dyorc.engine.model.journal import BranchPoint, Segment
+from dyorc.engine.model.requests import Task
+from dyorc.engine.story import CallTrace, DecisionTrace, Note, PartTrace, Story
+from dyorc.errors import DyOrcError
+
+
+def asked(story: Story, call: Call, now_ns: int) -> None:
+    """Begins the trace of a call that has just got its number."""
+    decision, branch = _place(call.segment)
+    trace = call.trace = CallTrace(call.call_id, call.callee.name, now_ns, _sources(call), decision, branch)
+    trace.is_guess = call.is_guess
+    trace.is_repeat = call.restores is not None
+    story.calls.append(trace)
+
+
+def has_inputs(call: Call, trace: CallTrace) -> None:
+    """Finds out behind which calls the inputs of a call are, now that all are there."""
+    for argument in call.arguments:
+        if isinstance(argument.cell.producer, Task):
+            trace.sources = _sources(call)
+            return
+
+
+def ended(story: Story, trace: CallTrace, error: DyOrcError | None, now_ns: int) -> None:
+    """Ends the trace of a call that is done, or has failed."""
+    story.ended(trace, now_ns, "" if error is None else str(error) or type(error).__name__)
+
+
+def abandoned(trace: CallTrace, now_ns: int, *, is_wrong: bool) -> None:
+    """Notes that nobody needs a call any more; with `is_wrong`, because it was a wrong guess."""
+    if not trace.ended_ns:
+        trace.ended_ns = now_ns
+        trace.outcome = "squashed" if is_wrong else "withdrawn"
+    elif is_wrong and trace.outcome == "done":
+        trace.outcome = "squashed"
+
+
+def reached(story: Story, point: BranchPoint, now_ns: int) -> None:
+    """Begins the trace of a decision that no path has reached before."""
+    decision, branch = _place(point.segment)
+    point.number = len(story.decisions)
+    sources = _behind(point.decision.ref.cell)
+    story.decisions.append(DecisionTrace(str(point.decision.site), now_ns, sources, decision, branch))
+
+
+def taken_at_once(story: Story, point: BranchPoint, now_ns: int) -> None:
+    """Ends the trace of a decision whose value was at hand, so that nobody waited for it."""
+    trace = story.decisions[point.number]
+    trace.decided_ns = now_ns
+    trace.outcome = _shown(point)
+
+
+def followed(story: Story, point: BranchPoint, outcomes: list[Outcome]) -> None:
+    """Notes which outcomes of an open decision are guessed."""
+    shown = {str(outcome): round(point.probabilities[outcome], 3) for outcome in outcomes}
+    story.followed(story.decisions[point.number], shown)
+
+
+def decided(story: Story, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:
+    """Ends the trace of a decision that was open."""
+    trace = story.decisions[point.number]
+    trace.sources = trace.sources or _behind(point.decision.ref.cell)
+    gains_ms = {str(outcome): round(gain_s * 1e3, 3) for outcome, gain_s in gains_s.items()}
+    story.decided(trace, _shown(point), gains_ms, now_ns)
+
+
+def sent(story: Story, index: int, now_ns: int) -> None:
+    """Notes that a part of the answer was sent for the first time."""
+    story.sent(PartTrace(index, now_ns))
+
+
+def noted(story: Story, event: str, program: str, now_ns: int) -> None:
+    """Notes something else."""
+    story.note(Note(now_ns, event, program))
+
+
+def _shown(point: BranchPoint) -> str:
+    return str(point.error or point.outcome)
+
+
+def _place(segment: Segment) -> tuple[int, str]:
+    """Returns the last decision before a segment, as a number, and its outcome there; -1 if there is none."""
+    while segment.decision < 0:
+        above = segment.task.segment
+        if above is None:
+            return -1, ""
+        segment = above
+    return segment.decision, str(segment.outcome)
+
+
+def _sources(call: Call) -> list[int]:
+    numbers: dict[int, None] = {}
+    for argument in call.arguments:
+        producer = argument.cell.producer
+        if isinstance(producer, Call):
+            numbers[producer.call_id] = None
+        elif producer is not None:
+            numbers.update(dict.fromkeys(_behind(argument.cell)))
+    return list(numbers)
+
+
+def _behind(cell: Cell) -> list[int]:
+    """Returns the numbers of the calls that made a value; none yet if it is the result of a workflow that has not ended."""
+    numbers: dict[int, None] = {}
+    seen: set[Cell] = set()
+    pending = [cell]
+    while pending:
+        cell = pending.pop()
+        producer = cell.producer
+        if producer is None or cell in seen:
+            continue
+        seen.add(cell)
+        if isinstance(producer, Call):
+            numbers[producer.call_id] = None
+        else:
+            pending.extend([argument.cell for argument in producer.result])
+    return list(numbers)

@@ -20,7 +20,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _ENGINE = Path("dyorc/engine")
 _LEFT_OUT = {
-    *("events.py", "actions.py", "story.py", "model/standing.py"),  # mypyc drops what msgspec is told of a class: frozen, order, gc
+    # mypyc drops what msgspec is told of a class: frozen, order, gc
+    *("events.py", "actions.py", "story.py", "model/standing.py"),
     "__init__.py",
 }
 _SETUP = """

@@ -94,6 +94,7 @@ class Live:
             levels=self._service.backend.levels(),
             programs=rates["programs"],
             workflows=rates["workflows"],
+            latencies=self._history.latencies,
             tenants=self._service.admission.in_flight(),
             jobs={} if self._jobs is None else self._jobs.report(),
         )

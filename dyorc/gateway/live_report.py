@@ -2,15 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import msgspec
 
+from dyorc.engine.histogram import DURATION_BOUNDS_NS
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.gateway.reports import added_up
 from dyorc.gateway.tenants import Tenant
 from dyorc.status import ProgramStatus
-from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of
+from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of, sums
+from dyorc.telemetry.quantiles import quantile_ms
 
 Rates = dict[str, dict[str, float]]
 """Rates of now, by name and column."""
@@ -23,6 +26,7 @@ class CellReport(msgspec.Struct, kw_only=True):
         levels: What it is doing now.
         programs: Its rates, by program.
         workflows: The same by workflow.
+        latencies: Of each workflow, the requests answered lately by how long they took, in buckets.
         tenants: What each tenant has in flight there: requests, and bytes of their bodies.
         jobs: The state of its jobs.
     """
@@ -31,6 +35,7 @@ class CellReport(msgspec.Struct, kw_only=True):
     levels: Levels
     programs: Rates
     workflows: Rates
+    latencies: dict[str, list[int]] = {}
     tenants: dict[str, tuple[int, int]]
     jobs: dict[str, Any] = {}
 
@@ -91,7 +96,7 @@ def snapshot_of(
             name: _program(levels.programs.get(name, ProgramLevels()), totals.programs[name], one, rates[0].get(name, {}))
             for name, one in status.items()
         },
-        workflows=_workflows(levels, totals, rates[1]),
+        workflows=_workflows(levels, totals, rates[1], reduce(_joined, (cell.latencies for cell in cells.values()))),
         tenants=_tenants(cells.values()),
         jobs=added_up([cell.jobs for cell in cells.values()]),
         cells=_cells(cells, missing),
@@ -99,7 +104,11 @@ def snapshot_of(
     )
 
 
-def _workflows(levels: Levels, totals: Totals, rates: Rates) -> dict[str, dict[str, Any]]:
+def _joined(one: dict[str, list[int]], other: dict[str, list[int]]) -> dict[str, list[int]]:
+    return {name: sums(one.get(name, []), other.get(name, [])) for name in one | other}
+
+
+def _workflows(levels: Levels, totals: Totals, rates: Rates, latencies: Mapping[str, list[int]]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys([*totals.workflows, *levels.workflows]):
         one = levels.workflows.get(name, WorkflowLevels())
@@ -109,6 +118,8 @@ def _workflows(levels: Levels, totals: Totals, rates: Rates) -> dict[str, dict[s
             "failed_total": one.num_failed if total is None else total.fail.count,
             "requests_per_s": round(rate.get("requests_per_s", 0.0), 3),
             "failed_per_s": round(rate.get("failed_per_s", 0.0), 3),
+            "p50_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.5),
+            "p99_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.99),
             "in_flight": one.in_flight,
         }
     return found
@@ -135,6 +146,12 @@ def _program(levels: ProgramLevels, total: ModelStatistics, status: ProgramStatu
             "per_call_ms": per_call_ms,
             "points": [[size, round(tally.ns / tally.count / 1e6, 4)] for size, tally in sizes.items() if tally.count],
         },
+        "form_reasons": levels.reasons,
+        "num_guesses": levels.guesses.num_made,
+        "num_committed": levels.guesses.num_committed,
+        "num_squashed": levels.guesses.num_squashed,
+        "useful_s": round(levels.guesses.useful_s, 6),
+        "wasted_s": round(levels.guesses.wasted_s, 6),
     }
 
 

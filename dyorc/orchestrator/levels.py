@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 from dyorc.engine.engine import Engine
 from dyorc.engine.seam import Load
-from dyorc.engine.statistics import Record, Statistics
+from dyorc.engine.statistics import Guesses, Record, Statistics
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.status import ProgramStatus
-from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
+from dyorc.telemetry.levels import GuessLevels, Levels, ProgramLevels, WorkflowLevels
 
 
 def levels_of(
@@ -22,7 +22,12 @@ def levels_of(
             for name, status in programs.items()
         },
         workflows={
-            name: WorkflowLevels(in_flight=in_flight[name], num_ended=record.num_ended, num_failed=record.num_failed)
+            name: WorkflowLevels(
+                in_flight=in_flight[name],
+                num_ended=record.num_ended,
+                num_failed=record.num_failed,
+                latency=list(record.latency.counts),
+            )
             for name, record in statistics.workflows.items()
         },
         link=dict(link),
@@ -43,4 +48,16 @@ def _of_program(status: ProgramStatus, load: Load, record: Record, scaler: Scale
         reason=scaler.reason(name),
         fit=load.line,
         num_calls=record.num_ended,
+        reasons=dict(record.reasons),
+        guesses=_of_guesses(record.guesses),
+    )
+
+
+def _of_guesses(guesses: Guesses) -> GuessLevels:
+    return GuessLevels(
+        num_made=guesses.num_made,
+        num_committed=guesses.num_committed,
+        num_squashed=guesses.num_squashed,
+        useful_s=guesses.useful_s,
+        wasted_s=guesses.wasted_s,
     )

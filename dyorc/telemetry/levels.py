@@ -7,7 +7,27 @@ from typing import Any
 import msgspec
 
 
-class ProgramLevels(msgspec.Struct, kw_only=True):
+class GuessLevels(msgspec.Struct, frozen=True, kw_only=True):
+    """Guesses so far: see `dyorc.engine.statistics.Guesses`."""
+
+    num_made: int = 0
+    num_committed: int = 0
+    num_squashed: int = 0
+    useful_s: float = 0.0
+    wasted_s: float = 0.0
+
+    def plus(self, other: "GuessLevels") -> "GuessLevels":
+        """Returns those of two processes together."""
+        return GuessLevels(
+            num_made=self.num_made + other.num_made,
+            num_committed=self.num_committed + other.num_committed,
+            num_squashed=self.num_squashed + other.num_squashed,
+            useful_s=self.useful_s + other.useful_s,
+            wasted_s=self.wasted_s + other.wasted_s,
+        )
+
+
+class ProgramLevels(msgspec.Struct, frozen=True, kw_only=True):
     """A program.
 
     Attributes:
@@ -22,6 +42,8 @@ class ProgramLevels(msgspec.Struct, kw_only=True):
         reason: Why so many replicas are wanted.
         fit: How long a batch of n calls takes, as measured: (b, a) of b + a*n seconds; None before the first batch.
         num_calls: Calls that have succeeded or failed so far.
+        reasons: Batches that have run so far, by why they were formed.
+        guesses: What guessing has brought and cost so far.
     """
 
     num_queued: int = 0
@@ -35,6 +57,8 @@ class ProgramLevels(msgspec.Struct, kw_only=True):
     reason: str = ""
     fit: tuple[float, float] | None = None
     num_calls: int = 0
+    reasons: dict[str, int] = {}
+    guesses: GuessLevels = GuessLevels()
 
     def plus(self, other: "ProgramLevels") -> "ProgramLevels":
         """Returns those of two processes together. The fit is that of the process that runs more calls now."""
@@ -51,15 +75,26 @@ class ProgramLevels(msgspec.Struct, kw_only=True):
             reason=self.reason or other.reason,
             fit=busier.fit or self.fit or other.fit,
             num_calls=self.num_calls + other.num_calls,
+            reasons=_added(self.reasons, other.reasons),
+            guesses=self.guesses.plus(other.guesses),
         )
 
 
-class WorkflowLevels(msgspec.Struct, kw_only=True):
-    """A workflow's requests: those in flight, and how many have ended so far."""
+class WorkflowLevels(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow's requests.
+
+    Attributes:
+        in_flight: Those that have not been answered.
+        num_ended: How many have succeeded or failed so far.
+        num_failed: How many have failed so far.
+        latency: Those that have succeeded so far, by how long they took (`dyorc.engine.histogram.DURATION_BOUNDS_NS`); empty if
+            none has.
+    """
 
     in_flight: int = 0
     num_ended: int = 0
     num_failed: int = 0
+    latency: list[int] = []
 
     def plus(self, other: "WorkflowLevels") -> "WorkflowLevels":
         """Returns those of two processes together."""
@@ -67,10 +102,11 @@ class WorkflowLevels(msgspec.Struct, kw_only=True):
             in_flight=self.in_flight + other.in_flight,
             num_ended=self.num_ended + other.num_ended,
             num_failed=self.num_failed + other.num_failed,
+            latency=sums(self.latency, other.latency),
         )
 
 
-class Levels(msgspec.Struct, kw_only=True):
+class Levels(msgspec.Struct, frozen=True, kw_only=True):
     """All programs and workflows by name, and the link to the replicas."""
 
     programs: dict[str, ProgramLevels] = {}
@@ -82,13 +118,22 @@ class Levels(msgspec.Struct, kw_only=True):
         return Levels(
             programs=_together(self.programs, other.programs),
             workflows=_together(self.workflows, other.workflows),
-            link={name: self.link.get(name, 0) + other.link.get(name, 0) for name in self.link | other.link},
+            link=_added(self.link, other.link),
         )
 
 
 def sum_of(levels: Iterable[Levels]) -> Levels:
     """Returns those of several processes together."""
     return reduce(Levels.plus, levels, Levels())
+
+
+def sums(one: list[int], other: list[int]) -> list[int]:
+    """Returns the sums of counts of the same buckets; an empty list stands for zeros."""
+    return [a + b for a, b in zip(one, other, strict=True)] if one and other else one or other
+
+
+def _added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
 
 
 def _together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -1,17 +1,20 @@
 """The recent past of a process's programs and workflows, for a page that has just been opened: once a second, a few numbers each.
 
 The last 10 minutes are kept second by second, the last 24 hours minute by minute, in arrays that never grow: 65 KB for a program,
-25 KB for a workflow. On the event loop's thread.
+41 KB for a workflow. On the event loop's thread.
 """
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
+from operator import add
 
 import msgspec
 
+from dyorc.engine.histogram import DURATION_BOUNDS_NS
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
+from dyorc.telemetry.quantiles import RecentCounts, quantile_ms
 
 NUM_SECONDS = 600
 NUM_MINUTES = 1440
@@ -22,7 +25,7 @@ _RATE_WINDOW_S = 5
 PROGRAM_COLUMNS = (
     "calls_per_s", "forecast_per_s", "num_queued", "num_running", "num_warm", "num_parked", "num_starting", "num_wanted",
 )  # fmt: skip
-WORKFLOW_COLUMNS = ("requests_per_s", "failed_per_s", "in_flight")
+WORKFLOW_COLUMNS = ("requests_per_s", "failed_per_s", "in_flight", "p50_ms", "p99_ms")
 
 
 class Span(msgspec.Struct, kw_only=True):
@@ -39,10 +42,13 @@ class Span(msgspec.Struct, kw_only=True):
     values: dict[str, list[float | None]]
 
     def plus(self, other: "Span") -> "Span":
-        """Returns those of two processes together. Both have to end about now; the later end counts."""
+        """Returns those of two processes together: sums, of latencies the larger. Both have to end about now."""
         from_s = max(self.from_s, other.from_s)
         mine, others = (_shifted(span, (from_s - span.from_s) // self.step_s) for span in (self, other))
-        values = {name: [_sum(*pair) for pair in zip(mine[name], others[name], strict=True)] for name in mine}
+        values = {
+            name: [_joined(*pair, max if name.endswith("_ms") else add) for pair in zip(mine[name], others[name], strict=True)]
+            for name in mine
+        }
         return Span(from_s=from_s, step_s=self.step_s, values=values)
 
 
@@ -122,11 +128,19 @@ class Series:
 
 
 class History:
-    """The past of everything in a process."""
+    """The past of everything in a process.
+
+    Attributes:
+        programs: By name.
+        workflows: By name.
+        latencies: Of each workflow, the requests answered lately by how long they took, in buckets.
+    """
 
     def __init__(self) -> None:
         self.programs: dict[str, Series] = {}
         self.workflows: dict[str, Series] = {}
+        self.latencies: dict[str, list[int]] = {}
+        self._recent: dict[str, RecentCounts] = {}
         self._before = Levels()
         self._before_ns = 0
 
@@ -143,8 +157,18 @@ class History:
             row = _program_row(program, before.programs.get(name, program), elapsed_s)
             _series(self.programs, name, PROGRAM_COLUMNS).put(second, row)
         for name, workflow in levels.workflows.items():
-            row = _workflow_row(workflow, before.workflows.get(name, WorkflowLevels()), elapsed_s)
+            recent = self._recent_latency(name, workflow)
+            row = _workflow_row(workflow, before.workflows.get(name, WorkflowLevels()), elapsed_s, recent)
             _series(self.workflows, name, WORKFLOW_COLUMNS).put(second, row)
+
+    def _recent_latency(self, name: str, workflow: WorkflowLevels) -> list[int]:
+        counts = workflow.latency or [0] * (len(DURATION_BOUNDS_NS) + 1)
+        recent = self._recent.get(name)
+        if recent is None:
+            recent = self._recent[name] = RecentCounts()
+            recent.sample([0] * len(counts))
+        found = self.latencies[name] = recent.sample(counts)
+        return found
 
     def rates(self) -> dict[str, dict[str, dict[str, float]]]:
         """Returns the rates of now: of ``programs`` and ``workflows``, by name and column."""
@@ -169,11 +193,14 @@ def _program_row(now: ProgramLevels, before: ProgramLevels, elapsed_s: float) ->
     )  # fmt: skip
 
 
-def _workflow_row(now: WorkflowLevels, before: WorkflowLevels, elapsed_s: float) -> Sequence[float]:
+def _workflow_row(now: WorkflowLevels, before: WorkflowLevels, elapsed_s: float, recent: list[int]) -> Sequence[float]:
+    median_ms, late_ms = (quantile_ms(DURATION_BOUNDS_NS, recent, part) for part in (0.5, 0.99))
     return (
         (now.num_ended - before.num_ended) / elapsed_s,
         (now.num_failed - before.num_failed) / elapsed_s,
         now.in_flight,
+        math.nan if median_ms is None else median_ms,
+        math.nan if late_ms is None else late_ms,
     )
 
 
@@ -190,8 +217,8 @@ def _plain(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 3)
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return one if other is None else other if one is None else one + other
+def _joined(one: float | None, other: float | None, join: Callable[[float, float], float]) -> float | None:
+    return one if other is None else other if one is None else join(one, other)
 
 
 def _shifted(span: Span, number: int) -> dict[str, list[float | None]]:

@@ -231,7 +231,12 @@ async def test_the_numbers_are_those_of_a_real_server() -> None:
             for _ in range(3):
                 (await stack.client.post("/v2/models/quadruple/infer", json=body)).raise_for_status()
             (await stack.client.post("/v2/models/double/infer", json=body)).raise_for_status()
-            found = await live.now()
+            async with asyncio.timeout(TIMEOUT_S):
+                found = await live.now()
+                with live.listening():
+                    while found.workflows["quadruple"]["p50_ms"] is None:  # until the requests are in a sample
+                        found = await live.next(found)
+                        assert found is not None
 
     assert found.workflows["quadruple"]["requests_total"] == 3
     assert found.workflows["double"]["requests_total"] == 1
@@ -241,3 +246,6 @@ async def test_the_numbers_are_those_of_a_real_server() -> None:
     assert double["state"] == "ready"
     assert [one["state"] for one in double["replicas"]] == ["ready"]
     assert double["latency_fit"]["base_ms"] is not None
+    assert sum(double["form_reasons"].values()) == double["batches_total"] == sum(double["batch_sizes"].values())
+    assert double["useful_s"] > 0
+    assert found.workflows["quadruple"]["p50_ms"] > 0

@@ -2,6 +2,7 @@
 
 import math
 
+from dyorc.engine.histogram import DURATION_BOUNDS_NS
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of
 from dyorc.telemetry.series import NUM_SECONDS, History, Ring, Series, Span
 
@@ -116,3 +117,23 @@ def test_levels_of_processes_add_up() -> None:
     assert set(together.programs) == {"p", "q"}
     assert together.workflows["w"].in_flight == 6
     assert together.link == {"num_sent": 10}
+
+
+def test_latencies_are_those_of_the_last_seconds() -> None:
+    history = History()
+    counts = [0] * (len(DURATION_BOUNDS_NS) + 1)
+    counts[DURATION_BOUNDS_NS.index(10_000_000)] = 7
+    history.sample(Levels(workflows={"w": WorkflowLevels(num_ended=7, latency=counts)}), _NOW_S, 10**9)
+
+    values = history.workflows["w"].span(1).values
+
+    assert values["p50_ms"] == [7.5]
+    assert values["p99_ms"] == [9.95]
+    assert history.latencies["w"] == counts
+
+
+def test_of_the_latencies_of_two_processes_the_larger_counts() -> None:
+    one = Span(from_s=100, step_s=1, values={"p99_ms": [1, None]})
+    other = Span(from_s=100, step_s=1, values={"p99_ms": [3, 4]})
+
+    assert one.plus(other).values == {"p99_ms": [3, 4]}

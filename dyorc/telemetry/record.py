@@ -62,9 +62,19 @@ class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
         return self.origin.arrived_ns or self.started_ns
 
     @property
+    def done_ns(self) -> int:
+        """When the last byte of its answer was handed to the system, as far as that is known; else its end."""
+        return max(self.ended_ns, self.origin.written_ns)
+
+    @property
     def duration_ns(self) -> int:
-        """From its first byte to its end."""
-        return self.ended_ns - self.arrived_ns
+        """From its first byte until it was done."""
+        return self.done_ns - self.arrived_ns
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended with an error."""
+        return self.outcome != "ok"
 
 
 class Sink(Protocol):

@@ -1,0 +1,154 @@
+"""The last requests' records, in memory: the latest ones, and for longer those that were slow or failed.
+
+For the event loop's thread.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from dyorc.config import RecordsConfig
+from dyorc.telemetry.record import RequestRecord
+from dyorc.telemetry.record_size import num_bytes_of
+from dyorc.telemetry.shelves import Kept, Shelves
+from dyorc.telemetry.wrong_guesses import WrongGuesses
+
+MaySee: TypeAlias = Callable[[RequestRecord], bool]
+
+Order: TypeAlias = Literal["latest", "slowest"]
+Outcome: TypeAlias = Literal["all", "ok", "failed"]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records to list.
+
+    Attributes:
+        workflow: Only of this one; None: of all.
+        limit: How many at most.
+    """
+
+    workflow: str | None = None
+    order: Order = "latest"
+    outcome: Outcome = "all"
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is kept.
+
+    Attributes:
+        num: How many records.
+        num_bytes: How much memory they take, about.
+        oldest_ns: When the oldest of the latest ones ended; None if there is none. Of requests since then nothing was dropped.
+    """
+
+    num: int
+    num_bytes: int
+    oldest_ns: int | None
+
+
+class RecordStore:
+    """Keeps records within a number of bytes.
+
+    A new record is one of the latest. When room is needed, the oldest of those goes, unless it failed, took longer than
+    `slow_s`, or is among the slowest of its workflow: then it goes to a shelf of its own. The shelves may take up half of the
+    room; the latest have the rest. Whether a request was slow is decided only then: by then its client has read the answer.
+
+    Attributes:
+        wrong_guesses: What replicas ran in vain.
+    """
+
+    def __init__(self, config: RecordsConfig) -> None:
+        self._ratio = config.ratio
+        self._max_bytes = config.max_bytes
+        self._latest: deque[Kept] = deque()
+        self._num_bytes = 0
+        self._shelves = Shelves(round(config.slow_s * 1e9))
+        self._by_id: dict[str, RequestRecord] = {}
+        self._by_number: dict[int, RequestRecord] = {}
+        self.wrong_guesses = WrongGuesses()
+
+    # Taking them in
+
+    def take(self, record: RequestRecord) -> None:
+        """Keeps a record, if the request was recorded."""
+        if record.story is None:
+            return
+        kept = Kept(record, num_bytes_of(record, self._ratio))
+        self._latest.append(kept)
+        self._num_bytes += kept.num_bytes
+        self._by_id[record.origin.request_id] = record
+        self._by_number[record.number] = record
+        self.wrong_guesses.add(record)
+        while self._num_bytes > self._max_bytes:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        if self._shelves.num_bytes > self._max_bytes // 2 or not self._latest:
+            self._drop(self._shelves.pop())
+        else:
+            for dropped in self._shelves.put(self._latest.popleft()):
+                self._drop(dropped)
+
+    def _drop(self, kept: Kept) -> None:
+        record = kept.record
+        self._num_bytes -= kept.num_bytes
+        self._by_number.pop(record.number, None)
+        if self._by_id.get(record.origin.request_id) is record:
+            del self._by_id[record.origin.request_id]
+
+    # Finding them
+
+    def find(self, request_id: str, may_see: MaySee) -> RequestRecord | None:
+        """Returns a request's record. Clients choose ids, so several may have the same: it is the latest that may be seen."""
+        found = self._by_id.get(request_id)
+        if found is None or may_see(found):
+            return found
+        return next((one for one in self._all() if one.origin.request_id == request_id and may_see(one)), None)
+
+    def by_number(self, number: int) -> RequestRecord | None:
+        """Returns the record of a request by the engine's number."""
+        return self._by_number.get(number)
+
+    def select(self, query: Query, may_see: MaySee) -> list[RequestRecord]:
+        """Returns records in the order that is asked for."""
+        found = (record for record in self._all() if _fits(record, query) and may_see(record))
+        if query.order == "slowest":
+            return heapq.nlargest(query.limit, found, key=_duration_ns)
+        return list(islice(found, query.limit))
+
+    def since(self, from_ns: int, may_see: MaySee) -> list[RequestRecord]:
+        """Returns the records of requests that ended after a time, the latest first."""
+        found: list[RequestRecord] = []
+        for kept in reversed(self._latest):
+            if kept.record.ended_ns < from_ns:
+                return found
+            if may_see(kept.record):
+                found.append(kept.record)
+        return found + [record for record in self._shelves.records() if record.ended_ns >= from_ns and may_see(record)]
+
+    def held(self, may_see: MaySee) -> Held:
+        """Returns how much is kept of what may be seen."""
+        sizes = [kept.num_bytes for kept in chain(self._latest, self._shelves.all()) if may_see(kept.record)]
+        return Held(len(sizes), sum(sizes), self._latest[0].record.ended_ns if self._latest else None)
+
+    def _all(self) -> Iterator[RequestRecord]:
+        """Yields all records, the latest first."""
+        yield from (kept.record for kept in reversed(self._latest))
+        yield from self._shelves.records()
+
+
+def _fits(record: RequestRecord, query: Query) -> bool:
+    if query.workflow is not None and record.workflow != query.workflow:
+        return False
+    return query.outcome == "all" or record.has_failed == (query.outcome == "failed")
+
+
+def _duration_ns(record: RequestRecord) -> int:
+    return record.duration_ns

@@ -1,0 +1,87 @@
+"""Records that are kept longer than others: requests that failed, that took long, and the slowest of each workflow."""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dyorc.telemetry.record import RequestRecord
+
+NUM_SLOWEST = 20
+"""Of each workflow."""
+
+
+class Kept(NamedTuple):
+    """A record, and the memory that it takes."""
+
+    record: RequestRecord
+    num_bytes: int
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """Records in the order in which they came, by number."""
+
+    records: dict[int, Kept] = field(default_factory=dict[int, Kept])
+    num_bytes: int = 0
+
+    def add(self, kept: Kept) -> None:
+        self.records[kept.record.number] = kept
+        self.num_bytes += kept.num_bytes
+
+    def remove(self, number: int) -> Kept:
+        kept = self.records.pop(number)
+        self.num_bytes -= kept.num_bytes
+        return kept
+
+
+class Shelves:
+    """One shelf for those that failed, one for slow ones, one for the slowest of each workflow: none pushes all others out.
+
+    Args:
+        slow_ns: What takes longer is slow, whatever its workflow.
+    """
+
+    def __init__(self, slow_ns: int) -> None:
+        self._slow_ns = slow_ns
+        self._failed, self._slow, self._slowest = self._shelves = _Shelf(), _Shelf(), _Shelf()
+        self._heaps: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        """Durations and numbers of a workflow's slowest, the shortest first."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory for all of them."""
+        return sum([shelf.num_bytes for shelf in self._shelves])
+
+    def put(self, kept: Kept) -> list[Kept]:
+        """Takes a record that is no longer among the latest. Returns what is dropped for it: perhaps the record itself."""
+        record = kept.record
+        if record.has_failed:
+            self._failed.add(kept)
+            return []
+        if record.duration_ns > self._slow_ns:
+            self._slow.add(kept)
+            return []
+        heap = self._heaps[record.workflow]
+        self._slowest.add(kept)
+        heapq.heappush(heap, (record.duration_ns, record.number))
+        return [self._slowest.remove(heapq.heappop(heap)[1])] if len(heap) > NUM_SLOWEST else []
+
+    def pop(self) -> Kept:
+        """Removes the oldest record of the fullest shelf."""
+        shelf = max(self._shelves, key=lambda one: one.num_bytes)
+        kept = shelf.remove(next(iter(shelf.records)))
+        if shelf is self._slowest:
+            heap = [entry for entry in self._heaps[kept.record.workflow] if entry[1] != kept.record.number]
+            heapq.heapify(heap)
+            self._heaps[kept.record.workflow] = heap
+        return kept
+
+    def all(self) -> list[Kept]:
+        """Returns what is on the shelves."""
+        return [kept for shelf in self._shelves for kept in shelf.records.values()]
+
+    def records(self) -> Iterator[RequestRecord]:
+        """Returns their records, the latest first."""
+        return iter(sorted((kept.record for kept in self.all()), key=lambda one: -one.ended_ns))

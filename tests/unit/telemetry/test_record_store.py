@@ -1,0 +1,213 @@
+"""Records are kept within their room, the remarkable ones longer, and are found at once."""
+
+import gc
+import random
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from dyorc.config import RecordsConfig
+from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, Story
+from dyorc.telemetry.record import Origin, RequestRecord
+from dyorc.telemetry.record_size import num_bytes_of
+from dyorc.telemetry.record_store import Query, RecordStore
+from dyorc.telemetry.shelves import NUM_SLOWEST
+from tests.unit.telemetry.stories import batch, call, ns, record
+
+_ONE = num_bytes_of(record(10, request_id="r1"), 1.0)
+
+
+def anything(found: RequestRecord) -> bool:
+    """Everybody may see everything."""
+    return True
+
+
+def numbered(number: int, duration: float = 10, **others: object) -> RequestRecord:
+    """Returns a request that arrived `number` seconds after the first."""
+    found = record(duration, request_id=f"r{number % 10}", number=number, **others)
+    shift_ns = number * 1_000_000_000
+    found.origin.arrived_ns += shift_ns
+    found.started_ns += shift_ns
+    found.ended_ns += shift_ns
+    return found
+
+
+def store_for(num: int, slow_s: float = 1.0) -> RecordStore:
+    """Returns a store with room for so many records without calls."""
+    return RecordStore(RecordsConfig(max_bytes=num * _ONE, slow_s=slow_s))
+
+
+def numbers(store: RecordStore, **query: object) -> list[int]:
+    """Returns the numbers of listed records."""
+    return [found.number for found in store.select(Query(**query), anything)]  # type: ignore[arg-type]
+
+
+def test_the_oldest_make_room() -> None:
+    store = store_for(10)
+    for number in range(100):
+        store.take(numbered(number, duration=10 - number / 1000))  # the first ones are the slowest
+    held = store.held(anything)
+    assert held.num == 10
+    assert held.num_bytes <= 10 * _ONE
+    assert numbers(store)[:5] == [99, 98, 97, 96, 95]
+    assert all(store.by_number(number) is not None for number in numbers(store))
+    assert store.by_number(50) is None
+
+
+def test_a_record_that_is_too_large_is_not_kept() -> None:
+    store = store_for(1)
+    store.take(numbered(0, error="x" * 100_000, outcome="internal"))
+    assert store.held(anything).num == 0
+    assert store.find("r0", anything) is None
+
+
+def test_failed_and_slow_requests_are_kept_longer_and_neither_push_the_other_out() -> None:
+    store = store_for(40)
+    store.take(numbered(0, outcome="internal"))
+    store.take(numbered(1, duration=2000))
+    for number in range(2, 500):
+        store.take(numbered(number))
+    assert {0, 1} <= set(numbers(store))
+    for number in range(500, 700):
+        store.take(numbered(number, outcome="internal"))
+    kept = numbers(store)
+    assert 1 in kept
+    assert 0 not in kept
+    assert len(kept) == 40
+    assert numbers(store, order="slowest", limit=1) == [1]
+
+
+def test_the_slowest_of_each_workflow_are_kept_however_quick_they_were() -> None:
+    store = store_for(2 * NUM_SLOWEST + 60)
+    durations = random.Random(1).sample(range(3, 900), 400)
+    for number, duration in enumerate(durations):
+        store.take(numbered(number, duration=duration))
+        store.take(numbered(1000 + number, duration=2.5, workflow="tiny"))
+    latest = store.select(Query(workflow="tiny"), anything)
+    assert len(latest) > NUM_SLOWEST
+    slowest = store.select(Query(workflow="classify", order="slowest", limit=NUM_SLOWEST), anything)
+    assert [round(found.duration_ns / 1e6) for found in slowest] == sorted(durations, reverse=True)[:NUM_SLOWEST]
+
+
+def test_it_is_decided_late_whether_a_request_was_slow_since_its_client_may_still_be_reading() -> None:
+    store = store_for(4 * NUM_SLOWEST)
+    slow = numbered(0)
+    store.take(slow)
+    slow.origin.written_ns = slow.ended_ns + 5_000_000_000
+    for number in range(1, 1000):
+        store.take(numbered(number, duration=100))
+    assert numbers(store, order="slowest", limit=1) == [0]
+
+
+def test_a_query_names_workflow_outcome_order_and_number() -> None:
+    store = store_for(100)
+    for number in range(9):
+        store.take(numbered(number, duration=10 + number, workflow="ab"[number % 2], outcome="ok" if number % 3 else "internal"))
+    assert numbers(store) == [8, 7, 6, 5, 4, 3, 2, 1, 0]
+    assert numbers(store, limit=2) == [8, 7]
+    assert numbers(store, workflow="a", order="slowest", limit=2) == [8, 6]
+    assert numbers(store, outcome="failed") == [6, 3, 0]
+    assert numbers(store, outcome="ok", workflow="b") == [7, 5, 1]
+
+
+def test_only_what_may_be_seen_is_found() -> None:
+    """Two tenants chose the same id."""
+    store = store_for(100)
+    store.take(numbered(0, tenant="a"))
+    store.take(numbered(10, tenant="b"))
+
+    def of(tenant: str) -> Callable[[RequestRecord], bool]:
+        return lambda found: found.tenant == tenant
+
+    assert [store.find("r0", of(tenant)) for tenant in "abc"] == [store.by_number(0), store.by_number(10), None]
+    assert [found.number for found in store.select(Query(), of("a"))] == [0]
+    assert store.held(of("a")).num == 1
+
+
+def test_what_ended_since_a_time() -> None:
+    store = store_for(100)
+    for number in range(5):
+        store.take(numbered(number))
+    assert [found.number for found in store.since(ns(3000), anything)] == [4, 3]
+
+
+def test_a_request_that_was_not_recorded_is_not_kept() -> None:
+    store = store_for(10)
+    found = numbered(0)
+    found.story = None
+    store.take(found)
+    assert store.held(anything).num == 0
+
+
+# Size
+
+
+def _cascade(number: int, batches: list[list[BatchTrace]], decided: bool) -> RequestRecord:
+    """Returns a request of two calls, in batches that are shared, and perhaps a decision; nothing in it is shared otherwise."""
+    base = ns(number)
+    calls: list[CallTrace] = []
+    for index, shared in enumerate(batches):
+        at = base + index * 10_000_000
+        found = call(2 * number + index + 10_000, "large", 0, 0, 0, sources=[2 * number + 9_999] if index else ())
+        found.asked_ns, found.queued_ns, found.ended_ns = at + 1, at + 2, at + 3
+        found.batches = [shared[number % len(shared)]]
+        calls.append(found)
+    origin = Origin(request_id=f"{number:032x}", transport="http", arrived_ns=base + 4, read_ns=base + 5)
+    story = Story(number + 1_000_000, base + 6)
+    story.calls.extend(calls)
+    if decided:
+        reached = DecisionTrace("app.py:7", base + 7, [number + 10_000], decided_ns=base + 8, outcome="no")
+        reached.followed, reached.gains_ms = {"yes": number / 7}, {"yes": number / 3}
+        story.decisions.append(reached)
+    return RequestRecord(
+        number=number + 1_000_000,
+        origin=origin,
+        workflow="classify",
+        tenant="",
+        started_ns=base + 9,
+        ended_ns=base + 10,
+        outcome="ok",
+        story=story,
+    )
+
+
+def _batch(number: int, size: int) -> BatchTrace:
+    at = ns(number)
+    moves = [Move("message", number + 1000, number / 7), Move("shm", number + 2000, number / 11)]
+    found = batch(
+        "large",
+        0,
+        0,
+        0,
+        size=size,
+        requests=[number * size + at % 7 + one for one in range(size)],
+        gather_s=number / 3,
+        moves=moves,
+    )
+    found.sent_ns, found.started_ns, found.ended_ns, found.publish_s = at + 1, at + 2, at + 3, number / 13
+    found.batch_id = at
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 4, 32])
+@pytest.mark.parametrize("decided", [False, True])
+def test_the_estimate_of_a_records_size_is_near_the_truth(size: int, decided: bool) -> None:
+    num = 2000
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        store = RecordStore(RecordsConfig())
+        batches = [[_batch(one + 3000 * index, size) for one in range(num // size)] for index in range(2)]
+        for number in range(num):
+            store.take(_cascade(number, batches, decided))
+        del batches
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    held = store.held(anything)
+    assert held.num == num
+    print(f"size {size}, decided {decided}: {(after - before) / num:.0f} bytes each, estimated {held.num_bytes / num:.0f}")
+    assert 0.5 < held.num_bytes / (after - before) < 2

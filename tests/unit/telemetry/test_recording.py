@@ -1,0 +1,52 @@
+"""Every reader gets every record, and one that fails does no harm."""
+
+import pytest
+import structlog
+
+from dyorc.config import RecordsConfig
+from dyorc.telemetry.record import RequestRecord
+from dyorc.telemetry.recording import Recording
+from tests.unit.telemetry.stories import record
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.taken: list[RequestRecord] = []
+
+    def take(self, record: RequestRecord) -> None:
+        self.taken.append(record)
+
+
+class _Broken:
+    def __init__(self) -> None:
+        self.num_tries = 0
+
+    def take(self, record: RequestRecord) -> None:
+        self.num_tries += 1
+        raise ValueError("no")
+
+
+def test_a_reader_that_raises_is_reported_once_and_gets_no_more() -> None:
+    recording = Recording(RecordsConfig())
+    before, broken, after = _Reader(), _Broken(), _Reader()
+    for sink in (before, broken, after):
+        recording.add(sink)
+    found = record(10)
+    with structlog.testing.capture_logs() as logs:
+        recording.ended(found)
+        recording.ended(found)
+    assert before.taken == after.taken == [found, found]
+    assert broken.num_tries == 1
+    assert [(log["event"], log["sink"], log["request_id"]) for log in logs] == [("sink_dropped", "_Broken", "r1")]
+
+
+@pytest.mark.parametrize(("ratio", "num"), [(0.0, 0), (0.25, 25), (1.0, 100)])
+def test_a_fraction_of_the_requests_is_recorded(ratio: float, num: int) -> None:
+    draws = iter(one / 100 for one in range(100))
+    recording = Recording(RecordsConfig(ratio=ratio), lambda: next(draws))
+    recording.add(_Reader())
+    assert sum(recording.wants() for _ in range(100)) == num
+
+
+def test_nothing_is_recorded_if_nobody_reads() -> None:
+    assert not Recording(RecordsConfig(ratio=1.0)).wants()

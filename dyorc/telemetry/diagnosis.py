@@ -1,0 +1,152 @@
+"""Says in plain sentences why a request took as long as it did."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dyorc.engine.story import BatchTrace
+from dyorc.telemetry.critical_path import critical_path
+from dyorc.telemetry.record import RequestRecord
+from dyorc.telemetry.stages import Piece, Stage
+from dyorc.telemetry.wrong_guesses import WrongGuesses
+
+_MIN_SHARE = 0.05
+"""Sentences are about at least this much of the time."""
+_MAX_SENTENCES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Where the time of a request went.
+
+    Attributes:
+        path: The pieces of its critical path, in order.
+        stages_ns: How much of each stage; together all of its time. Stages without time are left out.
+        cause: The largest of them.
+        sentences: What took longest, the worst first.
+    """
+
+    path: Sequence[Piece]
+    stages_ns: dict[Stage, int]
+    cause: Stage
+    sentences: list[str]
+
+
+def diagnose(record: RequestRecord, wrong_guesses: WrongGuesses) -> Diagnosis:
+    """Explains the time of a request that has ended.
+
+    Args:
+        wrong_guesses: What replicas ran in vain.
+    """
+    path = critical_path(record, wrong_guesses)
+    stages_ns = {stage: sum([piece.duration_ns for piece in path if piece.stage is stage]) for stage in Stage}
+    stages_ns = {stage: duration_ns for stage, duration_ns in stages_ns.items() if duration_ns}
+    cause = max(stages_ns, key=lambda stage: stages_ns[stage], default=Stage.ENGINE)
+    return Diagnosis(path, stages_ns, cause, _sentences(record, path))
+
+
+def _sentences(record: RequestRecord, path: Sequence[Piece]) -> list[str]:
+    groups: defaultdict[tuple[Stage, str], list[Piece]] = defaultdict(list)
+    for piece in path:
+        groups[piece.stage, "" if piece.call is None or piece.stage is Stage.ENGINE else piece.call.program].append(piece)
+    durations = {key: sum([piece.duration_ns for piece in pieces]) for key, pieces in groups.items()}
+    worst = sorted(durations, key=lambda key: -durations[key])[:_MAX_SENTENCES]
+    whole_ns = record.duration_ns
+    shown = [key for number, key in enumerate(worst) if number == 0 or durations[key] >= _MIN_SHARE * whole_ns]
+    return [f"{as_ms(durations[key])} of {as_ms(whole_ns)}: {_said(record, *key, groups[key])}" for key in shown]
+
+
+def _said(record: RequestRecord, stage: Stage, program: str, pieces: Sequence[Piece]) -> str:
+    match stage:
+        case Stage.READING:
+            return f"the client was sending the request{_size(record.origin.num_bytes)}"
+        case Stage.ADMISSION:
+            return "the request was decoded, checked and handed over"
+        case Stage.COLD:
+            return f"{_calls(program, pieces)} waited because the program was cold: no replica took batches"
+        case Stage.QUEUE:
+            return f"{_calls(program, pieces)} waited in the queue{_formed(pieces)}"
+        case Stage.WRONG_GUESS:
+            return f"{_calls(program, pieces)} waited for a replica that was running wrong guesses"
+        case Stage.MOVING:
+            return f"inputs and outputs of {program!r} were moved{_moved(pieces)}"
+        case Stage.COMPUTE:
+            return f"{program!r} computed{_shared(pieces)}"
+        case Stage.LOST:
+            return f"{program!r} ran in vain, or again, because something was lost"
+        case Stage.ENGINE:
+            return "DyOrc itself: scheduling, links, and the workflow's own code"
+        case Stage.TAKING:
+            return "the client was slow in taking parts of the answer"
+        case Stage.WRITING:
+            return "the client was slow in reading the answer"
+
+
+def _calls(program: str, pieces: Sequence[Piece]) -> str:
+    num = len({piece.call.call_id for piece in pieces if piece.call is not None})
+    return f"the call of {program!r}" if num == 1 else f"{num} calls of {program!r}, one after the other,"
+
+
+def _batches(pieces: Sequence[Piece]) -> list[BatchTrace]:
+    return list({piece.batch.batch_id: piece.batch for piece in pieces if piece.batch is not None}.values())
+
+
+def _formed(pieces: Sequence[Piece]) -> str:
+    """Says when the wait of a single batch ended."""
+    batches = _batches(pieces)
+    if len(batches) != 1:
+        return "" if batches else ", and was never run"
+    return f" until a batch of {batches[0].size} was sent to {batches[0].replica_id}: {batches[0].reason}"
+
+
+def _shared(pieces: Sequence[Piece]) -> str:
+    batches = _batches(pieces)
+    if not batches:
+        return ""
+    sizes = [batch.size for batch in batches]
+    num = "" if len(batches) == 1 else f" {len(batches)} times"
+    if max(sizes) == 1:
+        return f"{num}, alone in its batch"
+    return f"{num}, in a batch of {sizes[0]} calls" if len(batches) == 1 else f"{num}, in batches of {min(sizes)} to {max(sizes)}"
+
+
+def _moved(pieces: Sequence[Piece]) -> str:
+    """Says what came which way, the slowest first."""
+    ways: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for batch in _batches(pieces):
+        for move in batch.moves:
+            ways[move.tier][0] += move.num_bytes
+            ways[move.tier][1] += move.took_s
+    slowest = sorted(ways.items(), key=lambda way: -way[1][1])
+    texts = [
+        f"{as_size(num_bytes)} {_WAYS.get(tier, f'by {tier}')} in {as_ms(took_s * 1e9)}" for tier, (num_bytes, took_s) in slowest
+    ]
+    return f": {', '.join(texts)}" if texts else ""
+
+
+_WAYS = {
+    "message": "in its message",
+    "shm": "through shared memory",
+    "zmq": "over the network (zmq)",
+    "grpc": "over the network (grpc)",
+    "process": "that were there already",
+}
+
+
+def _size(num_bytes: int) -> str:
+    return f", {as_size(num_bytes)}" if num_bytes else ""
+
+
+def as_size(num_bytes: float) -> str:
+    """Returns a number of bytes for people."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:.4g} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.4g} GiB"
+
+
+def as_ms(duration_ns: float) -> str:
+    """Returns a duration for people."""
+    duration_ms = duration_ns / 1e6
+    return f"{duration_ms:,.0f} ms" if duration_ms >= 100 else f"{duration_ms:.3g} ms"

@@ -17,6 +17,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- UnsupportedError          the server does not do this
     |  |- ConflictError             it contradicts what was asked before
     |  |- ConflictError             it contradicts an earlier request
+    |  |- UnknownRequestError       there is no record of a request
     |  |- UnknownRegionError        no shared memory of that name is registered
     |  `- ClientMemoryDisabledError  clients may not share memory with this server
     |- ClientMemoryError          memory that a client shares cannot be opened, or is too small for a result
@@ -165,6 +166,12 @@ class UnknownJobError(ClientError):
     """The tenant has no job of that id, or no longer has it."""
 
     code = "unknown_job"
+
+
+class UnknownRequestError(ClientError):
+    """There is no record of a request: it has not ended, was not recorded, or has made room for later ones."""
+
+    code = "unknown_request"
 
 
 class ClientMemoryDisabledError(ClientError):

@@ -15,6 +15,8 @@ STATUS = "/status"
 SCALING = "/scaling"
 LIVE_NOW = "/live"
 LIVE_EVENTS = "/events"
+REQUESTS = "/requests"
+TRACE = "/trace"
 
 INFER = "infer"
 INFER_STREAM = "infer_stream"
@@ -26,6 +28,11 @@ MODEL_READY = "ready"
 MODEL_CONFIG = "config"
 MODEL_STATISTICS = "stats"
 """What it can ask about one."""
+
+
+def request_path(request_id: str) -> str:
+    """Returns the path of a request's record."""
+    return f"{REQUESTS}/{quote(request_id, safe='')}"
 
 
 def model_path(model: str, version: str | None, action: str = "") -> str:

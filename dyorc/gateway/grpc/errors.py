@@ -26,6 +26,7 @@ from dyorc.errors import (
     UnknownJobError,
     UnknownModelError,
     UnknownRegionError,
+    UnknownRequestError,
     UnsupportedError,
 )
 from dyorc.protocol.headers import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE
@@ -40,6 +41,7 @@ _STATUS: tuple[tuple[type[DyOrcError], grpc.StatusCode], ...] = (
     (UnknownModelError, grpc.StatusCode.NOT_FOUND),
     (UnknownRegionError, grpc.StatusCode.NOT_FOUND),
     (UnknownJobError, grpc.StatusCode.NOT_FOUND),
+    (UnknownRequestError, grpc.StatusCode.NOT_FOUND),
     (AuthenticationError, grpc.StatusCode.UNAUTHENTICATED),
     (PermissionDeniedError, grpc.StatusCode.PERMISSION_DENIED),
     (ConflictError, grpc.StatusCode.ALREADY_EXISTS),

@@ -13,6 +13,7 @@ from dyorc.gateway.http.inference import InferenceRoutes
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.jobs.routes import add_job_routes
 from dyorc.gateway.live import Live
+from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 
 _INFERENCE_METHODS = ("OPTIONS", "POST")
@@ -25,12 +26,15 @@ class Gateway:
         service: Runs requests.
         jobs: Keeps durable jobs; if None, there are no routes for jobs.
         live: What the live page reads; if None, there are no routes for it.
+        records: What is kept of requests that have ended; if None, there are no routes for it.
     """
 
-    def __init__(self, service: InferenceService, jobs: Jobs | None = None, live: Live | None = None) -> None:
+    def __init__(
+        self, service: InferenceService, jobs: Jobs | None = None, live: Live | None = None, records: Records | None = None
+    ) -> None:
         self._access = service.access
         self._inference = InferenceRoutes(service)
-        app = control_app(service, jobs, live)
+        app = control_app(service, jobs, live, records)
         if jobs is not None:
             add_job_routes(app, jobs)
         self._control = CommonMethods(app, app.routes)

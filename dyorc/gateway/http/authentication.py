@@ -18,14 +18,25 @@ from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.front import TENANT
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.headers import API_KEY, AUTHORIZATION
-from dyorc.protocol.routes import HEALTH, JOBS, LIVE_EVENTS, LIVE_NOW, MODELS, REPOSITORY_INDEX, SERVER, STATISTICS
+from dyorc.protocol.routes import (
+    HEALTH,
+    JOBS,
+    LIVE_EVENTS,
+    LIVE_NOW,
+    MODELS,
+    REPOSITORY_INDEX,
+    REQUESTS,
+    SERVER,
+    STATISTICS,
+    TRACE,
+)
 
 _OPEN = frozenset({"/docs", "/openapi.json"})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/")
 _MODELS = f"{MODELS}/"
 
-_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS})
-"""Routes that reveal only a tenant's own models, or none at all."""
+_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, TRACE})
+"""Routes that reveal only a tenant's own models and requests, or none at all."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()
 CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="dyorc"')
@@ -65,7 +76,7 @@ async def refuse(send: Send, error: DyOrcError) -> None:
 
 
 def _check_path(tenant: Tenant, path: str) -> None:
-    if path in _LISTS or path.startswith(JOBS):  # a job is looked up among its tenant's own
+    if path in _LISTS or path.startswith((JOBS, REQUESTS)):  # jobs and requests are looked up among the tenant's own
         return
     if path.startswith(_MODELS):
         tenant.check_model(path[len(_MODELS) :].partition("/")[0])

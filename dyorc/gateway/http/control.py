@@ -10,16 +10,20 @@ from dyorc.gateway.http.error_handlers import add_error_handlers
 from dyorc.gateway.http.live_routes import add_live_routes
 from dyorc.gateway.http.model_routes import add_model_routes
 from dyorc.gateway.http.openapi import describe
+from dyorc.gateway.http.record_routes import add_record_routes
 from dyorc.gateway.http.repository_routes import add_repository_routes
 from dyorc.gateway.http.scaling_routes import add_scaling_routes
 from dyorc.gateway.http.server_routes import add_server_routes
 from dyorc.gateway.http.settings_routes import add_settings_routes
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
+from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 
 
-def control_app(service: InferenceService, jobs: Jobs | None, live: Live | None = None) -> FastAPI:
+def control_app(
+    service: InferenceService, jobs: Jobs | None, live: Live | None = None, records: Records | None = None
+) -> FastAPI:
     """Returns the routes for metadata, health, statistics, settings and clients' shared memory, and the description of all
     routes."""
     version = package_version("dyorc")
@@ -36,5 +40,7 @@ def control_app(service: InferenceService, jobs: Jobs | None, live: Live | None 
     add_cuda_memory_routes(app, service.clients)
     if live is not None:
         add_live_routes(app, service.access, live)
+    if records is not None:
+        add_record_routes(app, records)
     add_docs_routes(app)
     return app

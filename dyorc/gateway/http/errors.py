@@ -22,6 +22,7 @@ from dyorc.errors import (
     UnknownJobError,
     UnknownModelError,
     UnknownRegionError,
+    UnknownRequestError,
     UnsupportedError,
 )
 from dyorc.protocol.headers import RETRY_AFTER
@@ -36,6 +37,7 @@ _STATUS: tuple[tuple[type[DyOrcError], int], ...] = (
     (UnknownModelError, 404),
     (UnknownRegionError, 404),
     (UnknownJobError, 404),
+    (UnknownRequestError, 404),
     (AuthenticationError, 401),
     (PermissionDeniedError, 403),
     (ConflictError, 409),

@@ -17,7 +17,7 @@ _EVERYWHERE = {
     400: "the request is malformed, or does not fit the model",
     401: "no API key, or an unknown one",
     403: "the key's tenant may not do this",
-    404: "no such route, model, version, region or job",
+    404: "no such route, model, version, region, job or record of a request",
     405: "the route does not accept this method",
     413: "the body is too large",
     500: "a program, the workflow's code, or the server failed",

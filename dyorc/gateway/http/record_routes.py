@@ -1,0 +1,51 @@
+"""Routes about requests that have ended: which were slow or failed, and where their time went. Not part of the protocol."""
+
+from typing import Annotated
+
+import msgspec
+from fastapi import FastAPI, Query, Request, Response
+
+from dyorc.gateway.http.front import tenant_of
+from dyorc.gateway.records import Records
+from dyorc.protocol import media_types
+from dyorc.protocol.routes import REQUESTS, TRACE
+from dyorc.telemetry.record_store import Order, Outcome
+from dyorc.telemetry.record_store import Query as RecordQuery
+
+_MAX_LISTED = 500
+_MAX_TRACE_S = 600.0
+
+_Workflow = Annotated[str | None, Query(description="Only requests of this model")]
+_Order = Annotated[Order, Query(description="`latest`, or `slowest`, from first byte to last")]
+_Outcome = Annotated[Outcome, Query(description="`all`, `ok` or `failed`")]
+_Limit = Annotated[int, Query(ge=1, le=_MAX_LISTED, description="How many at most")]
+_Seconds = Annotated[float, Query(gt=0, le=_MAX_TRACE_S, description="How far back")]
+
+
+def add_record_routes(app: FastAPI, records: Records) -> None:
+    """Adds ``/requests``, ``/requests/{request_id}`` and ``/trace``."""
+
+    @app.get(REQUESTS, tags=["requests"])
+    async def requests(
+        request: Request, workflow: _Workflow = None, order: _Order = "latest", outcome: _Outcome = "all", limit: _Limit = 50
+    ) -> Response:
+        """The requests of which records are kept: the latest, and for longer those that were slow or failed. `cause` names what
+        took most of a request's time."""
+        query = RecordQuery(workflow=workflow, order=order, outcome=outcome, limit=limit)
+        return _json(await records.page(query, tenant_of(request.scope)))
+
+    @app.get(f"{REQUESTS}/{{request_id:path}}", tags=["requests"])
+    async def one(request: Request, request_id: str) -> Response:
+        """Everything that is known of a request that has ended: where its time went (`stages`, `diagnosis`), its calls, the
+        batches they shared with other requests, decisions and guesses. Times are in milliseconds since its first byte."""
+        return _json(await records.one(request_id, tenant_of(request.scope)))
+
+    @app.get(TRACE, tags=["requests"])
+    async def trace(request: Request, seconds: _Seconds = 5.0) -> Response:
+        """The requests that ended in the last seconds, and the batches that they were in, as trace events in Chrome's format,
+        which Perfetto shows."""
+        return _json(await records.trace(seconds, tenant_of(request.scope)))
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type=media_types.JSON, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,219 @@
+"""Records of requests over HTTP: for those who may see them, from all processes, found by their ids."""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+import pytest
+
+from dyorc.arrays import Array
+from dyorc.config import GatewayConfig, RecordsConfig
+from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
+from dyorc.gateway.records import Records
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.siblings import Answers, OnlyChild
+from dyorc.telemetry.record import RequestRecord
+from dyorc.telemetry.record_store import RecordStore
+from tests.deadlines import TIMEOUT_S
+from tests.fake_backend import FakeBackend
+from tests.unit.telemetry.stories import batch, call, record
+from tests.workflows import arithmetic
+
+
+class Twin(OnlyChild):
+    """Another process, without the process: what it answers is plain, as JSON would make it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.other: Twin | None = None
+        self.is_silent = False
+        self._handlers: dict[str, Callable[[Any], Any]] = {}
+
+    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
+        """Takes a handler."""
+        self._handlers[what] = handler
+
+    async def ask(self, what: str, value: Any = None) -> Answers:
+        """Asks the other."""
+        if self.other is None:
+            return Answers({})
+        if self.other.is_silent:
+            return Answers({}, (self.other.number,))
+        asked = msgspec.json.decode(msgspec.json.encode(value))
+        return Answers({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[what](asked)))})
+
+
+class Served(NamedTuple):
+    """A gateway over a fake with three keys, and the records of its two processes."""
+
+    url: str
+    stores: tuple[RecordStore, RecordStore]
+    keys: Mapping[str, str]
+    """Of "operator" and "user", who belong to one tenant, and of "guest"."""
+    twin: Twin
+
+    async def get(self, path: str, who: str = "operator") -> httpx.Response:
+        """Asks."""
+        headers = {"X-API-Key": self.keys[who]}
+        async with httpx.AsyncClient(base_url=self.url, headers=headers, timeout=TIMEOUT_S, trust_env=False) as client:
+            return await client.get(path)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """Serves for one test."""
+    (operator, may), (user, may_not), (guest, guests) = new_key(), new_key(), new_key()
+    file = tmp_path / "keys.toml"
+    team = TenantRecord(name="team", keys=[msgspec.structs.replace(may, may_manage=True), may_not])
+    write_tenants(file, [team, TenantRecord(name="guests", keys=[guests], models=["quadruple"])])
+    catalog = Catalog.of([arithmetic.quadruple])
+    backend = FakeBackend(catalog.programs, lambda workflow, inputs: [list[Array](inputs)])
+    config = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
+    stores = RecordStore(RecordsConfig()), RecordStore(RecordsConfig())
+    here, there = Twin(0), Twin(1)
+    Records(stores[1], there)
+    here.other = there
+    with contextlib.closing(InferenceService(catalog, backend, config, here)) as service:
+        gateway = Gateway(service, records=Records(stores[0], here))
+        async with HttpServer(gateway, config, service.shedding) as server:
+            yield Served(server.url, stores, {"operator": operator, "user": user, "guest": guest}, there)
+
+
+def ended(number: int, tenant: str, duration_ms: float = 20, **others: Any) -> RequestRecord:
+    """Returns a request of which the last byte came just now, and which shared its only batch with request 2."""
+    one = batch("double", 2, 2, 15, size=2, requests=[number, 2], batch_id=77)
+    found = record(duration_ms, [call(number, "double", 2, 2, 15, batches=[one])], number=number, tenant=tenant, **others)
+    found.origin.request_id = others.get("request_id", f"r{number}")
+    shift_ns = time.monotonic_ns() - found.ended_ns
+    traces = [one, *found.story.calls] if found.story is not None else []
+    things: list[Any] = [found, found.origin, *traces]
+    for thing in things:
+        for name in thing.__struct_fields__:
+            if name.endswith("_ns") and getattr(thing, name):
+                setattr(thing, name, getattr(thing, name) + shift_ns)
+    return found
+
+
+def fill(served: Served) -> None:
+    """Requests 1 and 4 of the team and 3 of the guests ended here, 2 of the guests there."""
+    here, there = served.stores
+    here.take(ended(1, "team", duration_ms=50))
+    there.take(ended(2, "guests", duration_ms=40))
+    here.take(ended(3, "guests", duration_ms=30))
+    here.take(ended(4, "team", outcome="program_failed", error="program 'double' failed: ValueError: x"))
+
+
+async def test_the_slowest_of_all_processes_come_first(served: Served) -> None:
+    fill(served)
+    page = (await served.get("/requests?order=slowest")).json()
+    assert [(one["request_id"], one["cell"], one["cause"]) for one in page["requests"]] == [
+        ("r1", 0, "engine"),
+        ("r2", 1, "engine"),
+        ("r3", 0, "engine"),
+        ("r4", 0, "compute"),
+    ]
+    assert page["num_kept"] == 4
+    assert page["kept_bytes"] == sum(store.held(lambda one: True).num_bytes for store in served.stores)
+    assert page["missing_cells"] == []
+    assert set(page["requests"][0]) >= {
+        "request_id", "number", "cell", "workflow", "tenant", "transport", "outcome", "error", "arrived_s", "duration_ms",
+        "num_calls", "num_guesses", "trace_id", "cause",
+    }  # fmt: skip
+    assert abs(page["requests"][0]["arrived_s"] + 0.05 - time.time()) < TIMEOUT_S
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["r4", "r3", "r2", "r1"]),
+        ("?limit=2", ["r4", "r3"]),
+        ("?outcome=failed", ["r4"]),
+        ("?outcome=ok&order=slowest&limit=1", ["r1"]),
+        ("?workflow=classify&limit=1", ["r4"]),
+        ("?workflow=other", []),
+    ],
+)
+async def test_what_is_listed(served: Served, query: str, expected: list[str]) -> None:
+    fill(served)
+    assert [one["request_id"] for one in (await served.get(f"/requests{query}")).json()["requests"]] == expected
+
+
+@pytest.mark.parametrize("query", ["order=oldest", "outcome=x", "limit=0", "limit=501", "limit=x"])
+async def test_a_query_that_means_nothing_is_refused(served: Served, query: str) -> None:
+    answer = await served.get(f"/requests?{query}")
+    assert answer.status_code == 400
+    assert query.partition("=")[0] in answer.json()["error"]
+
+
+async def test_a_request_is_found_wherever_it_ran(served: Served) -> None:
+    fill(served)
+    for number, cell in ((1, 0), (2, 1)):
+        found = (await served.get(f"/requests/r{number}")).json()
+        assert (found["number"], found["cell"]) == (number, cell)
+        assert sum(found["stages"].values()) == pytest.approx(found["duration_ms"])
+        assert found["diagnosis"]
+        assert found["calls"][0]["batches"] == ["4d"]
+        assert found["batches"]["4d"]["requests"][0]["number"] == number
+
+
+async def test_batches_name_who_shared_them_if_that_may_be_seen(served: Served) -> None:
+    here, _ = served.stores
+    here.take(ended(2, "guests"))
+    here.take(ended(1, "team"))
+
+    async def shared(who: str) -> list[Any]:
+        batches = (await served.get("/requests/r1", who)).json()["batches"]
+        return [(one["request_id"], one["workflow"]) for one in batches["4d"]["requests"]]
+
+    assert await shared("operator") == [("r1", "classify"), ("r2", "classify")]
+    assert await shared("user") == [("r1", "classify"), (None, None)]
+
+
+async def test_tenants_see_their_own_requests(served: Served) -> None:
+    fill(served)
+
+    async def seen(who: str) -> list[str]:
+        page = (await served.get("/requests?order=slowest", who)).json()
+        assert page["num_kept"] == len(page["requests"])
+        return [one["request_id"] for one in page["requests"]]
+
+    assert await seen("operator") == ["r1", "r2", "r3", "r4"]
+    assert await seen("user") == ["r1", "r4"]
+    assert await seen("guest") == ["r2", "r3"]
+    assert (await served.get("/requests/r2", "user")).status_code == 404
+    assert (await served.get("/requests/r2", "guest")).json()["tenant"] == "guests"
+    trace = (await served.get("/trace?seconds=60", "guest")).json()
+    assert {event["args"]["request_id"] for event in trace["traceEvents"] if event.get("cat") == "request"} == {"r2", "r3"}
+
+
+async def test_an_unknown_request_is_named_and_how_long_records_are_kept(served: Served) -> None:
+    answer = await served.get("/requests/a%2Fb")
+    assert answer.status_code == 404
+    assert answer.json()["code"] == "unknown_request"
+    assert "request 'a/b'" in answer.json()["error"]
+    assert "none is kept yet" in answer.json()["error"]
+    fill(served)
+    assert "all of the last 0 s are kept, slow and failed ones longer" in (await served.get("/requests/r9")).json()["error"]
+
+
+async def test_a_process_that_does_not_answer_is_named(served: Served) -> None:
+    fill(served)
+    served.twin.is_silent = True
+    assert (await served.get("/requests")).json()["missing_cells"] == [1]
+    assert "cells that did not answer: 1" in (await served.get("/requests/r2")).json()["error"]
+
+
+async def test_a_trace_shows_all_processes(served: Served) -> None:
+    fill(served)
+    trace = (await served.get("/trace?seconds=60")).json()
+    requests = [event for event in trace["traceEvents"] if event.get("cat") == "request"]
+    assert {(event["pid"], event["args"]["request_id"]) for event in requests} == {(1, "r1"), (3, "r2"), (1, "r3"), (1, "r4")}
+    assert trace["otherData"] == {"num_requests": 4, "num_left_out": 0, "seconds": 60, "missing_cells": []}
+    assert (await served.get("/trace?seconds=0")).status_code == 400

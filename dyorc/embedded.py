@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import gc
+import os
 import socket
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from dyorc.ports import bound
 from dyorc.running import in_process, on_ray
 from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
+from dyorc.telemetry.tracing.starting import tracing
 
 if TYPE_CHECKING:
     from dyorc.cells.notes import Notes
@@ -109,16 +111,18 @@ async def serve_embedded(
         modules = frozenset(sys.modules)
         catalog, places = _load(targets)
         store = store_of(settings.store)
+        traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         num_cells = 1 if place is None else place.num_cells
         if without_ray:
-            backend = in_process(places, settings, num_cells, None if place is None else place.notes)
+            backend = in_process(places, settings, num_cells, None if place is None else place.notes, traces)
         else:
             from dyorc.launcher.libraries import Imports
 
-            backend = on_ray(places, settings, Imports.since(modules, targets), start)
+            backend = on_ray(places, settings, Imports.since(modules, targets), start, traces)
         running = await stack.enter_async_context(backend)
         siblings = None if place is None else place.siblings
-        service = InferenceService(catalog, running.orchestrator, settings.gateway, siblings)
+        tracer = None if traces is None else traces.tracer
+        service = InferenceService(catalog, running.orchestrator, settings.gateway, siblings, tracer)
         stack.enter_context(contextlib.closing(service))
         listener = None
         if place is not None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.telemetry.tracing.starting import Traces
 
 if TYPE_CHECKING:
     from dyorc.cells.notes import Notes
@@ -40,30 +42,40 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def in_process(
-    places: Places, settings: Settings, num_cells: int = 1, notes: "Notes | None" = None
+    places: Places,
+    settings: Settings,
+    num_cells: int = 1,
+    notes: "Notes | None" = None,
+    traces: Traces | None = None,
 ) -> AsyncGenerator[Running]:
     """Runs all programs in this process, without Ray.
 
     Args:
         num_cells: How many such processes share this machine.
         notes: Where it is noted what runs.
+        traces: Where spans go; None if nothing is traced.
 
     Raises:
         TransportError: If no arena can be made.
     """
     from dyorc.cells.cell import cell
 
-    async with cell(tuple(places), settings.orchestrator, settings.transport, settings.cells, num_cells, notes) as orchestrator:
+    sections = settings.orchestrator, settings.transport, settings.cells
+    spans = None if traces is None else traces.spans
+    async with cell(tuple(places), *sections, num_cells, notes, spans) as orchestrator:
         yield Running(orchestrator, _nothing, _no_complaints)
 
 
 @contextlib.asynccontextmanager
-async def on_ray(places: Places, settings: Settings, imports: "Imports", start: "HeadStart | None") -> AsyncGenerator[Running]:
+async def on_ray(
+    places: Places, settings: Settings, imports: "Imports", start: "HeadStart | None", traces: Traces | None = None
+) -> AsyncGenerator[Running]:
     """Runs programs on Ray, those that are to be ``in_process`` here.
 
     Args:
         imports: What the programs' modules import.
         start: For a Ray of our own; None for an existing one.
+        traces: Where spans go; None if nothing is traced.
 
     Raises:
         LaunchError: If Ray cannot be started.
@@ -76,18 +88,18 @@ async def on_ray(places: Places, settings: Settings, imports: "Imports", start: 
 
     local = [program for program in places if program.options.in_process]
     remote = {program: target for program, target in places.items() if not program.options.in_process}
-    cluster = RayCluster(imports, remote, settings) if start is None else LocalRay(start, imports, remote, settings)
-    async with cluster as ray:
+    wanted = imports, remote, settings, None if traces is None else traces.destination
+    async with RayCluster(*wanted) if start is None else LocalRay(start, *wanted) as ray:
         site = Site(
             address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
             end=ray.end_replica, scale=ray.replicas.scale,
         )  # fmt: skip
-        beside = _beside_replicas(local, settings, ray.node) if local else None
+        beside = _beside_replicas(local, settings, ray.node, None if traces is None else traces.spans) if local else None
         async with linked(tuple(places), settings.orchestrator, site, beside) as (orchestrator, address):
             yield Running(orchestrator, lambda: ray.deploy(address), ray.replicas.complaints)
 
 
-def _beside_replicas(programs: list[Program], settings: Settings, node: str) -> "MakeFleet":
+def _beside_replicas(programs: list[Program], settings: Settings, node: str, spans: ProgramSpans | None) -> "MakeFleet":
     """Returns what makes the fleet of programs that run here although others are on Ray."""
     from dyorc.cells.local_fleet import CellSite, LocalFleet
 
@@ -97,6 +109,7 @@ def _beside_replicas(programs: list[Program], settings: Settings, node: str) -> 
         num_cores=os.cpu_count() or 1,
         is_shared=True,
         room_wait_s=settings.transport.arena_wait_s,
+        spans=spans,
     )
     return lambda tensors, status: LocalFleet(programs, site, tensors, status)
 

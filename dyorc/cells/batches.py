@@ -11,6 +11,7 @@ from dyorc.engine.events import BatchDone, BatchFailed
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, BatchResult, Executor
 from dyorc.tensor import TensorRef
+from dyorc.trace_context import TraceContext
 from dyorc.transport.codec import Rows
 from dyorc.transport.outbox import NoRoomError
 
@@ -25,6 +26,7 @@ class LocalBatch:
         gather_s: Time that it took to find them.
         room_share, is_suspect: See `DispatchBatch`.
         inputs: The digests of its calls' requests, if they are to be noted.
+        span: Its own, if it is traced.
     """
 
     replica_id: str
@@ -37,6 +39,7 @@ class LocalBatch:
     room_share: float = 1.0
     inputs: Sequence[bytes] = ()
     is_suspect: bool = False
+    span: TraceContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Ran:
 def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
     """Runs a batch and copies its results."""
     num_waits, wall_s, cpu_s = _num_waits(), time.perf_counter(), time.thread_time()
-    result = executor.run(batch.columns, batch.statics, results.reserve)
+    result = executor.run(batch.columns, batch.statics, results.reserve, batch.span)
     event: BatchDone | BatchFailed | None
     if isinstance(result, BatchError):
         event = BatchFailed(batch.replica_id, batch.batch_id, result.error_type, result.message, result.traceback)

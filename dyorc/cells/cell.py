@@ -11,6 +11,7 @@ from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
+from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.transport.exchange import Exchange
 
 _NODE = "cell"
@@ -25,12 +26,14 @@ async def cell(
     cells: CellsConfig,
     num_cells: int = 1,
     notes: Notes | None = None,
+    spans: ProgramSpans | None = None,
 ) -> AsyncGenerator[Orchestrator]:
     """Runs an orchestrator while entered. No process but this one reads tensors, so all are arrays, of any size.
 
     Args:
         num_cells: How many cells share this machine.
         notes: Where it is noted what runs.
+        spans: Where spans of the programs' code go.
 
     Raises:
         TransportError: If no arena can be made.
@@ -38,12 +41,9 @@ async def cell(
     transport = transport.model_copy(update={"inline_limit_bytes": _UNLIMITED})
     tensors = Tensors(Exchange(OWN, _NODE, transport))
     status = StatusBoard(programs)
-    fleet = LocalFleet(
-        programs,
-        CellSite(config=cells, node=_NODE, num_cores=max(1, len(os.sched_getaffinity(0)) // num_cells), notes=notes),
-        tensors,
-        status,
-    )
+    num_cores = max(1, len(os.sched_getaffinity(0)) // num_cells)
+    site = CellSite(config=cells, node=_NODE, num_cores=num_cores, notes=notes, spans=spans)
+    fleet = LocalFleet(programs, site, tensors, status)
     async with Orchestrator(programs, config, tensors, status, fleet) as orchestrator:
         tensors.exchange.arena.hide()
         yield orchestrator

@@ -29,6 +29,7 @@ from dyorc.replica.freeing import free_memory
 from dyorc.replica.warmup import load_and_warm_up
 from dyorc.scaling.model import LeadTimes
 from dyorc.status import StatusBoard
+from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import InputsLostError
@@ -51,6 +52,7 @@ class CellSite:
         is_shared: Whether replicas in other processes read what programs return. Large results then lie in shared memory.
         room_wait_s: How long they wait for room there.
         notes: Where it is noted what runs; None if nobody reads that.
+        spans: Where spans of the programs' code go; None if nothing is traced.
     """
 
     config: CellsConfig
@@ -59,6 +61,7 @@ class CellSite:
     is_shared: bool = False
     room_wait_s: float = 0.0
     notes: Notes | None = None
+    spans: ProgramSpans | None = None
 
 
 class LocalFleet:
@@ -153,6 +156,7 @@ class LocalFleet:
             self._failed(loaded)
             return False
         executor, load_s = loaded
+        executor.trace_by(self._site.spans)
         hosted = self._hosted[name] = Hosted(name, executor, thread, self._results(), self._surroundings(program))
         self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
@@ -224,6 +228,7 @@ class LocalFleet:
                 action.room_share,
                 _digests(action.inputs) if action.inputs else (),
                 action.is_suspect,
+                action.span,
             )
             if hosted.is_inline:
                 self._due.append((hosted, batch))

@@ -13,6 +13,7 @@ import numpy as np
 
 from dyorc.client.effects import Broken, Reply
 from dyorc.client.operations import json_bytes_of
+from dyorc.client.tracing import current_trace
 from dyorc.errors import DeadlineError, InvalidInputError, TransportError
 from dyorc.protocol.answers import padding
 from dyorc.protocol.headers import AUTHORIZATION
@@ -65,7 +66,7 @@ class Connection:
 
     def request(self, request: Request, extensions: Mapping[str, Any]) -> httpx.Request:
         """Returns a request for httpx."""
-        headers = [*self.headers, *request.headers]
+        headers = [*self.headers, *request.headers, *current_trace()]
         if request.method == "POST":
             headers.append(("content-length", str(request.num_bytes)))
         return httpx.Request(

@@ -10,6 +10,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId, TensorRef
+from dyorc.trace_context import TraceContext
 
 
 class FormReason(Enum):
@@ -31,6 +32,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
         room_share: For which part of `TransportConfig.arena_wait_s` its results may wait for room.
         inputs: The identities of the requests that its calls belong to, while the engine is warned (`Warned`); else empty.
         is_suspect: Whether its only call may end the process that runs it.
+        span: Its own, if any of its requests is traced; spans that the program's code makes stand below it.
     """
 
     replica_id: str
@@ -42,6 +44,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     room_share: float = 1.0
     inputs: Sequence[Hashable] = ()
     is_suspect: bool = False
+    span: TraceContext | None = None
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):

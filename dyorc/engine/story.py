@@ -163,9 +163,11 @@ class Story:
     Args:
         number: The request's.
         started_ns: When it was handed over; steps count their time from here.
+        span: The request's own span, if it is traced.
 
     Attributes:
         number: The same.
+        span: The same.
         started_ns: The same.
         ended_ns: When it was answered or failed; 0: not yet.
         is_answered: Whether it was answered.
@@ -175,10 +177,11 @@ class Story:
         notes: What else happened.
     """
 
-    __slots__ = ("_log", "calls", "decisions", "ended_ns", "is_answered", "notes", "number", "parts", "started_ns")
+    __slots__ = ("_log", "calls", "decisions", "ended_ns", "is_answered", "notes", "number", "parts", "span", "started_ns")
 
-    def __init__(self, number: int, started_ns: int) -> None:
+    def __init__(self, number: int, started_ns: int, span: TraceContext | None = None) -> None:
         self.number = number
+        self.span = span
         self.started_ns = started_ns
         self.ended_ns = 0
         self.is_answered = False
@@ -189,6 +192,10 @@ class Story:
         self._log: list[CallTrace | DecisionTrace | PartTrace | Note] = []
         """Whatever took a step, each time it did: a call for each of its batches and for its end, a decision when branches were
         followed and when it was taken."""
+
+    def span_of(self, call: CallTrace) -> TraceContext | None:
+        """Returns the span of a call; None if the request is not traced."""
+        return None if self.span is None else self.span.child(f"call {call.call_id}")
 
     def dispatched(self, call: CallTrace, batch: BatchTrace) -> None:
         """Notes that a call was sent in a batch."""

@@ -22,6 +22,7 @@ from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.siblings import OnlyChild, Siblings
 from dyorc.gateway.tenants import Tenant
+from dyorc.gateway.traceparents import Tracing
 from dyorc.gateway.whole import Whole
 from dyorc.off_loop import OffLoop
 from dyorc.receiver import Receiver
@@ -46,12 +47,21 @@ class InferenceService:
         off_loop: Decodes large requests.
         siblings: The other processes of the server.
         whole: What concerns all processes of the server.
+        tracing: Decides which requests are traced; None: none.
     """
 
-    def __init__(self, catalog: Catalog, backend: Backend, config: GatewayConfig, siblings: Siblings | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        backend: Backend,
+        config: GatewayConfig,
+        siblings: Siblings | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
         self.catalog = catalog
         self.backend = backend
         self.config = config
+        self.tracing = tracing
         self.access = Access(config.keys_file)
         self.siblings = siblings or OnlyChild()
         self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=self.siblings.tenant_counts)

@@ -22,6 +22,7 @@ from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
 from dyorc.replica.assignment import Uplink
 from dyorc.telemetry import logs
+from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
 
 _log = structlog.get_logger("dyorc.launcher")
@@ -37,6 +38,7 @@ class LocalRay:
         start: Entered before anything imported Ray, and left after this.
         imports: What the user's modules import.
         programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
+        spans: Where spans of the programs' code go; None if nothing is traced.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class LocalRay:
         imports: Imports,
         programs: Mapping[Program, str],
         settings: Settings,
+        spans: Destination | None = None,
     ) -> None:
         deployment = settings.deployment
         self._home = start.home
@@ -54,7 +57,9 @@ class LocalRay:
         self.network = None
         self._plans = Plans(programs, deployment, start.place, NODE, settings.link.kill_after_s)
         self._forked = ForkedReplicas(start.forks, self._plans, deployment.graceful_shutdown_timeout_s)
-        uplink = Uplink(address=self.link_address, link=settings.link, transport=settings.transport, logs=settings.telemetry.logs)
+        uplink = Uplink(
+            address=self.link_address, link=settings.link, transport=settings.transport, logs=settings.telemetry.logs, spans=spans
+        )
         self.replicas = ServeReplicas(self._plans, deployment, uplink, None if imports.has_ray else self._forked)
 
     async def __aenter__(self) -> Self:

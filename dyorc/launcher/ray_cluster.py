@@ -19,6 +19,7 @@ from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
 from dyorc.replica.assignment import ForkPlace, Uplink
 from dyorc.telemetry import logs
+from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.network import Network, Secrets
 
@@ -29,6 +30,7 @@ class RayCluster:
     Args:
         programs: Each program with the target that its replicas import; the file must exist on all nodes.
         imports: What the user's modules import.
+        spans: Where spans of the programs' code go; None if nothing is traced.
 
     Raises:
         DefinitionError: If there is no address at which the replicas find this machine.
@@ -39,6 +41,7 @@ class RayCluster:
         imports: Imports,
         programs: Mapping[Program, str],
         settings: Settings,
+        spans: Destination | None = None,
     ) -> None:
         deployment, link = settings.deployment, settings.link
         if not link.host:
@@ -50,8 +53,9 @@ class RayCluster:
         place = ForkPlace(folder=f"dyorc-forks-{secrets.token_hex(4)}", modules=imports.libraries)
         plans = Plans(programs, deployment, place, None, link.kill_after_s)
         uplink = Uplink(
-            address="", link=link, transport=settings.transport, logs=settings.telemetry.logs, secrets=self.network.secrets
-        )
+            address="", link=link, transport=settings.transport, logs=settings.telemetry.logs, secrets=self.network.secrets,
+            spans=spans,
+        )  # fmt: skip
         self.replicas = ServeReplicas(plans, deployment, uplink)
 
     async def __aenter__(self) -> Self:

@@ -134,8 +134,8 @@ class LinkFleet:
         """Sends a batch."""
         try:
             headers, frames, holders = self._tensors.pack(action.operands)
-            message = encode(BatchRequest(action.batch_id, tuple(headers), action.statics, holders, action.room_share))
-            is_sent = self._send(action.replica_id, [message, *frames])
+            request = BatchRequest(action.batch_id, tuple(headers), action.statics, holders, action.room_share, action.span)
+            is_sent = self._send(action.replica_id, [encode(request), *frames])
         except InputsLostError as error:
             self._post(TensorsLost(action.replica_id, action.batch_id, error.blocks))
             return

@@ -10,6 +10,10 @@ AUTHORIZATION = "authorization"
 API_KEY = "x-api-key"
 """The client's key: ``Bearer KEY`` in the first, or the key alone in the second."""
 
+TRACEPARENT = "traceparent"
+TRACESTATE = "tracestate"
+"""The caller's place in its trace, by W3C's Trace Context."""
+
 RETRY_AFTER = "retry-after"
 """In whole seconds: when to send a refused request again."""
 

@@ -9,6 +9,7 @@ import msgspec
 from pydantic import BaseModel
 
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
+from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.link import ReplicaEnd, dial
 from dyorc.transport.network import Network, Secrets
 
@@ -57,6 +58,7 @@ class Uplink:
         transport: Settings of the tensor path.
         logs: How they log.
         secrets: Keys by which the processes of several nodes recognize each other; None on one node.
+        spans: Where spans of the programs' code go; None if nothing is traced.
     """
 
     address: str
@@ -64,6 +66,7 @@ class Uplink:
     transport: TransportConfig
     logs: LogsConfig = field(default_factory=LogsConfig)
     secrets: Secrets | None = None
+    spans: Destination | None = None
 
     def network(self, host: str) -> Network | None:
         """Returns the place of a process on `host` among other nodes; None without other nodes."""

@@ -49,7 +49,7 @@ class BatchRunner:
             started_s = time.perf_counter()
             columns = self._inbox.read(request.columns, frames, request.holders)
             fetch_s = time.perf_counter() - started_s
-            result = self._executor.run(columns, request.statics, self._outbox.reserve)
+            result = self._executor.run(columns, request.statics, self._outbox.reserve, request.span)
             self._inbox.check()
             if isinstance(result, BatchResult):
                 return self._hand_out(request, result, fetch_s)

@@ -23,7 +23,9 @@ from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import Framework, TensorSpec
 from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of
+from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.tensor import Shape
+from dyorc.trace_context import TraceContext
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Rows, each_row
 
@@ -72,6 +74,7 @@ class Executor:
     def __init__(self, program: Program, function: Any) -> None:
         self.num_copied_bytes = 0
         self._buffers: Buffers | None = None
+        self._spans: ProgramSpans | None = None
         self._program = program
         self._function = function
         self._outputs = program.signature.outputs
@@ -107,8 +110,16 @@ class Executor:
         """Makes all following batches share memory: what `run` returns may be part of it, and is valid until the next `run`."""
         self._buffers = self._find_buffers()
 
+    def trace_by(self, spans: ProgramSpans | None) -> None:
+        """Lets the program's code make spans below those of its batches."""
+        self._spans = spans
+
     def run(
-        self, columns: Sequence[Rows], statics: Sequence[StaticValue], reserve: Reserve | None = None
+        self,
+        columns: Sequence[Rows],
+        statics: Sequence[StaticValue],
+        reserve: Reserve | None = None,
+        span: TraceContext | None = None,
     ) -> BatchResult | BatchError:
         """Runs one batch.
 
@@ -116,6 +127,7 @@ class Executor:
             columns: For each input of the program, the arrays of the batch's calls in order.
             statics: Values of the static parameters, the same for all calls.
             reserve: Where the program gets memory for its results, if it asks for any (`dyorc.empty`).
+            span: The batch's own, if it is traced.
         """
         try:
             started_s = time.perf_counter()
@@ -124,7 +136,7 @@ class Executor:
                 with self._inference_mode():
                     arguments = self._arguments(columns, statics)
                     stacked_s = time.perf_counter()
-                    returned = self._function(**arguments)
+                    returned = self._function(**arguments) if span is None else self._call_under(span, arguments)
                     returned_s = time.perf_counter()
                     outputs = self._split_all(returned, columns)
                     del arguments, returned
@@ -134,6 +146,10 @@ class Executor:
             return BatchResult(outputs, ended_s - started_s, stacked_s - started_s, ended_s - returned_s)
         except BaseException as error:
             return BatchError.of(error)
+
+    def _call_under(self, span: TraceContext, arguments: dict[str, Any]) -> Any:
+        """Calls the program with its batch's span as the current one."""
+        return self._function(**arguments) if self._spans is None else self._spans.run(span, self._function, arguments)
 
     def _inference_mode(self) -> AbstractContextManager[Any]:
         return importlib.import_module("torch").inference_mode() if self._uses_torch else nullcontext()

@@ -10,6 +10,7 @@ from dyorc.replica.assignment import Identity
 from dyorc.replica.executor import Executor
 from dyorc.replica.freeing import free_memory
 from dyorc.replica.warmup import load_and_warm_up
+from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.transport.messages import Hello, LoadFailure, Parked
 from dyorc.transport.tiers import Holder
 
@@ -22,6 +23,7 @@ class ProgramCopy:
         start_s: How long it took from the start of the process until the program was found.
         executor: The loaded program; None while it is parked.
         load_s: How long loading it last took.
+        spans: Where spans of the program's code go; None if nothing is traced.
     """
 
     program: Program
@@ -30,6 +32,7 @@ class ProgramCopy:
     start_s: float
     executor: Executor | None = None
     load_s: float = 0.0
+    spans: ProgramSpans | None = None
 
     def introduction(self) -> Hello | Parked:
         """Returns the message by which the replica announces itself as it is now."""
@@ -46,6 +49,7 @@ class ProgramCopy:
         started_s = time.monotonic()
         try:
             self.executor = load_and_warm_up(self.program)
+            self.executor.trace_by(self.spans)
         except ProgramLoadError as error:
             failure = failure_of(error)
         else:

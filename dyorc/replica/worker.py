@@ -18,6 +18,7 @@ from dyorc.replica.executor import load_error
 from dyorc.replica.freeing import process_age_s
 from dyorc.replica.program_copy import ProgramCopy, failure_of
 from dyorc.replica.stager import Stager
+from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Frame
 from dyorc.transport.exchange import Exchange
@@ -94,7 +95,7 @@ class Worker:
                 with self.exchange as exchange:
                     program = self._find_program(link)
                     self._timeout_s = program.options.execution_timeout_s
-                    copy = ProgramCopy(program, self._identity, exchange.holder, process_age_s())
+                    copy = ProgramCopy(program, self._identity, exchange.holder, process_age_s(), spans=self._spans())
                     self._found.set()
                     self._work(link, exchange, copy)
         except BaseException as error:
@@ -105,6 +106,8 @@ class Worker:
     def _work(self, link: ReplicaEnd, exchange: Exchange, copy: ProgramCopy) -> None:
         """Runs batches; fetches tensors ahead, if there are other nodes."""
         with ExitStack() as stack:
+            if copy.spans is not None:
+                stack.enter_context(copy.spans)
             staging = None
             if self._uplink.secrets is not None:
                 routes = exchange.routes()
@@ -115,6 +118,9 @@ class Worker:
             stack.callback(routes.close)
             session = _Session(link, exchange, routes, copy, staging)
             session.run(self._stopping, self._busy)
+
+    def _spans(self) -> ProgramSpans | None:
+        return None if self._uplink.spans is None else ProgramSpans.to(self._uplink.spans)
 
     def _busy(self, is_busy: bool) -> None:
         self._busy_since_s = time.monotonic() if is_busy else None

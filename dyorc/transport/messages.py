@@ -11,6 +11,7 @@ import msgspec
 from dyorc.authoring.signature import StaticValue
 from dyorc.errors import TransportError
 from dyorc.tensor import BlockId
+from dyorc.trace_context import TraceContext
 from dyorc.transport.codec import ColumnHeader, Frame
 from dyorc.transport.tiers import Holder, Span
 
@@ -79,7 +80,8 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Orchestrator: run this batch.
 
     `holders` are the owners of the arenas that its columns point to. If there is no room for its results, they may wait for
-    `room_share` of the time that the replica waits at most.
+    `room_share` of the time that the replica waits at most. Spans that the program's code makes stand below `span`, if there is
+    one.
     """
 
     batch_id: int
@@ -87,6 +89,7 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     statics: tuple[StaticValue, ...] = ()
     holders: tuple[Holder, ...] = ()
     room_share: float = 1.0
+    span: TraceContext | None = None
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):

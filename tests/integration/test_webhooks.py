@@ -94,7 +94,8 @@ async def test_the_webhook_is_the_jobs_json_with_a_signature(tmp_path: Path) -> 
         store = SqliteStore(tmp_path / "jobs.sqlite")
         async with running([arithmetic.quadruple], store=store, jobs=allowing(listener.host)) as stack:
             body = oip.json_body({"x": X}, model_name="quadruple", webhook=listener.url)
-            answer = await stack.client.post("/v1/jobs", content=body.content, headers=body.headers)
+            trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "vendor=1"}
+            answer = await stack.client.post("/v1/jobs", content=body.content, headers={**body.headers, **trace})
             assert answer.status_code == 202, answer.text
             await wait_until_async(lambda: listener.bodies, "the webhook comes")
             job = (await stack.client.get(f"/v1/jobs/{answer.json()['id']}")).json()
@@ -107,6 +108,7 @@ async def test_the_webhook_is_the_jobs_json_with_a_signature(tmp_path: Path) -> 
     signed = parts["t"].encode() + b"." + listener.bodies[0]
     assert parts["v1"] == hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
     assert len(listener.bodies) == 1
+    assert {name: listener.header(0, name) for name in trace} == trace, "the trace of its submission goes on"
 
 
 @pytest.mark.parametrize("answer", [b"500 Oops", b"302 Found\r\nLocation: /elsewhere", b""])

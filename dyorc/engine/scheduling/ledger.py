@@ -24,6 +24,8 @@ def tell_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
             if call.bet is not None:
                 of_call.bet = call.bet.describe()
             story.dispatched(of_call, trace)
+            if (span := story.span_of(of_call)) is not None:
+                trace.spans = (*trace.spans, span)
 
 
 def tell_ended(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = None) -> None:

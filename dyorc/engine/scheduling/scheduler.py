@@ -390,7 +390,7 @@ class Scheduler:
         share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
         dispatch = DispatchBatch(
             replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
-            inputs, calls[0].is_suspect,
+            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span,
         )  # fmt: skip
         self._turn.actions.append(dispatch)
 

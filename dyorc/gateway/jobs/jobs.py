@@ -1,6 +1,7 @@
 """Durable jobs, as the routes use them. Accepts requests and reports on them, while the runner runs them."""
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ import structlog
 
 from dyorc.config import JobsConfig
 from dyorc.errors import CapacityError, InvalidInputError, StoreError, UnsupportedError
+from dyorc.gateway.jobs import submissions
 from dyorc.gateway.jobs.records import terms_of
 from dyorc.gateway.jobs.runner import Runner
 from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
@@ -16,6 +18,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Body, Job, JobStore, NewJob, new_id
+from dyorc.trace_context import TraceContext
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -84,8 +87,13 @@ class Jobs:
         """Whether the store could be opened."""
         return self._closed is None
 
-    async def submit(self, tenant: Tenant, body: Body, idempotency_key: str = "") -> tuple[Job, bool]:
+    async def submit(
+        self, tenant: Tenant, body: Body, idempotency_key: str = "", caller: TraceContext | None = None
+    ) -> tuple[Job, bool]:
         """Accepts a job. Returns it, and whether it is new.
+
+        Args:
+            caller: The caller's span, if it sent one.
 
         Raises:
             ConflictError: If the key was used for another body.
@@ -95,7 +103,7 @@ class Jobs:
             UnsupportedError: If the model streams, or the request names client memory.
             DyOrcError: See `InferenceService.model` and `decode_request`; 503 if the store cannot be used.
         """
-        store = self._open_store()
+        store, began_ns = self._open_store(), time.monotonic_ns()
         head = _read_head(body)
         model = self.service.model(tenant, head.model_name, head.model_version)
         if model.is_streaming:
@@ -105,6 +113,8 @@ class Jobs:
         with self._runner.attempts.memory() as memory:
             request = self._runner.attempts.read(body, model, memory)
         tenant.check_priority(request.priority)
+        tracing = self.service.tracing
+        trace = submissions.trace_for(tracing, caller)
         new = NewJob(
             id=new_id(),
             tenant=tenant.name,
@@ -113,13 +123,15 @@ class Jobs:
             body=body,
             ttl_s=self._ttl_s(head.ttl_s),
             is_urgent=request.priority > 0,
-            terms=terms_of(tenant),
+            terms=terms_of(tenant, trace),
             webhook=head.webhook or "",
             idempotency_key=idempotency_key,
         )
-        found = await store.submit(new, self._runner.quota)
+        job, is_new = await store.submit(new, self._runner.quota)
         self._runner.wake()
-        return found
+        if tracing is not None and trace is not None and trace is not caller and is_new:
+            submissions.tell(tracing, job, trace, caller, began_ns)
+        return job, is_new
 
     def _ttl_s(self, asked: float | None) -> float:
         ttl_s = self._config.ttl_s if asked is None else asked

@@ -10,14 +10,17 @@ from dyorc.gateway.http.errors import status_of
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.refusals import ErrorBody
 from dyorc.store.base import Job, JobError
+from dyorc.trace_context import TraceContext
 
 
-class _Terms(msgspec.Struct, frozen=True):
-    """What matters of a tenant when its jobs run. Its rate was checked when it submitted them."""
+class _Terms(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What matters of a tenant when its jobs run, and the trace to which they belong. Its rate was checked when it submitted
+    them."""
 
     weight: float = 1.0
     max_requests: int | None = None
     max_bytes: int | None = None
+    trace: TraceContext | None = None
 
 
 def job_json(job: Job) -> dict[str, Any]:
@@ -54,12 +57,21 @@ def job_error(error: Exception) -> JobError:
     return JobError(str(error).encode(errors="replace").decode(), error.code, error.retryable, status_of(error))
 
 
-def terms_of(tenant: Tenant) -> str:
-    """Returns what to store of a tenant."""
-    return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes)).decode()
+def terms_of(tenant: Tenant, trace: TraceContext | None) -> str:
+    """Returns what to store of a tenant, and of the span that a job's attempts stand below."""
+    return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes, trace)).decode()
 
 
 def tenant_of(job: Job) -> Tenant:
     """Returns the tenant of a job, as of its submission."""
-    terms = msgspec.json.decode(job.terms or "{}", type=_Terms)
+    terms = _terms(job)
     return Tenant(name=job.tenant, weight=terms.weight, max_requests=terms.max_requests, max_bytes=terms.max_bytes)
+
+
+def trace_of(job: Job) -> TraceContext | None:
+    """Returns the span that the job's attempts stand below; None if it was submitted without a trace."""
+    return _terms(job).trace
+
+
+def _terms(job: Job) -> _Terms:
+    return msgspec.json.decode(job.terms or "{}", type=_Terms)

@@ -11,6 +11,7 @@ from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.jobs.bodies import read_body
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.jobs.records import error_json, job_json
+from dyorc.gateway.traceparents import caller_in_headers
 from dyorc.protocol import media_types
 from dyorc.protocol.headers import IDEMPOTENCY_KEY, JSON_LENGTH
 from dyorc.protocol.jobs import JobState
@@ -36,7 +37,8 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
         if key is not None and not 1 <= len(key) <= _MAX_KEY_CHARS:
             raise InvalidInputError(f"Idempotency-Key has {len(key)} characters, expected 1 to {_MAX_KEY_CHARS}")
         body = await read_body(request, tenant, jobs.service)
-        job, is_new = await jobs.submit(tenant, body, key or "")
+        caller = caller_in_headers(request.scope["headers"])
+        job, is_new = await jobs.submit(tenant, body, key or "", caller)
         return JSONResponse(job_json(job), 202 if is_new else 200, {"location": f"{JOBS}/{job.id}"})
 
     @app.get(JOBS)

@@ -18,9 +18,9 @@ import structlog
 
 from dyorc.config import JobsConfig
 from dyorc.errors import InvalidInputError, StoreError
-from dyorc.gateway.jobs.records import job_bytes
+from dyorc.gateway.jobs.records import job_bytes, trace_of
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import SIGNATURE
+from dyorc.protocol.headers import SIGNATURE, TRACEPARENT, TRACESTATE
 from dyorc.store.base import Delivery, JobStore
 
 _log = structlog.get_logger("dyorc.jobs")
@@ -144,6 +144,10 @@ class Webhooks:
         """Sends one. Returns what went wrong, or None. Of the response, only the status matters."""
         body = job_bytes(delivery.job)
         headers = {"content-type": media_types.JSON}
+        if (trace := trace_of(delivery.job)) is not None:
+            headers[TRACEPARENT] = trace.traceparent
+            if trace.state:
+                headers[TRACESTATE] = trace.state
         if self._config.webhook_secret:
             headers[SIGNATURE] = signature(self._config.webhook_secret, body, int(time.time()))
         try:

@@ -1,0 +1,41 @@
+"""Finds the caller's place in its trace, in what came with a request. Called only while requests are traced."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from dyorc.gateway.http.errors import Header
+from dyorc.protocol.headers import TRACEPARENT, TRACESTATE
+from dyorc.telemetry.tracing.spans import Span
+from dyorc.trace_context import TraceContext, read_traceparent
+
+_TRACEPARENT = TRACEPARENT.encode()
+_TRACESTATE = TRACESTATE.encode()
+
+
+class Tracing(Protocol):
+    """Decides what is traced."""
+
+    def begin(self, caller: TraceContext | None) -> TraceContext | None:
+        """Returns the span of a request that has come, if it is to be traced."""
+        ...
+
+    def send(self, span: Span) -> None:
+        """Sends a span that is not part of a request."""
+        ...
+
+
+def caller_in_headers(headers: Iterable[Header]) -> TraceContext | None:
+    """Returns the caller's span, from headers with names in lower case."""
+    parent = state = b""
+    for name, value in headers:
+        if name == _TRACEPARENT:
+            parent = value
+        elif name == _TRACESTATE:
+            state = value
+    return read_traceparent(parent.decode("latin-1"), state.decode("latin-1")) if parent else None
+
+
+def caller_in_metadata(metadata: Any) -> TraceContext | None:
+    """Returns the caller's span, from a gRPC call's metadata."""
+    found = {name: value for name, value in metadata or () if name in (TRACEPARENT, TRACESTATE) and isinstance(value, str)}
+    return read_traceparent(found[TRACEPARENT], found.get(TRACESTATE, "")) if TRACEPARENT in found else None

@@ -111,6 +111,15 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
     error: str = ""
 
 
+def span_of_call(request: TraceContext, call: CallTrace) -> TraceContext:
+    """Returns the span of a call of a request that is traced.
+
+    Args:
+        request: The request's own span.
+    """
+    return request.child(f"call {call.call_id}")
+
+
 class DecisionTrace(msgspec.Struct, eq=False, gc=False):
     """A decision of a request. Times are the engine's, in nanoseconds; 0: not yet.
 
@@ -192,10 +201,6 @@ class Story:
         self._log: list[CallTrace | DecisionTrace | PartTrace | Note] = []
         """Whatever took a step, each time it did: a call for each of its batches and for its end, a decision when branches were
         followed and when it was taken."""
-
-    def span_of(self, call: CallTrace) -> TraceContext | None:
-        """Returns the span of a call; None if the request is not traced."""
-        return None if self.span is None else self.span.child(f"call {call.call_id}")
 
     def dispatched(self, call: CallTrace, batch: BatchTrace) -> None:
         """Notes that a call was sent in a batch."""

@@ -4,7 +4,7 @@ from dyorc.engine.events import BatchDone
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.batches import Batch
 from dyorc.engine.statistics import BatchTimes
-from dyorc.engine.story import BatchTrace
+from dyorc.engine.story import BatchTrace, span_of_call
 
 _NS_PER_S = 1_000_000_000
 
@@ -24,8 +24,8 @@ def tell_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
             if call.bet is not None:
                 of_call.bet = call.bet.describe()
             story.dispatched(of_call, trace)
-            if (span := story.span_of(of_call)) is not None:
-                trace.spans = (*trace.spans, span)
+            if story.span is not None:
+                trace.spans = (*trace.spans, span_of_call(story.span, of_call))
 
 
 def tell_ended(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = None) -> None:

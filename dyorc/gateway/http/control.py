@@ -1,6 +1,7 @@
 """Everything but inference. These routes use FastAPI, because they are called rarely and it describes them."""
 
 from importlib.metadata import version as package_version
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -27,8 +28,9 @@ def control_app(
     """Returns the routes for metadata, health, statistics, settings and clients' shared memory, and the description of all
     routes."""
     version = package_version("dyorc")
-    # /docs is a route of our own.
-    app = FastAPI(title="DyOrc", version=version, docs_url=None, redoc_url=None, redirect_slashes=False)
+    # /docs is a route of our own. OpenTelemetry's current provider is there for programs; FastAPI would send it spans, too.
+    no_spans: Any = {"telemetry": {"tracing": False, "metrics": False, "logs": False}}
+    app = FastAPI(title="DyOrc", version=version, docs_url=None, redoc_url=None, redirect_slashes=False, **no_spans)
     app.openapi = lambda: describe(app)
     add_error_handlers(app)
     add_server_routes(app, service, jobs)

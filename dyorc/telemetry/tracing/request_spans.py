@@ -6,7 +6,7 @@ A batch belongs to several requests, but is one span: below the call that is fir
 
 from collections.abc import Iterator, Sequence
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, Story
+from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, Story, span_of_call
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.tracing.spans import Attributes, Happening, Kind, Span, Value
 from dyorc.trace_context import TraceContext
@@ -85,7 +85,7 @@ def _steps(story: Story, root: TraceContext, ended_ns: int) -> Iterator[Span]:
 
 
 def _call(call: CallTrace, decisions: Sequence[DecisionTrace], root: TraceContext, ended_ns: int) -> Iterator[Span]:
-    context = root.child(f"call {call.call_id}")
+    context = span_of_call(root, call)
     for batch in call.batches:
         if context not in batch.spans:  # its request was not yet known to be traced when the batch was sent
             batch.spans = (*batch.spans, context)
@@ -139,7 +139,8 @@ def _turns(call: CallTrace) -> list[Happening]:
 
 
 def _batch(batch: BatchTrace, call: TraceContext, until_ns: int) -> Iterator[Span]:
-    context = call.child(f"batch {batch.batch_id}")
+    context = batch.span
+    assert context is not None
     started_ns = batch.started_ns or batch.sent_ns
     yield Span(
         name=f"batch {batch.program}",

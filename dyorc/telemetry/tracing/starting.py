@@ -1,7 +1,7 @@
 """Switches tracing on, if the settings say so: without an endpoint, nothing is imported, made or started."""
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class Traces(NamedTuple):
 
 
 @contextmanager
-def tracing(config: TelemetryConfig, environment: Mapping[str, str]) -> Iterator[Traces | None]:
+def tracing(config: TelemetryConfig, environment: Mapping[str, str]) -> Generator[Traces | None]:
     """Traces requests while entered; yields None if nothing is to be traced. At the end, sends what is left, for a few seconds.
 
     Args:

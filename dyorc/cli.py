@@ -15,16 +15,20 @@ from rich.markup import escape
 from dyorc.config import Settings
 from dyorc.environment import read_settings
 from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError
+from dyorc.explain_cli import explain
 from dyorc.gateway.keys_cli import app as keys
 from dyorc.scale_cli import scale
 from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
 from dyorc.telemetry import logs
+from dyorc.trace_cli import trace
 
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _app.add_typer(simulation, name="simulate")
 _app.add_typer(keys, name="keys")
 _app.command()(scale)
+_app.command()(explain)
+_app.command()(trace)
 _console = Console(soft_wrap=True)
 
 Targets = Annotated[

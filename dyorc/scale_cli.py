@@ -1,6 +1,5 @@
 """``dyorc scale``: shows how many replicas the programs of a running server have, and sets it by hand."""
 
-import os
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -9,8 +8,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from dyorc.errors import ConfigurationError
+from dyorc.server_options import DEFAULT_URL, Key, Url, key_or_default
 
-_KEY_VARIABLE = "DYORC_API_KEY"
 _NUM_SHOWN = 10
 """Last decisions that are shown."""
 
@@ -22,10 +21,10 @@ def scale(
     warm: Annotated[int | None, typer.Option(min=0, help="Replicas that take batches.")] = None,
     parked: Annotated[int | None, typer.Option(min=0, help="Replicas whose processes wait, without weights.")] = None,
     auto: Annotated[bool, typer.Option("--auto", help="Leave both numbers to the forecast again.")] = False,
-    url: Annotated[str, typer.Option(help="The server.")] = "http://127.0.0.1:8000",
-    key: Annotated[str | None, typer.Option(help=f"An API key that may manage; by default ${_KEY_VARIABLE}.")] = None,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
 ) -> None:
-    """Shows how many replicas programs have, or sets it: `dyorc scale large --warm 2`."""
+    """Shows how many replicas programs have, or sets it: `dyorc scale large --warm 2`. Setting it needs a key that may manage."""
     if program is not None and not auto and warm is None and parked is None:
         raise ConfigurationError(f"what should program {program!r} have? Give --warm N, --parked N, or --auto")
     if auto and (warm is not None or parked is not None):
@@ -34,7 +33,7 @@ def scale(
         raise ConfigurationError("name the program that should be scaled")
     from dyorc.client import Client  # here, because no other command needs it
 
-    with Client(url, api_key=key or os.environ.get(_KEY_VARIABLE)) as client:
+    with Client(url, api_key=key_or_default(key)) as client:
         state = client.scaling() if program is None else client.scale(program, num_warm=warm, num_parked=parked)
     _show(state)
 

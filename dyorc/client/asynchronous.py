@@ -3,7 +3,7 @@
 import random
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from dyorc.client.connections import async_transport
 from dyorc.client.effects import Flow
@@ -18,7 +18,7 @@ from dyorc.protocol.answers import Answer
 from dyorc.protocol.jobs import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import LIVE, MODEL_CONFIG, SCALING, model_path
+from dyorc.protocol.routes import LIVE, MODEL_CONFIG, SCALING, TRACE, model_path, request_path
 
 
 class AsyncClient:
@@ -167,6 +167,25 @@ class AsyncClient:
     async def scale(self, program: str, *, num_warm: int | None = None, num_parked: int | None = None) -> dict[str, Any]:
         """Has a program keep so many replicas warm, and so many parked; None leaves that to the server's forecast again."""
         return await self._runner.run(self._operations.scale(program, num_warm, num_parked))
+
+    async def requests(
+        self,
+        *,
+        workflow: str | None = None,
+        order: Literal["latest", "slowest"] = "latest",
+        outcome: Literal["all", "ok", "failed"] = "all",
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """Returns summaries of requests that have ended: which, how long they took, and what took most of that time."""
+        return await self._runner.run(self._operations.requests(workflow, order, outcome, limit))
+
+    async def request(self, request_id: str) -> dict[str, Any]:
+        """Returns what is known of a request that has ended: where its time went, its calls and batches, guesses."""
+        return await self._runner.run(self._operations.get_object(request_path(request_id)))
+
+    async def trace(self, seconds: float = 5.0) -> dict[str, Any]:
+        """Returns the requests that ended in the last seconds, and their batches, in Chrome's trace format."""
+        return await self._runner.run(self._operations.get_object(f"{TRACE}?seconds={seconds:g}"))
 
     async def is_live(self) -> bool:
         """Returns whether the server answers."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -126,6 +126,13 @@ class Operations:
         """Returns a JSON object."""
         return (yield from self.get(path, _object_decoder))
 
+    def requests(self, workflow: str | None, order: str, outcome: str, limit: int) -> Flow[list[dict[str, Any]]]:
+        """Returns summaries of requests that have ended."""
+        query: dict[str, str | int] = {"order": order, "outcome": outcome, "limit": limit}
+        if workflow is not None:
+            query["workflow"] = workflow
+        return (yield from self.get(f"{routes.REQUESTS}?{urlencode(query)}", _requests_decoder)).requests
+
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> Flow[dict[str, Any]]:
         """Sets how many replicas a program has, and returns the state after that."""
         body = msgspec.json.encode({"num_warm": num_warm, "num_parked": num_parked})
@@ -176,8 +183,13 @@ class _Models(msgspec.Struct):
     models: list[str]
 
 
+class _Requests(msgspec.Struct):
+    requests: list[dict[str, Any]]
+
+
 _metadata_decoder = msgspec.json.Decoder(ModelMetadata)
 _models_decoder = msgspec.json.Decoder(_Models)
+_requests_decoder = msgspec.json.Decoder(_Requests)
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 

@@ -1,0 +1,101 @@
+"""`dyorc explain` and `dyorc trace` show what a server remembers, and clients get the same."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
+from dyorc.client import AsyncClient, Client
+from dyorc.engine.story import DecisionTrace, Note
+from dyorc.errors import UnknownRequestError
+from tests.integration.test_record_routes import Served, ended, served
+from tests.unit.telemetry.stories import batch, call, ns, record
+
+__all__ = ["served"]
+
+
+async def run(served: Served, *arguments: str, who: str = "operator") -> Result:
+    """Runs the command line against the server."""
+    environment = {"DYORC_API_KEY": served.keys[who], "COLUMNS": "300", "NO_COLOR": "1"}
+    runner = CliRunner(env=environment)
+    return await asyncio.to_thread(runner.invoke, app, [*arguments, "--url", served.url], catch_exceptions=False)
+
+
+async def test_a_request_is_explained_worst_first(served: Served) -> None:
+    here, _ = served.stores
+    small = call(1, "small", 2, 2, 20, batches=[batch("small", 2, 4, 20, size=3, requests=[1, 2, 9], reason="full")])
+    guess = call(
+        2, "polish", 3, 3, 150, decision=0, branch="sure", is_guess=True, outcome="squashed",
+        batches=[batch("polish", 5, 5, 150, num_guesses=1)],
+    )  # fmt: skip
+    right = call(3, "polish", 20, 20, 170, decision=0, branch="unsure", batches=[batch("polish", 150, 150, 170)])
+    decision = DecisionTrace("app.py:7", ns(3), [1], decided_ns=ns(20), followed={"sure": 0.9}, outcome="unsure")
+    decision.gains_ms = {"sure": -130.0}
+    notes = [Note(ns(30), "lost", "small")]
+    here.take(ended(2, "guests"))
+    here.take(record(170, [small, guess, right], decisions=[decision], notes=notes, tenant="team"))
+    lines = (await run(served, "explain", "r1")).stdout.splitlines()
+    assert lines[0].startswith("r1: classify, 170.0 ms, ok  (http, ")
+    assert lines[1] == "  130 ms of 170 ms: the call of 'polish' waited for a replica that was running wrong guesses"
+    text = "\n".join(lines)
+    assert "decision at app.py:7: unsure; guessed sure (p = 0.90), cost others 130.0 ms" in text
+    assert "30.0 ms: the result of small was lost; it is computed again" in text
+    assert "full; with r2, #9" in text
+    (wrong,) = [line for line in lines if "guess, wrong" in line]
+    assert 40 < wrong.count("▓") < 60
+    (first,) = [line for line in lines if line.lstrip().startswith("small ")]
+    assert "░" in first
+    assert first.count("█") == 6
+
+
+async def test_without_a_request_the_slowest_are_listed(served: Served) -> None:
+    here, there = served.stores
+    here.take(ended(1, "team", duration_ms=30))
+    there.take(ended(2, "team", duration_ms=40))
+    lines = (await run(served, "explain")).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["request", "r2", "r1"]
+
+
+async def test_json_is_what_the_server_says(served: Served) -> None:
+    here, _ = served.stores
+    here.take(ended(1, "team"))
+    found = json.loads((await run(served, "explain", "r1", "--json")).stdout)
+    assert found["request_id"] == "r1"
+    assert found["stages"]
+
+
+async def test_an_unknown_request(served: Served) -> None:
+    with pytest.raises(UnknownRequestError, match="no record of request 'r1'"):
+        await run(served, "explain", "r1")
+
+
+async def test_a_trace_is_written_to_a_file(served: Served, tmp_path: Path) -> None:
+    here, _ = served.stores
+    here.take(ended(1, "team"))
+    file = tmp_path / "found.json"
+    result = await run(served, "trace", "--seconds", "60", "-o", str(file))
+    assert result.stdout == f"{file}: 1 requests of the last 60 s\n"
+    assert any(event.get("cat") == "request" for event in json.loads(file.read_text())["traceEvents"])
+
+
+async def test_both_clients_ask_for_records(served: Served) -> None:
+    here, _ = served.stores
+    here.take(ended(1, "team", duration_ms=30, request_id="a/b ü"))
+    here.take(ended(2, "team", outcome="internal"))
+
+    def use() -> None:
+        with Client(served.url, api_key=served.keys["user"]) as client:
+            assert [one["number"] for one in client.requests()] == [2, 1]
+            assert client.request("a/b ü")["number"] == 1
+            assert client.trace(60)["otherData"]["num_requests"] == 2
+
+    await asyncio.to_thread(use)
+    async with AsyncClient(served.url, api_key=served.keys["user"]) as client:
+        assert [one["number"] for one in await client.requests(order="slowest", limit=1)] == [1]
+        assert [one["number"] for one in await client.requests(outcome="failed")] == [2]
+        assert await client.requests(workflow="other") == []
+        assert (await client.request("a/b ü"))["number"] == 1
+        assert (await client.trace())["otherData"]["num_requests"] == 2

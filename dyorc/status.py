@@ -50,7 +50,13 @@ class ReplicaState(Enum):
 
 @dataclass
 class ReplicaStatus:
-    """One replica. `since_s` is when its state began (Unix time), `load_s` how long it last took to load its program."""
+    """One replica.
+
+    Attributes:
+        since_s: When its state began (Unix time).
+        load_s: How long it last took to load its program.
+        is_leaving: Whether its process is about to end. It may take batches until another has taken its place.
+    """
 
     replica_id: str
     pid: int
@@ -58,6 +64,7 @@ class ReplicaStatus:
     state: ReplicaState
     since_s: float = field(default_factory=time.time)
     load_s: float = 0.0
+    is_leaving: bool = False
 
     def enter(self, state: ReplicaState) -> None:
         """Changes its state."""
@@ -117,12 +124,13 @@ class ProgramStatus:
         return self.state in _AS_WANTED
 
     def of_state(self, state: ReplicaState) -> list[ReplicaStatus]:
-        """Returns the replicas in a state, those first that have been in it for longest."""
-        return sorted((one for one in self.replicas.values() if one.state is state), key=lambda one: one.since_s)
+        """Returns the replicas in a state that stay, those first that have been in it for longest."""
+        found = (one for one in self.replicas.values() if one.state is state and not one.is_leaving)
+        return sorted(found, key=lambda one: one.since_s)
 
     def counts(self) -> ReplicaCounts:
-        """Returns the replicas by state."""
-        states = [one.state for one in self.replicas.values()]
+        """Returns the replicas that stay, by state."""
+        states = [one.state for one in self.replicas.values() if not one.is_leaving]
         return ReplicaCounts(
             warm=states.count(ReplicaState.READY),
             warming=states.count(ReplicaState.LOADING),

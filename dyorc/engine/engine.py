@@ -18,6 +18,7 @@ from dyorc.engine.events import (
     LoadFailed,
     PartTaken,
     ReplicaJoined,
+    ReplicaLeaving,
     ReplicaLeft,
     ReplicasWanted,
     RequestArrived,
@@ -138,7 +139,7 @@ class Engine:
                 self._arrive(event)
             case BatchDone() | BatchFailed() | TensorsLost() | ReplicaJoined() | ReplicaLeft() | LoadFailed() | ReplicasWanted():
                 self.scheduler.take(event)
-            case Warned():
+            case ReplicaLeaving() | Warned():
                 self.scheduler.take(event)
             case ValueFetched():
                 self.scheduler.lose(event.lost)

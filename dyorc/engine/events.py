@@ -142,6 +142,12 @@ class ReplicaLeft(msgspec.Struct, frozen=True):
     is_crash: bool = False
 
 
+class ReplicaLeaving(msgspec.Struct, frozen=True):
+    """A replica will end soon. It gets no more batches, and is parked (`ParkReplica`) once it has returned those that it has."""
+
+    replica_id: str
+
+
 class LoadFailed(msgspec.Struct, frozen=True):
     """A replica could not load its program."""
 
@@ -178,6 +184,7 @@ Event: TypeAlias = (
     | TensorsLost
     | ReplicaJoined
     | ReplicaLeft
+    | ReplicaLeaving
     | LoadFailed
     | ReplicasWanted
     | Warned

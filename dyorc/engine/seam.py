@@ -15,6 +15,7 @@ from dyorc.engine.events import (
     BatchFailed,
     LoadFailed,
     ReplicaJoined,
+    ReplicaLeaving,
     ReplicaLeft,
     ReplicasWanted,
     TensorsLost,
@@ -26,7 +27,7 @@ from dyorc.errors import CapacityError
 from dyorc.tensor import BlockId
 
 ReplicaEvent: TypeAlias = (
-    BatchDone | BatchFailed | TensorsLost | ReplicaJoined | ReplicaLeft | LoadFailed | ReplicasWanted | Warned
+    BatchDone | BatchFailed | TensorsLost | ReplicaJoined | ReplicaLeft | ReplicaLeaving | LoadFailed | ReplicasWanted | Warned
 )
 """What can happen to replicas and their batches, and how many are wanted."""
 

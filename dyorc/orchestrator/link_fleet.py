@@ -15,6 +15,7 @@ from dyorc.engine.events import (
     Event,
     LoadFailed,
     ReplicaJoined,
+    ReplicaLeaving,
     ReplicaLeft,
     TensorsLost,
 )
@@ -36,9 +37,11 @@ from dyorc.transport.messages import (
     Forget,
     Hello,
     InputsLost,
+    Leaving,
     LoadFailure,
     Loading,
     Message,
+    Noted,
     Parked,
     Release,
     Stage,
@@ -94,7 +97,7 @@ class LinkFleet:
         self._tensors = tensors
         self._peers: dict[str, bytes] = {}
         self._hellos: dict[bytes, Hello | Parked] = {}
-        self._roster = Roster(status, self._tell, site.scale)
+        self._roster = Roster(status, self._tell, site.scale, lambda replica_id: self._post(ReplicaLeaving(replica_id)))
         self._welcomed: set[str] = set()
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
@@ -247,6 +250,9 @@ class LinkFleet:
                 self._stagers[replica_id] = peer
             case Loading(program=program):
                 self._status.loading(program)
+            case Leaving(replica_id=replica_id, grace_s=grace_s):
+                self._link.send(peer, [encode(Noted())])
+                self._roster.leaving(replica_id, grace_s)
             case _:
                 raise TransportError(f"a replica sent {type(message).__name__}")
 

@@ -31,12 +31,20 @@ class Roster:
         status: Holds the state of each replica.
         send: Sends a message to a replica.
         scale: Asks for processes.
+        dismiss: Has the engine give a replica no more batches.
     """
 
-    def __init__(self, status: StatusBoard, send: Callable[[str, Message], object], scale: Scale) -> None:
+    def __init__(
+        self,
+        status: StatusBoard,
+        send: Callable[[str, Message], object],
+        scale: Scale,
+        dismiss: Callable[[str], None] = lambda replica_id: None,
+    ) -> None:
         self._status = status
         self._send = send
         self._scale = scale
+        self._dismiss = dismiss
         self._num_warm: dict[str, int] = {}
         self._asked_s: dict[str, deque[float]] = {}
         self._num_failures: dict[str, int] = {}
@@ -87,6 +95,7 @@ class Roster:
             self._learn(status, told.load_s, start_s)
             pid, node, load_s = told.pid, told.holder.node, round(told.load_s, 3)
             self._status.joined(told.program, told.replica_id, pid, node, told.load_s)
+            self._fill(status)  # it may have taken the place of another
             _log.info("replica_joined", program=told.program, replica=told.replica_id, pid=pid, node=node, load_s=load_s)
         return True
 
@@ -99,6 +108,21 @@ class Roster:
             self._retries[program].cancel()
         delay_s = min(_RETRY_S * 2 ** min(number - 1, 16), _MAX_RETRY_S)
         self._retries[program] = asyncio.get_running_loop().call_later(delay_s, self._retry, program)
+
+    def leaving(self, replica_id: str, grace_s: float) -> None:
+        """Notes that a replica is about to end. If it takes batches, it does so until another has taken its place, for half of
+        its time at most.
+        """
+        found = self._status.find(replica_id)
+        if found is None or found[1].is_leaving:
+            return
+        status, replica = found
+        replica.is_leaving = True
+        if replica.state is ReplicaState.READY:
+            asyncio.get_running_loop().call_later(grace_s / 2, self._dismiss, replica_id)
+        else:
+            self._send(replica_id, Park())
+        self._fill(status)
 
     def left(self, replica_id: str) -> None:
         """Notes that a replica is gone. Another may have to take its place."""
@@ -118,7 +142,16 @@ class Roster:
         self._fill(self._status.programs[program])
 
     def _fill(self, status: ProgramStatus) -> None:
-        """Tells parked replicas to load their program, as many as are missing."""
+        """Tells parked replicas to load their program, as many as are missing, and lets those go that are not needed any more."""
+        self._tell_to_load(status)
+        counts = status.counts()
+        num_missing = (self._num_warm.get(status.name) or 0) - counts.warm
+        if num_missing <= 0 or not (counts.warming + counts.parked + counts.starting):
+            for replica in status.replicas.values():
+                if replica.is_leaving and replica.state is ReplicaState.READY:
+                    self._dismiss(replica.replica_id)
+
+    def _tell_to_load(self, status: ProgramStatus) -> None:
         parked = status.of_state(ReplicaState.PARKED)
         num_missing = len(parked)
         if (num_warm := self._num_warm.get(status.name)) is not None:

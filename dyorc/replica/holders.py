@@ -24,6 +24,9 @@ class Holders:
         listener: Where they call.
         key: Which program this is: whoever adopts it has to say the same.
         check: Raises if the replica should be replaced.
+
+    Attributes:
+        is_leaving: Whether it may finish what it has before it ends.
     """
 
     def __init__(self, listener: socket.socket, key: str, check: Callable[[], None]) -> None:
@@ -35,6 +38,7 @@ class Holders:
         self._woken, self._waker = socket.socketpair()
         self._is_adopted = False
         self._is_over = False
+        self.is_leaving = False
         self._reason = ""
 
     def run(self) -> None:
@@ -90,6 +94,8 @@ class Holders:
                     line.send("taken")
             case "ping":
                 line.send("pong", error=self._error())
+            case "leave":
+                self.is_leaving = self._is_over = True
             case _:
                 self._is_over = True
 

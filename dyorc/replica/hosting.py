@@ -90,5 +90,6 @@ def _host(assignment: Assignment, listener: socket.socket) -> int:
     threading.Thread(target=start, name="dyorc-start", daemon=True).start()
     holders.run()
     if loaded.is_set():
-        worker.stop(assignment.graceful_s)
+        end = worker.leave if holders.is_leaving else worker.stop
+        end(assignment.graceful_s)
     return 1 if failures else 0

@@ -46,10 +46,10 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Has the process end after its running batch, and waits for that."""
+        """Has the process finish what it has and end, and waits for that."""
         self._stopping.set()
         if (holder := self._holder) is not None:
-            holder.line.send("stop")
+            holder.line.send("leave")
         self._thread.join()
 
     def check(self) -> None:

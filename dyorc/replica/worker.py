@@ -27,6 +27,7 @@ from dyorc.transport.link import ReplicaEnd
 from dyorc.transport.messages import (
     BatchRequest,
     Forget,
+    Leaving,
     Loading,
     Message,
     Park,
@@ -38,6 +39,9 @@ from dyorc.transport.messages import (
 )
 from dyorc.transport.routes import Routes
 from dyorc.transport.staging import Staging
+
+_NOTED_S = 1.0
+"""How soon the orchestrator says that it knows that a replica leaves, if there is one."""
 
 
 class Worker:
@@ -60,6 +64,7 @@ class Worker:
         self._thread = threading.Thread(target=self._main, name=f"dyorc-{self._name}", daemon=True)
         self._found = threading.Event()
         self._stopping = threading.Event()
+        self._leaving = threading.Event()
         self._busy_since_s: float | None = None
         self._error: BaseException | None = None
         self._timeout_s = 0.0
@@ -79,6 +84,19 @@ class Worker:
         """Ends the thread after the running batch."""
         self._stopping.set()
         self._thread.join(timeout_s)
+
+    def leave(self, timeout_s: float) -> None:
+        """Ends the thread once the orchestrator has let it go, nothing runs, and nobody needs its tensors; at the latest after
+        this time. If there is no orchestrator, after the running batch.
+        """
+        give_up_s = time.monotonic() + timeout_s
+        with closing(self._uplink.dial(min(_NOTED_S, timeout_s))) as link:
+            link.send([encode(Leaving(self._identity.replica_id, timeout_s))])
+            is_noted = link.receive() is not None
+        if is_noted:
+            self._leaving.set()
+            self._thread.join(max(0.0, give_up_s - time.monotonic()))
+        self.stop(max(0.0, give_up_s - time.monotonic()))
 
     def check(self) -> None:
         """Raises RuntimeError if the thread has died, or a batch takes longer than its program may."""
@@ -117,7 +135,7 @@ class Worker:
             routes = exchange.routes()
             stack.callback(routes.close)
             session = _Session(link, exchange, routes, copy, staging)
-            session.run(self._stopping, self._busy)
+            session.run(self._stopping, self._leaving, self._busy)
 
     def _spans(self) -> ProgramSpans | None:
         return None if self._uplink.spans is None else ProgramSpans.to(self._uplink.spans)
@@ -147,9 +165,9 @@ class _Session:
         self._batches: deque[tuple[BatchRequest, list[Frame]]] = deque()
         self._is_announcing = True
 
-    def run(self, stopping: threading.Event, busy: Callable[[bool], None]) -> None:
-        """Loads the program when told to and runs batches, until told to stop."""
-        while not stopping.is_set():
+    def run(self, stopping: threading.Event, leaving: threading.Event, busy: Callable[[bool], None]) -> None:
+        """Loads the program when told to and runs batches, until told to stop, or to leave when it is done."""
+        while not (stopping.is_set() or (leaving.is_set() and self._is_done())):
             if not self._batches and (self._is_announcing or not self._receive()):
                 self._is_announcing = False
                 self._link.send([encode(self._copy.introduction())])
@@ -158,6 +176,10 @@ class _Session:
                 busy(True)
                 self._run_batch(*self._batches.popleft())
                 busy(False)
+
+    def _is_done(self) -> bool:
+        """Returns whether the orchestrator has let it go, and needs nothing that it holds."""
+        return self._runner is None and not self._batches and not self._exchange.num_tensors
 
     def _run_batch(self, request: BatchRequest, frames: list[Frame]) -> None:
         if self._runner is None:

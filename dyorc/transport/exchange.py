@@ -78,6 +78,11 @@ class Exchange:
         wires = () if self._network is None else tuple(wire_tiers(self._network, self.config))
         return Routes((own, SharedMemoryTier(self._node, folder)), wires)
 
+    @property
+    def num_tensors(self) -> int:
+        """Blocks of its own that others may read."""
+        return self.arena.num_blocks - bool(self._probe_block)
+
     def free_all(self) -> None:
         """Frees all tensors."""
         self.arena.free_all({self._probe_block})

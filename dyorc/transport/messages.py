@@ -163,6 +163,19 @@ class Unstage(msgspec.Struct, frozen=True, array_like=True, tag=11):
     blocks: tuple[BlockId, ...]
 
 
+class Leaving(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Replica, by a link of its own: I am to end within `grace_s`. Let me finish what I have; I go once I am told to park, and
+    nobody reads my tensors any more.
+    """
+
+    replica_id: str
+    grace_s: float
+
+
+class Noted(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """Orchestrator, by that link: I know that you leave. A replica that is not told so need not wait."""
+
+
 Message: TypeAlias = (
     Hello
     | LoadFailure
@@ -180,6 +193,8 @@ Message: TypeAlias = (
     | Parked
     | Warm
     | Park
+    | Leaving
+    | Noted
 )
 
 _encoder = msgspec.msgpack.Encoder()

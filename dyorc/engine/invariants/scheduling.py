@@ -96,11 +96,14 @@ def batches_belong_to_replicas(engine: Engine) -> None:
 
 
 def no_more_replicas_than_wanted(engine: Engine) -> None:
-    """At most as many replicas take batches as are wanted. More drain only if that many do, and as long as they hold batches."""
+    """At most as many replicas take batches as are wanted. More drain only if that many do or they are about to end, and
+    as long as they hold batches.
+    """
     for pool in scheduler_of(engine).pools.values():
         num_wanted = len(pool.replicas) if pool.target.num_warm is None else pool.target.num_warm
-        if len(pool.replicas) > num_wanted or (pool.draining and len(pool.replicas) < num_wanted):
-            name, num_draining = pool.program.name, len(pool.draining)
+        num_draining = sum(not replica.is_leaving for replica in pool.draining.values())
+        if len(pool.replicas) > num_wanted or (num_draining and len(pool.replicas) < num_wanted):
+            name = pool.program.name
             raise InvariantError(f"{name!r} is to have {num_wanted} replicas, has {len(pool.replicas)}, and {num_draining} drain")
         for replica in pool.draining.values():
             if not replica.batches or replica.prefetch_ns != NEVER_NS:

@@ -4,6 +4,8 @@ joined ── serves ──> surplus, idle ────────────�
              │  ▲                                                 ▲
              ▼  │ wanted again                                    │ its last batch is back
           draining: gets no more batches, runs those it has ──────┘
+             ▲
+about to end ┘  is never taken back
 """
 
 from collections.abc import Callable, Mapping
@@ -60,12 +62,26 @@ class Parking:
         num_surplus = len(pool.replicas) - num_warm
         if num_surplus > 0:
             for replica in nsmallest(num_surplus, pool.replicas.values(), key=_free_ns):
-                pool.drain(replica)
-                if not replica.batches:
-                    self.park(replica)
-        for replica in list(pool.draining.values())[: max(0, -num_surplus)]:
+                self._drain(replica)
+        staying = [replica for replica in pool.draining.values() if not replica.is_leaving]
+        for replica in staying[: max(0, -num_surplus)]:
             pool.resume(replica, self._prefetch_ns(replica))
         self._turn.touched[pool.program.name] = None
+
+    def dismiss(self, replica_id: str) -> None:
+        """Has a replica that is about to end finish what it has, wanted or not."""
+        replica = self._replicas.get(replica_id)
+        if replica is None or replica.is_leaving:
+            return
+        replica.is_leaving = True
+        if replica_id in replica.pool.replicas:
+            self._drain(replica)
+        self.balance(replica.pool)  # another that drains may be needed now
+
+    def _drain(self, replica: Replica) -> None:
+        replica.pool.drain(replica)
+        if not replica.batches:
+            self.park(replica)
 
     def park(self, replica: Replica) -> None:
         """Forgets a draining replica that holds nothing any more. It keeps its tensors."""

@@ -19,10 +19,11 @@ class Replica:
         batches: What it holds, in the order in which it runs them.
         latency: T(n) of this replica.
         processor: The cores that it shares with others; None if it has a device of its own.
+        is_leaving: Whether it will end soon: what it has is its last.
         prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
     """
 
-    __slots__ = ("batches", "latency", "node", "pool", "prefetch_ns", "processor", "replica_id")
+    __slots__ = ("batches", "is_leaving", "latency", "node", "pool", "prefetch_ns", "processor", "replica_id")
 
     def __init__(self, replica_id: str, node: str, pool: "Pool", processor: Processor | None = None) -> None:
         self.replica_id = replica_id
@@ -32,6 +33,7 @@ class Replica:
         self.batches: dict[int, Batch] = {}
         self.latency = LatencyModel(prior=pool.latency)
         self.prefetch_ns = NEVER_NS
+        self.is_leaving = False
 
     @property
     def has_core(self) -> bool:

@@ -15,6 +15,7 @@ from dyorc.engine.events import (
     BatchFailed,
     LoadFailed,
     ReplicaJoined,
+    ReplicaLeaving,
     ReplicaLeft,
     ReplicasWanted,
     TensorsLost,
@@ -85,6 +86,8 @@ class Scheduler:
                 self._replica_joined(event)
             case ReplicaLeft():
                 self._replica_left(event)
+            case ReplicaLeaving(replica_id=replica_id):
+                self._parking.dismiss(replica_id)
             case LoadFailed():
                 self._load_failed(event)
             case ReplicasWanted():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dyorc.engine.events import ReplicaLeaving
 from dyorc.engine.shared import Host
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, increment, increment_twice
@@ -79,6 +80,26 @@ def test_a_draining_replica_stands_in_for_one_that_dies() -> None:
     world.finish_all()
     assert not world.parked
     world.check_nothing_is_left()
+
+
+def test_a_replica_that_is_about_to_end_ends_what_it_runs_gets_nothing_more_and_is_not_taken_back() -> None:
+    world, (first, second) = busy_world(2)
+    world.want(add_one, 2)
+    world.tell(ReplicaLeaving(first))
+    world.submit_all(increment, [[5, 5], [6, 6]])
+    world.finish_all()
+    assert list(world.parked) == [first]
+    assert [batch.action.replica_id for batch in world.history] == [first, second, second]
+    world.check_nothing_is_left()
+
+
+def test_a_replica_that_drains_stays_if_another_is_about_to_end() -> None:
+    world, replicas = busy_world(2)
+    world.want(add_one, 1)
+    staying = next(name for name in replicas if name in world.engine.scheduler.pools["add_one"].replicas)
+    world.tell(ReplicaLeaving(staying))
+    world.finish_all()
+    assert list(world.parked) == [staying]
 
 
 def test_saying_the_same_again_changes_nothing() -> None:

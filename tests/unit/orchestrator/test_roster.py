@@ -12,7 +12,7 @@ from dyorc.orchestrator.roster import Roster
 from dyorc.status import ProgramState, ReplicaState, StatusBoard
 from dyorc.transport.messages import Hello, Message, Park, Parked, Warm
 from dyorc.transport.tiers import Holder
-from tests.deadlines import wait_until_async
+from tests.deadlines import TIMEOUT_S, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -29,10 +29,14 @@ class Troupe:
     status: StatusBoard = field(default_factory=lambda: StatusBoard([double]))
     told: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     asked: list[int] = field(default_factory=list[int])
+    dismissed: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
         self.roster = Roster(
-            self.status, lambda name, message: self.told.append((name, message)), lambda _, n: self.asked.append(n)
+            self.status,
+            lambda name, message: self.told.append((name, message)),
+            lambda _, n: self.asked.append(n),
+            self.dismissed.append,
         )
 
     def park(self, name: str, node: str = "here") -> None:
@@ -115,6 +119,50 @@ async def test_a_replica_that_is_let_go_does_not_join_by_what_it_said_before() -
     assert troupe.states() == {"a": ReplicaState.PARKED}
     assert troupe.status.programs["double"].state is ProgramState.PARKED
     assert troupe.warmed() == ["a"]
+
+
+async def test_a_replica_that_leaves_takes_batches_until_a_parked_one_has_taken_its_place() -> None:
+    troupe = Troupe()
+    troupe.roster.want("double", 1, 1)
+    for name in "ab":
+        troupe.park(name)
+    troupe.join("a")
+    troupe.roster.leaving("a", TIMEOUT_S)
+    assert troupe.warmed() == ["a", "b"]
+    assert troupe.dismissed == []
+    assert troupe.status.programs["double"].state is ProgramState.READY
+    troupe.join("b")
+    assert troupe.dismissed == ["a"]
+
+
+async def test_a_replica_that_leaves_goes_at_once_if_nobody_can_take_its_place() -> None:
+    troupe = Troupe()
+    troupe.roster.want("double", 1, 0)
+    troupe.park("a")
+    troupe.join("a")
+    troupe.roster.leaving("a", TIMEOUT_S)
+    assert troupe.dismissed == ["a"]
+
+
+async def test_a_replica_that_leaves_goes_after_half_of_its_time() -> None:
+    troupe = Troupe()
+    troupe.roster.want("double", 1, 1)
+    for name in "ab":
+        troupe.park(name)
+    troupe.join("a")
+    troupe.roster.leaving("a", 0.1)
+    await wait_until_async(lambda: troupe.dismissed == ["a"], "it goes")
+
+
+async def test_a_parked_replica_that_leaves_is_let_go_and_told_nothing_more() -> None:
+    troupe = Troupe()
+    troupe.roster.want("double", 0, 2)
+    for name in "ab":
+        troupe.park(name)
+    troupe.roster.leaving("a", TIMEOUT_S)
+    assert troupe.told == [("a", Park())]
+    troupe.roster.want("double", 2, 0)
+    assert troupe.warmed() == ["b"]
 
 
 async def test_a_replica_wanted_again_while_it_drops_its_program_loads_it_afterwards() -> None:

@@ -1,0 +1,92 @@
+"""Replicas that Serve ends: what they run is not run twice, and what they hold is read."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, Source
+from dyorc.replica.fork_client import ForkClient
+from dyorc.replica.keeper import Keeper
+from dyorc.submission import Submission
+from tests.deadlines import TIMEOUT_S, wait_until_async
+from tests.integration.stack import Stack, running
+from tests.workflows import leaving
+from tests.workflows.leaving import noted, sums, total
+
+_TARGET = f"{leaving.__file__}:sums"
+_X = np.ones(65536, np.float32)
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """A folder with a short path, as sockets need."""
+    found = tempfile.mkdtemp(prefix="t-", dir="/tmp")
+    yield found
+    shutil.rmtree(found)
+
+
+@pytest.fixture
+def client(folder: str) -> Iterator[ForkClient]:
+    found = ForkClient(ForkPlace(folder=f"{folder}/forks"))
+    found.open()
+    yield found
+    found.close(TIMEOUT_S)
+
+
+async def keep(stack: Stack, client: ForkClient, replica_id: str) -> Keeper:
+    """Does what a Serve replica of `noted` does. Returns once its process takes batches."""
+    place = ForkPlace(folder=client.folder)
+    before = set(stack.status(noted).replica_pids)
+    source = Source(folder=client.folder, target=_TARGET, program="noted")
+    identity = Identity(replica_id=replica_id, program="noted", node="here")
+    assignment = Assignment(source=source, identity=identity, uplink=stack.uplink, num_threads=1, graceful_s=TIMEOUT_S)
+    hosting = Hosting(
+        place=place, num_threads=1, environment={}, graceful_s=TIMEOUT_S, ping_s=0.1,
+        answer_timeout_s=TIMEOUT_S, stopped_timeout_s=TIMEOUT_S,
+    )  # fmt: skip
+    keeper = Keeper(ForkClient(place), assignment, hosting)
+    keeper.start()
+    await wait_until_async(lambda: len(stack.status(noted).replica_pids) > len(before), "its process takes batches")
+    return keeper
+
+
+async def test_what_a_replica_runs_when_serve_ends_it_is_not_run_twice_and_its_tensors_are_read(
+    folder: str, client: ForkClient
+) -> None:
+    runs, gate = Path(folder, "runs"), Path(folder, "open")
+    async with running([sums], num_replicas=0) as stack, contextlib.AsyncExitStack() as keepers:
+        first = await keep(stack, client, "first")
+        (pid,) = stack.status(noted).replica_pids.values()
+        answer = asyncio.create_task(stack.orchestrator.infer(Submission(sums, [_X], (folder,))))
+        await wait_until_async(runs.exists, "it runs")
+        second = await keep(stack, client, "second")
+        keepers.push_async_callback(asyncio.to_thread, second.stop)
+        ending = asyncio.create_task(asyncio.to_thread(first.stop))
+        replicas = stack.status(noted).replicas
+        await wait_until_async(lambda: any(one.is_leaving for one in replicas.values()), "it has said that it leaves")
+        gate.touch()  # noqa: ASYNC240
+        await wait_until_async(lambda: len(stack.status(noted).replica_pids) == 1, "it is let go")
+        assert psutil.pid_exists(pid), "it holds what nobody has read yet"
+        await stack.start_worker(total)
+        (y,) = await answer
+        assert y == 2 * _X.size
+        await ending
+        assert not psutil.pid_exists(pid)
+        await wait_until_async(lambda: len(replicas) == 1, "it is gone")
+    assert runs.read_text() == f"{pid}\n"  # noqa: ASYNC240
+
+
+async def test_a_replica_without_an_orchestrator_does_not_wait_for_one(folder: str, client: ForkClient) -> None:
+    async with running([sums], num_replicas=0) as stack:
+        keeper = await keep(stack, client, "only")
+        (pid,) = stack.status(noted).replica_pids.values()
+    async with asyncio.timeout(TIMEOUT_S / 2):  # of the time that it could take
+        await asyncio.to_thread(keeper.stop)
+    assert not psutil.pid_exists(pid)

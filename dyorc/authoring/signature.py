@@ -44,6 +44,11 @@ class StaticSpec:
             )
         return value
 
+    def described(self) -> dict[str, Any]:
+        """Returns its name, type and default, as plain values; a default of None says that there is none."""
+        default = None if self.default is inspect.Parameter.empty else self.default
+        return {"name": self.name, "type": self.type.__name__, "default": default}
+
 
 class OutputKind(Enum):
     """How the outputs are grouped in Python."""

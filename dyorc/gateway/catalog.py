@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import msgspec
+
 from dyorc.arrays import Array, inline
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.errors import DefinitionError, UnknownModelError
-from dyorc.protocol.parameters import REPEATABLE
+from dyorc.protocol.parameters import PARAMETERS, REPEATABLE
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,14 @@ class Model:
             "outputs": [
                 {"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.outputs.tensors
             ],
-            "properties": {REPEATABLE: "true" if self.is_repeatable else "false"},
+            "properties": self._properties(),
         }
+
+    def _properties(self) -> dict[str, str]:
+        found = {REPEATABLE: "true" if self.is_repeatable else "false"}
+        if self.signature.statics:
+            found[PARAMETERS] = msgspec.json.encode([static.described() for static in self.signature.statics]).decode()
+        return found
 
     def check(self, arrays: Sequence[Array], statics: tuple[StaticValue, ...]) -> None:
         """Checks the inputs of a request.

@@ -40,3 +40,6 @@ FINAL = "triton_final_response"
 
 REPEATABLE = "repeatable"
 """In a model's properties: whether running a request twice is as good as once."""
+
+PARAMETERS = "parameters"
+"""In a model's properties: what a request may set besides tensors, as a JSON list of names, types and defaults."""

@@ -189,7 +189,7 @@ async def test_metadata_describes_inputs_and_outputs(stack: Stack) -> None:
         "name": "affine",
         "versions": ["1"],
         "platform": "dyorc_workflow",
-        "properties": {"repeatable": "true"},
+        "properties": {"repeatable": "true", "parameters": '[{"name":"factor","type":"float","default":1.0}]'},
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [4]}, {"name": "index", "datatype": "INT64", "shape": [2]}],
         "outputs": [{"name": "output", "datatype": "FP32", "shape": [2]}],
     }

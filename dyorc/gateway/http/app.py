@@ -15,6 +15,7 @@ from dyorc.gateway.jobs.routes import add_job_routes
 from dyorc.gateway.live import Live
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
+from dyorc.gateway.ui.routes import TO_PAGE, asks_for_page
 
 _INFERENCE_METHODS = ("OPTIONS", "POST")
 
@@ -25,7 +26,7 @@ class Gateway:
     Args:
         service: Runs requests.
         jobs: Keeps durable jobs; if None, there are no routes for jobs.
-        live: What the live page reads; if None, there are no routes for it.
+        live: What the live page reads; if None, there are no routes for it, and no page.
         records: What is kept of requests that have ended; if None, there are no routes for it.
     """
 
@@ -33,6 +34,7 @@ class Gateway:
         self, service: InferenceService, jobs: Jobs | None = None, live: Live | None = None, records: Records | None = None
     ) -> None:
         self._access = service.access
+        self._has_page = live is not None
         self._inference = InferenceRoutes(service)
         app = control_app(service, jobs, live, records)
         if jobs is not None:
@@ -42,6 +44,9 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         scope = without_trailing_slash(scope)
+        if self._has_page and asks_for_page(scope):
+            await TO_PAGE(scope, receive, send)
+            return
         try:
             authenticate(self._access, scope)
         except ClientError as error:

@@ -2,9 +2,10 @@
 read.
 
 Health routes need no key: load balancers have none, and the routes reveal only that the server is there. The description of the
-API needs none either: a browser can enter a key only on a page it has loaded, and the description is the same on every server of
-this version. Everything else needs one. A tenant that may use only some models learns nothing about others. Of the routes that
-belong to no model, it may use only those that show its own models; a new route is closed to it until it is listed here.
+API and the live page need none either: a browser can enter a key only on a page it has loaded, and their files are the same on
+every server of this version. Everything else needs one. A tenant that may use only some models learns nothing about others. Of
+the routes that belong to no model, it may use only those that show its own models; a new route is closed to it until it is
+listed here.
 """
 
 from collections.abc import Iterable
@@ -29,10 +30,11 @@ from dyorc.protocol.routes import (
     SERVER,
     STATISTICS,
     TRACE,
+    UI,
 )
 
-_OPEN = frozenset({"/docs", "/openapi.json"})
-_OPEN_FOLDERS = (f"{HEALTH}/", "/docs/")
+_OPEN = frozenset({"/docs", "/openapi.json", UI})
+_OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
 _MODELS = f"{MODELS}/"
 
 _LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, TRACE})

@@ -20,6 +20,7 @@ from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
+from dyorc.gateway.ui.routes import add_ui_routes
 
 
 def control_app(
@@ -42,6 +43,7 @@ def control_app(
     add_cuda_memory_routes(app, service.clients)
     if live is not None:
         add_live_routes(app, service.access, live)
+        add_ui_routes(app)
     if records is not None:
         add_record_routes(app, records)
     add_docs_routes(app)

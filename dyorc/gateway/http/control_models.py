@@ -46,7 +46,10 @@ class ModelMetadata(BaseModel):
     platform: str
     inputs: list[TensorMetadata]
     outputs: list[TensorMetadata]
-    properties: dict[str, str] = Field(description="`repeatable`: whether a request may be sent again though it may have run")
+    properties: dict[str, str] = Field(
+        description="`repeatable`: whether a request may be sent again though it may have run; `parameters`, if it has any: "
+        "what it takes besides tensors, as a JSON list of names, types and defaults"
+    )
 
 
 class IndexEntry(BaseModel):

@@ -24,7 +24,7 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
 
     @app.get("/", response_model=Entrance, tags=["server"])
     async def entrance(request: Request) -> dict[str, Any]:
-        """Names of all models, and where to read on. Not part of the protocol."""
+        """Names of all models, and where to read on; a browser gets the live page. Not part of the protocol."""
         return {"models": names(request), "docs": "/docs", "status": STATUS}
 
     @app.get(SERVER, response_model=ServerMetadata, tags=["server"])

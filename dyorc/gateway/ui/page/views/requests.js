@@ -1,0 +1,88 @@
+// All requests that are kept: the latest or the slowest, failed ones, of one workflow. Only the rows in sight are drawn.
+import { html, useEffect, useRef, useState } from "../html.js";
+import { ago, bytes, clock, count, duration } from "../format.js";
+import { get } from "../api.js";
+import { useLive } from "../live.js";
+import { replace, to } from "../route.js";
+import { Cause, addressOf } from "../widgets/request_table.js";
+import { Choice, Empty, Failure, Head, State } from "../widgets/basics.js";
+import { Rows } from "../widgets/rows.js";
+
+const FIRST = 200;
+const MOST = 10_000;
+const REFRESH_MS = 2000;
+
+const COLUMNS = [
+  ["at", "When"], ["id", "Request"], ["workflow", "Workflow"], ["outcome", "Outcome"], ["took", "Took"], ["cause", "Mostly"],
+  ["calls", "Calls"], ["guesses", "Guesses"], ["tenant", "Tenant"], ["via", "Via"],
+]; // prettier-ignore
+
+export function Requests({ route }) {
+  const workflow = route.query.get("workflow") ?? "";
+  const order = route.query.get("order") ?? "latest";
+  const outcome = route.query.get("outcome") ?? "all";
+  const { now } = useLive();
+  const { found, error, more, hold } = useRequests({ workflow, order, outcome });
+  const show = (change) => replace(to("requests", { workflow, order, outcome, ...change }));
+  const names = Object.keys(now?.workflows ?? {}).sort();
+  const note = found ? `${count(found.num_kept)} kept, ${bytes(found.kept_bytes)}; slow and failed ones stay longest` : "…";
+  return html`<div class="view">
+    <${Head} title="Requests" note=${note}>
+      <${Choice} label="Order" value=${order} options=${{ latest: "Latest", slowest: "Slowest" }} onChange=${(value) => show({ order: value })} />
+      <${Choice} label="Outcome" value=${outcome} options=${{ all: "All", ok: "Answered", failed: "Failed" }} onChange=${(value) => show({ outcome: value })} />
+      <label class="small muted"><span class="only-read">Workflow</span>
+        <select onChange=${(event) => show({ workflow: event.target.value })}>
+          <option value="" selected=${!workflow}>all workflows</option>
+          ${names.map((name) => html`<option value=${name} selected=${name === workflow}>${name}</option>`)}
+        </select></label>
+    <//>
+    ${error && !found && html`<${Failure} error=${error} />`}
+    ${found && !found.requests.length && html`<${Empty}>None ${outcome === "failed" ? "failed" : "kept yet"}.<//>`}
+    ${found?.requests.length > 0 && html`<${Rows} label="Requests" columns=${COLUMNS} items=${found.requests} keyOf=${(one) => `${one.cell} ${one.number}`}
+      row=${Row} onEnd=${more} onAway=${hold} />`}
+  </div>`;
+}
+
+function Row({ item }) {
+  return html`<span role="cell" class="c-at muted" title=${`${ago(item.arrived_s)} ago`}>${clock(item.arrived_s)}</span>
+    <span role="cell" class="c-id"><a class="mono row-link" href=${addressOf(item)}>${item.request_id ?? `#${item.number}`}</a></span>
+    <span role="cell" class="c-workflow">${item.workflow}</span>
+    <span role="cell" class="c-outcome"><${State} state=${item.outcome} isError=${item.outcome !== "ok"} /></span>
+    <span role="cell" class="c-took num">${duration(item.duration_ms)}</span>
+    <span role="cell" class="c-cause"><${Cause} kind=${item.cause} /></span>
+    <span role="cell" class="c-calls num">${count(item.num_calls)}</span>
+    <span role="cell" class="c-guesses num">${count(item.num_guesses)}</span>
+    <span role="cell" class="c-tenant">${item.tenant || "–"}</span>
+    <span role="cell" class="c-via muted">${item.transport}</span>`;
+}
+
+/** The list; it renews itself while its top is in sight, and grows when its end comes near. */
+function useRequests({ workflow, order, outcome }) {
+  const [limit, setLimit] = useState(FIRST);
+  const [state, setState] = useState({ found: null, error: null });
+  const isHeld = useRef(false);
+  const what = `${workflow}|${order}|${outcome}`;
+  useEffect(() => setLimit(FIRST), [what]);
+  useEffect(() => {
+    const abort = new AbortController();
+    let timer = 0;
+    const look = async () => {
+      const query = new URLSearchParams({ order, outcome, limit, ...(workflow && { workflow }) });
+      try {
+        if (!isHeld.current || timer === 0) setState({ found: await get(`requests?${query}`, { signal: abort.signal }), error: null });
+      } catch (error) {
+        if (!abort.signal.aborted) setState((before) => ({ ...before, error }));
+      }
+      if (!abort.signal.aborted) timer = setTimeout(look, limit > FIRST ? REFRESH_MS * 3 : REFRESH_MS);
+    };
+    look();
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+    };
+  }, [what, limit]);
+  const more = () => {
+    if (state.found?.requests.length >= limit && limit < MOST) setLimit(Math.min(MOST, limit * 8));
+  };
+  return { ...state, more, hold: (isAway) => (isHeld.current = isAway) };
+}

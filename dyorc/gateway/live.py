@@ -10,15 +10,17 @@ import contextlib
 import os
 import time
 from collections.abc import Generator
+from functools import reduce
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import structlog
 
+from dyorc.engine.statistics import ModelStatistics
 from dyorc.errors import CapacityError
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live_report import CellReport, Snapshot, Totals, snapshot_of
+from dyorc.gateway.live_report import Batches, CellReport, Snapshot, snapshot_of
 from dyorc.gateway.service import InferenceService
 from dyorc.telemetry.series import History, Span
 
@@ -29,6 +31,13 @@ _LISTENERS_AT_RATIO = 0.1
 """Listeners are told this part of a period after the full second, when every process has taken its sample."""
 _COME_BACK_S = 10.0
 _MAX_LISTENERS = 64
+
+
+class _Past(msgspec.Struct):
+    """What one process remembers of a program or workflow."""
+
+    span: Span | None
+    decisions: list[dict[str, Any]]
 
 
 class Live:
@@ -76,26 +85,26 @@ class Live:
         return await asyncio.shield(self._taking)
 
     async def _take(self) -> Snapshot:
-        names = list(self._service.catalog.models)
-        found, statistics = await asyncio.gather(self._siblings.ask(_LIVE), self._service.whole.statistics(names))
+        found = await self._siblings.ask(_LIVE)
         cells = {self._siblings.number: self._own()}
         cells |= {number: msgspec.convert(value, CellReport, strict=False) for number, value in found.values.items()}
-        totals = Totals(programs={}, workflows={})
-        for name, one in zip(names, statistics, strict=True):
-            kind = totals.workflows if self._service.catalog.models[name].program is None else totals.programs
-            kind[name] = one
-        self._latest = snapshot_of(time.time(), cells, found.missing, totals, self._service.whole.status.programs)
+        models = self._service.catalog.models
+        workflows = [name for name, model in models.items() if model.program is None]
+        self._latest = snapshot_of(time.time(), cells, found.missing, self._service.whole.status.programs, workflows)
         return self._latest
 
     def _own(self) -> CellReport:
+        backend = self._service.backend
+        levels = backend.levels()
         rates = self._history.rates()
         return CellReport(
             pid=os.getpid(),
-            levels=self._service.backend.levels(),
+            levels=levels,
             programs=rates["programs"],
             workflows=rates["workflows"],
             latencies=self._history.latencies,
             tenants=self._service.admission.in_flight(),
+            batches={name: _batches(backend.statistics(name)) for name in levels.programs},
             jobs={} if self._jobs is None else self._jobs.report(),
         )
 
@@ -153,23 +162,26 @@ class Live:
 
     # The past
 
-    async def past(self, kind: str, name: str, window_s: int) -> Span | None:
-        """Returns how a program or workflow was in all processes together; None before the first sample.
+    async def past(self, kind: str, name: str, window_s: int) -> dict[str, Any]:
+        """Returns how a program or workflow was in all processes together, and what was decided about a program's replicas.
 
         Args:
             kind: ``program`` or ``workflow``.
         """
         found = await self._siblings.ask(_HISTORY, [kind, name, window_s])
-        others = [msgspec.convert(value, Span) for value in found.values.values() if value is not None]
-        own = self._own_past(kind, name, window_s)
-        together = own
-        for one in others:
-            together = one if together is None else together.plus(one)
-        return together
+        each = [self._own_past(kind, name, window_s), *(msgspec.convert(value, _Past) for value in found.values.values())]
+        spans = [one.span for one in each if one.span is not None]
+        span = reduce(Span.plus, spans) if spans else Span(from_s=0, step_s=0, values={})
+        decisions = sorted((one for past in each for one in past.decisions), key=lambda one: one["at_s"])
+        return {kind: name, **msgspec.to_builtins(span), "decisions": decisions}
 
-    def _own_past(self, kind: str, name: str, window_s: int) -> Span | None:
-        series = (self._history.programs if kind == "program" else self._history.workflows).get(name)
-        return None if series is None else series.span(window_s)
+    def _own_past(self, kind: str, name: str, window_s: int) -> _Past:
+        is_program = kind == "program"
+        series = (self._history.programs if is_program else self._history.workflows).get(name)
+        decided = self._service.backend.scaling().get("decisions", []) if is_program else []
+        since_s = time.time() - window_s
+        decisions = [one for one in decided if one["program"] == name and one["at_s"] >= since_s]
+        return _Past(span=None if series is None else series.span(window_s), decisions=decisions)
 
     async def _sample_forever(self) -> None:
         while True:
@@ -182,3 +194,10 @@ class Live:
     def _until_next(self, offset_ratio: float) -> float:
         """Returns the seconds until the next whole period, and that part of one more."""
         return self._period_s - (time.time() - offset_ratio * self._period_s) % self._period_s
+
+
+def _batches(statistics: ModelStatistics) -> dict[int, Batches]:
+    return {
+        size: Batches(count=tally.compute_infer.count, infer_ns=tally.compute_infer.ns)
+        for size, tally in statistics.batches.items()
+    }

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from dyorc.engine.histogram import DURATION_BOUNDS_NS
-from dyorc.engine.statistics import ModelStatistics
 from dyorc.gateway.reports import added_up
 from dyorc.gateway.tenants import Tenant
 from dyorc.status import ProgramStatus
@@ -17,6 +16,13 @@ from dyorc.telemetry.quantiles import quantile_ms
 
 Rates = dict[str, dict[str, float]]
 """Rates of now, by name and column."""
+
+
+class Batches(msgspec.Struct, kw_only=True):
+    """Batches of one size: how many have run so far, and how long they were in the program's code, in nanoseconds."""
+
+    count: int = 0
+    infer_ns: int = 0
 
 
 class CellReport(msgspec.Struct, kw_only=True):
@@ -28,6 +34,7 @@ class CellReport(msgspec.Struct, kw_only=True):
         workflows: The same by workflow.
         latencies: Of each workflow, the requests answered lately by how long they took, in buckets.
         tenants: What each tenant has in flight there: requests, and bytes of their bodies.
+        batches: Those of each program, by size.
         jobs: The state of its jobs.
     """
 
@@ -37,19 +44,8 @@ class CellReport(msgspec.Struct, kw_only=True):
     workflows: Rates
     latencies: dict[str, list[int]] = {}
     tenants: dict[str, tuple[int, int]]
+    batches: dict[str, dict[int, Batches]] = {}
     jobs: dict[str, Any] = {}
-
-
-class Totals(msgspec.Struct, kw_only=True):
-    """What the whole server has counted, by name.
-
-    Attributes:
-        programs: Their calls.
-        workflows: Their requests, of those that are not only there to call one program.
-    """
-
-    programs: dict[str, ModelStatistics]
-    workflows: dict[str, ModelStatistics]
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
@@ -79,7 +75,11 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
 
 def snapshot_of(
-    at_s: float, cells: Mapping[int, CellReport], missing: Sequence[int], totals: Totals, status: Mapping[str, ProgramStatus]
+    at_s: float,
+    cells: Mapping[int, CellReport],
+    missing: Sequence[int],
+    status: Mapping[str, ProgramStatus],
+    workflows: Iterable[str],
 ) -> Snapshot:
     """Puts together what processes say.
 
@@ -87,16 +87,19 @@ def snapshot_of(
         cells: By number.
         missing: The numbers of those that did not answer.
         status: The programs' replicas in all of them.
+        workflows: Those to show even if they have not had a request yet.
     """
     levels = sum_of(cell.levels for cell in cells.values())
     rates = _added([cell.programs for cell in cells.values()]), _added([cell.workflows for cell in cells.values()])
     return Snapshot(
         at_s=at_s,
         programs={
-            name: _program(levels.programs.get(name, ProgramLevels()), totals.programs[name], one, rates[0].get(name, {}))
+            name: _program(
+                levels.programs.get(name, ProgramLevels()), _batches(cells.values(), name), one, rates[0].get(name, {})
+            )
             for name, one in status.items()
         },
-        workflows=_workflows(levels, totals, rates[1], reduce(_joined, (cell.latencies for cell in cells.values()))),
+        workflows=_workflows(levels, workflows, rates[1], reduce(_joined, (cell.latencies for cell in cells.values()))),
         tenants=_tenants(cells.values()),
         jobs=added_up([cell.jobs for cell in cells.values()]),
         cells=_cells(cells, missing),
@@ -108,14 +111,16 @@ def _joined(one: dict[str, list[int]], other: dict[str, list[int]]) -> dict[str,
     return {name: sums(one.get(name, []), other.get(name, [])) for name in one | other}
 
 
-def _workflows(levels: Levels, totals: Totals, rates: Rates, latencies: Mapping[str, list[int]]) -> dict[str, dict[str, Any]]:
+def _workflows(
+    levels: Levels, workflows: Iterable[str], rates: Rates, latencies: Mapping[str, list[int]]
+) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for name in dict.fromkeys([*totals.workflows, *levels.workflows]):
+    for name in dict.fromkeys([*workflows, *levels.workflows]):
         one = levels.workflows.get(name, WorkflowLevels())
-        total, rate = totals.workflows.get(name), rates.get(name, {})
+        rate = rates.get(name, {})
         found[name] = {
-            "requests_total": one.num_ended if total is None else total.success.count + total.fail.count,
-            "failed_total": one.num_failed if total is None else total.fail.count,
+            "requests_total": one.num_ended,
+            "failed_total": one.num_failed,
             "requests_per_s": round(rate.get("requests_per_s", 0.0), 3),
             "failed_per_s": round(rate.get("failed_per_s", 0.0), 3),
             "p50_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.5),
@@ -125,8 +130,9 @@ def _workflows(levels: Levels, totals: Totals, rates: Rates, latencies: Mapping[
     return found
 
 
-def _program(levels: ProgramLevels, total: ModelStatistics, status: ProgramStatus, rate: Mapping[str, float]) -> dict[str, Any]:
-    sizes = {size: tally.compute_infer for size, tally in sorted(total.batches.items())}
+def _program(
+    levels: ProgramLevels, batches: Mapping[int, Batches], status: ProgramStatus, rate: Mapping[str, float]
+) -> dict[str, Any]:
     base_ms, per_call_ms = (None, None) if levels.fit is None else (round(part * 1e3, 4) for part in levels.fit)
     return {
         "state": status.state.value,
@@ -137,14 +143,14 @@ def _program(levels: ProgramLevels, total: ModelStatistics, status: ProgramStatu
         "forecast_per_s": None if levels.forecast_per_s is None else round(levels.forecast_per_s, 3),
         "num_queued": levels.num_queued,
         "num_running": levels.num_running,
-        "calls_total": total.success.count + total.fail.count,
+        "calls_total": levels.num_calls,
         "calls_per_s": round(rate.get("calls_per_s", 0.0), 3),
-        "batches_total": total.execution_count,
-        "batch_sizes": {size: tally.count for size, tally in sizes.items()},
+        "batches_total": sum(levels.reasons.values()),
+        "batch_sizes": {size: one.count for size, one in batches.items()},
         "latency_fit": {
             "base_ms": base_ms,
             "per_call_ms": per_call_ms,
-            "points": [[size, round(tally.ns / tally.count / 1e6, 4)] for size, tally in sizes.items() if tally.count],
+            "points": [[size, round(one.infer_ns / one.count / 1e6, 4)] for size, one in batches.items() if one.count],
         },
         "form_reasons": levels.reasons,
         "num_guesses": levels.guesses.num_made,
@@ -153,6 +159,15 @@ def _program(levels: ProgramLevels, total: ModelStatistics, status: ProgramStatu
         "useful_s": round(levels.guesses.useful_s, 6),
         "wasted_s": round(levels.guesses.wasted_s, 6),
     }
+
+
+def _batches(cells: Iterable[CellReport], program: str) -> dict[int, Batches]:
+    found: dict[int, Batches] = {}
+    for cell in cells:
+        for size, one in cell.batches.get(program, {}).items():
+            before = found.get(size, Batches())
+            found[size] = Batches(count=before.count + one.count, infer_ns=before.infer_ns + one.infer_ns)
+    return dict(sorted(found.items()))
 
 
 def _tenants(cells: Iterable[CellReport]) -> dict[str, dict[str, int]]:

@@ -48,7 +48,7 @@ def _of_program(status: ProgramStatus, load: Load, record: Record, scaler: Scale
         reason=scaler.reason(name),
         fit=load.line,
         num_calls=record.num_ended,
-        reasons=dict(record.reasons),
+        reasons={reason.lower(): number for reason, number in record.reasons.items()},
         guesses=_of_guesses(record.guesses),
     )
 

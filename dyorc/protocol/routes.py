@@ -18,6 +18,8 @@ LIVE_NOW = "/live"
 LIVE_EVENTS = "/events"
 REQUESTS = "/requests"
 TRACE = "/trace"
+LIVE_HISTORY = "/history"
+LIVE_GRAPH = "/graph"
 
 INFER = "infer"
 INFER_STREAM = "infer_stream"

@@ -19,6 +19,7 @@ from dyorc.telemetry.quantiles import RecentCounts, quantile_ms
 NUM_SECONDS = 600
 NUM_MINUTES = 1440
 _MINUTE_S = 60
+MAX_WINDOW_S = NUM_MINUTES * _MINUTE_S
 _RATE_WINDOW_S = 5
 """A rate is the mean over as many seconds: long enough to be read, short enough to be called now."""
 

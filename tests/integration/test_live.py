@@ -249,3 +249,28 @@ async def test_the_numbers_are_those_of_a_real_server() -> None:
     assert sum(double["form_reasons"].values()) == double["batches_total"] == sum(double["batch_sizes"].values())
     assert double["useful_s"] > 0
     assert found.workflows["quadruple"]["p50_ms"] > 0
+
+
+async def test_the_past_is_there_for_a_page_that_is_opened(served: Served) -> None:
+    async with served.client(served.operator) as client:
+        past: dict[str, Any] = {"values": {}}
+        async with asyncio.timeout(TIMEOUT_S):
+            while not past["values"]:  # until the first sample
+                past = (await client.get("/history", params={"program": "double"})).json()
+        workflow = (await client.get("/history", params={"workflow": "quadruple", "window_s": 7})).json()
+        unknown = await client.get("/history", params={"program": "nothing"})
+        unclear = await client.get("/history", params={"program": "double", "workflow": "quadruple"})
+        unreadable = await client.get("/history", params={"program": "double", "window_s": "-1"})
+
+    assert (past["program"], past["step_s"], len(past["values"]["num_queued"])) == ("double", 1, 600)
+    assert (past["values"]["num_queued"][-1], past["values"]["forecast_per_s"][-1]) == (3, 4)
+    assert past["decisions"] == []
+    assert (workflow["workflow"], workflow["values"]["in_flight"][-1]) == ("quadruple", 5)
+    assert len(workflow["values"]["in_flight"]) == 7
+    assert (unknown.status_code, unclear.status_code, unreadable.status_code) == (404, 400, 400)
+
+
+async def test_a_tenant_sees_the_past_of_its_models(served: Served) -> None:
+    async with served.client(served.guest) as client:
+        assert (await client.get("/history", params={"workflow": "quadruple"})).status_code == 200
+        assert (await client.get("/history", params={"program": "double"})).status_code == 403

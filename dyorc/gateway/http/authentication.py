@@ -23,6 +23,8 @@ from dyorc.protocol.routes import (
     HEALTH,
     JOBS,
     LIVE_EVENTS,
+    LIVE_GRAPH,
+    LIVE_HISTORY,
     LIVE_NOW,
     MODELS,
     REPOSITORY_INDEX,
@@ -37,7 +39,7 @@ _OPEN = frozenset({"/docs", "/openapi.json", UI})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
 _MODELS = f"{MODELS}/"
 
-_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, TRACE})
+_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TRACE})
 """Routes that reveal only a tenant's own models and requests, or none at all."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()

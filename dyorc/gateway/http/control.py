@@ -42,7 +42,7 @@ def control_app(
     add_system_memory_routes(app, service.clients, service.whole)
     add_cuda_memory_routes(app, service.clients)
     if live is not None:
-        add_live_routes(app, service.access, live)
+        add_live_routes(app, service, live)
         add_ui_routes(app)
     if records is not None:
         add_record_routes(app, records)

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from dyorc.errors import ClientError, RequestCancelledError
+from dyorc.errors import ClientError, InvalidInputError, RequestCancelledError
 from dyorc.gateway.access import Access
 from dyorc.gateway.http.authentication import authenticate
 from dyorc.gateway.http.disconnects import CancelledWithClient
@@ -17,16 +18,18 @@ from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.http.streams import EVENTS, UNBUFFERED, attach_current_task
 from dyorc.gateway.live import Live
 from dyorc.gateway.live_report import Snapshot
+from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import LIVE_EVENTS, LIVE_NOW
+from dyorc.protocol.routes import LIVE_EVENTS, LIVE_HISTORY, LIVE_NOW
+from dyorc.telemetry.series import MAX_WINDOW_S, NUM_SECONDS
 
 _HEARTBEAT_S = 5.0
 _HEARTBEAT = b": still here\n\n"
 _NO_STORE = (b"cache-control", b"no-store")
 
 
-def add_live_routes(app: FastAPI, access: Access, live: Live) -> None:
-    """Adds ``/live`` and ``/events``."""
+def add_live_routes(app: FastAPI, service: InferenceService, live: Live) -> None:
+    """Adds ``/live``, ``/events`` and ``/history``."""
 
     @app.get(LIVE_NOW, tags=["live"])
     async def now(request: Request) -> Response:
@@ -38,7 +41,26 @@ def add_live_routes(app: FastAPI, access: Access, live: Live) -> None:
     @app.get(LIVE_EVENTS, tags=["live"], responses={200: {"content": {media_types.EVENTS: {}}}})
     async def events() -> Response:
         """The same every second, as server-sent events of the type `live`."""
-        return _Events(access, live)
+        return _Events(service.access, live)
+
+    @app.get(LIVE_HISTORY, tags=["live"])
+    async def history(
+        request: Request, program: str | None = None, workflow: str | None = None, window_s: str | None = None
+    ) -> dict[str, Any]:
+        """How a program or workflow was: second by second for up to 600 s, minute by minute for up to a day."""
+        name = program or workflow
+        if not name or (program and workflow):
+            raise InvalidInputError("expected one of the parameters 'program' and 'workflow'")
+        service.model(tenant_of(request.scope), name)
+        return await live.past("program" if program else "workflow", name, _window_s(window_s))
+
+
+def _window_s(text: str | None) -> int:
+    if text is None:
+        return NUM_SECONDS
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text)):
+        raise InvalidInputError(f"window_s is {text[:20]!r}, expected a whole number of seconds, such as {NUM_SECONDS}")
+    return min(int(text), MAX_WINDOW_S)
 
 
 class _Events(Response):
@@ -71,7 +93,8 @@ class _Events(Response):
         seen: Snapshot | None = None
         while True:
             try:
-                latest = await asyncio.wait_for(self._live.next(seen), _HEARTBEAT_S)
+                async with asyncio.timeout(_HEARTBEAT_S):  # `wait_for` can lose the cancellation when the client goes
+                    latest = await self._live.next(seen)
             except TimeoutError:
                 yield _HEARTBEAT
                 continue

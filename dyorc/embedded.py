@@ -23,12 +23,14 @@ from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
+from dyorc.gateway.origins import Origins
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.siblings import Siblings
 from dyorc.ports import bound
 from dyorc.running import in_process, on_ray
 from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
+from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.tracing.starting import tracing
 
 if TYPE_CHECKING:
@@ -121,8 +123,11 @@ async def serve_embedded(
             backend = on_ray(places, settings, Imports.since(modules, targets), start, traces)
         running = await stack.enter_async_context(backend)
         siblings = None if place is None else place.siblings
-        tracer = None if traces is None else traces.tracer
-        service = InferenceService(catalog, running.orchestrator, settings.gateway, siblings, tracer)
+        recording = Recording(settings.telemetry.records)
+        if traces is not None:
+            recording.add(traces.tracer)
+        origins = Origins(recording, None if traces is None else traces.tracer)
+        service = InferenceService(catalog, running.orchestrator, settings.gateway, siblings, origins)
         stack.enter_context(contextlib.closing(service))
         listener = None
         if place is not None:

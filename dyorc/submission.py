@@ -7,7 +7,7 @@ import msgspec
 from dyorc.arrays import Array
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.story import Step
+from dyorc.telemetry.record import Origin, Recorder
 from dyorc.terms import Terms
 from dyorc.transport.body import Body
 
@@ -16,7 +16,8 @@ class Submission(msgspec.Struct, frozen=True):
     """A workflow to run on inputs that have been checked.
 
     Attributes:
-        story: Filled with the steps of the request (`dyorc.engine.story`), if its terms ask for them.
+        origin: Where it comes from; None: nothing is written down about it. Its story can be read there.
+        recorder: Gets its record when it has ended, if its origin is known.
         body: Memory in which inputs lie already, if any do. Whoever submits it drops it.
     """
 
@@ -24,5 +25,6 @@ class Submission(msgspec.Struct, frozen=True):
     inputs: Sequence[Array]
     statics: tuple[StaticValue, ...] = ()
     terms: Terms = Terms()
-    story: list[Step] | None = None
+    origin: Origin | None = None
     body: Body | None = None
+    recorder: Recorder | None = None

@@ -9,6 +9,7 @@ from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.story import Story
 from dyorc.errors import UnknownModelError
 from dyorc.gateway.backend import Started
 from dyorc.receiver import Receiver
@@ -88,8 +89,9 @@ class FakeBackend:
 
     def _only_part(self, submission: Submission) -> list[Array]:
         self.seen.append(submission.terms)
-        if submission.terms.explain and submission.story is not None:
-            submission.story.append({"at_ms": 0.0, "event": "answered"})
+        if submission.terms.explain and submission.origin is not None:
+            story = submission.origin.story = Story(len(self.seen), 0)
+            story.is_answered = True
         (outputs,) = self._answer(submission.workflow, submission.inputs)
         return outputs
 

@@ -162,6 +162,8 @@ class Engine:
         error = self._check_room(event)
         if error is not None:
             self.turn.actions.append(FailRequest(event.request_id, error))
+            if event.story is not None:
+                event.story.ended_ns = self.now_ns
             self._host.statistics.ended_without_result(event.workflow.name, error.code, 0, self.now_ns)
             self.leases.discard(blocks_of(event.inputs))
             return

@@ -238,25 +238,41 @@ class Story:
         self.notes.append(note)
         self._log.append(note)
 
-    def steps(self, start: int = 0) -> list[Step]:
-        """Returns what happened, in order, without the first `start` steps. Any thread; the story may go on meanwhile.
+    def steps(self) -> list[Step]:
+        """Returns what has happened, in order."""
+        return StoryReader(self).news()
 
-        Cost: proportional to the whole story.
-        """
-        seen: dict[int, int] = {}
+    def since(self, position: int) -> "list[CallTrace | DecisionTrace | PartTrace | Note]":
+        """Returns what has taken a step since then, once for each step."""
+        return self._log[position:]
+
+
+class StoryReader:
+    """Tells a story step by step, while it may go on. Any thread, one at a time."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._position = 0
+        self._num_seen: dict[int, int] = {}
+
+    def news(self) -> list[Step]:
+        """Returns the steps since the last time."""
+        story, seen = self._story, self._num_seen
+        is_answered = story.is_answered
+        entries = story.since(self._position)
+        self._position += len(entries)
         steps: list[Step] = []
-        for number, entry in enumerate(self._log.copy()):
+        for entry in entries:
             before = seen.get(id(entry), 0)
             seen[id(entry)] = before + 1
-            if number >= start:
-                at_ns, event, facts = _step(entry, before)
-                steps.append({"at_ms": self._ms(at_ns), "event": event, **facts})
-        if self.is_answered:
-            steps.append({"at_ms": self._ms(self.ended_ns), "event": "answered"})
+            at_ns, event, facts = _step(entry, before)
+            steps.append({"at_ms": self._ms(at_ns), "event": event, **facts})
+        if is_answered:
+            steps.append({"at_ms": self._ms(story.ended_ns), "event": "answered"})
         return steps
 
     def _ms(self, at_ns: int) -> float:
-        return round((at_ns - self.started_ns) / 1e6, 3)
+        return round((at_ns - self._story.started_ns) / 1e6, 3)
 
 
 def _step(entry: CallTrace | DecisionTrace | PartTrace | Note, before: int) -> tuple[int, str, Step]:
@@ -270,7 +286,7 @@ def _step(entry: CallTrace | DecisionTrace | PartTrace | Note, before: int) -> t
             return _step_of_call(entry, before)
         case DecisionTrace(site=site):
             if entry.followed and not before:
-                return entry.opened_ns, "followed", {"decision": site, "outcomes": entry.followed}
+                return entry.opened_ns, "followed", {"decision": site, "outcomes": dict(entry.followed)}
             guesses = [
                 {"outcome": outcome, "is_right": outcome == entry.outcome, "gain_ms": gain_ms}
                 for outcome, gain_ms in entry.gains_ms.items()

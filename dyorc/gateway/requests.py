@@ -8,7 +8,6 @@ import numpy as np
 
 from dyorc.arrays import Array
 from dyorc.authoring.signature import Signature, StaticValue
-from dyorc.engine.story import Step
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.outputs import WantedOutput
@@ -35,10 +34,6 @@ class InferRequest:
     timeout_s: float | None
     priority: int
     is_explained: bool
-
-    def new_story(self) -> list[Step] | None:
-        """Returns a list for the request's story, if the answer comes with it."""
-        return [] if self.is_explained else None
 
 
 def make_request(

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
-from dyorc.engine.story import Step
 from dyorc.errors import AnswerTooLargeError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
@@ -17,16 +16,17 @@ from dyorc.gateway.backend import Backend, Started
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.loop_lag import LoopLag
+from dyorc.gateway.origins import Origins
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.siblings import OnlyChild, Siblings
 from dyorc.gateway.tenants import Tenant
-from dyorc.gateway.traceparents import Tracing
 from dyorc.gateway.whole import Whole
 from dyorc.off_loop import OffLoop
 from dyorc.receiver import Receiver
 from dyorc.submission import Submission
+from dyorc.telemetry.record import Origin
 from dyorc.terms import Terms
 from dyorc.transport.body import Body
 from dyorc.transport.outbox import num_bytes_of
@@ -45,9 +45,9 @@ class InferenceService:
         clients: Memory that clients share.
         shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
         off_loop: Decodes large requests.
+        origins: Decides which requests are recorded.
         siblings: The other processes of the server.
         whole: What concerns all processes of the server.
-        tracing: Decides which requests are traced; None: none.
     """
 
     def __init__(
@@ -56,17 +56,18 @@ class InferenceService:
         backend: Backend,
         config: GatewayConfig,
         siblings: Siblings | None = None,
-        tracing: Tracing | None = None,
+        origins: Origins | None = None,
     ) -> None:
         self.catalog = catalog
         self.backend = backend
         self.config = config
-        self.tracing = tracing
         self.access = Access(config.keys_file)
         self.siblings = siblings or OnlyChild()
         self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=self.siblings.tenant_counts)
         self.clients = ClientMemory(config.allow_client_shm)
         self.off_loop = OffLoop("dyorc-requests")
+        self.origins = origins or Origins()
+        self._recorder = self.origins.recorder
         self.whole = Whole(backend, self.clients, self.siblings, list(catalog.models))
         self.shedding = Shedding(LoopLag()) if config.shed else None
 
@@ -97,7 +98,7 @@ class InferenceService:
         memory: RequestMemory,
         *,
         timeout_s: float | None = None,
-        story: list[Step] | None = None,
+        origin: Origin | None = None,
         started: Started | None = None,
         take: Callable[[list[Array]], T],
     ) -> T:
@@ -106,7 +107,7 @@ class InferenceService:
         Args:
             ticket: The request's admission.
             timeout_s: The transport's own limit; the smaller of it and the request's applies.
-            story: Filled with the steps of the request.
+            origin: Where it comes from, if it is recorded (`Origins`).
             started: Called with the future of the answer; cancelling that cancels the request.
             take: Turns the outputs, which are in the order of the model's signature and may be views of memory that is reused
                 afterwards, into the answer.
@@ -122,7 +123,9 @@ class InferenceService:
         """
         _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s)
-        submission = Submission(model.workflow, request.arrays, request.statics, terms, story, memory.body)
+        submission = Submission(
+            model.workflow, request.arrays, request.statics, terms, origin, memory.body, self.origins.recorder
+        )
         return await self.backend.infer(submission, take=self._limited(model, take), started=started)
 
     def submit(
@@ -134,7 +137,7 @@ class InferenceService:
         receiver: Receiver[Any],
         *,
         timeout_s: float | None,
-        story: list[Step] | None,
+        origin: Origin | None,
         body: Body | None,
     ) -> int:
         """Runs a request of a model that does not stream, for a receiver; `Backend.submit` says how.
@@ -146,7 +149,8 @@ class InferenceService:
         """
         _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s)
-        return self.backend.submit(Submission(model.workflow, arrays, request.statics, terms, story, body), receiver)
+        submission = Submission(model.workflow, arrays, request.statics, terms, origin, body, self._recorder)
+        return self.backend.submit(submission, receiver)
 
     def stream(
         self,
@@ -156,7 +160,7 @@ class InferenceService:
         memory: RequestMemory,
         *,
         timeout_s: float | None = None,
-        story: list[Step] | None = None,
+        origin: Origin | None = None,
         started: Started | None = None,
         take: Callable[[list[Array]], T],
     ) -> AsyncGenerator[list[T]]:
@@ -165,7 +169,9 @@ class InferenceService:
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """
         terms = self._terms(ticket, request, timeout_s)
-        submission = Submission(model.workflow, request.arrays, request.statics, terms, story, memory.body)
+        submission = Submission(
+            model.workflow, request.arrays, request.statics, terms, origin, memory.body, self.origins.recorder
+        )
         return self.backend.stream(submission, take=self._limited(model, take), started=started)
 
     def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:

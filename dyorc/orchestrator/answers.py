@@ -56,20 +56,19 @@ class Answers:
         self._pending[request_id] = pending
         return len(self._pending) == 1
 
-    def give_up(self, request_id: int) -> bool:
-        """Forgets a request, unless it has ended or its receiver is taking the outputs on a thread. Returns whether it did."""
+    def give_up(self, request_id: int) -> Pending | None:
+        """Forgets a request, unless it has ended or its receiver is taking the outputs on a thread. Returns what it forgot."""
         pending = self._pending.get(request_id)
         if pending is None or pending.is_taking:
-            return False
-        self._end(request_id, pending)
-        return True
+            return None
+        self._forget(request_id, pending)
+        return pending
 
     def fail(self, request_id: int, error: Exception) -> None:
         """Hands an error over, if the request is still in flight."""
         pending = self._pending.get(request_id)
         if pending is not None:
-            self._end(request_id, pending)
-            pending.receiver.failed(error)
+            self._end(request_id, pending, error)
 
     def lose_all(self) -> None:
         """Fails what is in flight, because its engine is gone. What is being taken on a thread may still become an answer."""
@@ -86,7 +85,17 @@ class Answers:
         for request_id in list(self._pending):
             self.fail(request_id, InternalError("the orchestrator has stopped"))
 
-    def _end(self, request_id: int, pending: Pending) -> None:
+    def _end(self, request_id: int, pending: Pending, error: Exception | None, taken: Any = None) -> None:
+        """Ends a request: hands over the error or what was made of the outputs, and the record."""
+        self._forget(request_id, pending)
+        if error is not None:
+            pending.receiver.failed(error)
+        else:
+            pending.receiver.done(taken)
+        if pending.recorded is not None:
+            pending.recorded.end(error)
+
+    def _forget(self, request_id: int, pending: Pending) -> None:
         del self._pending[request_id]
         pending.identity.close()
 
@@ -96,8 +105,6 @@ class Answers:
         """Hands an answer over, now or when its bytes are here."""
         request_id, tensors = action.request_id, action.tensors
         pending = self._pending.get(request_id)
-        if pending is not None and pending.story is not None and pending.steps is not None:
-            pending.steps[:] = pending.story.steps()
         if has_stored(tensors):
             self._answer_stored(request_id, tensors)
         elif pending is not None:
@@ -155,11 +162,7 @@ class Answers:
                     return
             elif lost:
                 error = InternalError(_SCHEDULER_FAILED)
-        self._end(request_id, pending)
-        if error is not None:
-            pending.receiver.failed(error)
-        else:
-            pending.receiver.done(taken)
+        self._end(request_id, pending, error, taken)
 
     # Parts
 

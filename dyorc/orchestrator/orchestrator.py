@@ -43,14 +43,14 @@ from dyorc.engine.events import (
 from dyorc.engine.seam import Load
 from dyorc.engine.shared import Host
 from dyorc.engine.statistics import ModelStatistics
-from dyorc.engine.story import Story
-from dyorc.errors import InternalError
+from dyorc.errors import InternalError, RequestCancelledError
 from dyorc.orchestrator.answers import Answers, own_arrays
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.levels import levels_of
 from dyorc.orchestrator.part_stream import PartStream
 from dyorc.orchestrator.pending import Awaited, Pending
+from dyorc.orchestrator.recorded import Recorded
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.tensors import Tensors
@@ -192,8 +192,9 @@ class Orchestrator:
         self._num_requests += 1
         request_id = self._num_requests
         identity = InputsIdentity(submission.workflow.name, submission.inputs, submission.statics)
-        story = Story(request_id, time.monotonic_ns()) if submission.terms.explain else None
-        is_alone = self._answers.open(request_id, Pending(receiver, identity, story, submission.story, stream))
+        recorded = Recorded.begin(request_id, submission)
+        story = None if recorded is None else recorded.story
+        is_alone = self._answers.open(request_id, Pending(receiver, identity, recorded, stream))
         self._post(
             RequestArrived(request_id, submission.workflow, tensors, submission.statics, submission.terms, identity, story)
         )
@@ -209,9 +210,12 @@ class Orchestrator:
             True if its receiver will not be called any more. An answer that is being made on a thread is completed, and a request
             that has already ended stays as it is.
         """
-        if not self._answers.give_up(request_id):
+        pending = self._answers.give_up(request_id)
+        if pending is None:
             return False
         self._post(RequestCancelled(request_id))
+        if pending.recorded is not None:  # the engine ends the story first, when this turn of the loop ends
+            self._loop.call_soon(pending.recorded.end, RequestCancelledError("the request was cancelled"))
         return True
 
     async def infer(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from dyorc.arrays import Array
-from dyorc.engine.story import Step, Story
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.part_stream import PartStream
+from dyorc.orchestrator.recorded import Recorded
 from dyorc.receiver import Receiver
 from dyorc.tensor import TensorRef
 
@@ -20,8 +20,7 @@ class Pending:
     """A request in flight.
 
     Attributes:
-        story: What happens to the request, if it is recorded.
-        steps: Gets the story's steps with the answer, if anybody wants them.
+        recorded: What is written down about it, if anything is.
         stream: Gets its parts, if it has any.
         stored: Outputs that the receiver is taking, if their bytes are stored.
         is_untaken: Whether the engine keeps those bytes until it is told that they have been taken.
@@ -30,8 +29,7 @@ class Pending:
 
     receiver: Receiver[Any]
     identity: InputsIdentity
-    story: Story | None = None
-    steps: list[Step] | None = None
+    recorded: Recorded | None = None
     stream: PartStream | None = None
     stored: Sequence[TensorRef] = ()
     is_untaken: bool = False

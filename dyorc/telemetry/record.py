@@ -20,6 +20,7 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
         read_ns: When all of it had been read.
         written_ns: When the last byte of the answer was handed to the system; set after the record was made, if ever.
         num_bytes: Of its body.
+        story: What happens to the request, from when it was handed to the orchestrator.
     """
 
     request_id: str
@@ -30,6 +31,7 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
     read_ns: int = 0
     written_ns: int = 0
     num_bytes: int = 0
+    story: Story | None = None
 
 
 class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
@@ -75,6 +77,18 @@ class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
     def has_failed(self) -> bool:
         """Whether it ended with an error."""
         return self.outcome != "ok"
+
+
+class Recorder(Protocol):
+    """Gets the records of requests. Called on the event loop."""
+
+    def wants(self) -> bool:
+        """Returns whether the next request is recorded."""
+        ...
+
+    def ended(self, record: RequestRecord) -> None:
+        """Takes the record of a request that has ended. Must not raise."""
+        ...
 
 
 class Sink(Protocol):

@@ -25,6 +25,7 @@ from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.origins import Origins
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
@@ -33,6 +34,7 @@ from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.status import ProgramStatus, ReplicaState
 from dyorc.store.base import JobStore
+from dyorc.telemetry.record import Recorder
 from dyorc.terms import Terms
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.network import Network
@@ -181,10 +183,11 @@ async def running(
     store: JobStore | None = None,
     jobs: JobsConfig | None = None,
     grpc: bool = False,
+    recorder: Recorder | None = None,
 ) -> AsyncGenerator[Stack]:
     """Serves `targets`, with `num_replicas` workers on threads for each program; with a `network`, to all of its hosts.
 
-    It serves HTTP and, if asked for, gRPC; with a `store` it takes jobs too.
+    It serves HTTP and, if asked for, gRPC; with a `store` it takes jobs too. Records of requests go to `recorder`.
     """
     catalog = Catalog.of(targets)
     gateway = gateway or GatewayConfig(port=0, drain_timeout_s=1)
@@ -194,7 +197,9 @@ async def running(
         engine = engine or EngineConfig()
         site = Site(address=address, link=link, transport=transport, node="here", network=network)
         orchestrator, address = await stack.enter_async_context(linked(catalog.programs, OrchestratorConfig(engine=engine), site))
-        service = stack.enter_context(contextlib.closing(InferenceService(catalog, orchestrator, gateway)))
+        service = stack.enter_context(
+            contextlib.closing(InferenceService(catalog, orchestrator, gateway, origins=Origins(recorder)))
+        )
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
         http = HttpServer(Gateway(service, kept), gateway, service.shedding, DirectInference(service))
         server = await stack.enter_async_context(http)

@@ -30,7 +30,7 @@ from dyorc.engine.tasks.paths import Path, open_path
 from dyorc.engine.tasks.readiness import Readiness
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.stops import Blocked, Crowded, End, Raised, Returned, Undecided
-from dyorc.engine.tasks.telling import reached, taken_at_once
+from dyorc.engine.tasks.telling import reached, taken_at_once, waits
 from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.turn import Deferred, Done, Failed, Late, Unready
 from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
@@ -265,9 +265,11 @@ class TaskRunner:
 
     def _issue(self, path: Path) -> None:
         """Starts what a run newly asked for."""
-        for point in path.opened:
+        opened = path.opened
+        if opened:
+            path.opened = []
+        for point in opened:
             self._branching.watch(point)
-        path.opened.clear()
         for entry in path.issued:
             if isinstance(entry, Task):
                 if not entry.callee.is_pure:
@@ -279,6 +281,9 @@ class TaskRunner:
                     path.segment.task.request.have_effect()
                 self._calls.issue(entry)
         path.issued.clear()
+        if opened and (story := path.segment.task.request.standing.story) is not None:
+            for point in opened:
+                waits(story, point)
 
     def _finish(self, task: Task, end: End) -> None:
         """Ends a task whose coroutine has ended for certain, not under a guess."""

@@ -43,13 +43,18 @@ def reached(story: Story, point: BranchPoint, now_ns: int) -> None:
     """Begins the trace of a decision that no path has reached before."""
     decision, branch = _place(point.segment)
     point.number = len(story.decisions)
-    sources = _behind(point.decision.ref.cell)
-    story.decisions.append(DecisionTrace(str(point.decision.site), now_ns, sources, decision, branch))
+    story.decisions.append(DecisionTrace(str(point.decision.site), now_ns, (), decision, branch))
+
+
+def waits(story: Story, point: BranchPoint) -> None:
+    """Notes which calls an open decision waits for, now that they have numbers."""
+    story.decisions[point.number].sources = _behind(point.decision.ref.cell)
 
 
 def taken_at_once(story: Story, point: BranchPoint, now_ns: int) -> None:
     """Ends the trace of a decision whose value was at hand, so that nobody waited for it."""
     trace = story.decisions[point.number]
+    trace.sources = _behind(point.decision.ref.cell)
     trace.decided_ns = now_ns
     trace.outcome = _shown(point)
 

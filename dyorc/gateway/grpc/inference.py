@@ -11,6 +11,7 @@ from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
 from dyorc.gateway.grpc.encoding import encode_response
 from dyorc.gateway.grpc.errors import refuse
+from dyorc.gateway.origins import Arrival, steps_of, written
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 
@@ -42,17 +43,20 @@ class ModelInfer:
             await refuse(context, error, "ModelInfer")
 
     async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, timeout_s: float | None) -> bytes:
+        arrival = Arrival.read_now("grpc", ticket.arrived_ns, len(message))
         found, raws = parse(message)
         model = self._service.model(tenant, found.model_name, found.model_version or None)
         with self._service.memory() as memory:
             request, _ = await decode_request(found, raws, model, memory, self._service.off_loop)
-            story = request.new_story()
-            return await self._service.infer(
+            origin = self._service.origins.of(request, arrival)
+            answer = await self._service.infer(
                 ticket,
                 model,
                 request,
                 memory,
                 timeout_s=timeout_s,
-                story=story,
-                take=lambda arrays: joined(encode_response(model, request, arrays, story)),
+                origin=origin,
+                take=lambda arrays: joined(encode_response(model, request, arrays, steps_of(request, origin))),
             )
+        written(origin)
+        return answer

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import structlog
@@ -26,11 +26,13 @@ from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
 from dyorc.gateway.grpc.encoding import empty_final, encode_part, streamed_error
 from dyorc.gateway.grpc.errors import known, refuse, text_of
+from dyorc.gateway.origins import Arrival, steps_of, written
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.inference_pb2 import ModelInferRequest
+from dyorc.telemetry.record import Origin
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -135,7 +137,8 @@ class _Stream:
             let_in(self._service.shedding, self._context, arrived_ns)
             with self._service.admission.admit(self._tenant, len(message)) as ticket, self._service.memory() as memory:
                 ticket.arrived_ns = arrived_ns
-                await self._run(found, raws, memory, ticket, turn)
+                arrival = Arrival("grpc", arrived_ns, len(message), arrived_ns)
+                await self._run(found, raws, memory, _Admitted(ticket, arrival), turn)
         except _StreamLostError:
             raise
         except Exception as error:
@@ -153,10 +156,11 @@ class _Stream:
         self._last_turn = turn.is_over
         return turn
 
-    async def _run(self, found: Any, raws: list[memoryview], memory: RequestMemory, ticket: Ticket, turn: "_Turn") -> None:
+    async def _run(self, found: Any, raws: list[memoryview], memory: RequestMemory, admitted: "_Admitted", turn: "_Turn") -> None:
         model = self._service.model(self._tenant, found.model_name, found.model_version or None)
         request, has_empty_final = await decode_request(found, raws, model, memory, self._service.off_loop)
-        story = request.new_story()
+        ticket = admitted.ticket
+        origin = self._service.origins.of(request, admitted.arrival)
         if not model.is_streaming:
             part = await self._service.infer(
                 ticket,
@@ -164,24 +168,26 @@ class _Stream:
                 request,
                 memory,
                 timeout_s=self._limit_s(ticket),
-                story=story,
-                take=lambda arrays: encode_part(model, request, arrays, story, True),
+                origin=origin,
+                take=lambda arrays: encode_part(model, request, arrays, steps_of(request, origin), True),
             )
             await self._write(part, turn)
+            written(origin)
             return
-        async with contextlib.aclosing(self._parts(ticket, model, request, memory, story)) as parts:
+        async with contextlib.aclosing(self._parts(ticket, model, request, memory, origin)) as parts:
             async for together in parts:
                 for part in together:
                     await self._write(part, turn)
         if has_empty_final:
-            await self._write(empty_final(model, request.request_id, story), turn)
+            await self._write(empty_final(model, request.request_id, steps_of(request, origin)), turn)
+        written(origin)
 
     def _limit_s(self, ticket: Ticket) -> float | None:
         assert ticket.arrived_ns is not None
         return limit_s_of(self._context, ticket.arrived_ns)
 
     def _parts(
-        self, ticket: Ticket, model: Model, request: InferRequest, memory: RequestMemory, story: list[dict[str, Any]] | None
+        self, ticket: Ticket, model: Model, request: InferRequest, memory: RequestMemory, origin: Origin | None
     ) -> AsyncGenerator[list[bytes]]:
         """Yields the parts of a streamed answer. The last is known when no more come; only then is there a story."""
         return self._service.stream(
@@ -190,7 +196,7 @@ class _Stream:
             request,
             memory,
             timeout_s=self._limit_s(ticket),
-            story=story,
+            origin=origin,
             take=lambda arrays: encode_part(model, request, arrays, None, False),
         )
 
@@ -202,6 +208,13 @@ class _Stream:
                 await self._context.write(part)
             except Exception as error:
                 raise _StreamLostError from error
+
+
+class _Admitted(NamedTuple):
+    """A request that may be run."""
+
+    ticket: Ticket
+    arrival: Arrival
 
 
 class _Turn:

@@ -7,13 +7,13 @@ route (`inference.py`), with the same results.
 Runs in the event loop's thread only.
 """
 
+import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
 from dyorc.arrays import Array
-from dyorc.engine.story import Step
 from dyorc.errors import AuthenticationError, DyOrcError, InvalidInputError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
@@ -27,10 +27,12 @@ from dyorc.gateway.http.plans import Plan, Plans
 from dyorc.gateway.http.protocol import decode_request
 from dyorc.gateway.http.protocol_outputs import encode_response
 from dyorc.gateway.http.request_parser import ParsedHead
+from dyorc.gateway.origins import Arrival, steps_of, written
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.routes import INFER
+from dyorc.telemetry.record import Origin
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -114,10 +116,10 @@ class DirectRequest:
         "_inference",
         "_memory",
         "_model",
+        "_origin",
         "_plan",
         "_request",
         "_request_id",
-        "_story",
         "_ticket",
         "exchange",
         "is_running",
@@ -135,7 +137,7 @@ class DirectRequest:
         self._ticket: Ticket | None = None
         self._memory: RequestMemory | None = None
         self._plan: Plan | None = None
-        self._story: list[Step] | None = None
+        self._origin: Origin | None = None
         self._request_id = 0
         self.is_running = False
 
@@ -147,14 +149,18 @@ class DirectRequest:
             tenant = service.access.tenant_of(route.key)
             model = self._model = service.model(tenant, route.model, route.version)
             ticket = self._ticket = service.admission.admit(tenant, route.num_bytes)
+            read_ns = 0 if service.origins.recorder is None else time.monotonic_ns()
             arrays = self._decode(body)
             request = self._request
+            if service.origins.wants(request):
+                arrival = Arrival("http", self.exchange.arrived_ns, route.num_bytes, read_ns)
+                self._origin = service.origins.new(request, arrival)
             if request.timeout_s is not None or route.head.timeout_s is not None:
                 ticket.arrived_ns = self.exchange.arrived_ns
             memory = self._memory
             self._request_id = service.submit(
                 ticket, model, arrays, request, self,
-                timeout_s=route.head.timeout_s, story=self._story, body=None if memory is None else memory.body,
+                timeout_s=route.head.timeout_s, origin=self._origin, body=None if memory is None else memory.body,
             )  # fmt: skip
         except Exception as error:
             self.failed(error)
@@ -172,7 +178,8 @@ class DirectRequest:
         if self._plan is not None and (found := self._plan.answer(arrays)) is not None:
             return found
         request = self._request
-        parts, json_bytes = encode_response(self._model, request.request_id, request.outputs, arrays, self._story)
+        steps = steps_of(request, self._origin)
+        parts, json_bytes = encode_response(self._model, request.request_id, request.outputs, arrays, steps)
         return answer_lines(sum(map(len, parts)), json_bytes), parts, json_bytes
 
     def done(self, taken: Taken) -> None:
@@ -187,9 +194,10 @@ class DirectRequest:
             num_bytes += len(part)
         is_compressed = head.answer_encoding is not None and num_bytes >= MIN_BYTES
         if num_bytes > _MAX_ANSWER_BYTES or is_compressed or exchange.writer.is_last or desk.flow.is_writing_paused:
-            desk.start(write_answer(exchange.send, head, parts, json_bytes))
+            desk.start(_write(exchange, head, parts, json_bytes, self._origin))
         else:
             exchange.writer.write_whole(lines + VARY if head.negotiates else lines, parts)
+            written(self._origin)
             desk.on_answered()
 
     def failed(self, error: Exception) -> None:
@@ -217,9 +225,7 @@ class DirectRequest:
                 return plan.arrays(body)
         memory = self._memory = self._inference.service.memory()
         request = self._request = decode_request(body, json_bytes, model, memory)
-        if request.is_explained:
-            self._story = []
-        elif json_bytes:
+        if json_bytes:
             plans.add(model, body[:json_bytes], body, request)
         return request.arrays
 
@@ -230,6 +236,13 @@ class DirectRequest:
         if self._ticket is not None:
             self._ticket.release()
             self._ticket = None
+
+
+async def _write(
+    exchange: Exchange, head: RequestHead, parts: Sequence[bytes | memoryview], json_bytes: int | None, origin: Origin | None
+) -> None:
+    await write_answer(exchange.send, head, parts, json_bytes)
+    written(origin)
 
 
 async def _refuse(exchange: Exchange, error: Exception, more: Sequence[tuple[bytes, bytes]]) -> None:

@@ -7,7 +7,6 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from dyorc.arrays import Array
-from dyorc.engine.story import Step
 from dyorc.errors import DyOrcError, RequestCancelledError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
@@ -20,10 +19,12 @@ from dyorc.gateway.http.heads import RequestHead, Target, read_head
 from dyorc.gateway.http.protocol import decode_request
 from dyorc.gateway.http.protocol_outputs import Form, encode_response
 from dyorc.gateway.http.streams import Buffers, StreamWriter, Wrap, as_event, as_frame, attach_current_task, only_part
+from dyorc.gateway.origins import Arrival, News, steps_of, written
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
+from dyorc.telemetry.record import Origin
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -46,7 +47,7 @@ class Work(NamedTuple, Generic[T]):
 
     request: InferRequest
     memory: RequestMemory
-    story: list[Step] | None
+    origin: Origin | None
     take: Callable[[list[Array]], T]
 
 
@@ -86,55 +87,67 @@ class InferenceRoutes:
     async def _infer(self, incoming: Incoming) -> None:
         model, head = incoming.model, incoming.head
         with self._service.memory() as memory:
-            request = decode_request(await self._read(incoming, memory), head.json_bytes, model, memory)
-            story = request.new_story()
+            body = await self._read(incoming, memory)
+            arrival = Arrival.read_now("http", incoming.ticket.arrived_ns, len(body))
+            request = decode_request(body, head.json_bytes, model, memory)
+            origin = self._service.origins.of(request, arrival)
 
             def take(arrays: list[Array]) -> tuple[Buffers, int | None]:
-                return encode_response(model, request.request_id, request.outputs, arrays, story)
+                return encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))
 
-            parts, json_bytes = await self._run(incoming, Work(request, memory, story, take))
+            parts, json_bytes = await self._run(incoming, Work(request, memory, origin, take))
         await write_answer(incoming.send, head, parts, json_bytes)  # what it needs has been copied by now
+        written(origin)
 
     async def _generate(self, incoming: Incoming) -> None:
         model = incoming.model
         with self._service.memory() as memory:
-            request = decode_generate(await self._read(incoming, memory), model, memory)
-            story = request.new_story()
+            body = await self._read(incoming, memory)
+            arrival = Arrival.read_now("http", incoming.ticket.arrived_ns, len(body))
+            request = decode_generate(body, model, memory)
+            origin = self._service.origins.of(request, arrival)
 
             def take(arrays: list[Array]) -> list[bytes]:
-                return encode_generate(model, request, arrays, story)
+                return encode_generate(model, request, arrays, steps_of(request, origin))
 
-            work = Work(request, memory, story, take)
+            work = Work(request, memory, origin, take)
             if model.is_streaming:
                 with CancelledWithClient(incoming.scope) as wait:
                     attach_current_task(wait)
-                    body = await only_part(self._stream(incoming, work), model)
+                    parts = await only_part(self._stream(incoming, work), model)
             else:
-                body = await self._run(incoming, work)
-        await write_answer(incoming.send, incoming.head, body, None)
+                parts = await self._run(incoming, work)
+        await write_answer(incoming.send, incoming.head, parts, None)
+        written(origin)
 
     async def _infer_stream(self, incoming: Incoming) -> None:
         model, head = incoming.model, incoming.head
         form, wrap = (Form.BINARY, as_frame) if head.accepts_frames else (Form.JSON, as_event)
         with self._service.memory() as memory:
-            request = decode_request(await self._read(incoming, memory), head.json_bytes, model, memory, form)
-            story = request.new_story()
+            body = await self._read(incoming, memory)
+            arrival = Arrival.read_now("http", incoming.ticket.arrived_ns, len(body))
+            request = decode_request(body, head.json_bytes, model, memory, form)
+            origin = self._service.origins.of(request, arrival)
+            news = News(request, origin)
 
             def take(arrays: list[Array]) -> Buffers:
-                return wrap(*encode_response(model, request.request_id, request.outputs, arrays, _steps_of(story)))
+                return wrap(*encode_response(model, request.request_id, request.outputs, arrays, news.steps()))
 
-            await self._write_stream(incoming, Work(request, memory, story, take), wrap)
+            await self._write_stream(incoming, Work(request, memory, origin, take), wrap)
 
     async def _generate_stream(self, incoming: Incoming) -> None:
         model = incoming.model
         with self._service.memory() as memory:
-            request = decode_generate(await self._read(incoming, memory), model, memory)
-            story = request.new_story()
+            body = await self._read(incoming, memory)
+            arrival = Arrival.read_now("http", incoming.ticket.arrived_ns, len(body))
+            request = decode_generate(body, model, memory)
+            origin = self._service.origins.of(request, arrival)
+            news = News(request, origin)
 
             def take(arrays: list[Array]) -> Buffers:
-                return as_event(encode_generate(model, request, arrays, _steps_of(story)))
+                return as_event(encode_generate(model, request, arrays, news.steps()))
 
-            await self._write_stream(incoming, Work(request, memory, story, take), as_event)
+            await self._write_stream(incoming, Work(request, memory, origin, take), as_event)
 
     def _read(self, incoming: Incoming, memory: RequestMemory) -> Coroutine[Any, Any, bytes | memoryview]:
         return self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
@@ -144,13 +157,13 @@ class InferenceRoutes:
         with CancelledWithClient(incoming.scope) as wait:
             return await self._service.infer(
                 incoming.ticket, incoming.model, work.request, work.memory,
-                timeout_s=incoming.head.timeout_s, story=work.story, started=wait.attach, take=work.take,
+                timeout_s=incoming.head.timeout_s, origin=work.origin, started=wait.attach, take=work.take,
             )  # fmt: skip
 
     def _stream(self, incoming: Incoming, work: Work[T]) -> AsyncGenerator[list[T]]:
         return self._service.stream(
             incoming.ticket, incoming.model, work.request, work.memory,
-            timeout_s=incoming.head.timeout_s, story=work.story, take=work.take,
+            timeout_s=incoming.head.timeout_s, origin=work.origin, take=work.take,
         )  # fmt: skip
 
     async def _write_stream(self, incoming: Incoming, work: Work[Buffers], wrap: Wrap) -> None:
@@ -159,15 +172,7 @@ class InferenceRoutes:
             with CancelledWithClient(incoming.scope) as wait:
                 attach_current_task(wait)
                 await writer.run(self._stream(incoming, work))
+            written(work.origin)
         except RequestCancelledError:
             if not writer.is_started:  # otherwise nobody is left to tell
                 raise
-
-
-def _steps_of(story: list[Step] | None) -> list[Step] | None:
-    """Returns what the story of a stream's request has added since its last part. It may grow while this runs on a thread."""
-    if not story:
-        return None
-    steps = story.copy()
-    del story[: len(steps)]
-    return steps

@@ -1,6 +1,7 @@
 """One attempt at a job: reads, runs and answers its request as if it had just come by HTTP, and decides how the job goes on."""
 
 import random
+import time
 from typing import Any, NamedTuple, TypeAlias
 
 import structlog
@@ -14,6 +15,7 @@ from dyorc.gateway.copies import joined
 from dyorc.gateway.http.protocol import decode_request
 from dyorc.gateway.http.protocol_outputs import encode_response
 from dyorc.gateway.jobs.records import job_error
+from dyorc.gateway.origins import Arrival, steps_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
@@ -82,16 +84,17 @@ class Attempts:
 
     async def _infer(self, claim: Claim, ticket: Ticket) -> Body:
         job = claim.job
+        now_ns = time.monotonic_ns()
         model = self._service.catalog.model(job.model_name, job.model_version)
         with self.memory() as memory:
             request = self.read(claim.body, model, memory)
-            story = request.new_story()
+            origin = self._service.origins.of(request, Arrival("job", now_ns, len(claim.body.data), now_ns, job.id))
 
             def take(arrays: list[Any]) -> Body:
-                parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, story)
+                parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))
                 return Body(joined(parts), json_bytes)
 
-            return await self._service.infer(ticket, model, request, memory, story=story, take=take)
+            return await self._service.infer(ticket, model, request, memory, origin=origin, take=take)
 
 
 def effect_lost(claim: Claim, num_attempts: int) -> Outcome:

@@ -113,7 +113,7 @@ class Jobs:
         with self._runner.attempts.memory() as memory:
             request = self._runner.attempts.read(body, model, memory)
         tenant.check_priority(request.priority)
-        tracing = self.service.tracing
+        tracing = self.service.origins.tracing
         trace = submissions.trace_for(tracing, caller)
         new = NewJob(
             id=new_id(),

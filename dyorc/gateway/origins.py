@@ -1,0 +1,100 @@
+"""Where requests come from, for those that are recorded. One object for a server's HTTP, gRPC and jobs."""
+
+import secrets
+import time
+from itertools import count
+from typing import NamedTuple, Self
+
+from dyorc.engine.story import Step, StoryReader
+from dyorc.gateway.requests import InferRequest
+from dyorc.gateway.traceparents import Tracing
+from dyorc.telemetry.record import Origin, Recorder
+
+
+class Arrival(NamedTuple):
+    """What the shell that read a request knows of it.
+
+    Attributes:
+        transport: ``http``, ``grpc`` or ``job``.
+        arrived_ns: When its first byte came, on the monotonic clock; None: unknown.
+        num_bytes: Of its body.
+        read_ns: When all of it had been read.
+        request_id: Used if the client gave it no id.
+    """
+
+    transport: str
+    arrived_ns: int | None
+    num_bytes: int
+    read_ns: int
+    request_id: str = ""
+
+    @classmethod
+    def read_now(cls, transport: str, arrived_ns: int | None, num_bytes: int) -> Self:
+        """Returns the arrival of a request of which the last byte has just been read."""
+        return cls(transport, arrived_ns, num_bytes, time.monotonic_ns())
+
+
+class Origins:
+    """Decides which requests are recorded, and writes down where they come from.
+
+    Args:
+        recorder: Gets their records; None: only requests that ask for their story are recorded, and nobody gets the record.
+        tracing: Decides which requests are traced; None: none.
+
+    Attributes:
+        recorder: The same.
+        tracing: The same.
+    """
+
+    def __init__(self, recorder: Recorder | None = None, tracing: Tracing | None = None) -> None:
+        self.recorder = recorder
+        self.tracing = tracing
+        self._prefix = secrets.token_hex(4)
+        self._numbers = count(1)
+
+    def wants(self, request: InferRequest) -> bool:
+        """Returns whether a request is recorded. Ask once for each."""
+        return request.is_explained or (self.recorder is not None and self.recorder.wants())
+
+    def of(self, request: InferRequest, arrival: Arrival) -> Origin | None:
+        """Returns the origin of a request, if it is recorded."""
+        return self.new(request, arrival) if self.wants(request) else None
+
+    def new(self, request: InferRequest, arrival: Arrival) -> Origin:
+        """Returns the origin of a request that is recorded. If its client gave it no id, one is made up."""
+        return Origin(
+            request_id=request.request_id or arrival.request_id or f"{self._prefix}-{next(self._numbers):x}",
+            transport=arrival.transport,
+            arrived_ns=arrival.arrived_ns or 0,
+            read_ns=arrival.read_ns,
+            num_bytes=arrival.num_bytes,
+        )
+
+
+def steps_of(request: InferRequest, origin: Origin | None) -> list[Step] | None:
+    """Returns the steps of a request so far; None if its answer comes without them."""
+    if not request.is_explained or origin is None or origin.story is None:
+        return None
+    return origin.story.steps()
+
+
+class News:
+    """The steps of a request that answers in parts: each part comes with those since the one before."""
+
+    def __init__(self, request: InferRequest, origin: Origin | None) -> None:
+        self._origin = origin if request.is_explained else None
+        self._reader: StoryReader | None = None
+
+    def steps(self) -> list[Step] | None:
+        """Returns the steps since the last time; None if there are none, or the answer comes without them."""
+        if self._reader is None:
+            if self._origin is None or self._origin.story is None:
+                return None
+            self._reader = StoryReader(self._origin.story)
+        return self._reader.news() or None
+
+
+def written(origin: Origin | None) -> None:
+    """Notes that the last byte of the answer was handed to the system."""
+    if origin is not None:
+        origin.written_ns = time.monotonic_ns()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dyorc.authoring.loading import absolute, load
 from dyorc.authoring.program import Program
-from dyorc.config import GatewayConfig, Settings
+from dyorc.config import GatewayConfig, Settings, TelemetryConfig
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.http.app import Gateway
@@ -24,12 +24,14 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
 from dyorc.gateway.origins import Origins
+from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.siblings import Siblings
 from dyorc.ports import bound
 from dyorc.running import in_process, on_ray
 from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
+from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.tracing.starting import tracing
 
@@ -138,7 +140,8 @@ async def serve_embedded(
             number = 0 if siblings is None else siblings.number
             await stack.enter_async_context(running.orchestrator.scaler.remembering(store, f"traffic/{number}"))
         live = Live(service, jobs) if settings.telemetry.page else None
-        http = HttpServer(Gateway(service, jobs, live), settings.gateway, service.shedding, DirectInference(service), listener)
+        gateway = Gateway(service, jobs, live, records=_records(settings.telemetry, recording, service))
+        http = HttpServer(gateway, settings.gateway, service.shedding, DirectInference(service), listener)
         server = await stack.enter_async_context(http)
         if live is not None:
             await stack.enter_async_context(live)  # ends first, so that the server need not wait for those that listen
@@ -152,6 +155,15 @@ async def serve_embedded(
         _settle_garbage_collector()
         await stack.enter_async_context(_beside(running.deploy))
         yield Embedded(server.url, grpc_address, catalog, running.orchestrator.status, running.complaints)
+
+
+def _records(config: TelemetryConfig, recording: Recording, service: InferenceService) -> Records | None:
+    """Has records of requests kept, if there is to be any memory for them."""
+    if not config.records.max_bytes:
+        return None
+    store = RecordStore(config.records)
+    recording.add(store)
+    return Records(store, service.siblings)
 
 
 async def _settle_in(place: Place, service: InferenceService, config: GatewayConfig) -> socket.socket:

@@ -64,6 +64,8 @@ class Shelves:
             self._slow.add(kept)
             return []
         heap = self._heaps[record.workflow]
+        if len(heap) == NUM_SLOWEST and heap[0][0] >= record.duration_ns:
+            return [kept]  # as most of them
         self._slowest.add(kept)
         heapq.heappush(heap, (record.duration_ns, record.number))
         return [self._slowest.remove(heapq.heappop(heap)[1])] if len(heap) > NUM_SLOWEST else []

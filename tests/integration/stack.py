@@ -26,6 +26,7 @@ from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.origins import Origins
+from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
@@ -35,6 +36,7 @@ from dyorc.replica.worker import Worker
 from dyorc.status import ProgramStatus, ReplicaState
 from dyorc.store.base import JobStore
 from dyorc.telemetry.record import Recorder
+from dyorc.telemetry.record_store import RecordStore
 from dyorc.terms import Terms
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.network import Network
@@ -184,10 +186,12 @@ async def running(
     jobs: JobsConfig | None = None,
     grpc: bool = False,
     recorder: Recorder | None = None,
+    records: RecordStore | None = None,
 ) -> AsyncGenerator[Stack]:
     """Serves `targets`, with `num_replicas` workers on threads for each program; with a `network`, to all of its hosts.
 
-    It serves HTTP and, if asked for, gRPC; with a `store` it takes jobs too. Records of requests go to `recorder`.
+    It serves HTTP and, if asked for, gRPC; with a `store` it takes jobs too. Records of requests go to `recorder`;
+    there are routes that show those in `records`.
     """
     catalog = Catalog.of(targets)
     gateway = gateway or GatewayConfig(port=0, drain_timeout_s=1)
@@ -201,7 +205,9 @@ async def running(
             contextlib.closing(InferenceService(catalog, orchestrator, gateway, origins=Origins(recorder)))
         )
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
-        http = HttpServer(Gateway(service, kept), gateway, service.shedding, DirectInference(service))
+        shown = None if records is None else Records(records, service.siblings)
+        app = Gateway(service, kept, records=shown)
+        http = HttpServer(app, gateway, service.shedding, DirectInference(service))
         server = await stack.enter_async_context(http)
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False))
         found = Stack(catalog, orchestrator, address, link, transport, client, service, network)

@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi import checks as openapi_checks
 
+from dyorc.config import RecordsConfig
+from dyorc.telemetry.record_store import RecordStore
+from dyorc.telemetry.recording import Recording
 from tests.integration.stack import Stack, running
 from tests.workflows import arithmetic
 
@@ -36,7 +39,9 @@ _EXPECTED_5XX = {501, 503, 504}
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
     """Starts one server for this module."""
-    async with running([arithmetic.sums]) as found:
+    recording, records = Recording(RecordsConfig()), RecordStore(RecordsConfig())
+    recording.add(records)
+    async with running([arithmetic.sums], recorder=recording, records=records) as found:
         yield found
 
 

@@ -1,0 +1,262 @@
+"""Traces of a real server, sent by the real exporters to a collector: of a cell over gRPC, of replicas on Ray over HTTP."""
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from opentelemetry import trace
+
+import dyorc
+from dyorc.testing import ServerProcess
+from tests import oip, oip_grpc
+from tests.collector import Collector, Received, collecting_by_grpc, collecting_by_http
+from tests.deadlines import wait_until
+from tests.leaks import no_leaks
+from tests.server_process import client_of, replica_pids, server_of, serving, target
+
+X = np.array([1, 2, 3, 4], np.float32)
+TARGETS = [target("traced", "guarded_traced"), target("slow", "resting"), target("streaming", "count_up")]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A server that traces what its callers want, and its collector."""
+
+    server: ServerProcess
+    collector: Collector
+
+    def pids_of(self, program: str) -> list[int]:
+        """Returns the processes in which a program runs."""
+        return replica_pids(self.server, program) or [self.server.process.pid]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("cell", marks=pytest.mark.together), pytest.param("ray", marks=pytest.mark.ray)],
+)
+def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
+    in_process = request.param == "cell"
+    collecting = collecting_by_grpc if in_process else collecting_by_http
+    with collecting() as collector:
+        settings = {
+            "DYORC_TELEMETRY__TRACES__ENDPOINT": collector.url,
+            "DYORC_TELEMETRY__TRACES__PROTOCOL": "grpc" if in_process else "http/protobuf",
+            "DYORC_TELEMETRY__TRACES__RATIO": "0",
+            "DYORC_TELEMETRY__TRACES__SLOW_OR_FAILED": "false",
+            "OTEL_SERVICE_NAME": "under-test",
+        }
+        with no_leaks(), serving(TARGETS, in_process=in_process, **settings) as server:
+            yield Traced(server, collector)
+            server.stop()
+            assert server.process.returncode == 0, server.output
+            assert server.leftovers() == []
+
+
+def caller(*, is_sampled: bool = True) -> tuple[str, dict[str, str]]:
+    """Returns a caller's new trace, and the header for it."""
+    trace_id = secrets.token_hex(16)
+    return trace_id, {"traceparent": f"00-{trace_id}-{'c' * 16}-0{int(is_sampled)}"}
+
+
+def one(spans: list[Received], name: str) -> Received:
+    (found,) = [span for span in spans if span.name == name]
+    return found
+
+
+def infer(http: httpx.Client, model: str, headers: dict[str, str], x: oip.Array = X, path: str = "infer") -> httpx.Response:
+    body = oip.json_body({"x": x})
+    answer = http.post(f"/v2/models/{model}/{path}", content=body.content, headers={**body.headers, **headers})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def test_a_trace_shows_a_request_as_a_tree(traced: Traced) -> None:
+    trace_id, headers = caller()
+    with client_of(traced.server) as http:
+        infer(http, "guarded_traced", headers)
+    spans = traced.collector.wait_for_trace(
+        trace_id, "infer guarded_traced", "batch look_traced", "batch work_traced", "look closely", "work hard"
+    )
+    root = one(spans, "infer guarded_traced")
+    assert root.parent_id == "c" * 16
+    ids = {span.span_id for span in spans}
+    assert len(ids) == len(spans)
+    assert all(span.parent_id in ids for span in spans if span is not root), "no span hangs in the air"
+    for program, mine in (("look_traced", "look closely"), ("work_traced", "work hard")):
+        call, batch, inner = one(spans, f"call {program}"), one(spans, f"batch {program}"), one(spans, mine)
+        assert (call.parent_id, batch.parent_id, inner.parent_id) == (root.span_id, call.span_id, batch.span_id)
+        assert root.started_ns <= call.started_ns <= batch.started_ns <= inner.started_ns
+        assert inner.ended_ns <= batch.ended_ns <= call.ended_ns <= root.ended_ns
+        assert batch.attributes["dyorc.infer_s"] >= 0.03
+    decision = next(span for span in spans if span.name.startswith("decision at "))
+    assert "traced.py:" in decision.attributes["dyorc.decision"]
+    assert decision.attributes["dyorc.outcome"] == "yes"
+    assert {span.service["service.name"] for span in spans} == {"under-test"}
+    assert one(spans, "work hard").attributes["pid"] in traced.pids_of("work_traced")
+
+
+def test_a_batch_is_one_span_with_links_to_all_of_its_requests(traced: Traced) -> None:
+    """While the first request's batch runs, the others wait and then share one."""
+    num_requests = 6
+    body = oip.json_body({"x": X}, parameters={"rest_s": 0.5})
+
+    def ask(headers: dict[str, str]) -> None:
+        with client_of(traced.server) as http:
+            answer = http.post("/v2/models/resting/infer", content=body.content, headers={**body.headers, **headers})
+            assert answer.status_code == 200, answer.text
+
+    callers = [caller() for _ in range(num_requests)]
+    with ThreadPoolExecutor(num_requests) as threads:
+        list(threads.map(ask, [headers for _, headers in callers]))
+    ids = {trace_id for trace_id, _ in callers}
+
+    def mine(spans: list[Received], name: str) -> list[Received]:
+        return [span for span in spans if span.trace_id in ids and span.name == name]
+
+    spans = traced.collector.wait_for(lambda spans: len(mine(spans, "infer resting")) == num_requests)
+    calls = {span.place: span for span in mine(spans, "call resting_program")}
+    assert len(calls) == num_requests
+    batches = mine(spans, "batch resting_program")
+    assert sum(batch.attributes["dyorc.batch.size"] for batch in batches) == num_requests, "each batch once"
+    shared = max(batches, key=lambda batch: batch.attributes["dyorc.batch.size"])
+    assert shared.attributes["dyorc.batch.size"] > 1
+    for batch in batches:
+        home = calls.pop((batch.trace_id, batch.parent_id))
+        assert home.links == []
+        assert len(batch.links) == batch.attributes["dyorc.batch.size"] - 1
+        for link in batch.links:
+            assert calls.pop(link).links == [batch.place], "the links go both ways"
+    assert not calls
+
+
+def test_callers_decide_over_http_whatever_the_route(traced: Traced) -> None:
+    with client_of(traced.server) as http:
+        asked = {path: caller() for path in ("infer", "infer_stream")}
+        silent_id, silent = caller(is_sampled=False)
+        infer(http, "guarded_traced", silent)
+        infer(http, "guarded_traced", {})
+        infer(http, "guarded_traced", asked["infer"][1])
+        stream = oip.json_body({"x": X[:2]}, parameters={"num_parts": 2})
+        headers = {**stream.headers, **asked["infer_stream"][1]}
+        with http.stream("POST", "/v2/models/count_up/infer_stream", content=stream.content, headers=headers) as answer:
+            answer.read()
+            assert answer.status_code == 200
+    traced.collector.wait_for_trace(asked["infer"][0], "infer guarded_traced", "call look_traced")
+    parts = traced.collector.wait_for_trace(asked["infer_stream"][0], "infer count_up", "part of the answer")
+    assert len([span for span in parts if span.name == "part of the answer"]) == 2
+    assert not [span for span in traced.collector.spans if span.trace_id == silent_id]
+    assert not [span for span in traced.collector.spans if not span.parent_id], "without a caller, chance decides: never here"
+
+
+def test_the_metadata_of_a_grpc_call_carries_the_trace(traced: Traced) -> None:
+    trace_id, headers = caller()
+
+    async def ask() -> None:
+        async with oip_grpc.connected(traced.server.grpc_address) as stub:
+            await stub.ModelInfer(oip_grpc.request("guarded_traced", {"x": X}), metadata=tuple(headers.items()))
+
+    asyncio.run(ask())
+    spans = traced.collector.wait_for_trace(trace_id, "infer guarded_traced", "batch work_traced")
+    root = one(spans, "infer guarded_traced")
+    assert root.parent_id == "c" * 16
+    assert root.attributes["rpc.system"] == "grpc"
+
+
+def test_the_client_passes_its_current_span_on(traced: Traced) -> None:
+    trace_id = secrets.token_hex(16)
+    flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    current = trace.NonRecordingSpan(trace.SpanContext(int(trace_id, 16), int("d" * 16, 16), False, flags))
+    with trace.use_span(current), dyorc.Client(traced.server.url) as client:
+        client.infer("guarded_traced", x=X)
+    spans = traced.collector.wait_for_trace(trace_id, "infer guarded_traced")
+    assert one(spans, "infer guarded_traced").parent_id == "d" * 16
+
+
+def test_a_job_belongs_to_the_trace_of_its_submission(traced: Traced) -> None:
+    trace_id, headers = caller()
+    with client_of(traced.server) as http:
+        body = oip.json_body({"x": X}, model_name="guarded_traced")
+        job = http.post("/v1/jobs", content=body.content, headers={**body.headers, **headers}).json()
+        assert http.get(f"/v1/jobs/{job['id']}", params={"wait_s": "60"}).json()["state"] == "succeeded"
+    spans = traced.collector.wait_for_trace(trace_id, "submit guarded_traced", "infer guarded_traced", "batch work_traced")
+    submitted, attempt = one(spans, "submit guarded_traced"), one(spans, "infer guarded_traced")
+    assert (submitted.parent_id, attempt.parent_id) == ("c" * 16, submitted.span_id)
+    assert submitted.attributes["dyorc.job"] == job["id"] == attempt.attributes["dyorc.request_id"]
+
+
+@pytest.mark.together
+def test_an_attempt_after_a_restart_belongs_to_the_same_trace(tmp_path: Path) -> None:
+    trace_id, headers = caller()
+    with no_leaks(), collecting_by_grpc() as collector:
+        settings = {
+            "DYORC_TELEMETRY__TRACES__ENDPOINT": collector.url,
+            "DYORC_STORE": f"sqlite:///{tmp_path}/jobs.sqlite",
+            "DYORC_JOBS__LEASE_S": "0.5",
+        }
+        with serving([target("slow", "gated")], in_process=True, **settings) as first, client_of(first) as http:
+            body = oip.json_body({"x": X}, model_name="gated", parameters={"folder": str(tmp_path)})
+            job = http.post("/v1/jobs", content=body.content, headers={**body.headers, **headers}).json()
+            wait_until((tmp_path / "started-1").exists, "the program runs")
+            first.process.kill()
+        (tmp_path / "open").touch()
+        with serving([target("slow", "gated")], in_process=True, **settings) as second, client_of(second) as http:
+            ended = http.get(f"/v1/jobs/{job['id']}", params={"wait_s": "60"}).json()
+            assert (ended["state"], ended["num_attempts"]) == ("succeeded", 2)
+            attempt = one(collector.wait_for_trace(trace_id, "infer gated"), "infer gated")
+    assert attempt.kind == 5, "CONSUMER"
+    assert attempt.attributes["dyorc.request_id"] == job["id"]
+
+
+@pytest.mark.together
+def test_slow_and_failed_requests_are_traced_although_chance_was_against_them() -> None:
+    with no_leaks(), collecting_by_grpc() as collector:
+        settings = {
+            "DYORC_TELEMETRY__TRACES__ENDPOINT": collector.url,
+            "DYORC_TELEMETRY__TRACES__RATIO": "0",
+            "DYORC_TELEMETRY__RECORDS__SLOW_S": "0.2",
+        }
+        targets = [target("slow", "resting"), target("faulty", "pick")]
+        with serving(targets, in_process=True, **settings) as server, client_of(server) as http:
+            for rest_s in (0.3, 0.0):
+                body = oip.json_body({"x": X}, parameters={"rest_s": rest_s})
+                assert http.post("/v2/models/resting/infer", content=body.content).status_code == 200
+            silent_id, silent = caller(is_sampled=False)
+            body = oip.json_body({"x": X}, parameters={"rest_s": 0.3})
+            assert http.post("/v2/models/resting/infer", content=body.content, headers=silent).status_code == 200
+            roots = collector.wait_for(lambda spans: sum(span.name == "infer resting" for span in spans) == 2)
+            assert silent_id in {span.trace_id for span in roots}, "in its caller's trace"
+            assert "batch resting_program" in {span.name for span in roots}
+
+
+@pytest.mark.together
+def test_a_dead_collector_changes_nothing_for_requests() -> None:
+    with no_leaks(), socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        settings = {
+            "DYORC_TELEMETRY__TRACES__ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}",
+            "DYORC_TELEMETRY__TRACES__RATIO": "1",
+        }
+        with server_of([target("traced", "guarded_traced")], in_process=True, **settings) as server:
+            server.wait_until_ready(120)
+            with client_of(server) as http, ThreadPoolExecutor(4) as threads:
+                list(threads.map(lambda _: infer(http, "guarded_traced", {}), range(100)))
+            assert server.stop() < 30
+            assert server.process.returncode == 0, server.output
+            assert server.output.count("spans_not_sent") <= 2, "each process says so once a minute"
+            assert "Traceback" not in server.output
+            assert server.leftovers() == []
+
+
+@pytest.mark.together
+def test_a_wrong_endpoint_is_named_at_the_start() -> None:
+    with no_leaks(), server_of([target("slow", "resting")], in_process=True, DYORC_TELEMETRY__TRACES__ENDPOINT="h:1") as server:
+        server.wait_for("the endpoint for traces is 'h:1', expected a URL")
+        server.process.wait(60)
+        assert server.process.returncode != 0

@@ -2,13 +2,16 @@
 
 import secrets
 import time
+from collections.abc import Iterable
 from itertools import count
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from dyorc.engine.story import Step, StoryReader
+from dyorc.gateway.http.errors import Header
 from dyorc.gateway.requests import InferRequest
-from dyorc.gateway.traceparents import Tracing
+from dyorc.gateway.traceparents import UNTRACED, Traced, Tracing, begun, caller_in_headers, caller_in_metadata
 from dyorc.telemetry.record import Origin, Recorder
+from dyorc.trace_context import TraceContext
 
 
 class Arrival(NamedTuple):
@@ -20,6 +23,7 @@ class Arrival(NamedTuple):
         num_bytes: Of its body.
         read_ns: When all of it had been read.
         request_id: Used if the client gave it no id.
+        traced: Its place in a trace.
     """
 
     transport: str
@@ -27,11 +31,12 @@ class Arrival(NamedTuple):
     num_bytes: int
     read_ns: int
     request_id: str = ""
+    traced: Traced = UNTRACED
 
     @classmethod
-    def read_now(cls, transport: str, arrived_ns: int | None, num_bytes: int) -> Self:
+    def read_now(cls, transport: str, arrived_ns: int | None, num_bytes: int, traced: Traced) -> Self:
         """Returns the arrival of a request of which the last byte has just been read."""
-        return cls(transport, arrived_ns, num_bytes, time.monotonic_ns())
+        return cls(transport, arrived_ns, num_bytes, time.monotonic_ns(), traced=traced)
 
 
 class Origins:
@@ -57,8 +62,9 @@ class Origins:
         return request.is_explained or (self.recorder is not None and self.recorder.wants())
 
     def of(self, request: InferRequest, arrival: Arrival) -> Origin | None:
-        """Returns the origin of a request, if it is recorded."""
-        return self.new(request, arrival) if self.wants(request) else None
+        """Returns the origin of a request, if it is recorded: those that are traced always are."""
+        is_recorded = arrival.traced.span is not None or self.wants(request)
+        return self.new(request, arrival) if is_recorded else None
 
     def new(self, request: InferRequest, arrival: Arrival) -> Origin:
         """Returns the origin of a request that is recorded. If its client gave it no id, one is made up."""
@@ -68,7 +74,23 @@ class Origins:
             arrived_ns=arrival.arrived_ns or 0,
             read_ns=arrival.read_ns,
             num_bytes=arrival.num_bytes,
+            trace=arrival.traced.caller,
+            span=arrival.traced.span,
         )
+
+    # The trace that a request belongs to. While none is traced, nobody looks for it.
+
+    def traced_by_headers(self, headers: Iterable[Header]) -> Traced:
+        """Returns the place of a request with these headers."""
+        return UNTRACED if self.tracing is None else begun(self.tracing, caller_in_headers(headers))
+
+    def traced_by_metadata(self, context: Any) -> Traced:
+        """Returns the place of a request with the metadata of this gRPC call."""
+        return UNTRACED if self.tracing is None else begun(self.tracing, caller_in_metadata(context.invocation_metadata()))
+
+    def traced_below(self, caller: TraceContext | None) -> Traced:
+        """Returns the place of a request below a span that is known. Without one, it was decided that it is not traced."""
+        return UNTRACED if self.tracing is None or caller is None else begun(self.tracing, caller)
 
 
 def steps_of(request: InferRequest, origin: Origin | None) -> list[Step] | None:

@@ -1,7 +1,7 @@
 """Finds the caller's place in its trace, in what came with a request. Called only while requests are traced."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dyorc.gateway.http.errors import Header
 from dyorc.protocol.headers import TRACEPARENT, TRACESTATE
@@ -22,6 +22,26 @@ class Tracing(Protocol):
     def send(self, span: Span) -> None:
         """Sends a span that is not part of a request."""
         ...
+
+
+class Traced(NamedTuple):
+    """A request's place in a trace.
+
+    Attributes:
+        caller: The caller's span, if it sent one.
+        span: The request's own span, if it is traced.
+    """
+
+    caller: TraceContext | None
+    span: TraceContext | None
+
+
+UNTRACED = Traced(None, None)
+
+
+def begun(tracing: Tracing, caller: TraceContext | None) -> Traced:
+    """Returns the place of a request that has come."""
+    return Traced(caller, tracing.begin(caller))
 
 
 def caller_in_headers(headers: Iterable[Header]) -> TraceContext | None:

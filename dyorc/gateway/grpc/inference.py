@@ -38,12 +38,13 @@ class ModelInfer:
             tenant = tenant_of(service.access, context)
             with service.admission.admit(tenant, len(message)) as ticket:
                 ticket.arrived_ns = arrived_ns
-                return await self._infer(message, tenant, ticket, limit_s_of(context, arrived_ns))
+                traced = service.origins.traced_by_metadata(context)
+                arrival = Arrival.read_now("grpc", arrived_ns, len(message), traced)
+                return await self._infer(message, tenant, ticket, arrival, limit_s_of(context, arrived_ns))
         except Exception as error:
             await refuse(context, error, "ModelInfer")
 
-    async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, timeout_s: float | None) -> bytes:
-        arrival = Arrival.read_now("grpc", ticket.arrived_ns, len(message))
+    async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, arrival: Arrival, timeout_s: float | None) -> bytes:
         found, raws = parse(message)
         model = self._service.model(tenant, found.model_name, found.model_version or None)
         with self._service.memory() as memory:

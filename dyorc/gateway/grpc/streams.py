@@ -137,7 +137,8 @@ class _Stream:
             let_in(self._service.shedding, self._context, arrived_ns)
             with self._service.admission.admit(self._tenant, len(message)) as ticket, self._service.memory() as memory:
                 ticket.arrived_ns = arrived_ns
-                arrival = Arrival("grpc", arrived_ns, len(message), arrived_ns)
+                traced = self._service.origins.traced_by_metadata(self._context)
+                arrival = Arrival("grpc", arrived_ns, len(message), arrived_ns, traced=traced)
                 await self._run(found, raws, memory, _Admitted(ticket, arrival), turn)
         except _StreamLostError:
             raise

@@ -152,8 +152,9 @@ class DirectRequest:
             read_ns = 0 if service.origins.recorder is None else time.monotonic_ns()
             arrays = self._decode(body)
             request = self._request
-            if service.origins.wants(request):
-                arrival = Arrival("http", self.exchange.arrived_ns, route.num_bytes, read_ns)
+            traced = service.origins.traced_by_headers(self.exchange.head.headers)
+            if traced.span is not None or service.origins.wants(request):
+                arrival = Arrival("http", self.exchange.arrived_ns, route.num_bytes, read_ns, traced=traced)
                 self._origin = service.origins.new(request, arrival)
             if request.timeout_s is not None or route.head.timeout_s is not None:
                 ticket.arrived_ns = self.exchange.arrived_ns

@@ -88,7 +88,7 @@ class InferenceRoutes:
         model, head = incoming.model, incoming.head
         with self._service.memory() as memory:
             body = await self._read(incoming, memory)
-            arrival = Arrival.read_now("http", incoming.ticket.arrived_ns, len(body))
+            arrival = self._arrival(incoming, len(body))
             request = decode_request(body, head.json_bytes, model, memory)
             origin = self._service.origins.of(request, arrival)
 
@@ -103,7 +103,7 @@ class InferenceRoutes:
         model = incoming.model
         with self._service.memory() as memory:
             body = await self._read(incoming, memory)
-            arrival = Arrival.read_now("http", incoming.ticket.arrived_ns, len(body))
+            arrival = self._arrival(incoming, len(body))
             request = decode_generate(body, model, memory)
             origin = self._service.origins.of(request, arrival)
 
@@ -125,7 +125,7 @@ class InferenceRoutes:
         form, wrap = (Form.BINARY, as_frame) if head.accepts_frames else (Form.JSON, as_event)
         with self._service.memory() as memory:
             body = await self._read(incoming, memory)
-            arrival = Arrival.read_now("http", incoming.ticket.arrived_ns, len(body))
+            arrival = self._arrival(incoming, len(body))
             request = decode_request(body, head.json_bytes, model, memory, form)
             origin = self._service.origins.of(request, arrival)
             news = News(request, origin)
@@ -139,7 +139,7 @@ class InferenceRoutes:
         model = incoming.model
         with self._service.memory() as memory:
             body = await self._read(incoming, memory)
-            arrival = Arrival.read_now("http", incoming.ticket.arrived_ns, len(body))
+            arrival = self._arrival(incoming, len(body))
             request = decode_generate(body, model, memory)
             origin = self._service.origins.of(request, arrival)
             news = News(request, origin)
@@ -148,6 +148,10 @@ class InferenceRoutes:
                 return as_event(encode_generate(model, request, arrays, news.steps()))
 
             await self._write_stream(incoming, Work(request, memory, origin, take), as_event)
+
+    def _arrival(self, incoming: Incoming, num_bytes: int) -> Arrival:
+        traced = self._service.origins.traced_by_headers(incoming.scope["headers"])
+        return Arrival.read_now("http", incoming.ticket.arrived_ns, num_bytes, traced)
 
     def _read(self, incoming: Incoming, memory: RequestMemory) -> Coroutine[Any, Any, bytes | memoryview]:
         return self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)

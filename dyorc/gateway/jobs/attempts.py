@@ -14,7 +14,7 @@ from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.copies import joined
 from dyorc.gateway.http.protocol import decode_request
 from dyorc.gateway.http.protocol_outputs import encode_response
-from dyorc.gateway.jobs.records import job_error
+from dyorc.gateway.jobs.records import job_error, trace_of
 from dyorc.gateway.origins import Arrival, steps_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
@@ -88,7 +88,9 @@ class Attempts:
         model = self._service.catalog.model(job.model_name, job.model_version)
         with self.memory() as memory:
             request = self.read(claim.body, model, memory)
-            origin = self._service.origins.of(request, Arrival("job", now_ns, len(claim.body.data), now_ns, job.id))
+            origins = self._service.origins
+            traced = origins.traced_below(trace_of(job))
+            origin = origins.of(request, Arrival("job", now_ns, len(claim.body.data), now_ns, job.id, traced))
 
             def take(arrays: list[Any]) -> Body:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))

@@ -98,7 +98,8 @@ def collecting_by_grpc() -> Iterator[Collector]:
             collector.take(request.SerializeToString())
             return trace_service_pb2.ExportTraceServiceResponse()
 
-    server = grpc.server(ThreadPoolExecutor(4))
+    threads = ThreadPoolExecutor(4)
+    server = grpc.server(threads)
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Service(), server)
     collector.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
@@ -106,6 +107,7 @@ def collecting_by_grpc() -> Iterator[Collector]:
         yield collector
     finally:
         server.stop(None).wait()
+        threads.shutdown()
 
 
 @contextmanager

@@ -106,12 +106,9 @@ function Theme() {
     setTheme(value);
     dispatchEvent(new Event("themechange"));
   };
-  return html`<label class="small muted"
-    ><span class="only-read">Colours</span>
-    <select value=${theme} onChange=${(event) => choose(event.target.value)}>
+  return html`<label class="small muted colours"><span>Colours </span><select value=${theme} onChange=${(event) => choose(event.target.value)}>
       ${Object.entries(THEMES).map(([value, title]) => html`<option value=${value} selected=${value === theme}>${title}</option>`)}
-    </select></label
-  >`;
+    </select></label>`;
 }
 
 function KeyDialog() {

@@ -9,7 +9,7 @@ import { Choice, Empty, Failure, Head, State } from "../widgets/basics.js";
 import { Rows } from "../widgets/rows.js";
 
 const FIRST = 200;
-const MOST = 10_000;
+const MOST = 500; // what the server lists at a time
 const REFRESH_MS = 2000;
 
 const COLUMNS = [

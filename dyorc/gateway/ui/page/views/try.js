@@ -93,7 +93,7 @@ function StaticField({ spec, value, onChange }) {
   if (spec.type === "bool") {
     return html`<label class="small"><input type="checkbox" checked=${shown === true} onChange=${(event) => onChange(event.target.checked)} /> ${spec.name}</label>`;
   }
-  return html`<label class="field">${spec.name} <span class="muted small">${spec.type}</span>
+  return html`<label class="field"><span>${spec.name} <span class="muted small mono">${spec.type}</span></span>
     <input type=${spec.type === "str" ? "text" : "number"} step=${spec.type === "float" ? "any" : "1"} value=${shown ?? ""} required=${spec.default === null}
       onInput=${(event) => onChange(event.target.value)} /></label>`;
 }

@@ -6,6 +6,7 @@ import { Details } from "./timeline_details.js";
 import { rowsOf, textOf, ticksOf } from "./spans.js";
 
 const SHOWN = 200;
+const NARROW = "(max-width: 640px)";
 const ZOOMS = [1, 2, 4, 8, 16, 32];
 const KEYS = { inputs: "waits for inputs", queue: "in the queue", cold: "program is cold", moving: "tensors move", compute: "runs", engine: "server's own time", guess: "guess, not certain yet", wrong: "wrong guess, squashed", client: "client takes parts" };
 
@@ -72,7 +73,7 @@ const percent = (at, total) => `${((at / total) * 100).toFixed(4)}%`;
 function Axis({ total, zoom, end }) {
   return html`<div class="tl-axis" aria-hidden="true">
     <span></span>
-    <div>${ticksOf(total, 5 * zoom).map((tick) => html`<i style=${{ left: percent(tick, total) }}><b>${duration(tick)}</b></i>`)}
+    <div>${ticksOf(total, (matchMedia(NARROW).matches ? 2.5 : 6) * zoom).map((tick) => html`<i style=${{ left: percent(tick, total) }}><b>${duration(tick)}</b></i>`)}
       <i class="end" style=${{ left: percent(end, total) }}></i></div>
   </div>`;
 }

@@ -11,11 +11,15 @@ from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.details import Json, details, summary
 from dyorc.telemetry.perfetto import Window, trace_events
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.record_store import MaySee, Query, RecordStore
+from dyorc.telemetry.record_store import MaySee, Order, Query, RecordStore
 
 _LIST, _FIND, _TRACE = "records", "record", "trace"
 _BASE_NS = 3_600_000_000_000
 """Times in a trace count from an hour before its window, so that they are small enough to be exact, and not negative."""
+
+_ROUNDED_NS = 1_000
+_MOVED_NS = 1_000_000
+"""By how much the two clocks may have moved against each other meanwhile."""
 
 
 class Records:
@@ -104,6 +108,14 @@ class Records:
         )
         text = f"there is no record of request {request_id!r}: it has not ended, was not recorded, or is too old; {kept}"
         return f"{text}; cells that did not answer: {', '.join(map(str, missing))}" if missing else text
+
+
+def beyond_ns_of(order: Order, beyond: float) -> int:
+    """Returns where a list goes on that ended with a request of this `duration_ms`, or else `ended_s`; a little before, since
+    both are rounded."""
+    if order == "slowest":
+        return round(beyond * 1e6) + _ROUNDED_NS
+    return time.monotonic_ns() - round((time.time() - beyond) * 1e9) + _MOVED_NS
 
 
 def _owner(tenant: Tenant) -> str | None:

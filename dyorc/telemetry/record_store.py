@@ -30,12 +30,15 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         workflow: Only of this one; None: of all.
         limit: How many at most.
+        beyond_ns: Only those that ended by then, or, in the order of ``slowest``, that took as long at most; None: all. So a list
+            goes on where another ended.
     """
 
     workflow: str | None = None
     order: Order = "latest"
     outcome: Outcome = "all"
     limit: int = 50
+    beyond_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,8 @@ class RecordStore:
 
 def _fits(record: RequestRecord, query: Query) -> bool:
     if query.workflow is not None and record.workflow != query.workflow:
+        return False
+    if query.beyond_ns is not None and query.beyond_ns < (record.duration_ns if query.order == "slowest" else record.ended_ns):
         return False
     return query.outcome == "all" or record.has_failed == (query.outcome == "failed")
 

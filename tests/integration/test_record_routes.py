@@ -129,6 +129,17 @@ async def test_the_slowest_of_all_processes_come_first(served: Served) -> None:
     assert abs(page["requests"][0]["arrived_s"] + 0.05 - time.time()) < TIMEOUT_S
 
 
+@pytest.mark.parametrize(("order", "key"), [("latest", "ended_s"), ("slowest", "duration_ms")])
+async def test_a_list_goes_on_where_another_ended(served: Served, order: str, key: str) -> None:
+    fill(served)
+    whole = (await served.get(f"/requests?order={order}")).json()["requests"]
+    last = whole[1]
+    page = (await served.get(f"/requests?order={order}&beyond={last[key]}")).json()["requests"]
+    assert [one["request_id"] for one in page[-3:]] == [one["request_id"] for one in whole[1:]]
+    first = (await served.get(f"/requests?order={order}&beyond={whole[-1][key] - 1}")).json()["requests"]
+    assert first == []
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [

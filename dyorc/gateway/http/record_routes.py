@@ -6,7 +6,7 @@ import msgspec
 from fastapi import FastAPI, Query, Request, Response
 
 from dyorc.gateway.http.front import tenant_of
-from dyorc.gateway.records import Records
+from dyorc.gateway.records import Records, beyond_ns_of
 from dyorc.protocol import media_types
 from dyorc.protocol.routes import REQUESTS, TRACE
 from dyorc.telemetry.record_store import Order, Outcome
@@ -19,6 +19,12 @@ _Workflow = Annotated[str | None, Query(description="Only requests of this model
 _Order = Annotated[Order, Query(description="`latest`, or `slowest`, from first byte to last")]
 _Outcome = Annotated[Outcome, Query(description="`all`, `ok` or `failed`")]
 _Limit = Annotated[int, Query(ge=1, le=_MAX_LISTED, description="How many at most")]
+_Beyond = Annotated[
+    float | None,
+    Query(
+        description="Goes on where another list ended: `ended_s` of its last request, or `duration_ms` if the slowest come first"
+    ),
+]
 _Seconds = Annotated[float, Query(gt=0, le=_MAX_TRACE_S, description="How far back")]
 
 
@@ -27,11 +33,17 @@ def add_record_routes(app: FastAPI, records: Records) -> None:
 
     @app.get(REQUESTS, tags=["requests"])
     async def requests(
-        request: Request, workflow: _Workflow = None, order: _Order = "latest", outcome: _Outcome = "all", limit: _Limit = 50
+        request: Request,
+        workflow: _Workflow = None,
+        order: _Order = "latest",
+        outcome: _Outcome = "all",
+        limit: _Limit = 50,
+        beyond: _Beyond = None,
     ) -> Response:
         """The requests of which records are kept: the latest, and for longer those that were slow or failed. `cause` names what
-        took most of a request's time."""
-        query = RecordQuery(workflow=workflow, order=order, outcome=outcome, limit=limit)
+        took most of a request's time. With `beyond`, requests with just this value come again."""
+        beyond_ns = None if beyond is None else beyond_ns_of(order, beyond)
+        query = RecordQuery(workflow=workflow, order=order, outcome=outcome, limit=limit, beyond_ns=beyond_ns)
         return _json(await records.page(query, tenant_of(request.scope)))
 
     @app.get(f"{REQUESTS}/{{request_id:path}}", tags=["requests"])

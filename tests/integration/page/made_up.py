@@ -127,6 +127,7 @@ def summary(number: int) -> dict[str, Any]:
         "transport": ("http", "grpc", "job")[number % 3],
         "outcome": "deadline_exceeded" if failed else "ok",
         "error": "the deadline passed" if failed else "",
+        "ended_s": number,
         "arrived_s": time.time() - (NUM_REQUESTS - number) / 120,
         "duration_ms": duration_ms,
         "num_calls": 7,
@@ -141,6 +142,8 @@ def requests(query: dict[str, str]) -> dict[str, Any]:
     found = [summary(number) for number in range(NUM_REQUESTS, 0, -1)]
     if workflow := query.get("workflow"):
         found = [one for one in found if one["workflow"] == workflow]
+    if beyond := query.get("beyond"):
+        found = [one for one in found if one["number"] <= float(beyond)]
     if (outcome := query.get("outcome", "all")) != "all":
         found = [one for one in found if (one["outcome"] == "ok") == (outcome == "ok")]
     if query.get("order") == "slowest":
@@ -244,6 +247,19 @@ def detail(request_id: str) -> dict[str, Any] | None:
             "engine_ms": 4.2,
             "wrong_guess_ms": 0.0,
         },
+        "path": [
+            {"stage": stage, "from_ms": start, "to_ms": end, "call": None}
+            for stage, start, end in (
+                ("reading", 0.0, 1.0),
+                ("queue", 1.2, 63.2),
+                ("compute", 64.0, 96.0),
+                ("queue", 96.1, 98.0),
+                ("compute", 98.0, 148.0),
+                ("moving", 149.0, 151.4),
+                ("compute", 151.4, 188.0),
+                ("taking", 188.4, 189.9),
+            )
+        ],
         "diagnosis": [
             "62 ms of 190 ms: the call of 'guard' waited in the queue, 12 calls before it",
             "49 ms of 190 ms: 'write' computed, in a batch of 9 that took 1.7 times as long as a single call",

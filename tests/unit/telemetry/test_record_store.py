@@ -55,6 +55,17 @@ def test_the_oldest_make_room() -> None:
     assert store.by_number(50) is None
 
 
+def test_a_list_goes_on_where_another_ended() -> None:
+    store = store_for(100)
+    for number in range(10):
+        store.take(numbered(number, duration=10 + (number * 7) % 10))
+    for order in ("latest", "slowest"):
+        whole = store.select(Query(order=order, limit=10), anything)
+        last = whole[3]
+        beyond_ns = last.duration_ns if order == "slowest" else last.ended_ns
+        assert store.select(Query(order=order, limit=3, beyond_ns=beyond_ns), anything) == whole[3:6]
+
+
 def test_a_record_that_is_too_large_is_not_kept() -> None:
     store = store_for(1)
     store.take(numbered(0, error="x" * 100_000, outcome="internal"))

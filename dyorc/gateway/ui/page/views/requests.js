@@ -8,9 +8,10 @@ import { Cause, addressOf } from "../widgets/request_table.js";
 import { Choice, Empty, Failure, Head, State } from "../widgets/basics.js";
 import { Rows } from "../widgets/rows.js";
 
-const FIRST = 200;
-const MOST = 500; // what the server lists at a time
+const PAGE = 250;
+const MOST = 20_000; // rows in the browser's memory
 const REFRESH_MS = 2000;
+const nameOf = ({ cell, number }) => `${cell} ${number}`;
 
 const COLUMNS = [
   ["at", "When"], ["id", "Request"], ["workflow", "Workflow"], ["outcome", "Outcome"], ["took", "Took"], ["cause", "Mostly"],
@@ -38,7 +39,7 @@ export function Requests({ route }) {
     <//>
     ${error && !found && html`<${Failure} error=${error} />`}
     ${found && !found.requests.length && html`<${Empty}>None ${outcome === "failed" ? "failed" : "kept yet"}.<//>`}
-    ${found?.requests.length > 0 && html`<${Rows} label="Requests" columns=${COLUMNS} items=${found.requests} keyOf=${(one) => `${one.cell} ${one.number}`}
+    ${found?.requests.length > 0 && html`<${Rows} label="Requests" columns=${COLUMNS} items=${found.requests} keyOf=${nameOf}
       row=${Row} onEnd=${more} onAway=${hold} />`}
   </div>`;
 }
@@ -56,33 +57,51 @@ function Row({ item }) {
     <span role="cell" class="c-via muted">${item.transport}</span>`;
 }
 
-/** The list; it renews itself while its top is in sight, and grows when its end comes near. */
+/** The list. It renews itself while its top is in sight, and goes on when its end comes near. */
 function useRequests({ workflow, order, outcome }) {
-  const [limit, setLimit] = useState(FIRST);
   const [state, setState] = useState({ found: null, error: null });
-  const isHeld = useRef(false);
-  const what = `${workflow}|${order}|${outcome}`;
-  useEffect(() => setLimit(FIRST), [what]);
+  const list = useRef({ isAway: false, isBusy: false, isWhole: false, ask: null });
+  const key = order === "slowest" ? "duration_ms" : "ended_s";
   useEffect(() => {
     const abort = new AbortController();
+    const ask = (beyond) => get(`requests?${new URLSearchParams({ order, outcome, limit: PAGE, ...(workflow && { workflow }), ...beyond })}`, { signal: abort.signal });
+    list.current = { isAway: false, isBusy: false, isWhole: false, ask };
+    setState({ found: null, error: null });
     let timer = 0;
-    const look = async () => {
-      const query = new URLSearchParams({ order, outcome, limit, ...(workflow && { workflow }) });
+    const renew = async () => {
       try {
-        if (!isHeld.current || timer === 0) setState({ found: await get(`requests?${query}`, { signal: abort.signal }), error: null });
+        if (!list.current.isAway) {
+          const found = await ask({});
+          list.current.isWhole = found.requests.length < PAGE;
+          if (!list.current.isAway || !timer) setState({ found, error: null });
+        }
       } catch (error) {
         if (!abort.signal.aborted) setState((before) => ({ ...before, error }));
       }
-      if (!abort.signal.aborted) timer = setTimeout(look, limit > FIRST ? REFRESH_MS * 3 : REFRESH_MS);
+      if (!abort.signal.aborted) timer = setTimeout(renew, REFRESH_MS);
     };
-    look();
+    renew();
     return () => {
       abort.abort();
       clearTimeout(timer);
     };
-  }, [what, limit]);
-  const more = () => {
-    if (state.found?.requests.length >= limit && limit < MOST) setLimit(Math.min(MOST, limit * 8));
+  }, [workflow, order, outcome]);
+  const more = async () => {
+    const now = list.current;
+    const shown = state.found?.requests ?? [];
+    if (now.isBusy || now.isWhole || !now.isAway || !shown.length || shown.length >= MOST) return;
+    now.isBusy = true;
+    try {
+      const next = await now.ask({ beyond: shown.at(-1)[key] });
+      const known = new Set(shown.map(nameOf));
+      const added = next.requests.filter((one) => !known.has(nameOf(one)));
+      now.isWhole = !added.length;
+      setState(({ found }) => ({ found: { ...next, requests: [...found.requests, ...added] }, error: null }));
+    } catch (error) {
+      setState((before) => ({ ...before, error }));
+    } finally {
+      now.isBusy = false;
+    }
   };
-  return { ...state, more, hold: (isAway) => (isHeld.current = isAway) };
+  return { ...state, more, hold: (isAway) => (list.current.isAway = isAway) };
 }

@@ -1,6 +1,7 @@
 // A request as a timeline: one row for each call and decision, on the request's own clock. A row opens to show its batches.
 import { html, useMemo, useRef, useState } from "../html.js";
 import { duration, share } from "../format.js";
+import { stageOf } from "../words.js";
 import { Alternative, Empty } from "./basics.js";
 import { Details } from "./timeline_details.js";
 import { rowsOf, textOf, ticksOf } from "./spans.js";
@@ -39,6 +40,7 @@ export function Timeline({ found }) {
     <div class="tl" ref=${box} onKeyDown=${(event) => walk(event, { shown, setFocused, toggle })}>
       <div class="tl-inner" style=${{ "--zoom": zoom }}>
         <${Axis} total=${total} zoom=${zoom} end=${found.duration_ms} />
+        <${Path} path=${found.path} total=${total} />
         <ol>
           ${shown.map((row) => html`<${Row} key=${row.key} row=${row} total=${total} found=${found} isOpen=${open.has(row.key)} isFocusable=${row.key === focused}
             onFocus=${() => setFocused(row.key)} onToggle=${() => toggle(row.key)} />`)}
@@ -75,6 +77,16 @@ function Axis({ total, zoom, end }) {
     <span></span>
     <div>${ticksOf(total, (matchMedia(NARROW).matches ? 2.5 : 6) * zoom).map((tick) => html`<i style=${{ left: percent(tick, total) }}><b>${duration(tick)}</b></i>`)}
       <i class="end" style=${{ left: percent(end, total) }}></i></div>
+  </div>`;
+}
+
+/** What the answer waited for at each moment, on the same clock as the rows. */
+function Path({ path, total }) {
+  if (!path?.length) return null;
+  return html`<div class="tl-row tl-path">
+    <div class="tl-label"><span class="tl-name">the answer waited for</span></div>
+    <div class="tl-track">${path.map((piece) => html`<i class="tl-span" title=${`${stageOf(piece.stage)[1]}: ${duration(piece.to_ms - piece.from_ms)}`}
+      style=${{ left: percent(piece.from_ms, total), width: percent(piece.to_ms - piece.from_ms, total), background: `var(--${stageOf(piece.stage)[0]})` }}></i>`)}</div>
   </div>`;
 }
 

@@ -114,6 +114,25 @@ def _program(name: str, index: int, wave: float) -> dict[str, Any]:
     }
 
 
+def history(query: dict[str, str]) -> dict[str, Any]:
+    """Returns the answer of ``GET /history``."""
+    window_s = int(query["window_s"])
+    step_s = 1 if window_s <= 600 else 60
+    now_s = int(time.time())
+    times = range(now_s - window_s, now_s, step_s)
+    past = [live(float(at_s)) for at_s in times]
+    if name := query.get("program"):
+        programs = [one["programs"][name] for one in past]
+        columns = ("calls_per_s", "forecast_per_s", "num_queued", "num_running", "num_wanted")
+        values = {column: [one[column] for one in programs] for column in columns}
+        values |= {"num_warm": [2 for _ in past], "num_parked": [1 for _ in past], "num_starting": [0 for _ in past]}
+    else:
+        workflows = [one["workflows"][query["workflow"]] for one in past]
+        columns = ("requests_per_s", "failed_per_s", "in_flight", "p50_ms", "p99_ms")
+        values = {column: [one[column] for one in workflows] for column in columns}
+    return {"from_s": times[0], "step_s": step_s, "values": values, "decisions": []}
+
+
 def summary(number: int) -> dict[str, Any]:
     """Returns a request in short."""
     duration_ms = round(30 + 900 * (((number * 7919) % 1009) / 1009) ** 6, 3)

@@ -66,6 +66,10 @@ class MadeUpServer:
         async def events() -> Response:
             return StreamingResponse(self._events(), media_type="text/event-stream")
 
+        @app.get("/history")
+        async def history(request: Request) -> Any:
+            return made_up.history(dict(request.query_params))
+
         @app.get("/requests")
         async def requests(request: Request) -> Any:
             return made_up.requests(dict(request.query_params))

@@ -36,9 +36,18 @@ export function parts(ms) {
 }
 
 export const duration = (ms) => parts(ms).join("\u202f").trim();
+/** The same for axes, where digits that say nothing are in the way. */
+export const tick = (ms) => {
+  const [value, unit] = parts(ms);
+  return `${value.includes(".") ? value.replace(/\.?0+$/, "") : value}\u202f${unit}`.trim();
+};
+
 export const seconds = (s) => duration(isMissing(s) ? null : s * 1000);
-export const share = (ratio) =>
-  isMissing(ratio) ? NONE : `${ratio > 0 && ratio < 0.0995 ? (ratio * 100).toFixed(1) : Math.round(ratio * 100)}\u202f%`;
+export function share(ratio) {
+  if (isMissing(ratio)) return NONE;
+  if (ratio > 0 && ratio < 0.0005) return "<0.1\u202f%";
+  return `${ratio > 0 && ratio < 0.0995 ? (ratio * 100).toFixed(1) : Math.round(ratio * 100)}\u202f%`;
+}
 
 export function bytes(value) {
   if (isMissing(value)) return NONE;

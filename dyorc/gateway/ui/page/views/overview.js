@@ -24,7 +24,7 @@ export function Overview() {
     <//>
     <${WorkflowFigures} name=${workflow} found=${now?.workflows?.[workflow]} />
     <${WorkflowGraph} workflow=${workflow} programs=${now?.programs} />
-    <${Traffic} key=${workflow} workflow=${workflow} />
+    ${workflow && html`<${Traffic} key=${workflow} workflow=${workflow} />`}
     <div class="grid stretch">
       <${Panel} title="Programs" note=${html`<a href=${to("programs")}>all figures</a>`} width="w6"><${ProgramTable} programs=${now?.programs} isShort=${true} /><//>
       <${Slowest} workflow=${workflow} />
@@ -74,16 +74,16 @@ function WorkflowGraph({ workflow, programs }) {
 function Traffic({ workflow }) {
   const of = (field) => (value) => value.workflows[workflow]?.[field];
   const rates = [
-    { name: "requests/s", colour: "do-compute", of: of("requests_per_s"), fill: true },
-    { name: "failed/s", colour: "bad", of: of("failed_per_s") },
+    { name: "requests/s", colour: "do-compute", column: "requests_per_s", of: of("requests_per_s"), fill: true },
+    { name: "failed/s", colour: "bad", column: "failed_per_s", of: of("failed_per_s") },
   ];
   const times = [
-    { name: "99th percentile", colour: "do-queue", of: of("p99_ms") },
-    { name: "median", colour: "do-compute", of: of("p50_ms") },
+    { name: "99th percentile", colour: "do-queue", column: "p99_ms", of: of("p99_ms") },
+    { name: "median", colour: "do-compute", column: "p50_ms", of: of("p50_ms") },
   ];
   return html`<div class="grid">
-    <${Panel} title="Requests per second" width="w6"><${TimeSeries} label="Requests per second of ${workflow}" lines=${rates} format=${number} /><//>
-    <${Panel} title="Time to answer" width="w6"><${TimeSeries} label="Time to answer of ${workflow}" lines=${times} format=${duration} /><//>
+    <${Panel} title="Requests per second" width="w6"><${TimeSeries} label="Requests per second of ${workflow}" lines=${rates} about=${{ workflow }} format=${number} /><//>
+    <${Panel} title="Time to answer" width="w6"><${TimeSeries} label="Time to answer of ${workflow}" lines=${times} about=${{ workflow }} format=${duration} /><//>
   </div>`;
 }
 

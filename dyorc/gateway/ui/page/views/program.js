@@ -1,6 +1,6 @@
 // One program: what its replicas do, how its batches are, what they cost, and what guessing brings.
 import { html, useMemo } from "../html.js";
-import { ago, bytes, count, duration, number, parts, seconds, share } from "../format.js";
+import { ago, bytes, count, duration, number, parts, seconds, share, tick } from "../format.js";
 import { useLive } from "../live.js";
 import { to } from "../route.js";
 import { reasonText } from "../words.js";
@@ -16,8 +16,8 @@ export function Program({ route }) {
   const found = now?.programs[name];
   if (!found) return html`<div class="view"><${Head} title=${name} /><${Empty}>${now ? "There is no such program." : "…"}<//></div>`;
   const loads = [
-    { name: "calls/s", colour: "do-compute", of: (value) => value.programs[name]?.calls_per_s, fill: true },
-    { name: "waiting", colour: "do-queue", of: (value) => value.programs[name]?.num_queued },
+    { name: "calls/s", colour: "do-compute", column: "calls_per_s", of: (value) => value.programs[name]?.calls_per_s, fill: true },
+    { name: "waiting", colour: "do-queue", column: "num_queued", of: (value) => value.programs[name]?.num_queued },
   ];
   return html`<div class="view">
     <${Head} title=${name} note=${html`<a href=${to("programs")}>Programs</a>`}>
@@ -26,7 +26,7 @@ export function Program({ route }) {
     <//>
     <${ProgramFigures} name=${name} found=${found} />
     <div class="grid stretch">
-      <${Panel} title="Calls" note="per second, and waiting" width="w6"><${TimeSeries} label="Calls of ${name}" lines=${loads} format=${number} height=${170} /><//>
+      <${Panel} title="Calls" note="per second, and waiting" width="w6"><${TimeSeries} label="Calls of ${name}" lines=${loads} about=${{ program: name }} format=${number} height=${170} /><//>
       <${BatchSizes} found=${found} />
       <${Cost} found=${found} />
       <${Reasons} found=${found} />
@@ -79,7 +79,7 @@ function Cost({ found }) {
     return [xs, xs.map((size) => known.get(size) ?? null), xs.map((size) => (base == null ? null : base + each * size))];
   }, [JSON.stringify(found.latency_fit)]);
   return html`<${Panel} title="What a batch costs" note="T(n): time of a batch of n calls" width="w6">
-    ${points.length ? html`<${Chart} label="Time of a batch by its size" data=${data} height=${170} yValues=${duration}
+    ${points.length ? html`<${Chart} label="Time of a batch by its size" data=${data} height=${170} yValues=${tick}
         series=${[{ label: "measured", colour: "do-compute", kind: "points" }, { label: "fit", colour: "do-queue", dash: [5, 4] }]}
         xRange=${() => [0, most * 1.06]} />
       <${Keys} keys=${[{ name: "measured mean", colour: "do-compute" }, { name: "fit", colour: "do-queue", value: base == null ? "–" : `${duration(base)} + n · ${duration(each)}` }]} />

@@ -89,9 +89,7 @@ function Facts({ found }) {
     ["Cell", found.cell], ["Number", found.number], ["Trace", found.trace_id ? html`<code>${found.trace_id}</code>` : "–"],
   ]; // prettier-ignore
   return html`<${Panel} title="Facts" width=${found.notes?.length || found.parts?.length ? "w6" : ""}>
-    <${Table} label="Facts" head=${["What", "Value"]}>
-      ${facts.map(([name, value]) => html`<tr key=${name}><th scope="row">${name}</th><td class="wide">${value}</td></tr>`)}
-    <//>
+    <dl class="fact-list">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
   <//>`;
 }
 

@@ -4,14 +4,17 @@ import { clock, count, number, seconds } from "../format.js";
 import { post } from "../api.js";
 import { useLive } from "../live.js";
 import { to } from "../route.js";
-import { Empty, Failure, Head, Panel, Table, usePolled } from "../widgets/basics.js";
+import { Choice, Empty, Failure, Head, Panel, Table, usePolled } from "../widgets/basics.js";
 import { ForecastSeries, ReplicaSeries } from "../widgets/replica_series.js";
+
+const WINDOWS = { 180: "3 min", 600: "10 min", 86400: "1 day" };
 
 export function Scaling() {
   const { now } = useLive();
   const [found, error, again] = usePolled("scaling", 2000);
   const names = Object.keys(found?.programs ?? {}).sort();
   const [chosen, setChosen] = useState("");
+  const [windowS, setWindow] = useState("600");
   const name = names.includes(chosen) ? chosen : names[0];
   return html`<div class="view">
     <${Head} title="Scaling" note="Warm replicas take batches; parked ones are processes that wait without weights; cold means none" />
@@ -20,10 +23,11 @@ export function Scaling() {
     <//>
     ${name && html`<${Panel} title="Over time">
       <div class="controls" style=${{ marginBottom: "10px" }}><label class="small muted">Program <select onChange=${(event) => setChosen(event.target.value)}>
-        ${names.map((one) => html`<option selected=${one === name}>${one}</option>`)}</select></label></div>
-      <div class="grid" key=${name}>
-        <div class="w6"><h3>Replicas</h3><${ReplicaSeries} name=${name} height=${180} /></div>
-        <div class="w6"><h3>Calls per second, and what was foreseen</h3><${ForecastSeries} name=${name} height=${180} /></div>
+        ${names.map((one) => html`<option selected=${one === name}>${one}</option>`)}</select></label>
+        <${Choice} label="How far back" value=${windowS} options=${WINDOWS} onChange=${setWindow} /></div>
+      <div class="grid" key=${`${name} ${windowS}`}>
+        <div class="w6"><h3>Replicas</h3><${ReplicaSeries} name=${name} height=${180} windowS=${Number(windowS)} /></div>
+        <div class="w6"><h3>Calls per second, and what was foreseen</h3><${ForecastSeries} name=${name} height=${180} windowS=${Number(windowS)} /></div>
       </div>
     <//>`}
     <${Decisions} decisions=${found?.decisions} />
@@ -31,7 +35,7 @@ export function Scaling() {
 }
 
 function Wishes({ programs, live, again }) {
-  const head = ["Program", "#Warm", "#Loading", "#Parked", "#Wanted", "#Forecast", "#Calls/s", "#From parked", "#From cold", "Reason", ""];
+  const head = ["Program", "#Warm", "#Loading", "#Parked", "#Wanted", "#Forecast", "#Calls/s", "#From parked", "#From cold", "Reason", "Set by hand"];
   return html`<${Table} label="Replicas" head=${head}>
     ${Object.entries(programs).sort(([a], [b]) => a.localeCompare(b)).map(([name, found]) => html`<tr key=${name}>
       <th scope="row"><a href=${to("programs", name)}>${name}</a></th>

@@ -1,6 +1,6 @@
 // A request as a timeline: one row for each call and decision, on the request's own clock. A row opens to show its batches.
 import { html, useMemo, useRef, useState } from "../html.js";
-import { duration, share } from "../format.js";
+import { duration, share, tick } from "../format.js";
 import { stageOf } from "../words.js";
 import { Alternative, Empty } from "./basics.js";
 import { Details } from "./timeline_details.js";
@@ -75,7 +75,7 @@ const percent = (at, total) => `${((at / total) * 100).toFixed(4)}%`;
 function Axis({ total, zoom, end }) {
   return html`<div class="tl-axis" aria-hidden="true">
     <span></span>
-    <div>${ticksOf(total, (matchMedia(NARROW).matches ? 2.5 : 6) * zoom).map((tick) => html`<i style=${{ left: percent(tick, total) }}><b>${duration(tick)}</b></i>`)}
+    <div>${ticksOf(total, (matchMedia(NARROW).matches ? 2.5 : 6) * zoom).map((at) => html`<i style=${{ left: percent(at, total) }}><b>${tick(at)}</b></i>`)}
       <i class="end" style=${{ left: percent(end, total) }}></i></div>
   </div>`;
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dyorc.authoring.signature import StaticValue
 from dyorc.cells.results import Results
 from dyorc.engine.events import BatchDone, BatchFailed
+from dyorc.engine.story import Move
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, BatchResult, Executor
 from dyorc.tensor import TensorRef
@@ -24,6 +25,7 @@ class LocalBatch:
         columns: For each input, the arrays of the calls, where they lie. The program gets a copy.
         stored: Inputs that lie in an arena, and can be lost while they are read.
         gather_s: Time that it took to find them.
+        moves: How stored ones came. The others are here: nothing moves.
         room_share, is_suspect: See `DispatchBatch`.
         inputs: The digests of its calls' requests, if they are to be noted.
         span: Its own, if it is traced.
@@ -36,6 +38,7 @@ class LocalBatch:
     statics: tuple[StaticValue, ...]
     stored: Sequence[TensorRef]
     gather_s: float
+    moves: Sequence[Move] = ()
     room_share: float = 1.0
     inputs: Sequence[bytes] = ()
     is_suspect: bool = False
@@ -119,4 +122,4 @@ def _kept(batch: LocalBatch, result: BatchResult, results: Results) -> BatchDone
         return BatchFailed(batch.replica_id, batch.batch_id, type(error).__name__, str(error))
     gather_s, publish_s = batch.gather_s + result.stack_s, result.split_s + time.perf_counter() - started_s
     infer_s = result.execute_s - result.stack_s - result.split_s
-    return BatchDone(batch.replica_id, batch.batch_id, outputs, result.execute_s, gather_s, infer_s, publish_s)
+    return BatchDone(batch.replica_id, batch.batch_id, outputs, result.execute_s, gather_s, infer_s, publish_s, batch.moves)

@@ -33,6 +33,7 @@ from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.moves import Moves
 from dyorc.transport.outbox import Outbox
 
 _log = structlog.get_logger("dyorc.cells")
@@ -193,20 +194,26 @@ class LocalFleet:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            self._run(hosted, action, stored, lambda: _columns(action, self._tensors, bool(stored)))
+            self._run(hosted, action, stored, lambda: _columns(action, self._tensors, bool(stored)), self._tensors.moves)
 
     async def _fetch(self, hosted: Hosted, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
         """Brings inputs in from other nodes."""
         flat = [tensor for operands in action.operands for tensor in operands]
-        fetching = self._tensors.fetch(flat)
+        moves = Moves()
+        fetching = self._tensors.fetch(flat, moves)
         await asyncio.wait([fetching])
         num_inputs = len(action.operands[0])
-        self._run(hosted, action, stored, lambda: [fetching.result()[at::num_inputs] for at in range(num_inputs)])
+        self._run(hosted, action, stored, lambda: [fetching.result()[at::num_inputs] for at in range(num_inputs)], moves)
         self.end_turn()
         self._around.flush()
 
     def _run(
-        self, hosted: Hosted, action: DispatchBatch, stored: Sequence[TensorRef], gather: Callable[[], Sequence[Rows]]
+        self,
+        hosted: Hosted,
+        action: DispatchBatch,
+        stored: Sequence[TensorRef],
+        gather: Callable[[], Sequence[Rows]],
+        moves: Moves,
     ) -> None:
         started_s = time.perf_counter()
         try:
@@ -225,6 +232,7 @@ class LocalFleet:
                 action.statics,
                 stored,
                 gather_s,
+                moves.take() if stored else (),
                 action.room_share,
                 _digests(action.inputs) if action.inputs else (),
                 action.is_suspect,
@@ -325,6 +333,7 @@ def _columns(action: DispatchBatch, tensors: Tensors, has_stored: bool) -> Seque
     """Returns the inputs of a batch where they lie."""
     columns = zip(*action.operands, strict=True)
     if has_stored:
+        tensors.moves.take()  # of what was read before, for others
         return [tensors.read(column) for column in columns]
     return [_inline(column) for column in columns]
 

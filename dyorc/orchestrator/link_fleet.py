@@ -262,7 +262,7 @@ class LinkFleet:
         except TransportError as error:
             return BatchFailed(message.replica_id, message.batch_id, "TransportError", str(error))
         times = message.execute_s, message.gather_s, message.infer_s, message.publish_s
-        return BatchDone(message.replica_id, message.batch_id, outputs, *times)
+        return BatchDone(message.replica_id, message.batch_id, outputs, *times, message.moves)
 
     def _greet(self, peer: bytes, hello: Hello | Parked) -> None:
         replica_id = hello.replica_id

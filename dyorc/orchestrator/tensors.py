@@ -32,6 +32,7 @@ from dyorc.transport.codec import (
 )
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import Inbox, InputsLostError
+from dyorc.transport.moves import Moves
 from dyorc.transport.outbox import TENSOR_ALIGNMENT, NoRoomError, TooLargeError, num_bytes_of
 from dyorc.transport.routes import Routes
 from dyorc.transport.tiers import Holder
@@ -271,17 +272,31 @@ class Tensors:
                     return False
         return True
 
-    def fetch(self, tensors: Sequence[TensorRef]) -> "asyncio.Future[list[Array]]":
-        """Returns the arrays, fetched from wherever they are. Its errors are those of `read`."""
-        holders = dict(self._holders)
-        return asyncio.get_running_loop().run_in_executor(self._fetcher, self._fetch, tensors, holders)
+    @property
+    def moves(self) -> Moves:
+        """How the tensors came that `read` has returned of late."""
+        return self._inbox.moves
 
-    def _fetch(self, tensors: Sequence[TensorRef], holders: Mapping[str, Holder]) -> list[Array]:
+    def fetch(self, tensors: Sequence[TensorRef], moves: Moves | None = None) -> "asyncio.Future[list[Array]]":
+        """Returns the arrays, fetched from wherever they are. Its errors are those of `read`.
+
+        Args:
+            moves: Gets how they came, by the time that they are here.
+        """
+        holders = dict(self._holders)
+        return asyncio.get_running_loop().run_in_executor(self._fetcher, self._fetch, tensors, holders, moves)
+
+    def _fetch(self, tensors: Sequence[TensorRef], holders: Mapping[str, Holder], moves: Moves | None) -> list[Array]:
         """Runs on the fetching thread, which has tiers of its own."""
         if self._far_inbox is None or self._far_routes is None:
             self._far_routes = self.exchange.routes()
             self._far_inbox = Inbox(self._far_routes, is_writing=False)
-        return self.read(tensors, self._far_inbox, holders)
+        self._far_inbox.moves.take()  # of what was read before, for others
+        arrays = self.read(tensors, self._far_inbox, holders)
+        if moves is not None:
+            for move in self._far_inbox.moves.take():
+                moves.add(move.tier, move.num_bytes, move.took_s)
+        return arrays
 
     def read(
         self, tensors: Sequence[TensorRef], inbox: Inbox | None = None, holders: Mapping[str, Holder] | None = None

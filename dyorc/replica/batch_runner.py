@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dyorc.engine.story import Move
 from dyorc.errors import TransportError
 from dyorc.replica.executor import BatchError, BatchResult, Executor
 from dyorc.transport.codec import ColumnHeader, Frame
@@ -43,23 +44,25 @@ class BatchRunner:
         finally:
             self._outbox.drop_reserved()
             self._inbox.done()  # not earlier: outputs may be views of inputs
+            self._inbox.moves.take()  # of a batch that has failed
 
     def _answer(self, request: BatchRequest, frames: list[Frame]) -> list[Frame]:
         try:
             started_s = time.perf_counter()
             columns = self._inbox.read(request.columns, frames, request.holders)
             fetch_s = time.perf_counter() - started_s
+            moves = self._inbox.moves.take()
             result = self._executor.run(columns, request.statics, self._outbox.reserve, request.span)
             self._inbox.check()
             if isinstance(result, BatchResult):
-                return self._hand_out(request, result, fetch_s)
+                return self._hand_out(request, result, fetch_s, moves)
         except InputsLostError as error:
             return [encode(InputsLost(self._replica_id, request.batch_id, error.blocks, str(error)))]
         except TransportError as error:
             result = BatchError.of(error)
         return [encode(BatchFailure(self._replica_id, request.batch_id, result.error_type, result.message, result.traceback))]
 
-    def _hand_out(self, request: BatchRequest, result: BatchResult, fetch_s: float) -> list[Frame]:
+    def _hand_out(self, request: BatchRequest, result: BatchResult, fetch_s: float, moves: tuple[Move, ...]) -> list[Frame]:
         """Returns the reply of a batch that ran, once there is room for its outputs."""
         ran_s = time.perf_counter()
         wait_s = self._room_wait.limit_s * request.room_share
@@ -70,7 +73,9 @@ class BatchRunner:
                 self._check(columns)
                 gather_s, publish_s = fetch_s + result.stack_s, result.split_s + time.perf_counter() - ran_s
                 infer_s = result.execute_s - result.stack_s - result.split_s
-                reply = BatchReply(self._replica_id, request.batch_id, columns, result.execute_s, gather_s, infer_s, publish_s)
+                reply = BatchReply(
+                    self._replica_id, request.batch_id, columns, result.execute_s, gather_s, infer_s, publish_s, moves
+                )
                 return [encode(reply), *parts]
             except NoRoomError as error:
                 if time.monotonic() >= give_up_s:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from dyorc.transport.arena_views import ArenaView
+from dyorc.transport.moves import HERE
 from dyorc.transport.tiers import Holder, Span
 
 
@@ -14,7 +15,7 @@ class InPlaceTier:
         view: Of its own arena: a program may write to its inputs, which must not reach what others read.
     """
 
-    name = "in_place"
+    name = HERE
 
     def __init__(self, holder_id: str, view: ArenaView) -> None:
         self._holder_id = holder_id

@@ -11,6 +11,7 @@ columns overlap, only the first may.
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ from dyorc.transport.codec import (
     each_row,
     num_frames,
 )
+from dyorc.transport.moves import HERE, MESSAGE, Moves
 from dyorc.transport.routes import Routes
 from dyorc.transport.staging import Fetch
 from dyorc.transport.tiers import Holder, Span, ViewTier
@@ -65,6 +67,7 @@ class Inbox:
     Attributes:
         num_copied_bytes: Bytes copied so far, from other nodes or together with such.
         num_viewed_bytes: Bytes read in place.
+        moves: How what was read came here.
     """
 
     def __init__(
@@ -79,8 +82,10 @@ class Inbox:
         self._landing = landing
         self._staged = staged
         self._viewed: list[_Viewed] = []
+        self._num_fetches = 0
         self.num_copied_bytes = 0
         self.num_viewed_bytes = 0
+        self.moves = Moves()
 
     def read(self, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[Holder]) -> list[Rows]:
         """Returns the arrays of all columns.
@@ -92,6 +97,8 @@ class Inbox:
         num_expected = sum(num_frames(header) for header in headers)
         if num_expected != len(frames):
             raise TransportError(f"a message announces {num_expected} frames and has {len(frames)}")
+        if frames:
+            self.moves.add(MESSAGE, sum(map(len, frames)))
         columns: list[Rows] = []
         at = 0
         for number, header in enumerate(headers):
@@ -199,15 +206,33 @@ class Inbox:
         tier = self._routes.viewer(holder)
         try:
             if tier is None:
-                staged = self._staged(holder, span, None if part.strides is None else self._routes.fetch)
-                return None if staged is None else staged.toreadonly()  # the next batch may need them, too
+                return self._view_staged(holder, span, is_part=part.strides is not None)
             is_writable = is_alone and self._is_writing and not self._is_taken(holder, span)
             view = tier.view(holder, span, is_writable)
         except TensorLostError as error:
             raise InputsLostError([(holder.holder_id, span.block)], str(error)) from error
         self._viewed.append(_Viewed(tier, holder, span, is_writable))
         self.num_viewed_bytes += span.num_bytes
+        self.moves.add(tier.name, span.num_bytes)
         return view
+
+    def _view_staged(self, holder: Holder, span: Span, *, is_part: bool) -> memoryview | None:
+        """Returns bytes of another node that were fetched before; None if they were not. Those around a part are fetched with
+        it."""
+        started_s, num_fetches = time.perf_counter(), self._num_fetches
+        staged = self._staged(holder, span, self._bring if is_part else None)
+        if staged is None:
+            return None
+        if self._num_fetches == num_fetches:
+            self.moves.add(HERE, span.num_bytes, time.perf_counter() - started_s)  # the last of it may just have come
+        return staged.toreadonly()  # the next batch may need them, too
+
+    def _bring(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+        """Fetches bytes from another node."""
+        started_s = time.perf_counter()
+        tier = self._routes.fetch(holder, spans, into)
+        self._num_fetches += 1
+        self.moves.add(tier, sum([span.num_bytes for span in spans]), time.perf_counter() - started_s)
 
     def _is_taken(self, holder: Holder, span: Span) -> bool:
         """Returns whether a span overlaps another that may be written to, as when a tensor is two inputs of one call."""
@@ -221,7 +246,7 @@ class Inbox:
 
     def _fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
         try:
-            self._routes.fetch(holder, spans, into)
+            self._bring(holder, spans, into)
         except TensorLostError as error:
             raise InputsLostError([(holder.holder_id, span.block) for span in spans], str(error)) from error
 

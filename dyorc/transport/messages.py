@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from dyorc.authoring.signature import StaticValue
+from dyorc.engine.story import Move
 from dyorc.errors import TransportError
 from dyorc.tensor import BlockId
 from dyorc.trace_context import TraceContext
@@ -96,7 +97,8 @@ class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """Replica: these are the batch's results. What its columns point to lies in the replica's own arena.
 
     `execute_s` is the program's time, including stacking of inputs and splitting of outputs. For the statistics:
-    `gather_s` is fetching and stacking, `infer_s` the program's code alone, `publish_s` splitting and storing.
+    `gather_s` is fetching and stacking, `infer_s` the program's code alone, `publish_s` splitting and storing. `moves` says how
+    its inputs came.
     """
 
     replica_id: str
@@ -106,6 +108,7 @@ class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
     gather_s: float = 0.0
     infer_s: float | None = None
     publish_s: float = 0.0
+    moves: tuple[Move, ...] = ()
 
 
 class BatchFailure(msgspec.Struct, frozen=True, array_like=True, tag=5):

@@ -53,10 +53,16 @@ class Routes:
         name = min(costs, key=lambda name: costs[name][0] + costs[name][1] * num_bytes)
         return next(tier for tier in ways if tier.name == name)
 
-    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
-        """Copies bytes from another node, like `Tier.fetch`. After a failure, all tiers to the holder are measured again."""
+    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> str:
+        """Copies bytes from another node, like `Tier.fetch`. After a failure, all tiers to the holder are measured again.
+
+        Returns:
+            The name of the tier that was used.
+        """
         try:
-            self.wire(holder, sum(span.num_bytes for span in spans)).fetch(holder, spans, into)
+            tier = self.wire(holder, sum(span.num_bytes for span in spans))
+            tier.fetch(holder, spans, into)
+            return tier.name
         except TransportError:
             self._costs.pop(holder, None)
             raise

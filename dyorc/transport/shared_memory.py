@@ -14,7 +14,7 @@ class SharedMemoryTier:
         folder: Where its processes share memory.
     """
 
-    name = "shared_memory"
+    name = "shm"
 
     def __init__(self, node: str, folder: str) -> None:
         self._node = node

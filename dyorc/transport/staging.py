@@ -43,7 +43,7 @@ class _Staged:
         return self.memory[at : at + span.num_bytes].toreadonly()
 
 
-Fetch: TypeAlias = Callable[[Holder, Sequence[Span], Sequence[memoryview]], None]
+Fetch: TypeAlias = Callable[[Holder, Sequence[Span], Sequence[memoryview]], object]
 """Copies bytes from another node, as `Routes.fetch`."""
 
 

@@ -179,6 +179,14 @@ async def test_a_request_that_its_client_gives_up(stack: Stack, shelf: Shelf, tm
     assert [call.outcome for call in record.story.calls] == ["withdrawn"]
 
 
+async def test_a_batch_says_how_its_inputs_came(stack: Stack, shelf: Shelf) -> None:
+    await post(stack, "count_up", "infer_stream", np.array([20, 21], np.float32), num_parts=1)
+    record = await shelf.only()
+    assert record.story is not None
+    (move,) = record.story.calls[0].batches[0].moves
+    assert (move.tier, move.num_bytes) == ("message", 8)
+
+
 async def test_without_an_origin_nothing_is_recorded(stack: Stack, shelf: Shelf) -> None:
     submission = Submission(guarded.guarded, [X], terms=within(30), recorder=shelf)
     await stack.orchestrator.infer(submission)

@@ -12,6 +12,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
+from dyorc.engine.story import Move
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import Executor
 from dyorc.transport.codec import Frame
@@ -134,6 +135,14 @@ def test_the_reply_says_where_the_time_went(path: TensorPath) -> None:
     assert reply.infer_s is not None
     assert reply.gather_s > 0
     assert 0 < reply.infer_s < reply.execute_s < reply.gather_s + reply.infer_s + reply.publish_s
+
+
+def test_the_reply_says_how_inputs_came_to_this_batch_alone(path: TensorPath) -> None:
+    replica = Replica(path, same)
+    for num_calls in (4, 2):
+        reply, _ = replica.answer(path.publish([numbers(num_calls)]))
+        assert isinstance(reply, BatchReply)
+        assert reply.moves == (Move("shm", numbers(num_calls).nbytes),)
 
 
 def test_results_wait_for_room(path: TensorPath) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from dyorc.engine.story import Move
 from dyorc.errors import TensorLostError, TransportError
 from dyorc.tensor import DType
 from dyorc.transport.codec import Column, Rows, StoredColumn, StoredRows
@@ -141,3 +142,18 @@ def test_tensors_fetched_ahead_are_neither_fetched_again_nor_written_to(
         assert not rows.flags.writeable
         inbox.done()
     assert (tier.num_fetches, inbox.num_copied_bytes) == (0, 0)
+    assert [(move.tier, move.num_bytes) for move in inbox.moves.take()] == [("process", 2 * BATCH.nbytes)]
+
+
+def test_it_counts_how_tensors_came(path: TensorPath, stored: StoredRows, tmp_path: Path) -> None:
+    frame = BATCH[0].tobytes()
+    read(path, stored, Column(DType.FP32, ((2000,),)), frames=[frame])
+    assert path.inbox.moves.take() == (Move("message", len(frame)), Move("shm", BATCH.nbytes))
+    assert path.inbox.moves.take() == ()
+    tier = CopyingTier(str(tmp_path))
+    inbox = Inbox(Routes((), (tier,)))
+    for _ in range(2):
+        inbox.read([StoredColumn(DType.FP32, (stored,))], [], [Holder("far", FAR, path.producer.arena.name)])
+    (move,) = inbox.moves.take()
+    assert (move.tier, move.num_bytes) == (tier.name, 2 * BATCH.nbytes)
+    assert move.took_s > 0

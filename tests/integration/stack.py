@@ -88,6 +88,7 @@ class Stack:
     service: InferenceService
     network: Network | None = None
     grpc_address: str = ""
+    records: RecordStore | None = None
     workers: dict[str, Worker] = field(default_factory=dict[str, Worker])
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
 
@@ -211,6 +212,7 @@ async def running(
         server = await stack.enter_async_context(http)
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False))
         found = Stack(catalog, orchestrator, address, link, transport, client, service, network)
+        found.records = records
         if grpc:
             found.grpc_address = (await stack.enter_async_context(GrpcServer(service, gateway))).address
         stack.push_async_callback(found.close)

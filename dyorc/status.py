@@ -2,8 +2,9 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -55,6 +56,7 @@ class ReplicaStatus:
     Attributes:
         since_s: When its state began (Unix time).
         load_s: How long it last took to load its program.
+        device: The device that it is on, if others may be on it too, by its node's name for it.
         is_leaving: Whether its process is about to end. It may take batches until another has taken its place.
     """
 
@@ -64,12 +66,18 @@ class ReplicaStatus:
     state: ReplicaState
     since_s: float = field(default_factory=time.time)
     load_s: float = 0.0
+    device: str = ""
     is_leaving: bool = False
 
     def enter(self, state: ReplicaState) -> None:
         """Changes its state."""
         if state is not self.state:
             self.state, self.since_s = state, time.time()
+
+    @property
+    def place(self) -> str:
+        """Its device's name among those of all nodes; empty without one."""
+        return f"{self.node}/{self.device}" if self.device else ""
 
     @classmethod
     def of_report(cls, replica_id: str, values: Mapping[str, Any]) -> "ReplicaStatus":
@@ -99,6 +107,7 @@ class ProgramStatus:
         waiting_bytes: Bytes of tensors that calls waiting for it will read, by the node that holds them, as last looked at.
         since_s: When the state began (monotonic).
         replicas: Those whose process has announced itself, by id; the order is that in which they entered their state.
+        num_gpus: What a replica takes of a device while it holds the program.
         lead: How long it takes until a replica is ready, as last measured; None before the first.
     """
 
@@ -111,6 +120,7 @@ class ProgramStatus:
     since_s: float = field(default_factory=time.monotonic)
     replicas: dict[str, ReplicaStatus] = field(default_factory=dict[str, ReplicaStatus])
     error: str = ""
+    num_gpus: float = 0.0
     lead: LeadTimes | None = None
 
     @property
@@ -138,6 +148,14 @@ class ProgramStatus:
             starting=max(0, self.num_processes - len(states)),
         )
 
+    def on_devices(self, *, are_warm: bool) -> Counter[str]:
+        """Returns how many replicas are on each device that others may be on too: those that hold the program, or those that
+        do not.
+        """
+        return Counter(
+            one.place for one in self.replicas.values() if one.place and (one.state is not ReplicaState.PARKED) is are_warm
+        )
+
     def as_report(self) -> dict[str, Any]:
         """Returns the status as plain values."""
         return {
@@ -153,8 +171,11 @@ class StatusBoard:
     """Every program's status; signals changes."""
 
     def __init__(self, programs: Iterable[Program]) -> None:
-        numbers = {program.name: program.options.bounds.num_at_start for program in programs}
-        self.programs = {name: ProgramStatus(name, number, number) for name, number in numbers.items()}
+        self.programs = {
+            program.name: ProgramStatus(program.name, number, number, num_gpus=program.options.num_gpus)
+            for program in programs
+            for number in (program.options.bounds.num_at_start,)
+        }
         self._changed = asyncio.Event()
 
     @property
@@ -206,8 +227,11 @@ class StatusBoard:
         return True
 
     def joined(self, program: str, replica_id: str, pid: int, node: str = "", load_s: float = 0.0) -> None:
-        """Notes that a replica is ready."""
-        self.enter(program, ReplicaStatus(replica_id, pid, node, ReplicaState.READY, load_s=load_s))
+        """Notes that a replica is ready. What else is known of it stays."""
+        known = self.programs[program].replicas.get(replica_id)
+        if known is None:
+            known = ReplicaStatus(replica_id, pid, node, ReplicaState.READY)
+        self.enter(program, replace(known, state=ReplicaState.READY, since_s=time.time(), load_s=load_s))
 
     def find(self, replica_id: str) -> tuple[ProgramStatus, ReplicaStatus] | None:
         """Returns a replica and its program; None if it is not known."""

@@ -1,9 +1,11 @@
 """What the replicas of each program are told: by Serve, or by this process, if it has them forked before Serve is up."""
 
+import math
 import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
@@ -11,6 +13,10 @@ from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, S
 
 _MAX_UNANSWERED = 3
 """So many health checks may time out before Serve replaces a replica, and a Serve replica its process."""
+
+
+_GRAINS = 10_000
+"""Ray counts in parts this small."""
 
 
 class Plans:
@@ -68,6 +74,28 @@ class Plans:
             graceful_s=self._config.graceful_shutdown_timeout_s, environment=self._environment(program),
         )  # fmt: skip
 
+    def actor_options(self, program: Program, num_devices: float) -> Mapping[str, Any]:
+        """Returns what Ray is told of a program's replicas.
+
+        A parked replica needs no device, but Ray reserves what it declares for as long as its process lives. So of programs that
+        can be parked altogether, Ray is told a part by which all their replicas spread over all devices; how many of them are
+        warm at a time is then decided here (`dyorc.scaling.devices`).
+
+        Args:
+            num_devices: Of the whole cluster.
+        """
+        options = program.options.ray_actor_options
+        if not _takes_turns(program):
+            return options
+        free = num_devices - sum(
+            one.options.num_gpus * max(one.options.bounds.max_replicas, 1) for one in self.programs if not _takes_turns(one)
+        )
+        num_sharing = sum(one.options.bounds.max_replicas for one in self.programs if _takes_turns(one))
+        if free <= 0:
+            return options
+        part = 1 / math.ceil(num_sharing / int(free)) if free >= 1 else free / num_sharing
+        return {**options, "num_gpus": max(math.floor(min(part, program.options.num_gpus) * _GRAINS) / _GRAINS, 1 / _GRAINS)}
+
     @property
     def num_cpus_wanted(self) -> float:
         """CPUs that all replicas reserve together."""
@@ -94,6 +122,11 @@ class Plans:
         if not environment:
             return self._place
         return replace(self._place, folder=f"{self._place.folder}-{zlib.crc32(repr(environment).encode()):08x}")
+
+
+def _takes_turns(program: Program) -> bool:
+    """Returns whether a program can share a device with others by turns."""
+    return program.options.bounds.min_warm == 0 and 0 < program.options.num_gpus <= 1
 
 
 def num_at_start(program: Program) -> int:

@@ -68,17 +68,18 @@ class ServeReplicas:
         await self._scaling.close()
 
     def _deploy(self) -> None:
+        import ray
         from ray import serve
 
         from dyorc.replica.deployment import ReplicaDeployment
 
+        num_devices = ray.cluster_resources().get("GPU", 0.0)
         targets = []
         for program in self._plans.programs:
-            options = program.options
             deployment = serve.deployment(ReplicaDeployment).options(
                 name=program.name,
                 num_replicas=num_at_start(program),
-                ray_actor_options=options.ray_actor_options,
+                ray_actor_options=self._plans.actor_options(program, num_devices),
                 health_check_period_s=self._config.health_check_period_s,
                 health_check_timeout_s=self._config.health_check_timeout_s,
                 graceful_shutdown_wait_loop_s=0.2,

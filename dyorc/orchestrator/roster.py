@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import structlog
 
+from dyorc.scaling.devices import has_room
 from dyorc.scaling.model import LeadTimes
 from dyorc.scaling.placement import Seat, choose_to_warm
 from dyorc.status import ProgramStatus, ReplicaState, ReplicaStatus, StatusBoard
@@ -77,16 +78,24 @@ class Roster:
             asked = self._asked_s.get(told.program)
             start_s = asyncio.get_running_loop().time() - asked.popleft() if asked else told.start_s
             self._learn(status, status.lead.from_parked_s if status.lead else 0.0, start_s)
-            replica = ReplicaStatus(told.replica_id, told.pid, told.holder.node, ReplicaState.PARKED)
+            replica = ReplicaStatus(told.replica_id, told.pid, told.holder.node, ReplicaState.PARKED, device=told.device)
             self._status.enter(told.program, replica)
             _tell(status, replica)
-        elif found[1].state is not ReplicaState.PARKED:
+        elif (before := found[1].state) is not ReplicaState.PARKED:
             self._move(*found, ReplicaState.PARKED)
+            if found[1].is_leaving and before is ReplicaState.LOADING:
+                self._send(told.replica_id, Park())
+            self._fill_others(found[1])
         self._fill(status)
 
     def ready(self, told: Hello) -> bool:
-        """Notes that a replica holds its program. Returns False if it has been told to drop it since it said so."""
+        """Notes that a replica holds its program. Returns False if it is not to take batches: it has been told to drop the
+        program since it said so, or is about to end.
+        """
         status, found = self._status.programs[told.program], self._status.find(told.replica_id)
+        if found is not None and found[1].is_leaving and found[1].state is ReplicaState.LOADING:
+            self._move(*found, ReplicaState.PARKING)
+            self._send(told.replica_id, Park())
         if found is not None and found[1].state is ReplicaState.PARKING:
             return False
         if found is None or found[1].state is not ReplicaState.READY:
@@ -120,7 +129,7 @@ class Roster:
         replica.is_leaving = True
         if replica.state is ReplicaState.READY:
             asyncio.get_running_loop().call_later(grace_s / 2, self._dismiss, replica_id)
-        else:
+        elif replica.state is not ReplicaState.LOADING:  # while it loads it hears nobody; it is let go afterwards
             self._send(replica_id, Park())
         self._fill(status)
 
@@ -130,6 +139,7 @@ class Roster:
         self._status.left(replica_id)
         if found is not None:
             self._fill(found[0])
+            self._fill_others(found[1])
 
     def close(self) -> None:
         """Tells replicas nothing any more."""
@@ -152,7 +162,7 @@ class Roster:
                     self._dismiss(replica.replica_id)
 
     def _tell_to_load(self, status: ProgramStatus) -> None:
-        parked = status.of_state(ReplicaState.PARKED)
+        parked = [one for one in status.of_state(ReplicaState.PARKED) if self._has_room(status, one)]
         num_missing = len(parked)
         if (num_warm := self._num_warm.get(status.name)) is not None:
             counts = status.counts()
@@ -160,10 +170,25 @@ class Roster:
         if status.name in self._retries:
             return
         for _ in range(num_missing):
+            parked = [one for one in parked if one.state is ReplicaState.PARKED and self._has_room(status, one)]
+            if not parked:
+                return
             replica = _soonest(status, parked)
-            parked.remove(replica)
             self._move(status, replica, ReplicaState.LOADING)
             self._send(replica.replica_id, Warm())
+
+    def _has_room(self, status: ProgramStatus, replica: ReplicaStatus) -> bool:
+        """Returns whether a replica's device has room for its program beside what others hold there."""
+        if not replica.place:
+            return True
+        others = self._status.programs.values()
+        return has_room(sum(one.num_gpus * one.on_devices(are_warm=True)[replica.place] for one in others), status.num_gpus)
+
+    def _fill_others(self, replica: ReplicaStatus) -> None:
+        """Lets other programs load on the device that a replica has freed."""
+        if replica.place:
+            for status in self._status.programs.values():
+                self._fill(status)
 
     def _move(self, status: ProgramStatus, replica: ReplicaStatus, state: ReplicaState) -> None:
         self._status.move(status, replica, state)

@@ -57,6 +57,8 @@ class Works:
             speed=None if load.line is None else Speed(*load.line, program.options.max_batch_size),
             num_queued=load.num_queued,
             num_running=load.num_running,
+            warm_on=status.on_devices(are_warm=True),
+            parked_on=status.on_devices(are_warm=False),
         )
 
 

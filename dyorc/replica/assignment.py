@@ -39,6 +39,7 @@ class Identity:
         node: Name of the machine.
         host: The machine's address, as other nodes reach it; not used on one node.
         num_cores: The machine's cores, if the program runs on them; 0 for a device of its own.
+        device: Ray's name for its device, if it has one.
     """
 
     replica_id: str
@@ -46,6 +47,7 @@ class Identity:
     node: str
     host: str = ""
     num_cores: int = 0
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,12 +25,14 @@ class ReplicaDeployment:
 
     def __init__(self, source: Source, uplink: Uplink, hosting: Hosting) -> None:
         context = ray.get_runtime_context()
+        devices = ray.get_gpu_ids()
         identity = Identity(
             replica_id=new_replica_id(source.program),
             program=source.program,
             node=context.get_node_id() if hosting.node is None else hosting.node,
             host="" if uplink.secrets is None else ray.util.get_node_ip_address(),
-            num_cores=0 if ray.get_gpu_ids() else os.cpu_count() or 0,
+            num_cores=0 if devices else os.cpu_count() or 0,
+            device=str(devices[0]) if len(devices) == 1 else "",
         )
         assignment = Assignment(
             source=source, identity=identity, uplink=uplink, num_threads=hosting.num_threads, graceful_s=hosting.graceful_s,

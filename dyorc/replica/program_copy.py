@@ -39,7 +39,8 @@ class ProgramCopy:
         identity, pid = self.identity, os.getpid()
         name, program, num_cores = identity.replica_id, identity.program, identity.num_cores
         if self.executor is None:
-            return Parked(name, program, pid, self.holder, num_cores=num_cores, start_s=self.start_s)
+            start_s, device = self.start_s, identity.device
+            return Parked(name, program, pid, self.holder, num_cores=num_cores, start_s=start_s, device=device)
         return Hello(name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s)
 
     def warm(self) -> LoadFailure | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dyorc.config import BudgetConfig
+from dyorc.scaling.devices import Devices
 from dyorc.scaling.model import Cost, ProgramLoad
 
 _SLACK = 1e-9
@@ -38,20 +39,22 @@ class Grant:
 
 
 class Budget:
-    """Limits of everything that replicas take. `min_warm` replicas of each program are granted in any case.
-
-    Attributes:
-        is_limited: Whether there is a limit at all.
+    """Limits of everything that replicas take, and the devices that they share. `min_warm` replicas of each program are granted
+    in any case.
     """
 
     def __init__(self, config: BudgetConfig, swap_margin: float) -> None:
         self._limits = (_limit(config.max_cpus), _limit(config.max_gpus), _limit(config.max_bytes))
         self._swap_margin = swap_margin
-        self.is_limited = any(map(math.isfinite, self._limits))
+        self._is_limited = any(map(math.isfinite, self._limits))
+
+    def limits(self, loads: Iterable[ProgramLoad]) -> bool:
+        """Returns whether programs may have to do without something, because others are worth more."""
+        return self._is_limited or any(load.devices for load in loads)
 
     def share(self, claims: Sequence[Claim]) -> list[Grant]:
         """Returns what each claim gets: the most valuable replicas that fit together, as seen from what each takes."""
-        if not self.is_limited:
+        if not self.limits(claim.load for claim in claims):
             return [Grant(claim.num_warm, claim.num_parked) for claim in claims]
         return self._wait_for_room(claims, self._choose(claims))
 
@@ -59,13 +62,17 @@ class Budget:
         """Grants warm replicas by what they are worth, then parked ones where memory is left."""
         warm = [min(claim.load.bounds.min_warm, claim.num_warm) for claim in claims]
         used = _total(_taken(claim.load.cost, number, 0) for claim, number in zip(claims, warm, strict=True))
+        devices = Devices()
+        for claim, number in zip(claims, warm, strict=True):
+            for _ in range(number):
+                devices.take(claim.load)
         heap = [(-self._worth(claim, number + 1), at) for at, (claim, number) in enumerate(zip(claims, warm, strict=True))]
         heapq.heapify(heap)
         while heap:
             _, at = heapq.heappop(heap)
             claim = claims[at]
             with_one = _total((used, _taken(claim.load.cost, 1, 0)))
-            if warm[at] >= claim.num_warm or not self._fits(with_one, used):
+            if warm[at] >= claim.num_warm or not self._fits(with_one, used) or not devices.take(claim.load):
                 continue
             used = with_one
             warm[at] += 1
@@ -109,7 +116,8 @@ class Budget:
 
     def _worth(self, claim: Claim, number: int) -> float:
         """Returns what a replica is worth for the share of the budget that it takes, more if it is there already."""
-        share = max((part / limit for part, limit in zip(_taken(claim.load.cost, 1, 0), self._limits, strict=True)), default=0.0)
+        shares = [part / limit for part, limit in zip(_taken(claim.load.cost, 1, 0), self._limits, strict=True)]
+        share = max(*shares, claim.load.cost.num_gpus if claim.load.devices else 0.0)
         counts = claim.load.counts
         margin = self._swap_margin if number <= counts.warm + counts.warming else 1.0
         return claim.value(number) * margin / max(share, 1e-6)

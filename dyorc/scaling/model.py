@@ -4,8 +4,9 @@ A replica is *cold* (no process), *parked* (its process is up and has imported e
 loaded, takes batches). On the way it is *starting* (its process has been asked for) or *warming* (it loads its weights).
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -112,6 +113,8 @@ class ProgramLoad:
         speed: None until batches have been measured.
         num_queued: Calls that are certain and wait.
         num_running: Calls in batches that have been sent.
+        warm_on: How many of its replicas are warm or warming on each device. One that is not shared does not count.
+        parked_on: How many are parked there.
     """
 
     program: str
@@ -122,6 +125,13 @@ class ProgramLoad:
     speed: Speed | None = None
     num_queued: int = 0
     num_running: int = 0
+    warm_on: Counter[str] = field(default_factory=Counter[str])
+    parked_on: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def devices(self) -> set[str]:
+        """The devices that its replicas are on."""
+        return {*self.warm_on, *self.parked_on}
 
 
 @dataclass(frozen=True, slots=True)

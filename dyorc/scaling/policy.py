@@ -66,7 +66,8 @@ class PredictivePolicy:
         self._now_ns = now_ns = max(now_ns, self._now_ns)
         self._traffic.advance(now_ns)
         plans = [self._plan(load, now_ns) for load in loads]
-        values = [self._value(load, now_ns) for load in loads]
+        is_limited = self._budget.limits(loads)
+        values = [self._value(load, now_ns) if is_limited else _nothing for load in loads]
         claims = [
             Claim(load, plan.num_warm, plan.num_parked, value) for load, plan, value in zip(loads, plans, values, strict=True)
         ]
@@ -111,8 +112,6 @@ class PredictivePolicy:
         """
         if load.program in self._overrides:
             return lambda number: math.inf
-        if not self._budget.is_limited:
-            return lambda number: 0.0
         horizon_s = self._config.value_horizon_s
         calls = max(load.num_queued + load.num_running, 0) + self._traffic.ahead(load.program, 0.0, horizon_s, now_ns).mean
         pace = useful_pace(load.speed, load.bounds.target_calls, self._config)
@@ -143,6 +142,10 @@ class PredictivePolicy:
         override = self._overrides.get(load.program)
         is_free = override is None or override.num_warm is None
         return grant.num_warm == 0 and not plan.wanted and not grant.reason and is_free and load.bounds.max_replicas > 0
+
+
+def _nothing(number: int) -> float:
+    return 0.0
 
 
 def _explained(need: Need, wanted: int, num_warm: int, limited: int, kept: str) -> str:

@@ -39,7 +39,7 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """Replica: my process is up and has imported everything; I hold no program. Said when that is so, when it connects, and again
     while nobody tells it to load its program.
 
-    `start_s` is how long the process took to get there.
+    `start_s` is how long the process took to get there; `device` is the one that it is on, if it is not alone there for sure.
     """
 
     replica_id: str
@@ -49,6 +49,7 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
     version: int = PROTOCOL_VERSION
     num_cores: int = 0
     start_s: float = 0.0
+    device: str = ""
 
 
 class Warm(msgspec.Struct, frozen=True, array_like=True, tag=14):

@@ -78,7 +78,7 @@ async def test_what_a_replica_runs_when_serve_ends_it_is_not_run_twice_and_its_t
         (y,) = await answer
         assert y == 2 * _X.size
         await ending
-        assert not psutil.pid_exists(pid)
+        await wait_until_async(lambda: not psutil.pid_exists(pid), "its process is gone")
         await wait_until_async(lambda: len(replicas) == 1, "it is gone")
     assert runs.read_text() == f"{pid}\n"  # noqa: ASYNC240
 
@@ -89,4 +89,4 @@ async def test_a_replica_without_an_orchestrator_does_not_wait_for_one(folder: s
         (pid,) = stack.status(noted).replica_pids.values()
     async with asyncio.timeout(TIMEOUT_S / 2):  # of the time that it could take
         await asyncio.to_thread(keeper.stop)
-    assert not psutil.pid_exists(pid)
+    await wait_until_async(lambda: not psutil.pid_exists(pid), "its process is gone")

@@ -135,12 +135,25 @@ async def test_a_replica_that_leaves_takes_batches_until_a_parked_one_has_taken_
     assert troupe.dismissed == ["a"]
 
 
-async def test_a_replica_that_leaves_goes_at_once_if_nobody_can_take_its_place() -> None:
+async def test_a_replica_that_leaves_goes_at_once_if_enough_others_take_batches() -> None:
+    troupe = Troupe()
+    troupe.roster.want("double", 1, 1)
+    for name in "ab":
+        troupe.park(name)
+        troupe.join(name)
+    troupe.roster.leaving("a", TIMEOUT_S)
+    assert troupe.dismissed == ["a"]
+
+
+async def test_a_replica_that_leaves_waits_for_the_one_that_serve_starts_in_its_place() -> None:
     troupe = Troupe()
     troupe.roster.want("double", 1, 0)
     troupe.park("a")
     troupe.join("a")
     troupe.roster.leaving("a", TIMEOUT_S)
+    assert troupe.dismissed == []
+    troupe.park("b")
+    troupe.join("b")
     assert troupe.dismissed == ["a"]
 
 
@@ -152,6 +165,17 @@ async def test_a_replica_that_leaves_goes_after_half_of_its_time() -> None:
     troupe.join("a")
     troupe.roster.leaving("a", 0.1)
     await wait_until_async(lambda: troupe.dismissed == ["a"], "it goes")
+
+
+async def test_a_replica_that_leaves_while_it_loads_takes_no_batches() -> None:
+    troupe = Troupe()
+    troupe.roster.want("double", 1, 0)
+    troupe.park("a")
+    troupe.roster.leaving("a", TIMEOUT_S)
+    assert not troupe.join("a")
+    assert troupe.told[-1] == ("a", Park())
+    troupe.park("a")
+    assert troupe.warmed() == ["a"]
 
 
 async def test_a_parked_replica_that_leaves_is_let_go_and_told_nothing_more() -> None:
@@ -219,3 +243,41 @@ async def test_what_is_there_is_counted_by_state_and_how_long_it_took_is_measure
     troupe.park("b")
     counts = status.counts()
     assert (counts.warm, counts.warming, counts.parked, counts.starting) == (1, 0, 1, 1)
+
+
+def sharing(num_gpus: float) -> Troupe:
+    """Returns replicas of two programs that need so much of a device each."""
+    options = {"num_gpus": num_gpus}
+    programs = [double.with_options(name=name, num_replicas=1, ray_actor_options=options) for name in ("one", "two")]
+    return Troupe(StatusBoard(programs))
+
+
+def on_device(troupe: Troupe, program: str, device: str = "0") -> None:
+    """Has the only replica of a program say that it is parked on a device."""
+    troupe.roster.parked(Parked(program, program, 1, Holder(program, "here", ""), device=device))
+
+
+async def test_two_replicas_that_do_not_fit_on_a_device_hold_their_programs_by_turns() -> None:
+    troupe = sharing(0.6)
+    for program in ("one", "two"):
+        troupe.roster.want(program, 1, 0)
+        on_device(troupe, program)
+    assert troupe.warmed() == ["one"]
+    troupe.roster.ready(Hello("one", "one", 1, Holder("one", "here", "")))
+    troupe.roster.want("one", 0, 1)
+    troupe.roster.park("one")
+    assert troupe.warmed() == ["one"], "it has not let go yet"
+    on_device(troupe, "one")
+    assert troupe.warmed() == ["one", "two"]
+    troupe.roster.want("one", 1, 0)
+    assert troupe.warmed() == ["one", "two"]
+    troupe.roster.left("two")
+    assert troupe.warmed() == ["one", "two", "one"]
+
+
+@pytest.mark.parametrize(("num_gpus", "device"), [(0.5, "0"), (0.6, "1"), (1.0, "1")])
+async def test_replicas_that_fit_on_a_device_or_have_another_hold_their_programs_together(num_gpus: float, device: str) -> None:
+    troupe = sharing(num_gpus)
+    on_device(troupe, "one")
+    on_device(troupe, "two", device)
+    assert troupe.warmed() == ["one", "two"]

@@ -1,5 +1,7 @@
 """Who gets what when there is not enough for all."""
 
+from collections import Counter
+
 from dyorc.config import BudgetConfig
 from dyorc.scaling.budget import Budget, Claim
 from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts
@@ -48,3 +50,34 @@ def test_min_warm_is_never_taken() -> None:
 
 def test_memory_is_for_warm_replicas_first() -> None:
     assert _granted(BudgetConfig(max_bytes=250), _claim("a", 2, 1, num_parked=3)) == [(2, 1)]
+
+
+def _on(device: str, program: str, value: float, *, num_gpus: float, warm: int = 0, parked: int = 0) -> Claim:
+    """Returns the claim of one warm replica by a program with processes on a device."""
+    load = ProgramLoad(
+        program=program,
+        bounds=Bounds(min_warm=0, max_replicas=4),
+        cost=Cost(num_gpus=num_gpus),
+        counts=ReplicaCounts(warm=warm, parked=parked),
+        lead=LeadTimes(0.3, 3.0),
+        warm_on=Counter({device: warm} if warm else {}),
+        parked_on=Counter({device: parked} if parked else {}),
+    )
+    return Claim(load, 1, 0, lambda number: value / number)
+
+
+def test_what_does_not_fit_on_one_device_takes_turns_by_value() -> None:
+    here = _on("n/0", "here", 10, num_gpus=0.6, warm=1)
+    assert _granted(BudgetConfig(), here, _on("n/0", "there", 14, num_gpus=0.6, parked=1)) == [(1, 0), (0, 1)]
+    assert _granted(BudgetConfig(), here, _on("n/0", "there", 16, num_gpus=0.6, parked=1)) == [(0, 1), (1, 0)]
+
+
+def test_what_fits_on_one_device_or_is_on_two_is_warm_together() -> None:
+    halves = [_on("n/0", name, 1, num_gpus=0.5, parked=1) for name in "ab"]
+    assert _granted(BudgetConfig(), *halves) == [(1, 0), (1, 0)]
+    apart = [_on(f"n/{name}", name, 1, num_gpus=0.6, parked=1) for name in "ab"]
+    assert _granted(BudgetConfig(), *apart) == [(1, 0), (1, 0)]
+
+
+def test_a_process_that_does_not_exist_yet_may_be_on_any_device() -> None:
+    assert _granted(BudgetConfig(), _on("n/0", "a", 2, num_gpus=0.6, warm=1), _on("", "b", 1, num_gpus=0.6)) == [(1, 0), (1, 0)]

@@ -15,7 +15,7 @@ ROUTER := examples/router/weights/smalltalk.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-guarded demo-ocr demo-router test test-quick test-compiled compile pure lint format protos
+.PHONY: help demo demo-guarded demo-ocr demo-router test test-quick test-compiled compile pure lint format protos docs-metrics
 .PHONY: bench-overhead bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
@@ -63,6 +63,9 @@ test-compiled: $(VENV)/.dev ## Run the tests that concern the engine with its co
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs-metrics: $(VENV)/.dev ## Write docs/metrics.md
+	$(BIN)/python -m dyorc.telemetry.metrics docs/metrics.md
 
 protos: ## Generate the gRPC gateway's code from its .proto, with the oldest protoc that we support
 	$(PYTHON) -m venv $(PROTOC)

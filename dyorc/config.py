@@ -334,6 +334,10 @@ class TelemetryConfig(_Section):
 
     metrics: bool = True
     """Whether there is a ``GET /metrics``."""
+    metrics_port: int | None = Field(default=None, ge=1, le=65535)
+    """A port of its own for ``/metrics``, where no key is needed; None: none, the route is beside the others only."""
+    metrics_host: str = "127.0.0.1"
+    """Address of that port. Whoever reaches it sees the names of workflows, programs and tenants, and all figures."""
     page: bool = True
     """Whether there is a live page, ``/ui``."""
     records: RecordsConfig = RecordsConfig()

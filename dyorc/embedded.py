@@ -20,9 +20,11 @@ from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
+from dyorc.gateway.http.metrics_server import metrics_server
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
+from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.origins import Origins
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
@@ -31,6 +33,7 @@ from dyorc.ports import bound
 from dyorc.running import in_process, on_ray
 from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
+from dyorc.telemetry.metrics.loop_watch import LoopWatch
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.tracing.starting import tracing
@@ -139,10 +142,18 @@ async def serve_embedded(
         if jobs.is_open:
             number = 0 if siblings is None else siblings.number
             await stack.enter_async_context(running.orchestrator.scaler.remembering(store, f"traffic/{number}"))
+        metrics = None
+        if settings.telemetry.metrics:
+            watch = await stack.enter_async_context(LoopWatch())
+            metrics = Metrics(service, watch.measure, jobs.measure)
         live = Live(service, jobs) if settings.telemetry.page else None
-        gateway = Gateway(service, jobs, live, records=_records(settings.telemetry, recording, service))
+        gateway = Gateway(service, jobs, live, _records(settings.telemetry, recording, service), metrics)
         http = HttpServer(gateway, settings.gateway, service.shedding, DirectInference(service), listener)
         server = await stack.enter_async_context(http)
+        if metrics is not None:
+            metrics.add(server.measure)
+            if settings.telemetry.metrics_port is not None:
+                await stack.enter_async_context(metrics_server(metrics, settings.telemetry, settings.gateway))
         if live is not None:
             await stack.enter_async_context(live)  # ends first, so that the server need not wait for those that listen
         grpc_address = ""

@@ -16,6 +16,7 @@ from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
+from dyorc.telemetry.metrics.readings import Readings
 from dyorc.terms import Terms
 from dyorc.transport.body import Body
 
@@ -78,6 +79,9 @@ class FakeBackend:
     def cancel(self, request_id: int) -> bool:
         """Returns whether a request was ended: it is answered already."""
         return False
+
+    def measure(self, readings: Readings) -> None:
+        """Adds nothing: no engine counts."""
 
     async def infer(self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None) -> T:
         """Returns the only part."""

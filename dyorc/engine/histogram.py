@@ -26,12 +26,12 @@ class Histogram:
 
     __slots__ = ("_bounds", "counts", "total")
 
-    def __init__(self, bounds: Sequence[int] = DURATION_BOUNDS_NS) -> None:
+    def __init__(self, bounds: Sequence[float] = DURATION_BOUNDS_NS) -> None:
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0
 
-    def add(self, value: int) -> None:
-        """Counts a value."""
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.total += value
+    def add(self, value: int, number: int = 1) -> None:
+        """Counts a value that came a number of times."""
+        self.counts[bisect_left(self._bounds, value)] += number
+        self.total += number * value

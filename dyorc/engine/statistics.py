@@ -3,6 +3,7 @@
 The engine counts into `Statistics`, which the shell keeps: an engine that takes over continues the counts of the last one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dyorc.engine.histogram import Histogram
@@ -230,6 +231,13 @@ class Record:
     def num_failed(self) -> int:
         """Those that have failed."""
         return self._fail.count
+
+    def sizes(self, bounds: Sequence[float]) -> Histogram:
+        """Returns the sizes of the batches that ran."""
+        found = Histogram(bounds)
+        for size, sums in self._batches.items():
+            found.add(size, sums[0])
+        return found
 
     def totals(self, unix_offset_ns: int) -> ModelStatistics:
         """Returns the counts as a report.

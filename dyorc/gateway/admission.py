@@ -20,13 +20,16 @@ Plain objects without I/O, for one thread (the event loop's). Cost: 2 us per adm
 import heapq
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.tenant_counts import CountsElsewhere, TenantCounts
 from dyorc.gateway.tenants import Tenant
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.bounded import Bounded
+from dyorc.telemetry.metrics.readings import Readings
 from dyorc.terms import Terms
 
 _GREED = 8.0
@@ -41,6 +44,17 @@ _FIRST_STAY_S = 0.1
 
 _MIN_SWEEP = 64
 _MAX_SHOWN = 100
+_ANONYMOUS = "anonymous"
+"""The label of those who need no key."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What became of the requests of one tenant, or of several that metrics do not tell apart."""
+
+    num_admitted: int = 0
+    refusals: dict[str, int] = field(default_factory=dict[str, int])
+    """By reason."""
 
 
 @dataclass(slots=True)
@@ -48,6 +62,7 @@ class _Account:
     """What a tenant has in flight, and its token bucket.
 
     Attributes:
+        counts: Where its requests are counted.
         weight: As of its first request in flight.
         full_s: When its bucket is full again. From that, the number of tokens follows at any time, without a count.
         elsewhere: What it has in other processes; None if there are none, or it has no limits of its own.
@@ -55,6 +70,7 @@ class _Account:
 
     weight: float
     full_s: float
+    counts: _Counts
     num_requests: int = 0
     num_bytes: int = 0
     elsewhere: CountsElsewhere | None = None
@@ -142,7 +158,9 @@ class Admission:
     def __init__(
         self, max_requests: int, max_bytes: int, clock_s: Callable[[], float] = time.monotonic, counts: TenantCounts | None = None
     ) -> None:
-        self._counts = counts
+        self._elsewhere = counts
+        self._bounded = Bounded()
+        self._counts: dict[str, _Counts] = {}
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._clock_s = clock_s
@@ -179,13 +197,14 @@ class Admission:
         if account is None:
             account = self._open(tenant, now_s)
         if tenant.max_requests is not None and (held := account.num_requests_in_all()) >= tenant.max_requests:
-            raise self._over(tenant, account, f"{held} requests in flight, and may have {tenant.max_requests}")
+            raise self._over("tenant_requests", tenant, account, f"{held} requests in flight, and may have {tenant.max_requests}")
         if self.num_requests >= self._max_requests:
-            raise self._full(f"{self.num_requests} requests", f"{self._max_requests}")
+            raise self._full("server_requests", account, f"{self.num_requests} requests", f"{self._max_requests}")
         if account.num_requests and self._is_beyond_share(
             tenant, account, account.num_requests + 1, self._max_requests - self.num_requests - 1
         ):
-            raise self._over(tenant, account, f"{account.num_requests} requests in flight: its share, as others need room too")
+            text = f"{account.num_requests} requests in flight: its share, as others need room too"
+            raise self._over("tenant_share", tenant, account, text)
         if num_bytes:
             self._check_bytes(tenant, account, num_bytes, is_only=not account.num_requests)
         if tenant.max_requests_per_s is not None:  # last, so that only admitted requests pay
@@ -193,6 +212,7 @@ class Admission:
         if not account.num_requests:
             account.weight = tenant.weight
             self._heaviest = max(self._heaviest, tenant.weight)
+        account.counts.num_admitted += 1
         account.num_requests += 1
         account.num_bytes += num_bytes
         self.num_requests += 1
@@ -225,13 +245,15 @@ class Admission:
     def _check_bytes(self, tenant: Tenant, account: _Account, num_bytes: int, *, is_only: bool) -> None:
         held = account.num_bytes + num_bytes
         if tenant.max_bytes is not None and (in_all := account.num_bytes_in_all()) + num_bytes > tenant.max_bytes:
-            raise self._over(tenant, account, f"{in_all} bytes in flight, and may have {tenant.max_bytes}")
+            raise self._over("tenant_bytes", tenant, account, f"{in_all} bytes in flight, and may have {tenant.max_bytes}")
         free = self._max_bytes - self.num_bytes - num_bytes
         if free < 0:
-            raise self._full(f"{self.num_bytes} bytes", f"{self._max_bytes}, and {num_bytes} more were to come")
+            limit = f"{self._max_bytes}, and {num_bytes} more were to come"
+            raise self._full("server_bytes", account, f"{self.num_bytes} bytes", limit)
         # The tenant's only request may be as large as there is room; of several, each counts.
         if not is_only and self._is_beyond_share(tenant, account, held, free):
-            raise self._over(tenant, account, f"{account.num_bytes} bytes in flight: its share, as others need room too")
+            text = f"{account.num_bytes} bytes in flight: its share, as others need room too"
+            raise self._over("tenant_share", tenant, account, text)
 
     def _is_beyond_share(self, tenant: Tenant, account: _Account, held: int, free: int) -> bool:
         """Returns whether a tenant would hold too much compared to what would then be free."""
@@ -244,15 +266,18 @@ class Admission:
             full_s = max(full_s, account.elsewhere.full_s())
         wait_s = full_s - now_s - (max(1.0, rate) - 1.0) / rate
         if wait_s > _ROUNDING_S:
+            _count(account, "tenant_rate")
             raise TenantLimitError(f"tenant {tenant.name!r} sends more than {rate:g} requests per second", wait_s)
         account.full_s = full_s + 1.0 / rate
 
     # Errors
 
-    def _over(self, tenant: Tenant, account: _Account, what: str) -> TenantLimitError:
+    def _over(self, reason: str, tenant: Tenant, account: _Account, what: str) -> TenantLimitError:
+        _count(account, reason)
         return TenantLimitError(f"tenant {tenant.name!r} has {what}", self._soon(account.num_requests))
 
-    def _full(self, what: str, limit: str) -> CapacityError:
+    def _full(self, reason: str, account: _Account, what: str, limit: str) -> CapacityError:
+        _count(account, reason)
         return CapacityError(f"{what} are in flight, the server takes {limit}", self._soon(self.num_requests))
 
     def _soon(self, num_requests: int) -> float:
@@ -264,12 +289,34 @@ class Admission:
     def _open(self, tenant: Tenant, now_s: float) -> _Account:
         if len(self._accounts) >= self._sweep_at:
             self._forget_idle(now_s)
-        account = self._accounts[tenant.name] = _Account(tenant.weight, now_s)
-        if self._counts is not None and tenant.is_limited:
-            account.elsewhere = self._counts.of(tenant.name)
+        counts = self._counts.setdefault(self._label_of(tenant.name), _Counts())
+        account = self._accounts[tenant.name] = _Account(tenant.weight, now_s, counts)
+        if self._elsewhere is not None and tenant.is_limited:
+            account.elsewhere = self._elsewhere.of(tenant.name)
         return account
+
+    def _label_of(self, name: str) -> str:
+        return self._bounded.label_of(name) if name else _ANONYMOUS
 
     def _forget_idle(self, now_s: float) -> None:
         """Forgets tenants that are as if they had never sent. Runs again when there are twice as many as are left."""
         self._accounts = {name: one for name, one in self._accounts.items() if one.num_requests or one.full_s > now_s}
         self._sweep_at = max(_MIN_SWEEP, 2 * len(self._accounts))
+
+    # Metrics
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it."""
+        for label, counts in self._counts.items():
+            readings.add(catalogue.ADMITTED, counts.num_admitted, label)
+            for reason, number in counts.refusals.items():
+                readings.add(catalogue.REFUSED, number, label, reason)
+        for name, account in self._accounts.items():
+            label = self._label_of(name)
+            readings.add(catalogue.TENANT_REQUESTS, account.num_requests, label)
+            readings.add(catalogue.TENANT_BYTES, account.num_bytes, label)
+
+
+def _count(account: _Account, reason: str) -> None:
+    refusals = account.counts.refusals
+    refusals[reason] = refusals.get(reason, 0) + 1

@@ -10,6 +10,7 @@ from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
+from dyorc.telemetry.metrics.readings import Readings
 from dyorc.transport.body import Body
 
 T = TypeVar("T")
@@ -90,6 +91,10 @@ class Backend(Protocol):
 
     def statistics(self, name: str) -> ModelStatistics:
         """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
+        ...
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it."""
         ...
 
     def report(self) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import structlog
 
 from dyorc.errors import DeadlineError, DyOrcError, OverloadedError
 from dyorc.gateway.loop_lag import LoopLag
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.readings import Readings
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -35,6 +37,7 @@ class Shedding:
         self._lag = lag
         self._clock_ns = clock_ns
         self._num_refused = 0  # since the last log line
+        self._refusals: dict[str, int] = {}  # since the start, by the codes of their errors
         self._logged_ns = clock_ns() - _LOG_INTERVAL_NS
 
     def refusal(self, arrived_ns: int, limit_s: Callable[[], float | None]) -> DyOrcError | None:
@@ -68,11 +71,17 @@ class Shedding:
     def _judge(self, limit_s: float, waited_s: float, expected_s: float) -> DyOrcError | None:
         refusal = _refusal(limit_s, waited_s, expected_s)
         if refusal is not None:
-            self._count(expected_s)
+            self._count(refusal, expected_s)
         return refusal
 
-    def _count(self, expected_s: float) -> None:
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it."""
+        for reason, number in self._refusals.items():
+            readings.add(catalogue.SHED, number, reason)
+
+    def _count(self, refusal: DyOrcError, expected_s: float) -> None:
         self._num_refused += 1
+        self._refusals[refusal.code] = self._refusals.get(refusal.code, 0) + 1
         now_ns = self._clock_ns()
         if now_ns - self._logged_ns >= _LOG_INTERVAL_NS:
             _log.warning("overloaded", num_refused=self._num_refused, expected_s=round(expected_s, 3))

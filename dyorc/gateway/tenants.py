@@ -70,16 +70,18 @@ class Tenant:
         if self.models is not None:
             raise PermissionDeniedError(f"tenant {self.name!r} may use some models only, and {what!r} tells of all")
 
-    def check_managing(self) -> None:
-        """Checks that its key may change how the server runs.
+    def check_managing(self, what: str = "change how the server runs") -> None:
+        """Checks that its key may manage the server.
+
+        Args:
+            what: What for, for the error.
 
         Raises:
             PermissionDeniedError: If it may not.
         """
         if not self.may_manage:
             raise PermissionDeniedError(
-                f"this key of tenant {self.name!r} may not change how the server runs; "
-                "`dyorc keys add --may-manage` makes one that may"
+                f"this key of tenant {self.name!r} may not {what}; `dyorc keys add --may-manage` makes one that may"
             )
 
 

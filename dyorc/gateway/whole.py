@@ -39,7 +39,9 @@ class Whole:
         self.status = siblings.status(backend.status)
         siblings.answer(_REPORT, lambda _: self._own_report())
         siblings.answer(_STATISTICS, self._counts)
-        self._inherited = _statistics_of(siblings.counting(self._all_counts) or {})
+        self._counted: dict[str, Callable[[], Any]] = {_STATISTICS: self._all_counts}
+        self._inherited_of: dict[str, Any] = siblings.counting(self._all_counted) or {}
+        self._inherited = _statistics_of(self._inherited_of.get(_STATISTICS, {}))
         siblings.answer(_SCALING, lambda _: backend.scaling())
         siblings.answer(_SCALE, lambda wish: backend.scale(*wish))
         siblings.answer(_REGISTER, self._register_here)
@@ -50,6 +52,19 @@ class Whole:
     def also_report(self, name: str, report: Callable[[], Any]) -> None:
         """Adds a part to the report."""
         self._parts[name] = report
+
+    def also_count(self, name: str, counts: Callable[[], Any]) -> Any:
+        """Adds to what is not lost with this process (`Siblings.counting`).
+
+        Returns:
+            What the process before it had counted by that name; None if there was none.
+        """
+        self._counted[name] = counts
+        return self._inherited_of.get(name)
+
+    def _all_counted(self) -> dict[str, Any]:
+        own = {name: counts() for name, counts in self._counted.items()}
+        return self._inherited_of | own  # who counts what may not have said so yet
 
     async def report(self) -> dict[str, Any]:
         """Returns the current state of all processes together, as plain values, and which of them did not answer."""
@@ -75,7 +90,7 @@ class Whole:
         self._siblings.count()
         found = await self._siblings.ask(_STATISTICS, names)
         own = [self._own_statistics(name) for name in names]
-        for values in (*found.values.values(), *found.counted.values()):
+        for values in (*found.values.values(), *(counted[_STATISTICS] for counted in found.counted.values())):
             others = _statistics_of(values)
             for name, one in zip(names, own, strict=True):
                 if name in others:

@@ -40,6 +40,7 @@ from dyorc.engine.events import (
     RequestCancelled,
     TimerFired,
 )
+from dyorc.engine.histogram import Histogram
 from dyorc.engine.seam import Load
 from dyorc.engine.shared import Host
 from dyorc.engine.statistics import ModelStatistics
@@ -51,6 +52,7 @@ from dyorc.orchestrator.levels import levels_of
 from dyorc.orchestrator.part_stream import PartStream
 from dyorc.orchestrator.pending import Awaited, Pending
 from dyorc.orchestrator.recorded import Recorded
+from dyorc.orchestrator.replica_measuring import ReplicaMeasuring
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.tensors import Tensors
@@ -60,6 +62,9 @@ from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.engine_source import read_queues, read_statistics
+from dyorc.telemetry.metrics.readings import Readings
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -95,7 +100,10 @@ class Orchestrator:
         self.scaler = Scaler(config.scaling, is_needed=is_scaled)
         self._traffic = self.scaler.traffic if is_scaled else None
         self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch, observer=self._traffic)
+        self._num_engines = 0
         self._engine = self._new_engine()
+        self._turns_ns = Histogram()
+        self._measuring = ReplicaMeasuring(status, tensors)
         self.status = status
         self.tensors = tensors
         self._fleet = fleet
@@ -146,6 +154,15 @@ class Orchestrator:
     def levels(self) -> Levels:
         """Returns what every program and workflow is doing now, in numbers."""
         return levels_of(self._engine, self._host.statistics, self.status.programs, self.scaler, self._fleet.report())
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show."""
+        readings.add_histogram(catalogue.ENGINE_TURN, self._turns_ns, scale=1e-9)
+        readings.add(catalogue.ENGINE_RESTARTS, self._num_engines - 1)
+        read_statistics(self._host.statistics, readings)
+        self._measuring.read(self._fleet.report(), readings)
+        if not readings.only_counted:
+            read_queues(self._engine, self.status.programs, readings)
 
     def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have, and why, as plain values."""
@@ -314,12 +331,14 @@ class Orchestrator:
     def _take_turn(self) -> None:
         """Hands the engine the events that there are, and does what it says."""
         events, self._events = self._events, []
+        now_ns = time.monotonic_ns()
         try:
-            actions = self._engine.handle(events, time.monotonic_ns())
+            actions = self._engine.handle(events, now_ns)
         except Exception:
             _log.exception("engine_failed")
             self._start_over()
             return
+        self._turns_ns.add(time.monotonic_ns() - now_ns)
         for action in actions:
             try:
                 self._carry_out(action)
@@ -332,6 +351,7 @@ class Orchestrator:
             self.scaler.decide()
 
     def _new_engine(self) -> Engine:
+        self._num_engines += 1
         return Engine(self._config.engine, self._programs, self._host)
 
     def _start_over(self) -> None:

@@ -17,6 +17,7 @@ from dyorc.arrays import Array, apply_views, dtype_of
 from dyorc.errors import CapacityError, PayloadTooLargeError, TransportError
 from dyorc.tensor import BlockId, DType, TensorRef, blocks_of, layout_of
 from dyorc.transport.arena_file import PAGE_BYTES, round_up
+from dyorc.transport.arena_usage import ArenaUsage
 from dyorc.transport.body import Body
 from dyorc.transport.codec import (
     MAX_ROWS,
@@ -343,8 +344,12 @@ class Tensors:
             "arena_bytes_used": arena.num_bytes_used,
             "arena_bytes_resident": arena.num_bytes_resident,
             "num_blocks": arena.num_blocks,
-            "arenas": {name: usage._asdict() for name, usage in self.exchange.usage_of(self._holders.values()).items()},
+            "arenas": {name: usage._asdict() for name, usage in self.usage_of_arenas().items()},
         }
+
+    def usage_of_arenas(self) -> dict[str, ArenaUsage]:
+        """Returns what each arena of this node takes: ours under ``server``, and its replicas' by their ids."""
+        return self.exchange.usage_of(self._holders.values())
 
 
 def has_stored(tensors: Sequence[TensorRef]) -> bool:

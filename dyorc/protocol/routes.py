@@ -20,6 +20,7 @@ REQUESTS = "/requests"
 TRACE = "/trace"
 LIVE_HISTORY = "/history"
 LIVE_GRAPH = "/graph"
+METRICS = "/metrics"
 
 INFER = "infer"
 INFER_STREAM = "infer_stream"

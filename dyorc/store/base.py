@@ -309,6 +309,10 @@ class JobStore(Protocol):
         """Returns the size of all jobs."""
         ...
 
+    async def num_queued(self) -> int:
+        """Returns how many jobs wait."""
+        ...
+
     async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
         """Returns webhooks to send now. They are due again after `lease_s`, unless reported on before."""
         ...

@@ -200,6 +200,10 @@ class RedisStore:
         """See `JobStore.num_bytes`."""
         return int(await self._call("num_bytes"))
 
+    async def num_queued(self) -> int:
+        """See `JobStore.num_queued`."""
+        return int(await self._call("num_queued"))
+
     async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
         """See `JobStore.due_webhooks`."""
         found = await self._call("due_webhooks", limit, lease_s)

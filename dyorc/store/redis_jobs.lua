@@ -360,6 +360,14 @@ function steps.num_bytes()
   return call('GET', p .. 'all_bytes') or 0
 end
 
+function steps.num_queued()
+  local number = 0
+  for _, tenant in ipairs(call('HKEYS', p .. 'bytes')) do
+    number = number + call('ZCARD', p .. 'jobs:' .. tenant .. ':queued')
+  end
+  return number
+end
+
 function steps.due_webhooks(limit, lease_s)
   local found = {}
   for _, id in ipairs(call('ZRANGEBYSCORE', p .. 'webhooks', '-inf', text(now), 'LIMIT', 0, limit)) do

@@ -190,6 +190,10 @@ class SqliteStore:
         """See `JobStore.num_bytes`."""
         return await self._call(jobs.num_bytes)
 
+    async def num_queued(self) -> int:
+        """See `JobStore.num_queued`."""
+        return await self._call(jobs.num_queued)
+
     async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
         """See `JobStore.due_webhooks`."""
         return await self._call(jobs.due_webhooks, limit, lease_s)

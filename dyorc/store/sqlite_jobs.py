@@ -244,6 +244,11 @@ def num_bytes(connection: Connection, now_s: float) -> int:
     return connection.execute("SELECT COALESCE(SUM(num_bytes), 0) FROM usage").fetchone()[0]
 
 
+def num_queued(connection: Connection, now_s: float) -> int:
+    """See `JobStore.num_queued`."""
+    return connection.execute("SELECT COUNT(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
+
+
 def _usage(connection: Connection, tenant: str) -> tuple[int, int]:
     """Returns the size of a tenant's jobs, and of all jobs."""
     own = connection.execute("SELECT num_bytes FROM usage WHERE tenant = ?", (tenant,)).fetchone()

@@ -25,6 +25,7 @@ from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.origins import Origins
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
@@ -207,7 +208,7 @@ async def running(
         )
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
         shown = None if records is None else Records(records, service.siblings)
-        app = Gateway(service, kept, records=shown)
+        app = Gateway(service, kept, records=shown, metrics=Metrics(service))
         http = HttpServer(app, gateway, service.shedding, DirectInference(service))
         server = await stack.enter_async_context(http)
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False))

@@ -13,6 +13,7 @@ from dyorc.gateway.http.inference import InferenceRoutes
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.jobs.routes import add_job_routes
 from dyorc.gateway.live import Live
+from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.ui.routes import TO_PAGE, asks_for_page
@@ -28,15 +29,21 @@ class Gateway:
         jobs: Keeps durable jobs; if None, there are no routes for jobs.
         live: What the live page reads; if None, there are no routes for it, and no page.
         records: What is kept of requests that have ended; if None, there are no routes for it.
+        metrics: What ``/metrics`` shows; if None, there is no such route.
     """
 
     def __init__(
-        self, service: InferenceService, jobs: Jobs | None = None, live: Live | None = None, records: Records | None = None
+        self,
+        service: InferenceService,
+        jobs: Jobs | None = None,
+        live: Live | None = None,
+        records: Records | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._access = service.access
         self._has_page = live is not None
         self._inference = InferenceRoutes(service)
-        app = control_app(service, jobs, live, records)
+        app = control_app(service, jobs, live, records, metrics)
         if jobs is not None:
             add_job_routes(app, jobs)
         self._control = CommonMethods(app, app.routes)

@@ -9,6 +9,7 @@ from dyorc.gateway.http.client_memory_routes import add_cuda_memory_routes, add_
 from dyorc.gateway.http.docs_routes import add_docs_routes
 from dyorc.gateway.http.error_handlers import add_error_handlers
 from dyorc.gateway.http.live_routes import add_live_routes
+from dyorc.gateway.http.metrics_routes import add_metrics_route
 from dyorc.gateway.http.model_routes import add_model_routes
 from dyorc.gateway.http.openapi import describe
 from dyorc.gateway.http.record_routes import add_record_routes
@@ -18,13 +19,14 @@ from dyorc.gateway.http.server_routes import add_server_routes
 from dyorc.gateway.http.settings_routes import add_settings_routes
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
+from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.ui.routes import add_ui_routes
 
 
 def control_app(
-    service: InferenceService, jobs: Jobs | None, live: Live | None = None, records: Records | None = None
+    service: InferenceService, jobs: Jobs | None, live: Live | None, records: Records | None, metrics: Metrics | None
 ) -> FastAPI:
     """Returns the routes for metadata, health, statistics, settings and clients' shared memory, and the description of all
     routes."""
@@ -41,6 +43,8 @@ def control_app(
     add_scaling_routes(app, service)
     add_system_memory_routes(app, service.clients, service.whole)
     add_cuda_memory_routes(app, service.clients)
+    if metrics is not None:
+        add_metrics_route(app, metrics)
     if live is not None:
         add_live_routes(app, service, live)
         add_ui_routes(app)

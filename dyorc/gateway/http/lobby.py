@@ -12,6 +12,8 @@ from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.known_heads import KnownHeads
 from dyorc.gateway.http.patience import Patience
 from dyorc.gateway.shedding import Shedding
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.readings import Readings
 
 
 class Guest(Protocol):
@@ -50,18 +52,25 @@ class Lobby:
         self.known_heads = KnownHeads()
         self.common_headers = CommonHeaders()
         self.connections: set[Guest] = set()
+        self._num_entered = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
 
     def enter(self, connection: Guest) -> bool:
         """Adds a connection. Returns whether there is room for it."""
         self.connections.add(connection)
+        self._num_entered += 1
         return len(self.connections) <= self.max_connections
 
     def leave(self, connection: Guest) -> None:
         """Removes a connection that is gone."""
         self.connections.discard(connection)
         self._look()
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it."""
+        readings.add(catalogue.CONNECTIONS, len(self.connections))
+        readings.add(catalogue.CONNECTIONS_ACCEPTED, self._num_entered)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Answers a request."""

@@ -8,16 +8,17 @@ from types import TracebackType
 from typing import Self
 
 import structlog
+from starlette.types import ASGIApp
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.exposure import refuse_open_address
-from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.connections import Connection
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tls import Tls, tls_of
 from dyorc.ports import bound
+from dyorc.telemetry.metrics.readings import Readings
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -32,7 +33,7 @@ class HttpServer:
     """Serves a gateway while entered.
 
     Args:
-        gateway: The application.
+        gateway: The application, such as `Gateway`.
         config: Address, certificate, and limits for slow clients. Port 0 stands for any free port.
         shedding: Refuses what cannot be answered in time; if None, nothing is refused for that.
         direct: Answers small inference requests ahead of the application; if None, that answers all.
@@ -44,7 +45,7 @@ class HttpServer:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: ASGIApp,
         config: GatewayConfig,
         shedding: Shedding | None,
         direct: DirectInference | None = None,
@@ -89,6 +90,10 @@ class HttpServer:
         finally:
             self.lobby.patience.stop()
             self._socket.close()
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it."""
+        self.lobby.measure(readings)
 
     @property
     def url(self) -> str:

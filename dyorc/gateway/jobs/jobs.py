@@ -18,6 +18,8 @@ from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Body, Job, JobStore, NewJob, new_id
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.readings import Readings
 from dyorc.trace_context import TraceContext
 
 _log = structlog.get_logger("dyorc.jobs")
@@ -63,6 +65,7 @@ class Jobs:
         self._ends: dict[str, list[asyncio.Event]] = {}
         self._runner = Runner(service, store, config, self._on_end)
         self._webhooks = Webhooks(store, config)
+        self._num_submitted = 0
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -128,6 +131,7 @@ class Jobs:
             idempotency_key=idempotency_key,
         )
         job, is_new = await store.submit(new, self._runner.quota)
+        self._num_submitted += is_new
         self._runner.wake()
         if tracing is not None and trace is not None and trace is not caller and is_new:
             submissions.tell(tracing, job, trace, caller, began_ns)
@@ -142,6 +146,11 @@ class Jobs:
     def report(self) -> dict[str, Any]:
         """Returns the current state, as plain values."""
         return {"closed": self._closed, **self._runner.report()}
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of them."""
+        readings.add(catalogue.JOBS_SUBMITTED, self._num_submitted)
+        self._runner.measure(readings)
 
     async def get(self, tenant: Tenant, job_id: str, wait_s: float = 0.0) -> Job:
         """Returns a job once it has ended, or after `wait_s` seconds.

@@ -20,7 +20,10 @@ from dyorc.gateway.jobs.attempts import Attempts, Ending, Later, effect_lost
 from dyorc.gateway.jobs.records import job_error, tenant_of
 from dyorc.gateway.jobs.slots import Slot, Slots
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Claim, JobStore, Outcome, Quota
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.readings import Readings
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -80,6 +83,9 @@ class Runner:
         self._is_down = False
         self._slots = Slots(config.max_running)
         self._num_bytes: int | None = None
+        self._num_queued: int | None = None
+        self._num_retried = 0
+        self._num_ended = {JobState.SUCCEEDED: 0, JobState.FAILED: 0}
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values; the store's part may be a few seconds old."""
@@ -91,6 +97,18 @@ class Runner:
             "max_bytes_per_tenant": self._config.max_bytes_per_tenant,
             "is_store_down": self._is_down,
         }
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it; the store's part may be a few seconds old."""
+        readings.add(catalogue.JOBS_RUNNING, len(self._runs))
+        if self._num_queued is not None:
+            readings.add(catalogue.JOBS_QUEUED, self._num_queued)
+        if self._num_bytes is not None:
+            readings.add(catalogue.JOBS_STORED, self._num_bytes)
+        for state, number in self._num_ended.items():
+            readings.add(catalogue.JOBS_ENDED, number, state)
+        readings.add(catalogue.JOBS_RETRIED, self._num_retried)
+        readings.add(catalogue.JOB_STORE_DOWN, int(self._is_down))
 
     async def __aenter__(self) -> Self:
         self._claiming = asyncio.create_task(self._claim_forever())
@@ -209,7 +227,9 @@ class Runner:
             try:
                 if isinstance(ending, Later):
                     await self._store.release(claim, ending.delay_s, is_counted=is_counted)
+                    self._num_retried += 1
                 elif await self._store.finish(claim, ending, self.quota):
+                    self._num_ended[ending.state] += 1
                     self._on_end(claim.job.id)
                 return
             except StoreError as error:
@@ -243,6 +263,7 @@ class Runner:
         while await self._store.expire(_MAX_EXPIRED) == _MAX_EXPIRED:
             pass
         self._num_bytes = await self._store.num_bytes()
+        self._num_queued = await self._store.num_queued()
 
 
 async def _is_set(event: asyncio.Event, within_s: float) -> bool:

@@ -103,3 +103,14 @@ async def test_the_space_of_deleted_jobs_is_given_back(store: JobStore, tmp_path
         while await space() - before > 20 * 2**20:  # Redis frees memory on a thread
             await store.wait_for_work(0.05)
     assert len(await store.page("stays", None, 10, "")) == 1
+
+
+async def test_jobs_that_wait_are_counted_whosever_they_are(store: JobStore) -> None:
+    assert await store.num_queued() == 0
+    await submit(store, *(a_job(KILO, idempotency_key=f"{at}") for at in range(2)))
+    await store.submit(a_job(KILO, tenant="other"))
+    assert await store.num_queued() == 3
+    held, _ = await claim(store, 2)
+    assert await store.num_queued() == 1
+    await store.release(held, 60.0, is_counted=False)
+    assert await store.num_queued() == 2

@@ -1,0 +1,77 @@
+"""Metrics of the whole server, however many processes it has, whichever of them is asked."""
+
+from typing import Any
+
+from dyorc.gateway.service import InferenceService
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.engine_source import OK
+from dyorc.telemetry.metrics.exposition import exposition
+from dyorc.telemetry.metrics.process_source import read_own
+from dyorc.telemetry.metrics.readings import Readings, Source
+
+_METRICS = "metrics"
+
+
+class Metrics:
+    """Reads what this process has counted, asks the others, and adds up.
+
+    What a process had counted when it ended stays counted: the process that takes its place goes on from there, and until then
+    the supervisor says it. So counters never go back.
+
+    Args:
+        service: Runs requests.
+        sources: What else counts something.
+    """
+
+    def __init__(self, service: InferenceService, *sources: Source) -> None:
+        self._siblings = service.siblings
+        self._off_loop = service.off_loop
+        self._models = sorted(service.catalog.models)
+        self._sources: list[Source] = [read_own, _read_start, service.backend.measure, service.admission.measure, *sources]
+        if service.shedding is not None:
+            self._sources.append(service.shedding.measure)
+        inherited = service.whole.also_count(_METRICS, lambda: self._own(only_counted=True).as_values())
+        self._inherited: dict[str, Any] = inherited or {}
+        self._siblings.answer(_METRICS, lambda _: self._answer())
+        self._siblings.count()  # this start counts even if the process ends before anybody asks
+
+    def add(self, source: Source) -> None:
+        """Adds a source."""
+        self._sources.append(source)
+
+    async def scrape(self, accept: str) -> tuple[bytes, str]:
+        """Returns the metrics as text, and its content type.
+
+        Args:
+            accept: What the client accepts.
+        """
+        return await self._off_loop.run(exposition, await self.readings(), accept)  # takes milliseconds
+
+    async def readings(self) -> Readings:
+        """Returns all values."""
+        self._siblings.count()  # what others see must not be lost
+        readings = self._own()
+        found = await self._siblings.ask(_METRICS)
+        for values in found.values.values():
+            readings.merge(values)
+        for counted in found.counted.values():
+            readings.merge(counted.get(_METRICS, {}))
+        return readings
+
+    def _answer(self) -> dict[str, Any]:
+        self._siblings.count()
+        return self._own().as_values()
+
+    def _own(self, *, only_counted: bool = False) -> Readings:
+        readings = Readings(only_counted=only_counted)
+        readings.merge(self._inherited)
+        for model in self._models:  # a series that begins at 1 has not grown, for Prometheus
+            readings.add(catalogue.REQUESTS, 0, model, OK)
+        for source in self._sources:
+            source(readings)
+        return readings
+
+
+def _read_start(readings: Readings) -> None:
+    readings.add(catalogue.CELLS, 1)
+    readings.add(catalogue.CELL_STARTS, 1)

@@ -1,0 +1,69 @@
+"""Measures replicas for metrics: their states, what their processes and arenas take, what the link to them has carried."""
+
+from collections.abc import Mapping
+
+from dyorc.orchestrator.tensors import Tensors
+from dyorc.status import ProgramState, ProgramStatus, ReplicaState, StatusBoard
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.process_source import ReplicaProcesses
+from dyorc.telemetry.metrics.readings import Readings
+from dyorc.transport.arena_usage import ArenaUsage
+
+
+class ReplicaMeasuring:
+    """Reads replicas' states, processes and arenas. Cost: 0.1 ms per replica of this machine, and its arena's table.
+
+    Args:
+        status: What each program's replicas do.
+        tensors: Knows this machine and its arenas.
+    """
+
+    def __init__(self, status: StatusBoard, tensors: Tensors) -> None:
+        self._status = status
+        self._tensors = tensors
+        self._processes = ReplicaProcesses()
+
+    def read(self, link: Mapping[str, int], readings: Readings) -> None:
+        """Adds the figures.
+
+        Args:
+            link: What the fleet reports.
+        """
+        readings.add(catalogue.LINK_SENT, link.get("num_bytes_sent", 0))
+        readings.add(catalogue.LINK_RECEIVED, link.get("num_bytes_received", 0))
+        programs = self._status.programs
+        node = self._tensors.exchange.holder.node
+        pids = {name: {one.pid for one in status.replicas.values() if one.node == node} for name, status in programs.items()}
+        self._processes.read(pids, readings)
+        if readings.only_counted:
+            return
+        for name, status in programs.items():
+            _read_states(name, status, readings)
+        self._read_arenas(readings)
+
+    def _read_arenas(self, readings: Readings) -> None:
+        usages = self._tensors.usage_of_arenas()
+        for holder_id, usage in usages.items():
+            found = self._status.find(holder_id)
+            if found is None:
+                readings.add(catalogue.ARENA_SIZE, usage.size_bytes)
+                readings.add(catalogue.ARENA_USED, usage.used_bytes)
+                readings.add(catalogue.ARENA_RESIDENT, usage.resident_bytes)
+            else:
+                program = found[0].name
+                readings.add(catalogue.REPLICA_ARENA_SIZE, usage.size_bytes, program)
+                readings.add(catalogue.REPLICA_ARENA_USED, usage.used_bytes, program)
+                readings.add(catalogue.REPLICA_ARENA_RESIDENT, usage.resident_bytes, program)
+        readings.add(catalogue.ARENA_FILL, max(map(_fill, usages.values()), default=0.0))
+
+
+def _fill(usage: ArenaUsage) -> float:
+    return usage.used_bytes / usage.size_bytes if usage.size_bytes else 0.0
+
+
+def _read_states(name: str, status: ProgramStatus, readings: Readings) -> None:
+    for state in ReplicaState:
+        readings.add(catalogue.REPLICAS, len(status.of_state(state)), name, state.value)
+    readings.add(catalogue.REPLICAS, status.counts().starting, name, ProgramState.STARTING.value)
+    readings.add(catalogue.REPLICAS_WANTED, status.num_wanted, name)
+    readings.add(catalogue.PROGRAM_FAILING, int(status.state is ProgramState.FAILING), name)

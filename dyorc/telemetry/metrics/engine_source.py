@@ -1,0 +1,80 @@
+"""Reads what an engine has counted, and what its programs have to do now."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dyorc.engine.engine import Engine
+from dyorc.engine.statistics import ModelStatistics, Record, Statistics
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.metric import Metric
+from dyorc.telemetry.metrics.readings import Readings
+
+_S_PER_NS = 1e-9
+OK = "ok"
+"""The outcome of requests and calls that did not fail."""
+
+
+def read_statistics(statistics: Statistics, readings: Readings) -> None:
+    """Adds what was counted of workflows and programs."""
+    for name, record in statistics.workflows.items():
+        _read_workflow(name, record, readings)
+    for name, record in statistics.programs.items():
+        _read_program(name, record, readings)
+
+
+def read_queues(engine: Engine, programs: Mapping[str, Any], readings: Readings) -> None:
+    """Adds what is in flight and what programs have to do. Cost: looks at every request in flight and every replica."""
+    for name in engine.workflows_in_flight():
+        readings.add(catalogue.REQUESTS_IN_FLIGHT, 1, name)
+    for name in programs:
+        load, report = engine.scheduler.load(name), engine.scheduler.report(name)
+        readings.add(catalogue.QUEUED_CALLS, load.num_queued, name)
+        readings.add(catalogue.QUEUED_GUESSES, report["num_guesses_queued"], name)
+        readings.add(catalogue.RUNNING_CALLS, load.num_running, name)
+        readings.add(catalogue.SUSPECT_CALLS, report["num_suspects"], name)
+        readings.add(catalogue.REFUSED_INPUTS, report["num_refused_inputs"], name)
+
+
+def _read_workflow(name: str, record: Record, readings: Readings) -> None:
+    totals = record.totals(0)
+    _read_outcomes(catalogue.REQUESTS, name, record, totals, readings)
+    readings.add_histogram(catalogue.REQUEST_DURATION, record.latency, name, scale=_S_PER_NS)
+    readings.add(catalogue.WORKFLOW_CALLS, totals.queue.count, name)
+    readings.add(catalogue.WORKFLOW_QUEUE, totals.queue.ns * _S_PER_NS, name)
+    readings.add(catalogue.WORKFLOW_COMPUTE, totals.compute_infer.ns * _S_PER_NS, name)
+    readings.add(catalogue.REPLAYS, record.num_replays, name)
+    guesses = record.guesses
+    readings.add(catalogue.WORKFLOW_GUESSES, guesses.num_made, name)
+    readings.add(catalogue.WORKFLOW_COMMITTED, guesses.num_committed, name)
+    readings.add(catalogue.WORKFLOW_SQUASHED, guesses.num_squashed, name)
+    readings.add(catalogue.WORKFLOW_USEFUL, guesses.useful_s, name)
+    readings.add(catalogue.WORKFLOW_WASTED, guesses.wasted_s, name)
+
+
+def _read_program(name: str, record: Record, readings: Readings) -> None:
+    totals = record.totals(0)
+    _read_outcomes(catalogue.CALLS, name, record, totals, readings)
+    readings.add_histogram(catalogue.CALL_QUEUE, record.waits, name, scale=_S_PER_NS)
+    readings.add_histogram(catalogue.BATCH_DURATION, record.latency, name, scale=_S_PER_NS)
+    readings.add_histogram(catalogue.BATCH_SIZE, record.sizes(catalogue.BATCH_SIZE.bounds), name)
+    for reason, number in record.reasons.items():
+        readings.add(catalogue.BATCHES, number, name, reason.lower())
+    tallies = totals.batches.values()
+    readings.add(catalogue.BATCH_INPUT, sum(tally.compute_input.ns for tally in tallies) * _S_PER_NS, name)
+    readings.add(catalogue.BATCH_INFER, sum(tally.compute_infer.ns for tally in tallies) * _S_PER_NS, name)
+    readings.add(catalogue.BATCH_OUTPUT, sum(tally.compute_output.ns for tally in tallies) * _S_PER_NS, name)
+    guesses, holds = record.guesses, record.holds
+    readings.add(catalogue.GUESSES, guesses.num_made, name)
+    readings.add(catalogue.GUESSES_COMMITTED, guesses.num_committed, name)
+    readings.add(catalogue.GUESSES_SQUASHED, guesses.num_squashed, name)
+    readings.add(catalogue.DEVICE_USEFUL, guesses.useful_s, name)
+    readings.add(catalogue.DEVICE_WASTED, guesses.wasted_s, name)
+    readings.add(catalogue.HELD_BATCHES, holds.num, name)
+    readings.add(catalogue.HELD_JOINED, holds.num_joined, name)
+    readings.add(catalogue.HELD_TIME, holds.held_ns * _S_PER_NS, name)
+
+
+def _read_outcomes(metric: Metric, name: str, record: Record, totals: ModelStatistics, readings: Readings) -> None:
+    readings.add(metric, totals.success.count, name, OK)
+    for code, number in record.failures.items():
+        readings.add(metric, number, name, code)

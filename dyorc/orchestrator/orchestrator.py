@@ -49,10 +49,10 @@ from dyorc.orchestrator.answers import Answers, own_arrays
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.levels import levels_of
+from dyorc.orchestrator.measuring import ReplicaMeasuring, read_queues
 from dyorc.orchestrator.part_stream import PartStream
 from dyorc.orchestrator.pending import Awaited, Pending
 from dyorc.orchestrator.recorded import Recorded
-from dyorc.orchestrator.replica_measuring import ReplicaMeasuring
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.tensors import Tensors
@@ -63,8 +63,8 @@ from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.engine_source import read_queues, read_statistics
 from dyorc.telemetry.metrics.readings import Readings
+from dyorc.telemetry.metrics.statistics_source import read_statistics
 
 _log = structlog.get_logger("dyorc.orchestrator")
 

@@ -1,13 +1,27 @@
-"""Measures replicas for metrics: their states, what their processes and arenas take, what the link to them has carried."""
+"""Measures programs and replicas for metrics: what they have to do, their states, processes and arenas, and the link to them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from dyorc.engine.engine import Engine
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.status import ProgramState, ProgramStatus, ReplicaState, StatusBoard
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.process_source import ReplicaProcesses
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.transport.arena_usage import ArenaUsage
+
+
+def read_queues(engine: Engine, programs: Iterable[str], readings: Readings) -> None:
+    """Adds what is in flight and what programs have to do. Cost: looks at every request in flight and every replica."""
+    for name in engine.workflows_in_flight():
+        readings.add(catalogue.REQUESTS_IN_FLIGHT, 1, name)
+    for name in programs:
+        load, report = engine.scheduler.load(name), engine.scheduler.report(name)
+        readings.add(catalogue.QUEUED_CALLS, load.num_queued, name)
+        readings.add(catalogue.QUEUED_GUESSES, report["num_guesses_queued"], name)
+        readings.add(catalogue.RUNNING_CALLS, load.num_running, name)
+        readings.add(catalogue.SUSPECT_CALLS, report["num_suspects"], name)
+        readings.add(catalogue.REFUSED_INPUTS, report["num_refused_inputs"], name)
 
 
 class ReplicaMeasuring:

@@ -1,9 +1,5 @@
-"""Reads what an engine has counted, and what its programs have to do now."""
+"""Reads what an engine has counted of workflows and programs."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from dyorc.engine.engine import Engine
 from dyorc.engine.statistics import ModelStatistics, Record, Statistics
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.metric import Metric
@@ -20,19 +16,6 @@ def read_statistics(statistics: Statistics, readings: Readings) -> None:
         _read_workflow(name, record, readings)
     for name, record in statistics.programs.items():
         _read_program(name, record, readings)
-
-
-def read_queues(engine: Engine, programs: Mapping[str, Any], readings: Readings) -> None:
-    """Adds what is in flight and what programs have to do. Cost: looks at every request in flight and every replica."""
-    for name in engine.workflows_in_flight():
-        readings.add(catalogue.REQUESTS_IN_FLIGHT, 1, name)
-    for name in programs:
-        load, report = engine.scheduler.load(name), engine.scheduler.report(name)
-        readings.add(catalogue.QUEUED_CALLS, load.num_queued, name)
-        readings.add(catalogue.QUEUED_GUESSES, report["num_guesses_queued"], name)
-        readings.add(catalogue.RUNNING_CALLS, load.num_running, name)
-        readings.add(catalogue.SUSPECT_CALLS, report["num_suspects"], name)
-        readings.add(catalogue.REFUSED_INPUTS, report["num_refused_inputs"], name)
 
 
 def _read_workflow(name: str, record: Record, readings: Readings) -> None:

@@ -85,6 +85,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
         is_guess: Whether it was a guess when it was asked for.
         committed_ns: When the guess turned out to be right.
         was_cold: Whether no replica of its program took batches when it was queued.
+        num_waiting: Certain calls of its program that were waiting for a replica when it was queued.
         is_repeat: Whether it computes a result again that was lost.
         bet: What was expected of running it as a guess; None if it was not run as one.
         batches: Those it was in: more than one if it was tried again.
@@ -104,6 +105,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
     is_guess: bool = False
     committed_ns: int = 0
     was_cold: bool = False
+    num_waiting: int = 0
     is_repeat: bool = False
     bet: Step | None = None
     batches: list[BatchTrace] = []

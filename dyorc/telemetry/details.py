@@ -111,6 +111,7 @@ def _call(call: CallTrace, clock: _Clock) -> Json:
         "is_guess": call.is_guess,
         "committed_ms": clock.ms(call.committed_ns),
         "was_cold": call.was_cold,
+        "num_waiting": call.num_waiting,
         "is_repeat": call.is_repeat,
         "bet": call.bet,
         "outcome": call.outcome,

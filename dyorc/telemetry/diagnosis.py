@@ -65,7 +65,7 @@ def _said(record: RequestRecord, stage: Stage, program: str, pieces: Sequence[Pi
         case Stage.COLD:
             return f"{_calls(program, pieces)} waited because the program was cold: no replica took batches"
         case Stage.QUEUE:
-            return f"{_calls(program, pieces)} waited in the queue{_formed(pieces)}"
+            return f"{_calls(program, pieces)} waited in the queue{_crowd(pieces)}{_formed(pieces)}"
         case Stage.WRONG_GUESS:
             return f"{_calls(program, pieces)} waited for a replica that was running wrong guesses"
         case Stage.MOVING:
@@ -91,12 +91,17 @@ def _batches(pieces: Sequence[Piece]) -> list[BatchTrace]:
     return list({piece.batch.batch_id: piece.batch for piece in pieces if piece.batch is not None}.values())
 
 
+def _crowd(pieces: Sequence[Piece]) -> str:
+    num = max([piece.call.num_waiting for piece in pieces if piece.call is not None], default=0)
+    return f", {num} {'call' if num == 1 else 'calls'} before it" if num else ""
+
+
 def _formed(pieces: Sequence[Piece]) -> str:
     """Says when the wait of a single batch ended."""
     batches = _batches(pieces)
     if len(batches) != 1:
         return "" if batches else ", and was never run"
-    return f" until a batch of {batches[0].size} was sent to {batches[0].replica_id}: {batches[0].reason}"
+    return f", until a batch of {batches[0].size} was sent to {batches[0].replica_id}: {batches[0].reason}"
 
 
 def _shared(pieces: Sequence[Piece]) -> str:

@@ -135,13 +135,16 @@ async def test_a_full_queue(stack: Stack) -> None:
     WORK.is_open.clear()
     first = asyncio.create_task(infer(stack, "work", "first", BAD))
     await wait_until_async(WORK.has_come.is_set, "the first request runs")
-    second = asyncio.create_task(infer(stack, "work", "second", GOOD))
+    names = ["second", "third", "fourth"]
+    others = [asyncio.create_task(infer(stack, "work", name, GOOD)) for name in names]
     await asyncio.sleep(SLOW_S)
     WORK.is_open.set()
-    await asyncio.gather(first, second)
+    await asyncio.gather(first, *others)
     await explained(stack, "first", "compute")
-    found = await explained(stack, "second", "queue")
-    assert "the call of 'work' waited in the queue" in found["diagnosis"][0]
+    found = [await explained(stack, name, "queue") for name in names]
+    assert all("the call of 'work' waited in the queue" in one["diagnosis"][0] for one in found)
+    assert sorted(one["calls"][0]["num_waiting"] for one in found) == [0, 1, 2]
+    assert sum("waited in the queue, 2 calls before it, until" in one["diagnosis"][0] for one in found) == 1
 
 
 async def test_a_wrong_guess_of_another_request(stack: Stack) -> None:

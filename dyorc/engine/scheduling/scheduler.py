@@ -149,6 +149,7 @@ class Scheduler:
         if (trace := call.trace) is not None:
             trace.queued_ns = trace.queued_ns or now_ns
             trace.was_cold = trace.was_cold or not pool.replicas
+            trace.num_waiting = pool.queue.size
         if call.is_guess:
             order = call.standing.order
             call.order = Order(-round(1000 * call.segment.probability()), order.due_ns, order.deadline_ns, 0)

@@ -49,11 +49,13 @@ def test_a_cold_program() -> None:
 
 def test_a_full_queue() -> None:
     """It counts as waiting, too, that its batch was sent while another ran."""
-    found = explained(record(410, [call(1, "large", 2, 2, 410, batches=[batch("large", 300, 322, 410, size=4)])]))
+    one = call(1, "large", 2, 2, 410, num_waiting=12, batches=[batch("large", 300, 322, 410, size=4)])
+    found = explained(record(410, [one]))
     assert found.cause is Stage.QUEUE
     assert ms(found)["queue"] == 320
     assert found.sentences[0] == (
-        "320 ms of 410 ms: the call of 'large' waited in the queue until a batch of 4 was sent to large#1: all waiting calls"
+        "320 ms of 410 ms: the call of 'large' waited in the queue, 12 calls before it, "
+        "until a batch of 4 was sent to large#1: all waiting calls"
     )
 
 

@@ -92,6 +92,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
         outcome: ``waiting``, ``done``, ``failed``, ``squashed`` (a wrong guess, even if it was done before), or ``withdrawn``
             (nobody needed it any more).
         error: Why it failed.
+        depth: How many workflows deep the one that asked was called; 0: it is the request's own.
     """
 
     call_id: int
@@ -111,6 +112,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
     batches: list[BatchTrace] = []
     outcome: str = "waiting"
     error: str = ""
+    depth: int = 0
 
 
 def span_of_call(request: TraceContext, call: CallTrace) -> TraceContext:
@@ -135,6 +137,7 @@ class DecisionTrace(msgspec.Struct, eq=False, gc=False):
         followed: The outcomes that were guessed meanwhile, with their probabilities.
         outcome: The true one.
         gains_ms: What each guess brought, in milliseconds; negative: what it cost others.
+        depth: That of its workflow, as for calls.
     """
 
     site: str
@@ -146,6 +149,7 @@ class DecisionTrace(msgspec.Struct, eq=False, gc=False):
     followed: dict[str, float] = {}
     outcome: str = ""
     gains_ms: dict[str, float] = {}
+    depth: int = 0
 
 
 class PartTrace(msgspec.Struct, eq=False, gc=False):

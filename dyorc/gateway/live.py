@@ -22,11 +22,13 @@ from dyorc.errors import CapacityError
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_report import Batches, CellReport, Snapshot, snapshot_of
 from dyorc.gateway.service import InferenceService
+from dyorc.telemetry.graph import WINDOW_S, Graphs
+from dyorc.telemetry.learned import Learned
 from dyorc.telemetry.series import History, Span
 
 _log = structlog.get_logger("dyorc.gateway")
 
-_LIVE, _HISTORY = "live", "history"
+_LIVE, _HISTORY, _GRAPH = "live", "history", "graph"
 _LISTENERS_AT_RATIO = 0.1
 """Listeners are told this part of a period after the full second, when every process has taken its sample."""
 _COME_BACK_S = 10.0
@@ -46,6 +48,9 @@ class Live:
     Args:
         jobs: Its jobs; None if it takes none.
         period_s: How often it samples and tells.
+
+    Attributes:
+        graphs: Learns the workflows' graphs from records.
     """
 
     def __init__(self, service: InferenceService, jobs: Jobs | None = None, period_s: float = 1.0) -> None:
@@ -54,6 +59,7 @@ class Live:
         self._siblings = service.siblings
         self._jobs = jobs
         self._history = History()
+        self.graphs = Graphs()
         self._num_listeners = 0
         self._latest: Snapshot | None = None
         self._taking: asyncio.Task[Snapshot] | None = None
@@ -61,6 +67,7 @@ class Live:
         self._changed = asyncio.Event()
         self._is_over = False
         self._siblings.answer(_LIVE, lambda _: msgspec.to_builtins(self._own()))
+        self._siblings.answer(_GRAPH, self._own_graph)
         self._siblings.answer(_HISTORY, lambda what: msgspec.to_builtins(self._own_past(*what)))
 
     async def __aenter__(self) -> Self:
@@ -182,6 +189,26 @@ class Live:
         since_s = time.time() - window_s
         decisions = [one for one in decided if one["program"] == name and one["at_s"] >= since_s]
         return _Past(span=None if series is None else series.span(window_s), decisions=decisions)
+
+    # What requests do
+
+    async def graph(self, workflow: str) -> dict[str, Any]:
+        """Returns the graph of a workflow, as all processes have learned it.
+
+        Shares are those of recorded requests, rates those of all.
+        """
+        found = await self._siblings.ask(_GRAPH, workflow)
+        learned, rate = Learned(), 0.0
+        for one in (self._own_graph(workflow), *found.values.values()):
+            learned.merge(Learned.of_values(one["learned"]))
+            rate += one["requests_per_s"]
+        programs = [program.name for program in self._service.catalog.models[workflow].programs]
+        return {"workflow": workflow, "window_s": WINDOW_S, **learned.report(programs, rate)}
+
+    def _own_graph(self, workflow: str) -> dict[str, Any]:
+        series = self._history.workflows.get(workflow)
+        rate = 0.0 if series is None else series.now()["requests_per_s"]
+        return {"learned": self.graphs.of(workflow).as_values(), "requests_per_s": rate}
 
     async def _sample_forever(self) -> None:
         while True:

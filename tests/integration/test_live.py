@@ -23,9 +23,11 @@ from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
+from dyorc.telemetry.record import Origin, RequestRecord
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.fake_backend import FakeBackend
 from tests.integration.stack import running
+from tests.unit.telemetry.tales import Tale
 from tests.workflows import arithmetic
 
 _PERIOD_S = 0.02
@@ -274,3 +276,28 @@ async def test_a_tenant_sees_the_past_of_its_models(served: Served) -> None:
     async with served.client(served.guest) as client:
         assert (await client.get("/history", params={"workflow": "quadruple"})).status_code == 200
         assert (await client.get("/history", params={"program": "double"})).status_code == 403
+
+
+async def test_the_graph_is_that_of_recorded_requests_at_the_true_rate(served: Served) -> None:
+    for number in range(4):
+        tale = Tale()
+        tale.call("double", tale.call("double"))
+        record = RequestRecord(
+            number=number, origin=Origin(request_id=str(number), transport="http"), workflow="quadruple", tenant="team",
+            started_ns=1, ended_ns=2, outcome="ok", story=tale.story,
+        )  # fmt: skip
+        served.live.graphs.take(record)
+    async with served.client(served.guest) as client:
+        found = await client.get("/graph", params={"workflow": "quadruple"})
+        unseen = await client.get("/graph", params={"workflow": "sums"})
+        unnamed = await client.get("/graph")
+
+    graph = found.json()
+    assert (graph["workflow"], graph["num_requests"]) == ("quadruple", 4)
+    assert {(edge["source"], edge["target"]) for edge in graph["edges"]} == {
+        ("(input)", "double"),
+        ("double", "double"),
+        ("double", "(answer)"),
+    }
+    assert [node["per_request"] for node in graph["nodes"] if node["kind"] == "program"] == [2]
+    assert (unseen.status_code, unnamed.status_code) == (403, 400)

@@ -13,6 +13,7 @@ def asked(story: Story, call: Call, now_ns: int) -> None:
     decision, branch = _place(call.segment)
     trace = call.trace = CallTrace(call.call_id, call.callee.name, now_ns, _sources(call), decision, branch)
     trace.is_guess = call.is_guess
+    trace.depth = call.segment.task.depth
     trace.is_repeat = call.restores is not None
     story.calls.append(trace)
 
@@ -43,7 +44,8 @@ def reached(story: Story, point: BranchPoint, now_ns: int) -> None:
     """Begins the trace of a decision that no path has reached before."""
     decision, branch = _place(point.segment)
     point.number = len(story.decisions)
-    story.decisions.append(DecisionTrace(str(point.decision.site), now_ns, (), decision, branch))
+    depth = point.segment.task.depth
+    story.decisions.append(DecisionTrace(str(point.decision.site), now_ns, (), decision, branch, depth=depth))
 
 
 def waits(story: Story, point: BranchPoint) -> None:

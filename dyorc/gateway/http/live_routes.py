@@ -20,7 +20,7 @@ from dyorc.gateway.live import Live
 from dyorc.gateway.live_report import Snapshot
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import LIVE_EVENTS, LIVE_HISTORY, LIVE_NOW
+from dyorc.protocol.routes import LIVE_EVENTS, LIVE_GRAPH, LIVE_HISTORY, LIVE_NOW
 from dyorc.telemetry.series import MAX_WINDOW_S, NUM_SECONDS
 
 _HEARTBEAT_S = 5.0
@@ -29,7 +29,7 @@ _NO_STORE = (b"cache-control", b"no-store")
 
 
 def add_live_routes(app: FastAPI, service: InferenceService, live: Live) -> None:
-    """Adds ``/live``, ``/events`` and ``/history``."""
+    """Adds ``/live``, ``/events``, ``/history`` and ``/graph``."""
 
     @app.get(LIVE_NOW, tags=["live"])
     async def now(request: Request) -> Response:
@@ -53,6 +53,13 @@ def add_live_routes(app: FastAPI, service: InferenceService, live: Live) -> None
             raise InvalidInputError("expected one of the parameters 'program' and 'workflow'")
         service.model(tenant_of(request.scope), name)
         return await live.past("program" if program else "workflow", name, _window_s(window_s))
+
+    @app.get(LIVE_GRAPH, tags=["live"])
+    async def graph(request: Request, workflow: str) -> dict[str, Any]:
+        """What the workflow's requests do, learned from those that were recorded: programs, decisions, and how often each way is
+        taken."""
+        service.model(tenant_of(request.scope), workflow)
+        return await live.graph(workflow)
 
 
 def _window_s(text: str | None) -> int:

@@ -1,0 +1,49 @@
+"""Stories made by hand."""
+
+from dyorc.engine.story import CallTrace, DecisionTrace, Story
+from dyorc.telemetry.learned import Learned
+from dyorc.telemetry.tours import Edge, Node
+
+
+class Tale:
+    """A story that a test tells.
+
+    Args:
+        is_answered: Whether it ends well.
+    """
+
+    def __init__(self, *, is_answered: bool = True) -> None:
+        self.story = Story(1, 0)
+        self.story.is_answered = is_answered
+        self._num_calls = 0
+
+    def call(
+        self, program: str, *sources: int, under: tuple[int, str] = (-1, ""), depth: int = 0, outcome: str = "done",
+        is_guess: bool = False,
+    ) -> int:  # fmt: skip
+        """Adds a call that reads others, in the branch of a decision; returns its number."""
+        self._num_calls += 7  # other requests ask for calls, too
+        self.story.calls.append(
+            CallTrace(self._num_calls, program, 0, sources, *under, depth=depth, outcome=outcome, is_guess=is_guess)
+        )
+        return self._num_calls
+
+    def decide(self, site: str, outcome: str, *sources: int, under: tuple[int, str] = (-1, ""), depth: int = 0) -> int:
+        """Adds a decision that reads calls, and its outcome; returns its number."""
+        self.story.decisions.append(DecisionTrace(site, 0, sources, *under, outcome=outcome, depth=depth))
+        return len(self.story.decisions) - 1
+
+
+def edges_of(learned: Learned) -> dict[tuple[str, ...], float]:
+    """Returns how often each edge is used per request, by the names of its ends and its label, if it has one."""
+    return {_names(edge): round(one.number / learned.weight, 6) for edge, one in learned.edges.items()}
+
+
+def _names(edge: Edge) -> tuple[str, ...]:
+    ends = edge.source.name, edge.target.name
+    return (*ends, edge.label) if edge.label else ends
+
+
+def number_of(learned: Learned, kind: str, name: str) -> float:
+    """Returns how often a node is executed per request."""
+    return learned.nodes.get(Node(kind, name), 0.0) / learned.weight

@@ -26,9 +26,14 @@ from zmq.utils.monitor import recv_monitor_message
 from dyorc.authoring.loading import load
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.config import TransportConfig
+from dyorc.config import RecordsConfig, TransportConfig
 from dyorc.errors import TransportError
 from dyorc.submission import Submission
+from dyorc.telemetry.diagnosis import diagnose
+from dyorc.telemetry.record import Origin
+from dyorc.telemetry.record_store import RecordStore
+from dyorc.telemetry.recording import Recording
+from dyorc.telemetry.stages import Stage
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.messages import Hello, encode
 from dyorc.transport.network import Network, Secrets
@@ -238,6 +243,27 @@ async def test_tensors_are_on_their_way_while_the_program_is_busy(hosts: TwoHost
     )
     assert len(is_there) == num_requests
     assert sum(is_there) >= num_requests - 2, "all but the first, for which nobody waited, and the second at most"
+
+
+async def test_a_request_says_that_it_waited_for_a_large_tensor_from_the_other_host(hosts: TwoHosts) -> None:
+    """At 100 Mbit/s, 8 MiB take 0.7 s."""
+    records = RecordStore(RecordsConfig())
+    recording = Recording(RecordsConfig())
+    recording.add(records)
+    async with serving(hosts, [far.carried], second=[(_FAR, far.make)]) as stack:
+        await stack.start_worker(far.digest)
+        with hosts.slowed(mbit_per_s=100):
+            origin = Origin(request_id="far", transport="http")
+            await stack.orchestrator.infer(
+                Submission(far.carried, [np.array(1)], (0.0,), within(30.0), origin=origin, recorder=recording)
+            )
+    record = records.find("far", lambda _: True)
+    assert record is not None
+    diagnosis = diagnose(record, records.wrong_guesses)
+    assert diagnosis.cause is Stage.MOVING
+    assert diagnosis.stages_ns[Stage.MOVING] > 0.5 * 0.67e9
+    assert sum(diagnosis.stages_ns.values()) == record.duration_ns
+    assert "inputs and outputs of 'digest' were moved: 8 MiB over the network (zmq) in " in diagnosis.sentences[0]
 
 
 # Cut links

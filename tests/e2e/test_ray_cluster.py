@@ -15,8 +15,9 @@ import numpy as np
 import psutil
 import pytest
 
+from dyorc.arrays import Array
 from tests import oip
-from tests.deadlines import wait_until
+from tests.deadlines import TIMEOUT_S, wait_until
 from tests.leaks import no_leaks
 from tests.server_process import client_of, replica_pids, server_of, target
 from tests.two_hosts import Host, TwoHosts, two_hosts, why_not
@@ -51,9 +52,9 @@ def cluster(ray_environment: Path) -> Iterator[TwoHosts]:
         address = f"{hosts.first.address}:{_PORT}"
         _start_ray(
             hosts.first, "host_a", ray_environment, "--head", f"--port={_PORT}", "--include-dashboard=false",
-            f"--temp-dir={ray_environment / 'ray'}",
+            f"--temp-dir={ray_environment / 'ray'}", "--num-gpus=1",
         )  # fmt: skip
-        _start_ray(hosts.second, "host_b", ray_environment, f"--address={address}")
+        _start_ray(hosts.second, "host_b", ray_environment, f"--address={address}", "--labels=disk=fast")
         with hosts.first.entered():
             yield hosts
 
@@ -129,3 +130,41 @@ def test_programs_on_two_nodes_hand_tensors_to_each_other_and_one_that_dies_is_r
         assert server.leftovers() == []
         assert [process.cmdline() for host in cluster.hosts for process in _replicas(host)] == []
         assert len(cluster.second.pids()) > 0, "the cluster is somebody else's, and stays"
+
+
+def test_programs_take_turns_on_a_device_and_a_label_says_where_one_runs(cluster: TwoHosts) -> None:
+    """Ray counts a device on the first host; it does not exist."""
+    address = cluster.first.address
+    settings = {
+        "DYORC_DEPLOYMENT__RAY_ADDRESS": f"{address}:{_PORT}", "DYORC_LINK__HOST": address, "DYORC_SCALING__INTERVAL_S": "0.1"
+    }  # fmt: skip
+    names = ["on_wide_a", "on_wide_b", "on_narrow_a", "on_a_label"]
+    with server_of([target("sharing", name) for name in names], **settings) as server:
+        server.wait_until_ready()
+        with client_of(server) as client:
+            (labelled,) = replica_pids(server, "labelled")
+            assert labelled in cluster.second.pids(), "the label is the second host's"
+            pids: dict[str, set[int]] = {name: set() for name in names[:3]}
+            for _ in range(3):
+                for name in pids:
+                    outputs = _ask_for_seat(client, name)
+                    assert outputs["device"] == 0, "a forked process sees the device that Ray has given its replica"
+                    pids[name].add(int(outputs["pid"]))
+                    warm = _warm(client)
+                    assert not {"wide_a", "wide_b"} <= warm, "0.6 of a device and 0.6"
+            assert all(len(found) == 1 for found in pids.values()), "they were parked, not ended"
+            client.post("/scaling/wide_a", json={"num_warm": 1})
+            client.post("/scaling/narrow_a", json={"num_warm": 1})
+            wait_until(lambda: {"wide_a", "narrow_a"} <= _warm(client), "0.6 and 0.4 are warm together")
+        server.stop()
+        assert server.process.returncode == 0, server.output
+
+
+def _ask_for_seat(client: httpx.Client, workflow: str) -> dict[str, Array]:
+    body = oip.json_body({"x": np.array(1, np.float32)})
+    return oip.read(client.post(f"/v2/models/{workflow}/infer", content=body.content, timeout=TIMEOUT_S)).outputs
+
+
+def _warm(client: httpx.Client) -> set[str]:
+    programs = client.get("/scaling").json()["programs"]
+    return {name for name, one in programs.items() if one["num_warm"]}

@@ -147,6 +147,8 @@ async def serve_embedded(
             watch = await stack.enter_async_context(LoopWatch())
             metrics = Metrics(service, watch.measure, jobs.measure)
         live = Live(service, jobs) if settings.telemetry.page else None
+        if live is not None and settings.telemetry.records.max_bytes:
+            recording.add(live.graphs)
         gateway = Gateway(service, jobs, live, _records(settings.telemetry, recording, service), metrics)
         http = HttpServer(gateway, settings.gateway, service.shedding, DirectInference(service), listener)
         server = await stack.enter_async_context(http)

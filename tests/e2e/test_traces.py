@@ -102,6 +102,23 @@ def test_a_trace_shows_a_request_as_a_tree(traced: Traced) -> None:
     assert one(spans, "work hard").attributes["pid"] in traced.pids_of("work_traced")
 
 
+def test_a_wrong_guess_appears_as_such(traced: Traced) -> None:
+    """Whether one is made depends on what is busy; when nothing is, it soon is."""
+    with client_of(traced.server) as http:
+        for _ in range(50):
+            trace_id, headers = caller()
+            infer(http, "guarded_traced", headers, -X)
+            spans = traced.collector.wait_for_trace(trace_id, "infer guarded_traced")
+            if guess := [span for span in spans if span.name == "call work_traced"]:
+                break
+    assert guess[0].attributes["dyorc.outcome"] == "squashed"
+    assert guess[0].attributes["dyorc.is_guess"]
+    assert "the guess is wrong" in guess[0].events
+    decision = next(span for span in spans if span.name.startswith("decision at "))
+    assert decision.attributes["dyorc.outcome"] == "False"
+    assert decision.attributes["dyorc.guess.True.probability"] > 0.5
+
+
 def test_a_batch_is_one_span_with_links_to_all_of_its_requests(traced: Traced) -> None:
     """While the first request's batch runs, the others wait and then share one."""
     num_requests = 6

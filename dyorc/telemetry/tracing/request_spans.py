@@ -98,7 +98,7 @@ def _call(call: CallTrace, decisions: Sequence[DecisionTrace], root: TraceContex
         started_ns=call.asked_ns,
         ended_ns=end_ns,
         attributes=_call_attributes(call, decisions),
-        happenings=_turns(call),
+        happenings=_turns(call, decisions),
         links=[batch.span for batch in call.batches if batch.span is not None and batch not in mine],
         error=call.error if call.outcome == "failed" else "",
     )
@@ -131,10 +131,11 @@ def _call_attributes(call: CallTrace, decisions: Sequence[DecisionTrace]) -> dic
     return found
 
 
-def _turns(call: CallTrace) -> list[Happening]:
+def _turns(call: CallTrace, decisions: Sequence[DecisionTrace]) -> list[Happening]:
     times = {"inputs are there": call.queued_ns, "the guess is right": call.committed_ns}
-    if call.outcome == "squashed":
-        times["the guess is wrong"] = call.ended_ns
+    if call.outcome == "squashed":  # perhaps long after it was done
+        decided_ns = decisions[call.decision].decided_ns if 0 <= call.decision < len(decisions) else 0
+        times["the guess is wrong"] = max(call.ended_ns, decided_ns)
     return [Happening(text, at_ns) for text, at_ns in times.items() if at_ns]
 
 

@@ -16,7 +16,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-guarded demo-ocr demo-router test test-quick test-compiled compile pure lint format protos docs-metrics
-.PHONY: bench-overhead bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -92,6 +92,9 @@ bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator it
 
 bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.overhead
+
+bench-telemetry: $(VENV)/.demo ## What records and traces cost one cell; the last line is JSON
+	$(BIN)/python -m benchmarks.focused.telemetry
 
 bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.engine

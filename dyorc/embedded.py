@@ -115,10 +115,10 @@ async def serve_embedded(
 
             # Ray reads its environment when a module imports it: a Ray of our own has to set it before that.
             start = stack.enter_context(HeadStart())
+        traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         modules = frozenset(sys.modules)
         catalog, places = _load(targets)
         store = store_of(settings.store)
-        traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         num_cells = 1 if place is None else place.num_cells
         if without_ray:
             backend = in_process(places, settings, num_cells, None if place is None else place.notes, traces)

@@ -90,6 +90,7 @@ def _call(call: CallTrace, decisions: Sequence[DecisionTrace], root: TraceContex
         if context not in batch.spans:  # its request was not yet known to be traced when the batch was sent
             batch.spans = (*batch.spans, context)
     mine = [batch for batch in call.batches if batch.spans[0] == context]
+    links = [batch.span for batch in call.batches if batch.span is not None and batch not in mine]
     end_ns = max([call.ended_ns or ended_ns, *(batch.ended_ns for batch in mine)])
     yield Span(
         name=f"call {call.program}",
@@ -97,9 +98,9 @@ def _call(call: CallTrace, decisions: Sequence[DecisionTrace], root: TraceContex
         parent=root,
         started_ns=call.asked_ns,
         ended_ns=end_ns,
-        attributes=_call_attributes(call, decisions),
+        attributes=_call_attributes(call, decisions) | _naming(links),
         happenings=_turns(call, decisions),
-        links=[batch.span for batch in call.batches if batch.span is not None and batch not in mine],
+        links=links,
         error=call.error if call.outcome == "failed" else "",
     )
     for batch in mine:
@@ -149,13 +150,18 @@ def _batch(batch: BatchTrace, call: TraceContext, until_ns: int) -> Iterator[Spa
         parent=call,
         started_ns=batch.sent_ns,
         ended_ns=batch.ended_ns or until_ns,
-        attributes=_batch_attributes(batch),
+        attributes=_batch_attributes(batch) | _naming(batch.spans[1:]),
         happenings=[Happening("it is the first at its replica", batch.started_ns)] if batch.started_ns else (),
         links=list(batch.spans[1:]),
         error=batch.outcome if batch.outcome in ("failed", "lost") else "",
     )
     for index, move in enumerate(batch.moves):
         yield _move(context, index, move, started_ns)
+
+
+def _naming(links: Sequence[TraceContext]) -> dict[str, Value]:
+    """Names the traces of links, for tools that do not show links."""
+    return {"dyorc.batch.traces": list(dict.fromkeys(link.trace_id for link in links))} if links else {}
 
 
 def _batch_attributes(batch: BatchTrace) -> dict[str, Value]:

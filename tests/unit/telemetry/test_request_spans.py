@@ -80,6 +80,8 @@ def test_a_batch_is_shown_once_and_linked_with_the_calls_of_all_traced_requests(
     assert shown.parent == named(trees[0], "call small").context
     assert list(shown.links) == [named(tree, "call small").context for tree in trees[1:]]
     assert [list(named(tree, "call small").links) for tree in trees] == [[], [batch.span], [batch.span]]
+    assert shown.attributes["dyorc.batch.traces"] == [root.trace_id for root in roots[1:]], "for tools without links"
+    assert named(trees[2], "call small").attributes["dyorc.batch.traces"] == [roots[0].trace_id]
 
 
 def test_a_batch_of_requests_that_turn_out_to_be_traced_belongs_to_the_first_of_them() -> None:

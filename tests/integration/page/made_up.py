@@ -1,5 +1,6 @@
 """What a server could say of itself: a workflow with a decision, a loop and a fan-out, and requests with every kind of story."""
 
+import functools
 import math
 import time
 from typing import Any
@@ -156,9 +157,14 @@ def summary(number: int) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def _summaries() -> list[dict[str, Any]]:
+    return [summary(number) for number in range(NUM_REQUESTS, 0, -1)]
+
+
 def requests(query: dict[str, str]) -> dict[str, Any]:
     """Returns the answer of ``GET /requests``."""
-    found = [summary(number) for number in range(NUM_REQUESTS, 0, -1)]
+    found = _summaries()
     if workflow := query.get("workflow"):
         found = [one for one in found if one["workflow"] == workflow]
     if beyond := query.get("beyond"):
@@ -166,7 +172,7 @@ def requests(query: dict[str, str]) -> dict[str, Any]:
     if (outcome := query.get("outcome", "all")) != "all":
         found = [one for one in found if (one["outcome"] == "ok") == (outcome == "ok")]
     if query.get("order") == "slowest":
-        found.sort(key=lambda one: -one["duration_ms"])
+        found = sorted(found, key=lambda one: -one["duration_ms"])
     return {"requests": found[: int(query.get("limit", 50))], "num_kept": NUM_REQUESTS, "kept_bytes": 21 * 2**20}
 
 

@@ -63,9 +63,14 @@ function skipTo(event, main) {
 }
 
 function Side({ view }) {
+  const nav = useRef(null);
+  useEffect(() => {
+    const chosen = nav.current.querySelector("[aria-current]"); // on a phone the others may hide it
+    nav.current.scrollLeft = chosen.offsetLeft - (nav.current.clientWidth - chosen.offsetWidth) / 2;
+  }, [view]);
   return html`<header class="side">
     <a class="brand" href=${to("")}><img src="icon.svg" alt="" width="26" height="26" />DyOrc</a>
-    <nav class="nav" aria-label="Views">
+    <nav class="nav" aria-label="Views" ref=${nav}>
       ${VIEWS.map(
         ({ name, title }) => html`<a href=${to(name)} aria-current=${view.name === name ? "page" : undefined}>${title}</a>`,
       )}

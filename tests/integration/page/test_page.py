@@ -1,0 +1,246 @@
+"""The live page in a browser, against a server whose answers are made up."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser import Watched, chromium, tab
+from tests.integration.page import made_up
+from tests.integration.page.made_up_server import MadeUpServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.together
+
+VIEWS = ("", "programs", "programs/write", "requests", "requests/req-004242", "try", "jobs", "tenants", "scaling")
+SIGNS = {
+    "": ".g-node",
+    "programs": "tbody tr",
+    "programs/write": ".uplot",
+    "requests": ".rows-row",
+    "requests/req-004242": ".tl-span",
+    "try": "fieldset",
+    "jobs": "tbody tr",
+    "tenants": "tbody tr",
+    "scaling": "tbody tr",
+}
+"""What shows that a view is complete."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """Runs one for all tests."""
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MadeUpServer]:
+    """Serves for all tests."""
+    with MadeUpServer().running() as found:
+        yield found
+
+
+def show(watched: Watched, server: MadeUpServer, view: str = "") -> None:
+    """Opens a view, and waits until it is complete."""
+    watched.open(f"{server.url}/ui/#/{view}")
+    watched.page.wait_for_selector(SIGNS[view])
+    watched.page.wait_for_function("document.querySelector('.link-state').textContent.includes('live')")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1400, "dark"), (1400, "light")])
+def test_every_view_is_readable_and_fits(browser: "Browser", server: MadeUpServer, width: int, scheme: Any) -> None:
+    with tab(browser, width, 800, scheme) as watched:
+        for view in VIEWS:
+            show(watched, server, view)
+            watched.assert_accessible()
+        assert watched.hosts == {server.url.split("/")[2]}
+
+
+def test_the_graph_is_that_of_the_workflow(browser: "Browser", server: MadeUpServer) -> None:
+    graph = made_up.graph()
+    with tab(browser) as watched:
+        show(watched, server)
+        nodes = watched.page.locator("[data-node]").evaluate_all("all => all.map(one => one.dataset.node)")
+        edges = watched.page.locator("[data-edge]").evaluate_all(
+            "all => all.map(one => [one.dataset.edge, +one.querySelector('path').getAttribute('stroke-width'), one.textContent])"
+        )
+        table = watched.page.locator("details.alt", has_text="The graph as a table")
+        table.locator("summary").click()
+        assert table.locator("tbody tr").count() == len(graph["edges"])
+    assert set(nodes) == {node["id"] for node in graph["nodes"]}
+    assert [name for name, *_ in edges] == [f"{edge['source']}→{edge['target']}" for edge in graph["edges"]]
+    by_rate = sorted(zip((edge["per_s"] for edge in graph["edges"]), (width for _, width, _ in edges), strict=True))
+    assert [width for _, width in by_rate] == sorted(width for _, width, _ in edges)
+    assert by_rate[0][1] < by_rate[-1][1]
+    again = next(text for name, _, text in edges if name == "assistant.py:52→write")
+    assert "again 26" in again
+    assert "10\u202f% guessed" in again
+
+
+def test_nothing_jumps_while_figures_change(browser: "Browser", server: MadeUpServer) -> None:
+    with tab(browser) as watched:
+        show(watched, server)
+        watched.page.wait_for_selector(".u-wrap canvas")
+        places = "[...document.querySelectorAll('.g-node')].map(one => JSON.stringify(one.getBBox())).join()"
+        before = watched.page.evaluate(places)
+        shift = watched.page.evaluate(
+            """async () => {
+              let sum = 0;
+              const add = (list) => list.getEntries().forEach((entry) => (sum += entry.value));
+              new PerformanceObserver(add).observe({ type: "layout-shift" });
+              await new Promise((resolve) => setTimeout(resolve, 1500));
+              return sum;
+            }"""
+        )
+        assert shift < 0.01
+        assert watched.page.evaluate(places) == before
+
+
+def test_a_request_is_told_completely(browser: "Browser", server: MadeUpServer) -> None:
+    request = made_up.detail("req-004242")
+    assert request is not None
+    with tab(browser) as watched:
+        show(watched, server, "requests/req-004242")
+        page = watched.page
+        assert page.locator(".worst").inner_text() == request["diagnosis"][0]
+        assert page.locator(".others li").all_inner_texts() == request["diagnosis"][1:]
+        labels = page.locator(".tl-label[data-key]").evaluate_all("all => all.map(one => one.ariaLabel)")
+        assert len(labels) == len(request["calls"]) + len(request["decisions"]) + len(request["parts"])
+        assert sum(label.startswith("call of embed") for label in labels) == 4
+        assert any(re.match(r"call of write, a guess, squashed, from 150.ms: ", label) for label in labels)
+        assert any(label.startswith("decision assistant.py:41, harmless") for label in labels)
+
+        page.locator(".tl-label[data-key=c0]").click()
+        details = page.locator(".tl-item.open .batch")
+        assert "Batch of 12" in details.inner_text()
+        assert "the largest batch size was reached" in details.inner_text()
+        details.locator("summary").click()
+        assert details.locator("tbody tr").count() == 12
+        details.get_by_role("link", name="req-004003").click()
+        page.wait_for_selector("h1:has-text('req-004003')")
+
+
+def test_a_request_that_is_not_kept_is_said_to_be_so(browser: "Browser", server: MadeUpServer) -> None:
+    with tab(browser, allowed=["404"]) as watched:
+        watched.open(f"{server.url}/ui/#/requests/other")
+        watched.page.get_by_text("It is not kept").wait_for()
+
+
+def test_bars_are_where_their_times_are(browser: "Browser", server: MadeUpServer) -> None:
+    request = made_up.detail("req-004242")
+    assert request is not None
+    with tab(browser) as watched:
+        show(watched, server, "requests/req-004242")
+        spans = watched.page.locator(".tl-row:has([data-key=c0]) .tl-span").evaluate_all(
+            "all => all.map(one => [one.title.split(':')[0], parseFloat(one.style.left), parseFloat(one.style.width)])"
+        )
+    call, batch, total = request["calls"][0], request["batches"]["a1"], request["duration_ms"]
+    begins = [
+        call["queued_ms"],
+        batch["sent_ms"],
+        batch["started_ms"],
+        batch["started_ms"] + batch["gather_ms"],
+        batch["ended_ms"],
+    ]
+    assert [left for _, left, _ in spans] == pytest.approx([100 * at / total for at in begins], abs=0.01)
+    assert sum(width for *_, width in spans) == pytest.approx(100 * (call["ended_ms"] - call["asked_ms"]) / total, abs=0.01)
+
+
+def test_everything_is_reached_by_keyboard(browser: "Browser", server: MadeUpServer) -> None:
+    focused = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent.trim()"
+    with tab(browser) as watched:
+        show(watched, server, "requests/req-004242")
+        page = watched.page
+        page.keyboard.press("Tab")
+        assert page.evaluate(focused) == "Skip to the content"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none", f"nobody sees that the focus is on {page.evaluate(focused)!r}"
+            if page.evaluate("document.activeElement.dataset.key") is not None:
+                break
+        keys = page.locator("[data-key]").evaluate_all("all => all.map(one => one.dataset.key)")
+        assert page.evaluate("document.activeElement.dataset.key") == keys[0]
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.activeElement.dataset.key") == keys[2]
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(".tl-item.open")
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_selector(".tl-item.open", state="detached")
+        page.keyboard.press("End")
+        assert page.evaluate("document.activeElement.dataset.key") == keys[-1]
+
+
+def test_a_lost_connection_is_said_and_comes_back(browser: "Browser") -> None:
+    with MadeUpServer().running() as server, tab(browser, allowed=["Failed to load resource"]) as watched:
+        show(watched, server)
+        server.is_silent = True
+        watched.page.get_by_role("alert").get_by_text("Connection lost").wait_for()
+        server.is_silent = False
+        watched.page.get_by_role("button", name="Now").click()
+        watched.page.wait_for_selector("[role=alert]", state="detached")
+
+
+def test_a_key_is_asked_for_kept_in_the_tab_and_sent(browser: "Browser") -> None:
+    with MadeUpServer(key="secret").running() as server, tab(browser, allowed=["401"]) as watched:
+        page = watched.page
+        watched.open(f"{server.url}/ui/")
+        page.get_by_label("API key", exact=True).fill("wrong")
+        page.keyboard.press("Enter")
+        page.get_by_text("an API key is needed").wait_for()
+        page.get_by_label("API key", exact=True).fill("secret")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".g-node")
+        assert page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
+        page.reload()
+        page.wait_for_selector(".g-node")
+
+
+def test_colours_are_chosen_and_remembered(browser: "Browser", server: MadeUpServer) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with tab(browser, scheme="light") as watched:
+        show(watched, server)
+        light = watched.page.evaluate(ground)
+        watched.page.get_by_label("Colours").select_option("dark")
+        dark = watched.page.evaluate(ground)
+        watched.page.reload()
+        assert watched.page.evaluate(ground) == dark != light
+
+
+def test_ten_thousand_requests_scroll_fluidly(browser: "Browser", server: MadeUpServer) -> None:
+    with tab(browser) as watched:
+        show(watched, server, "requests")
+        page = watched.page
+        num_rows = page.evaluate(
+            """async (wanted) => {
+              const count = () => Number(document.querySelector("[role=table]").ariaRowCount);
+              while (count() < wanted) {
+                scrollTo(0, document.documentElement.scrollHeight);
+                await new Promise((resolve) => setTimeout(resolve, 10));
+              }
+              return count();
+            }""",
+            made_up.NUM_REQUESTS + 1,
+        )
+        assert num_rows == made_up.NUM_REQUESTS + 1
+        assert page.locator(".rows-row").count() < 100, "rows out of sight are drawn"
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        page.get_by_role("link", name="req-000001").wait_for()
+        tasks = watched.trace_tasks(
+            """async () => {
+              for (let at = document.documentElement.scrollHeight; at > 0; at -= 5000) {
+                scrollTo(0, at);
+                await new Promise(requestAnimationFrame);
+              }
+            }"""
+        )
+        assert tasks
+        print(json.dumps({"num_tasks": len(tasks), "median_ms": tasks[len(tasks) // 2], "longest_ms": tasks[-1]}))

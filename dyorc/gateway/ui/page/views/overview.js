@@ -65,7 +65,7 @@ function WorkflowFigures({ name, found }) {
 function WorkflowGraph({ workflow, programs }) {
   const [graph, error] = usePolled(workflow && `graph?workflow=${encodeURIComponent(workflow)}`, 1000);
   return html`<${Panel} title="Workflow" note=${graph && `learned from ${count(graph.num_requests)} requests; width: calls per second`}>
-    ${error && !graph ? html`<${Failure} error=${error} />` : !graph ? html`<${Empty}>…<//>` : graph.nodes.length
+    ${error && !graph ? html`<${Failure} error=${error} />` : !graph ? html`<${Empty}>…<//>` : graph.edges.length
       ? html`<${Graph} graph=${graph} programs=${programs} />`
       : html`<${Empty}>No request yet. <a href=${to("try", workflow)}>Send one</a>, and the graph appears.<//>`}
   <//>`;

@@ -7,7 +7,7 @@ import { stageOf } from "../words.js";
 import { Empty, Figures, Head, Panel, State, Table } from "../widgets/basics.js";
 import { Timeline } from "../widgets/timeline.js";
 
-const TRIES_MS = [300, 700, 1500, 3000]; // it may have been answered just now
+const TRIES_MS = [300, 700, 1500]; // it may have been answered just now
 
 export function Request({ route }) {
   const id = route.rest[0];

@@ -21,7 +21,7 @@ class Arrival(NamedTuple):
         transport: ``http``, ``grpc`` or ``job``.
         arrived_ns: When its first byte came, on the monotonic clock; None: unknown.
         num_bytes: Of its body.
-        read_ns: When all of it had been read.
+        read_ns: When its last byte came, as far as that is known; else when all of it had been read.
         request_id: Used if the client gave it no id.
         traced: Its place in a trace.
     """

@@ -61,7 +61,7 @@ def _said(record: RequestRecord, stage: Stage, program: str, pieces: Sequence[Pi
         case Stage.READING:
             return f"the client was sending the request{_size(record.origin.num_bytes)}"
         case Stage.ADMISSION:
-            return "the request was decoded, checked and handed over"
+            return "the server read the request, decoded it and checked it"
         case Stage.COLD:
             return f"{_calls(program, pieces)} waited because the program was cold: no replica took batches"
         case Stage.QUEUE:

@@ -17,7 +17,7 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
         trace: The caller's span, if it sent one.
         span: The request's own span, if it was decided on arrival that it is traced.
         arrived_ns: When its first byte came.
-        read_ns: When all of it had been read.
+        read_ns: When its last byte came.
         written_ns: When the last byte of the answer was handed to the system; set after the record was made, if ever.
         num_bytes: Of its body.
         story: What happens to the request, from when it was handed to the orchestrator.

@@ -10,9 +10,9 @@ class Stage(StrEnum):
     """Kinds of time, in the order in which they usually come."""
 
     READING = "reading"
-    """Its body came from the client."""
+    """It came from the client, first byte to last."""
     ADMISSION = "admission"
-    """It was decoded, checked and handed over."""
+    """It was all there, and was read, decoded, checked and handed over. Long if the event loop is behind."""
     COLD = "cold"
     """A call waited, and when it began to wait no replica of its program took batches."""
     QUEUE = "queue"

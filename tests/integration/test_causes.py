@@ -182,6 +182,27 @@ async def test_a_client_that_sends_slowly(stack: Stack) -> None:
     assert "the client was sending the request" in found["diagnosis"][0]
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_server_that_is_behind_does_not_blame_the_client(stack: Stack, is_known: bool) -> None:
+    """All of the request was there, but the event loop was busy. A head that came before is answered on another way."""
+    await stack.start_worker(work)
+    reader, writer = await asyncio.open_connection(stack.client.base_url.host, stack.client.base_url.port)
+    for request_id in ("before", "behind") if is_known else ("behind",):
+        content = oip.json_body({"x": GOOD}, id=request_id).content
+        writer.write(
+            f"POST /v2/models/work/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+        )
+        if request_id == "behind":
+            time.sleep(SLOW_S)  # noqa: ASYNC251, the whole loop is to stand still
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        await reader.readexactly(int(head.partition("content-length: ")[2].partition("\r")[0]))
+    writer.close()
+    await writer.wait_closed()
+    found = await explained(stack, "behind", "admission")
+    assert "the server read the request, decoded it and checked it" in found["diagnosis"][0]
+
+
 async def test_a_client_that_reads_slowly(stack: Stack) -> None:
     await stack.start_worker(ramp)
     await _read_slowly(stack, "ramp", "infer", "reads")

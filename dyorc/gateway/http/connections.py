@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._direct: DirectRequest | None = None  # answers that one, if the application does not
         self._reading: Exchange | None = None  # the last one whose head has arrived
         self._is_reading_head = self._is_new = False
-        self._received_ns = self._arrived_ns = 0  # when the last bytes came, and the first bytes of the last request
+        self.received_ns = self._arrived_ns = 0  # when the last bytes came, and the first bytes of the last request
         self._unread = _NOTHING  # received but not parsed yet
         self._last_words: Refusal | None = None  # ends the connection once everything before it has been answered
         self._has_hung_up = False  # nothing more will be said, and what still comes is discarded
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
                 self._answer_known(known, data)
                 return
         self._watch.on_received(len(data))
-        self._received_ns = time.monotonic_ns() - waited_ns(self.transport)
+        self.received_ns = time.monotonic_ns() - waited_ns(self.transport)
         self._unread = memoryview(bytes(self._unread) + data if self._unread else data)
         self._parse()
         if self._direct is not None:
@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
     def on_begin(self) -> None:
         """Handles the beginning of a request."""
         self._is_reading_head = self._is_new = True
-        self._arrived_ns = self._received_ns
+        self._arrived_ns = self.received_ns
 
     def on_head(self, head: ParsedHead) -> None:
         """Handles the complete head of a request."""

@@ -7,7 +7,6 @@ route (`inference.py`), with the same results.
 Runs in the event loop's thread only.
 """
 
-import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -149,12 +148,11 @@ class DirectRequest:
             tenant = service.access.tenant_of(route.key)
             model = self._model = service.model(tenant, route.model, route.version)
             ticket = self._ticket = service.admission.admit(tenant, route.num_bytes)
-            read_ns = 0 if service.origins.recorder is None else time.monotonic_ns()
             arrays = self._decode(body)
             request = self._request
             traced = service.origins.traced_by_headers(self.exchange.head.headers)
             if traced.span is not None or service.origins.wants(request):
-                arrival = Arrival("http", self.exchange.arrived_ns, route.num_bytes, read_ns, traced=traced)
+                arrival = Arrival("http", self.exchange.arrived_ns, route.num_bytes, self.exchange.read_ns, traced=traced)
                 self._origin = service.origins.new(request, arrival)
             if request.timeout_s is not None or route.head.timeout_s is not None:
                 ticket.arrived_ns = self.exchange.arrived_ns

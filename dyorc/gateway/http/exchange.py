@@ -31,6 +31,11 @@ class Line(Protocol):
     def flow(self) -> Flow: ...
 
     @property
+    def received_ns(self) -> int:
+        """When its last bytes came to this machine, on the monotonic clock, as far as it was found out."""
+        ...
+
+    @property
     def place(self) -> Mapping[str, Any]:
         """Its part of an ASGI scope."""
         ...
@@ -59,6 +64,7 @@ class Exchange:
 
     __slots__ = (
         "_arrived_ns",
+        "_ended_ns",
         "_is_continue_due",
         "_is_taken",
         "_line",
@@ -76,6 +82,7 @@ class Exchange:
         self.writer = writer
         self.is_read = self.is_lost = False
         self._arrived_ns = arrived_ns
+        self._ended_ns = 0
         self._line = line
         self._is_continue_due = head.expects_continue
         self._parts: list[bytes] = []
@@ -89,6 +96,11 @@ class Exchange:
         if not self._arrived_ns:
             self._arrived_ns = time.monotonic_ns() - waited_ns(self._line.transport)
         return self._arrived_ns
+
+    @property
+    def read_ns(self) -> int:
+        """When the last byte of a request that is read came to this machine. How busy the server was then does not count."""
+        return max(self._ended_ns, self.arrived_ns)
 
     # From the connection
 
@@ -105,6 +117,7 @@ class Exchange:
     def end(self) -> None:
         """Learns that the request is complete."""
         self.is_read = True
+        self._ended_ns = self._line.received_ns
         self._tell()
 
     def lose(self) -> None:
@@ -173,6 +186,7 @@ class Exchange:
         scope.update(self._line.place)
         scope["dyorc.connection"] = self._line
         scope["dyorc.arrived_ns"] = self.arrived_ns
+        scope["dyorc.exchange"] = self
         return scope
 
     def _is_over(self) -> bool:

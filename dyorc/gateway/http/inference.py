@@ -13,6 +13,7 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.answers import write_answer, write_error
 from dyorc.gateway.http.bodies import BodyReader
 from dyorc.gateway.http.disconnects import CancelledWithClient
+from dyorc.gateway.http.exchange import Exchange
 from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.http.generate import decode_generate, encode_generate
 from dyorc.gateway.http.heads import RequestHead, Target, read_head
@@ -151,7 +152,10 @@ class InferenceRoutes:
 
     def _arrival(self, incoming: Incoming, num_bytes: int) -> Arrival:
         traced = self._service.origins.traced_by_headers(incoming.scope["headers"])
-        return Arrival.read_now("http", incoming.ticket.arrived_ns, num_bytes, traced)
+        exchange: Exchange | None = incoming.scope.get("dyorc.exchange")
+        if exchange is None:
+            return Arrival.read_now("http", incoming.ticket.arrived_ns, num_bytes, traced)
+        return Arrival("http", exchange.arrived_ns, num_bytes, exchange.read_ns, traced=traced)
 
     def _read(self, incoming: Incoming, memory: RequestMemory) -> Coroutine[Any, Any, bytes | memoryview]:
         return self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)

@@ -152,13 +152,14 @@ class Record:
         latency: How long answered requests took; of a program, how long its batches took once their replica was free for them.
         waits: How long the program's calls waited for a replica.
         reasons: Batches that ran, by why they were formed.
+        moves: What the inputs of the program's batches came by: how many bytes, and how long the replica waited for them (s).
         num_replays: How many times the workflow was run again because no guess was right.
     """
 
     __slots__ = (
         "_batches", "_execution_count", "_fail", "_infer_ns", "_inference_count", "_input_ns", "_last_ns", "_num_run",
-        "_output_ns", "_queue_ns", "_success_ns", "failures", "guesses", "holds", "latency", "name", "num_replays", "reasons",
-        "waits",
+        "_output_ns", "_queue_ns", "_success_ns", "failures", "guesses", "holds", "latency", "moves", "name", "num_replays",
+        "reasons", "waits",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -168,6 +169,7 @@ class Record:
         self.reasons: dict[str, int] = {}
         self.guesses, self.holds = Guesses(), Holds()
         self.num_replays = 0
+        self.moves: dict[str, tuple[int, float]] = {}
         self._inference_count = self._execution_count = self._success_ns = 0
         self._num_run = self._queue_ns = self._input_ns = self._infer_ns = self._output_ns = 0
         self._fail = Tally()
@@ -207,6 +209,11 @@ class Record:
         self._input_ns += number * times.input_ns
         self._infer_ns += number * times.infer_ns
         self._output_ns += number * times.output_ns
+
+    def moved(self, tier: str, num_bytes: int, took_s: float) -> None:
+        """Counts inputs of a batch that came one way."""
+        before_bytes, before_s = self.moves.get(tier, (0, 0.0))
+        self.moves[tier] = (before_bytes + num_bytes, before_s + took_s)
 
     def answered(self, took_ns: int, now_ns: int) -> None:
         """Counts an answered request of the workflow."""

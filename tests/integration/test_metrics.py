@@ -71,6 +71,7 @@ async def test_a_server_counts_what_it_has_done() -> None:
     assert found["dyorc_batch_size_sum", "double"] == 6
     assert sum(value for (name, *rest), value in found.items() if name == "dyorc_batches_total") == 6
     assert found["dyorc_replicas", "double", "ready"] == found["dyorc_replicas_wanted", "double"] == 1
+    assert found["dyorc_moved_bytes_total", "double", "message"] == 6 * X.nbytes
     assert found["dyorc_link_sent_bytes_total",] > 0
     assert found["dyorc_engine_turn_seconds_count",] > 6
     assert 0 <= found["dyorc_arena_fill_ratio",] <= 1

@@ -63,7 +63,10 @@ def count(batch: Batch, event: BatchDone, now_ns: int) -> None:
     infer_s = event.execute_s if event.infer_s is None else event.infer_s
     times = BatchTimes(size, now_ns - started_ns, event.gather_s, infer_s, event.publish_s)
     waits_ns = [started_ns - call.submitted_ns for call in batch.calls]
-    batch.replica.pool.record.batch_done(times, waits_ns, batch.reason.name, now_ns)
+    own = batch.replica.pool.record
+    own.batch_done(times, waits_ns, batch.reason.name, now_ns)
+    for move in event.moves:
+        own.moved(move.tier, move.num_bytes, move.took_s)
     certain = [
         call.standing.record
         for call in batch.calls

@@ -88,6 +88,8 @@ REPLICA_FILES = _add("replica_open_files", _GAUGE, _group, "Files that they have
 # Tensors
 
 _group = "Tensors"
+MOVED = _add("moved_bytes_total", _COUNTER, _group, "Inputs of the program's batches by the way they came: `message`, `shm`, `zmq`, `grpc`, or `process` if they were there.", ["program", "tier"])
+MOVED_TIME = _add("moved_seconds_total", _COUNTER, _group, "How long replicas waited for them.", ["program", "tier"])
 ARENA_SIZE = _add("arena_size_bytes", _GAUGE, _group, "What the server's own arenas may take.")
 ARENA_USED = _add("arena_used_bytes", _GAUGE, _group, "Tensors in the server's own arenas.")
 ARENA_RESIDENT = _add("arena_resident_bytes", _GAUGE, _group, "Memory that the server's own arenas have taken from the system.")

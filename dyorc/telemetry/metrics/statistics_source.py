@@ -46,6 +46,9 @@ def _read_program(name: str, record: Record, readings: Readings) -> None:
     readings.add(catalogue.BATCH_INPUT, sum(tally.compute_input.ns for tally in tallies) * _S_PER_NS, name)
     readings.add(catalogue.BATCH_INFER, sum(tally.compute_infer.ns for tally in tallies) * _S_PER_NS, name)
     readings.add(catalogue.BATCH_OUTPUT, sum(tally.compute_output.ns for tally in tallies) * _S_PER_NS, name)
+    for tier, (num_bytes, took_s) in record.moves.items():
+        readings.add(catalogue.MOVED, num_bytes, name, tier)
+        readings.add(catalogue.MOVED_TIME, took_s, name, tier)
     guesses, holds = record.guesses, record.holds
     readings.add(catalogue.GUESSES, guesses.num_made, name)
     readings.add(catalogue.GUESSES_COMMITTED, guesses.num_committed, name)

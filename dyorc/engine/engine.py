@@ -163,7 +163,7 @@ class Engine:
         if error is not None:
             self.turn.actions.append(FailRequest(event.request_id, error))
             if event.story is not None:
-                event.story.ended_ns = self.now_ns
+                event.story.end(self.now_ns, is_answered=False)
             self._host.statistics.ended_without_result(event.workflow.name, error.code, 0, self.now_ns)
             self.leases.discard(blocks_of(event.inputs))
             return

@@ -135,6 +135,7 @@ class DecisionTrace(msgspec.Struct, eq=False, gc=False):
         opened_ns: When a path of the workflow reached it.
         decided_ns: When its value was there.
         followed: The outcomes that were guessed meanwhile, with their probabilities.
+        followed_ns: When the first of them was.
         outcome: The true one.
         gains_ms: What each guess brought, in milliseconds; negative: what it cost others.
         depth: That of its workflow, as for calls.
@@ -150,6 +151,7 @@ class DecisionTrace(msgspec.Struct, eq=False, gc=False):
     outcome: str = ""
     gains_ms: dict[str, float] = {}
     depth: int = 0
+    followed_ns: int = 0
 
 
 class PartTrace(msgspec.Struct, eq=False, gc=False):
@@ -164,12 +166,12 @@ class Note(msgspec.Struct, eq=False, gc=False):
     """Something else that happened to a request.
 
     Attributes:
-        event: ``lost`` or ``recomputed``: a result of the program.
+        event: ``lost`` or ``recomputed``: a result of the program. ``answered``: the request.
     """
 
     at_ns: int
     event: str
-    program: str
+    program: str = ""
 
 
 class Story:
@@ -221,9 +223,10 @@ class Story:
         if not call.is_repeat:
             self._log.append(call)
 
-    def followed(self, decision: DecisionTrace, outcomes: dict[str, float]) -> None:
+    def followed(self, decision: DecisionTrace, outcomes: dict[str, float], now_ns: int) -> None:
         """Notes which outcomes of an open decision are guessed, and their probabilities."""
         if not decision.followed:
+            decision.followed_ns = now_ns
             self._log.append(decision)
         decision.followed.update(outcomes)
 
@@ -238,6 +241,13 @@ class Story:
         """Notes that the next part of the answer was sent."""
         self.parts.append(part)
         self._log.append(part)
+
+    def end(self, now_ns: int, *, is_answered: bool) -> None:
+        """Notes that the request was answered or has failed. What had an effect may go on."""
+        self.ended_ns = now_ns
+        self.is_answered = is_answered
+        if is_answered:
+            self._log.append(Note(now_ns, "answered"))
 
     def note(self, note: Note) -> None:
         """Notes something else."""
@@ -264,7 +274,6 @@ class StoryReader:
     def news(self) -> list[Step]:
         """Returns the steps since the last time."""
         story, seen = self._story, self._num_seen
-        is_answered = story.is_answered
         entries = story.since(self._position)
         self._position += len(entries)
         steps: list[Step] = []
@@ -273,8 +282,6 @@ class StoryReader:
             seen[id(entry)] = before + 1
             at_ns, event, facts = _step(entry, before)
             steps.append({"at_ms": self._ms(at_ns), "event": event, **facts})
-        if is_answered:
-            steps.append({"at_ms": self._ms(story.ended_ns), "event": "answered"})
         return steps
 
     def _ms(self, at_ns: int) -> float:
@@ -292,7 +299,7 @@ def _step(entry: CallTrace | DecisionTrace | PartTrace | Note, before: int) -> t
             return _step_of_call(entry, before)
         case DecisionTrace(site=site):
             if entry.followed and not before:
-                return entry.opened_ns, "followed", {"decision": site, "outcomes": dict(entry.followed)}
+                return entry.followed_ns, "followed", {"decision": site, "outcomes": dict(entry.followed)}
             guesses = [
                 {"outcome": outcome, "is_right": outcome == entry.outcome, "gain_ms": gain_ms}
                 for outcome, gain_ms in entry.gains_ms.items()
@@ -301,7 +308,7 @@ def _step(entry: CallTrace | DecisionTrace | PartTrace | Note, before: int) -> t
         case PartTrace():
             return entry.sent_ns, "part", {"index": entry.index}
         case Note():
-            return entry.at_ns, entry.event, {"program": entry.program}
+            return entry.at_ns, entry.event, {"program": entry.program} if entry.program else {}
 
 
 def _step_of_call(call: CallTrace, before: int) -> tuple[int, str, Step]:

@@ -145,8 +145,7 @@ class Answering:
         if error is not None:
             request.is_untaken = False
         if (story := request.standing.story) is not None:
-            story.ended_ns = self._turn.now_ns
-            story.is_answered = error is None
+            story.end(self._turn.now_ns, is_answered=error is None)
         timer = self.deadlines.pop(request.request_id, None)
         if timer is not None:  # otherwise this repeats the answer
             self._shared.timers.cancel(timer)

@@ -43,7 +43,7 @@ class Branching:
             return None
         task = point.segment.task
         if (story := task.request.standing.story) is not None:
-            followed(story, point, outcomes)
+            followed(story, point, outcomes, self._turn.now_ns)
         for other in outcomes[1:]:
             open_path(self._turn, task, {**path.assumed, point: other})
         return (outcomes[0],)

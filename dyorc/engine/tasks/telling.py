@@ -12,8 +12,8 @@ def asked(story: Story, call: Call, now_ns: int) -> None:
     """Begins the trace of a call that has just got its number."""
     decision, branch = _place(call.segment)
     trace = call.trace = CallTrace(call.call_id, call.callee.name, now_ns, _sources(call), decision, branch)
-    trace.is_guess = call.is_guess
     trace.depth = call.segment.task.depth
+    trace.is_guess = not call.segment.is_certain
     trace.is_repeat = call.restores is not None
     story.calls.append(trace)
 
@@ -61,10 +61,10 @@ def taken_at_once(story: Story, point: BranchPoint, now_ns: int) -> None:
     trace.outcome = _shown(point)
 
 
-def followed(story: Story, point: BranchPoint, outcomes: list[Outcome]) -> None:
+def followed(story: Story, point: BranchPoint, outcomes: list[Outcome], now_ns: int) -> None:
     """Notes which outcomes of an open decision are guessed."""
     shown = {str(outcome): round(point.probabilities[outcome], 3) for outcome in outcomes}
-    story.followed(story.decisions[point.number], shown)
+    story.followed(story.decisions[point.number], shown, now_ns)
 
 
 def decided(story: Story, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:

@@ -49,7 +49,7 @@ def show(watched: Watched, server: MadeUpServer, view: str = "") -> None:
     """Opens a view, and waits until it is complete."""
     watched.open(f"{server.url}/ui/#/{view}")
     watched.page.wait_for_selector(SIGNS[view])
-    watched.page.wait_for_function("document.querySelector('.link-state').textContent.includes('live')")
+    watched.page.wait_for_function("() => document.querySelector('.link-state').textContent.includes('live')")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1400, "dark"), (1400, "light")])

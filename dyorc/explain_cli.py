@@ -2,7 +2,7 @@
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console, RenderableType
@@ -36,15 +36,28 @@ def explain(
     with Client(url, api_key=key_or_default(key)) as client:
         if request_id is None:
             found: Any = client.requests(order="slowest", limit=_NUM_LISTED)
-            shown = [_listed(found)]
+            shown = [_listed(_printable(found))]
         else:
             found = client.request(request_id)
-            shown = explanation(found)
+            shown = explanation(_printable(found))
     if as_json:
         print(json.dumps(found, indent=2))
     else:
         for one in shown:
             _console.print(one)
+
+
+def _printable(value: Any) -> Any:
+    """Returns JSON without characters that a terminal would obey: clients choose ids, and errors quote what they sent."""
+    match value:
+        case str():
+            return value if value.isprintable() else "".join([one if one.isprintable() else "\ufffd" for one in value])
+        case list():
+            return [_printable(one) for one in cast(list[Any], value)]
+        case dict():
+            return {_printable(name): _printable(one) for name, one in cast(dict[str, Any], value).items()}
+        case _:
+            return value
 
 
 def _listed(requests: list[dict[str, Any]]) -> Table:

@@ -59,6 +59,17 @@ async def test_without_a_request_the_slowest_are_listed(served: Served) -> None:
     assert [line.split()[0] for line in lines] == ["request", "r2", "r1"]
 
 
+async def test_ids_cannot_tell_the_terminal_what_to_do(served: Served) -> None:
+    here, _ = served.stores
+    here.take(ended(1, "team", request_id="a\x1b[31mb", outcome="internal", error="two\nlines"))
+    shown = (await run(served, "explain")).stdout
+    assert "a\ufffd[31mb" in shown
+    shown = (await run(served, "explain", "a\x1b[31mb")).stdout
+    assert shown.startswith("a\ufffd[31mb: ")
+    assert "two\ufffdlines" in shown
+    assert "\x1b" not in shown
+
+
 async def test_json_is_what_the_server_says(served: Served) -> None:
     here, _ = served.stores
     here.take(ended(1, "team"))

@@ -22,7 +22,12 @@ from tests.leaks import no_leaks
 from tests.server_process import client_of, replica_pids, server_of, serving, target
 
 X = np.array([1, 2, 3, 4], np.float32)
-TARGETS = [target("traced", "guarded_traced"), target("slow", "resting"), target("streaming", "count_up")]
+TARGETS = [
+    target("traced", "guarded_traced"),
+    target("slow", "resting"),
+    target("streaming", "count_up"),
+    target("large", "chain"),
+]
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,23 @@ def test_a_trace_shows_a_request_as_a_tree(traced: Traced) -> None:
     assert decision.attributes["dyorc.outcome"] == "True"
     assert {span.service["service.name"] for span in spans} == {"under-test"}
     assert one(spans, "work hard").attributes["pid"] in traced.pids_of("work_traced")
+
+
+def test_tensors_that_move_are_shown_with_their_way_and_size(traced: Traced) -> None:
+    if traced.pids_of("ramp") == [traced.server.process.pid]:
+        pytest.skip("in a cell, tensors are where they are needed")
+    trace_id, headers = caller()
+    with client_of(traced.server) as http:
+        body = oip.json_body({"seed": X[:1]})
+        answer = http.post("/v2/models/chain/infer", content=body.content, headers={**body.headers, **headers})
+        assert answer.status_code == 200, answer.text
+    spans = traced.collector.wait_for_trace(trace_id, "infer chain", "tensors by message", "tensors by shm")
+    seed = one(spans, "tensors by message")
+    assert (seed.parent_id, seed.attributes["dyorc.num_bytes"]) == (one(spans, "batch ramp").span_id, 4)
+    batches = {span.span_id for span in spans if span.name.startswith("batch ")}
+    large = [span for span in spans if span.name == "tensors by shm"]
+    assert {span.attributes["dyorc.num_bytes"] for span in large} == {8_000_000}
+    assert {span.parent_id for span in large} <= batches
 
 
 def test_a_wrong_guess_appears_as_such(traced: Traced) -> None:

@@ -17,6 +17,7 @@ from dyorc.environment import read_settings
 from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.explain_cli import explain
 from dyorc.gateway.keys_cli import app as keys
+from dyorc.profile_cli import profile
 from dyorc.scale_cli import scale
 from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
@@ -29,6 +30,7 @@ _app.add_typer(keys, name="keys")
 _app.command()(scale)
 _app.command()(explain)
 _app.command()(trace)
+_app.command()(profile)
 _console = Console(soft_wrap=True)
 
 Targets = Annotated[

@@ -20,10 +20,12 @@ from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
+from dyorc.gateway.http.errors import status_of_outcome
 from dyorc.gateway.http.metrics_server import metrics_server
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
+from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.origins import Origins
 from dyorc.gateway.records import Records
@@ -36,6 +38,7 @@ from dyorc.store.opening import store_of
 from dyorc.telemetry.metrics.loop_watch import LoopWatch
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
+from dyorc.telemetry.request_log import RequestLog
 from dyorc.telemetry.tracing.starting import tracing
 
 if TYPE_CHECKING:
@@ -131,9 +134,12 @@ async def serve_embedded(
         recording = Recording(settings.telemetry.records)
         if traces is not None:
             recording.add(traces.tracer)
-        origins = Origins(recording, None if traces is None else traces.tracer)
+        config = settings.telemetry
+        requests = RequestLog(config.logs.requests, config.records.slow_s, status_of_outcome)
+        origins = Origins(recording, None if traces is None else traces.tracer, requests)
         service = InferenceService(catalog, running.orchestrator, settings.gateway, siblings, origins)
         stack.enter_context(contextlib.closing(service))
+        service.whole.control_logs(LogControl(config.logs, requests, recording, running.orchestrator.set_logs))
         listener = None
         if place is not None:
             place.siblings.heed(running.orchestrator.warn)
@@ -181,7 +187,7 @@ def _records(config: TelemetryConfig, recording: Recording, service: InferenceSe
 
 async def _settle_in(place: Place, service: InferenceService, config: GatewayConfig) -> socket.socket:
     """Learns what the other processes know, and returns where to listen."""
-    service.whole.restore(place.remembered or ())
+    service.whole.restore(place.remembered or {})
     status = service.backend.status
     while place.listens_when_ready and not status.is_ready and not status.is_failing:
         await status.wait_for_change(_LOOK_AGAIN_S)

@@ -61,11 +61,15 @@ class DyOrcError(Exception):
         code: A stable word for programs that read errors.
         retryable: Whether the same request may succeed if it is sent again.
         retry_after_s: When to send it again, in seconds, if known.
+        request_id: Of the request, if a server said so: it stands in the server's log and records, too.
+        trace_id: Of the request's trace, if a server said so.
     """
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
     retry_after_s: float | None = None
+    request_id: str = ""
+    trace_id: str = ""
 
 
 class DefinitionError(DyOrcError, TypeError):

@@ -120,7 +120,8 @@ def error_text(response: httpx.Response) -> str:
     """Returns the text of an error, which must be a JSON object of the one form."""
     assert response.headers["content-type"].startswith("application/json"), response.headers
     content = response.json()
-    assert set(content) == {"error", "code", "retryable"}, content
+    assert set(content) - {"trace_id"} == {"error", "code", "retryable", "request_id"}, content
+    assert response.headers["x-request-id"] == content["request_id"]
     assert isinstance(content["error"], str)
     return content["error"]
 

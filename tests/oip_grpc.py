@@ -85,6 +85,7 @@ class Refused(Exception):
         self.text = error.details()
         self.code = metadata.get("dyorc-code")
         self.is_retryable = metadata.get("dyorc-retryable")
+        self.request_id = metadata.get("x-request-id")
         self.retry_ms = metadata.get("grpc-retry-pushback-ms")
 
 

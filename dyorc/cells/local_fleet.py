@@ -18,7 +18,7 @@ from dyorc.cells.interpreter import shared_with_programs
 from dyorc.cells.notes import Notes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.cells.results import Results
-from dyorc.config import CellsConfig
+from dyorc.config import CellsConfig, LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
 from dyorc.errors import ProgramLoadError
@@ -299,6 +299,9 @@ class LocalFleet:
 
     def _program(self, name: str) -> Program:
         return next(program for program in self._programs if program.name == name)
+
+    def set_logs(self, config: LogsConfig) -> None:
+        """Does nothing: there are no other processes."""
 
     def start_over(self) -> None:
         """For a new engine: announces all programs."""

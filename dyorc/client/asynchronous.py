@@ -18,7 +18,7 @@ from dyorc.protocol.answers import Answer
 from dyorc.protocol.jobs import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import LIVE, MODEL_CONFIG, SCALING, TRACE, model_path, request_path
+from dyorc.protocol.routes import LIVE, MODEL_CONFIG, SCALING, STATUS, TRACE, model_path, request_path
 
 
 class AsyncClient:
@@ -159,6 +159,10 @@ class AsyncClient:
     async def statistics(self, model: str | None = None, *, version: str | None = None) -> dict[str, Any]:
         """Returns how many times and how long a model, or each of them, has run; as Triton spells it."""
         return await self._runner.run(self._operations.get_object(statistics_path(model, version)))
+
+    async def status(self) -> dict[str, Any]:
+        """Returns the server's current state: its processes, each program's replicas, queue and cost, and how guessing goes."""
+        return await self._runner.run(self._operations.get_object(STATUS))
 
     async def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have, and why."""

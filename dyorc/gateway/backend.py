@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
+from dyorc.config import LogsConfig
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
@@ -107,6 +108,10 @@ class Backend(Protocol):
 
     def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have, and why, as plain values."""
+        ...
+
+    def set_logs(self, config: LogsConfig) -> None:
+        """Has those of its processes that are not this one log as these settings say."""
         ...
 
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:

@@ -1,16 +1,16 @@
 """Where requests come from, for those that are recorded. One object for a server's HTTP, gRPC and jobs."""
 
-import secrets
 import time
 from collections.abc import Iterable
-from itertools import count
 from typing import Any, NamedTuple, Self
 
 from dyorc.engine.story import Step, StoryReader
 from dyorc.gateway.http.errors import Header
+from dyorc.gateway.ids import Ids
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.traceparents import UNTRACED, Traced, Tracing, begun, caller_in_headers, caller_in_metadata
 from dyorc.telemetry.record import Origin, Recorder
+from dyorc.telemetry.request_log import RequestLog
 from dyorc.trace_context import TraceContext
 
 
@@ -19,24 +19,28 @@ class Arrival(NamedTuple):
 
     Attributes:
         transport: ``http``, ``grpc`` or ``job``.
+        ids: By which the request is known; that in its body is not among them yet.
         arrived_ns: When its first byte came, on the monotonic clock; None: unknown.
         num_bytes: Of its body.
         read_ns: When its last byte came, as far as that is known; else when all of it had been read.
-        request_id: Used if the client gave it no id.
         traced: Its place in a trace.
     """
 
     transport: str
+    ids: Ids
     arrived_ns: int | None
     num_bytes: int
     read_ns: int
-    request_id: str = ""
     traced: Traced = UNTRACED
 
     @classmethod
-    def read_now(cls, transport: str, arrived_ns: int | None, num_bytes: int, traced: Traced) -> Self:
+    def read_now(cls, transport: str, ids: Ids, arrived_ns: int | None, num_bytes: int) -> Self:
         """Returns the arrival of a request of which the last byte has just been read."""
-        return cls(transport, arrived_ns, num_bytes, time.monotonic_ns(), traced=traced)
+        return cls(transport, ids, arrived_ns, num_bytes, time.monotonic_ns())
+
+    def traced_as(self, traced: Traced) -> Self:
+        """Returns the same with a place in a trace."""
+        return self._replace(traced=traced)
 
 
 class Origins:
@@ -45,38 +49,52 @@ class Origins:
     Args:
         recorder: Gets their records; None: only requests that ask for their story are recorded, and nobody gets the record.
         tracing: Decides which requests are traced; None: none.
+        log: Has a line for requests that are refused.
 
     Attributes:
         recorder: The same.
         tracing: The same.
     """
 
-    def __init__(self, recorder: Recorder | None = None, tracing: Tracing | None = None) -> None:
+    def __init__(self, recorder: Recorder | None = None, tracing: Tracing | None = None, log: RequestLog | None = None) -> None:
         self.recorder = recorder
         self.tracing = tracing
-        self._prefix = secrets.token_hex(4)
-        self._numbers = count(1)
+        self._log = log
 
     def wants(self, request: InferRequest) -> bool:
         """Returns whether a request is recorded. Ask once for each."""
         return request.is_explained or (self.recorder is not None and self.recorder.wants())
 
-    def of(self, request: InferRequest, arrival: Arrival) -> Origin | None:
-        """Returns the origin of a request, if it is recorded: those that are traced always are."""
-        is_recorded = arrival.traced.span is not None or self.wants(request)
-        return self.new(request, arrival) if is_recorded else None
+    def of(self, request: InferRequest, arrival: Arrival, *, is_named: bool = False) -> Origin | None:
+        """Returns the origin of a request, if it is recorded: those that are traced always are.
 
-    def new(self, request: InferRequest, arrival: Arrival) -> Origin:
-        """Returns the origin of a request that is recorded. If its client gave it no id, one is made up."""
-        return Origin(
-            request_id=request.request_id or arrival.request_id or f"{self._prefix}-{next(self._numbers):x}",
+        Args:
+            is_named: Whether it keeps its id, even if its body has another.
+        """
+        if request.request_id and not is_named:
+            arrival.ids.name(request.request_id)
+        return self.new(arrival) if arrival.traced.span is not None or self.wants(request) else None
+
+    def new(self, arrival: Arrival) -> Origin:
+        """Returns the origin of a request that is recorded."""
+        ids, traced = arrival.ids, arrival.traced
+        if (place := traced.span or traced.caller) is not None:
+            ids.trace_id = place.trace_id
+        ids.origin = origin = Origin(
+            request_id=ids.request_id,
             transport=arrival.transport,
             arrived_ns=arrival.arrived_ns or 0,
             read_ns=arrival.read_ns,
             num_bytes=arrival.num_bytes,
-            trace=arrival.traced.caller,
-            span=arrival.traced.span,
+            trace=traced.caller,
+            span=traced.span,
         )
+        return origin
+
+    def refused(self, ids: Ids, error: Exception, status: int, **facts: Any) -> None:
+        """Tells the log of a request that failed, unless the orchestrator has had it: then its record tells."""
+        if self._log is not None and not ids.was_submitted:
+            self._log.refused(ids.facts, error, status, **facts)
 
     # The trace that a request belongs to. While none is traced, nobody looks for it.
 

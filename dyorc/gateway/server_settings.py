@@ -1,4 +1,4 @@
-"""Settings of the trace and logging extensions: shown to clients, who cannot change them, because others use the server too."""
+"""Settings of the trace extension: shown to clients, who cannot change them, because others use the server too."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,15 +14,6 @@ TRACE_SETTINGS: dict[str, Any] = {
     "trace_mode": "triton",
 }
 """Nothing is traced in the sense of this extension."""
-
-LOG_SETTINGS: dict[str, Any] = {
-    "log_file": "",
-    "log_info": True,
-    "log_warning": True,
-    "log_error": True,
-    "log_verbose_level": 0,
-    "log_format": "default",
-}
 
 
 def refuse_changes(asked: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

@@ -64,8 +64,8 @@ class Siblings(Protocol):
         """Asks now, because somebody is about to see it."""
         ...
 
-    def remember(self, value: Any) -> None:
-        """Keeps a value for processes that start later, in place of the last one."""
+    def remember(self, what: str, value: Any) -> None:
+        """Keeps a value for processes that start later, in place of the last one of that name."""
         ...
 
 
@@ -93,5 +93,5 @@ class OnlyChild:
     def count(self) -> None:
         pass
 
-    def remember(self, value: Any) -> None:
+    def remember(self, what: str, value: Any) -> None:
         pass

@@ -1,20 +1,21 @@
 """What concerns the whole server, however many processes it has: readiness, statistics, its report, and what clients register."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from dyorc.engine.statistics import ModelStatistics
-from dyorc.errors import ClientMemoryError, DyOrcError
+from dyorc.errors import ClientMemoryError, DyOrcError, UnsupportedError
 from dyorc.gateway.backend import Backend
 from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.reports import added_up
 from dyorc.gateway.siblings import Siblings
 
 _REPORT, _STATISTICS, _REGISTER, _UNREGISTER = "report", "statistics", "register", "unregister"
-_SCALING, _SCALE = "scaling", "scale"
+_SCALING, _SCALE, _LOGS = "scaling", "scale", "logs"
 
 
 class Whole:
@@ -36,6 +37,7 @@ class Whole:
         self._clients = clients
         self._siblings = siblings
         self._parts: dict[str, Callable[[], Any]] = {}
+        self._logs: LogControl | None = None
         self.status = siblings.status(backend.status)
         siblings.answer(_REPORT, lambda _: self._own_report())
         siblings.answer(_STATISTICS, self._counts)
@@ -71,7 +73,7 @@ class Whole:
         own = self._own_report()
         found = await self._siblings.ask(_REPORT)
         if not found.values and not found.missing:
-            return own["report"]
+            return own["report"] | {"pid": own["pid"]}
         each = {self._siblings.number: own, **found.values}
         cells: list[dict[str, Any]] = [
             {"cell": number, "pid": one["pid"], "num_requests": one["report"]["num_requests"], "link": one["report"]["link"]}
@@ -140,21 +142,50 @@ class Whole:
             await self._siblings.ask(_UNREGISTER, {"region": region})
             number, text = min(found.errors.items())
             raise ClientMemoryError(f"failed to register shared memory region '{name}' in cell {number}: {text}")
-        self._siblings.remember(self._clients.status())
+        self._siblings.remember(_REGISTER, self._clients.status())
 
     async def unregister(self, name: str | None = None) -> None:
         """Forgets a region, or all of them, in all processes."""
         self._clients.unregister(name)
         await self._siblings.ask(_UNREGISTER, {"name": name})
-        self._siblings.remember(self._clients.status())
+        self._siblings.remember(_REGISTER, self._clients.status())
 
-    def restore(self, remembered: Sequence[dict[str, Any]]) -> None:
-        """Registers what was registered before this process started. What its client has removed since is left out."""
-        for region in remembered:
+    def restore(self, remembered: Mapping[str, Any]) -> None:
+        """Takes in what others have kept for a process that starts: what clients have registered (but for what its client has
+        removed since), and settings of the log.
+        """
+        for region in remembered.get(_REGISTER, ()):
             try:
                 self._register_here(region)
             except DyOrcError:
                 continue
+        if self._logs is not None and _LOGS in remembered:
+            self._logs.apply(remembered[_LOGS])
+
+    # Logs
+
+    @property
+    def logs(self) -> LogControl:
+        """The settings of the log.
+
+        Raises:
+            UnsupportedError: If whoever runs this process has set up logging.
+        """
+        if self._logs is None:
+            raise UnsupportedError("logging cannot be controlled here")
+        return self._logs
+
+    def control_logs(self, control: LogControl) -> None:
+        """From now on, the log has settings."""
+        self._logs = control
+        self._siblings.answer(_LOGS, control.apply)
+
+    async def set_logs(self, asked: Mapping[str, Any]) -> None:
+        """Changes settings of the log in all processes. Raises what `LogControl.changed` raises."""
+        values = self.logs.changed(asked)
+        self.logs.apply(values)
+        self._siblings.remember(_LOGS, values)
+        await self._siblings.ask(_LOGS, values)
 
     def _register_here(self, region: dict[str, Any]) -> None:
         if region not in self._clients.status():

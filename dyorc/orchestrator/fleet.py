@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from dyorc.config import LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import Event
 from dyorc.tensor import BlockId, TensorRef
@@ -60,6 +61,10 @@ class Fleet(Protocol):
 
     def park(self, replica_id: str) -> None:
         """Has a replica that holds no batch drop its program. Its tensors stay; the engine has forgotten it."""
+        ...
+
+    def set_logs(self, config: LogsConfig) -> None:
+        """Has replicas in other processes, those included that join later, log as these settings say."""
         ...
 
     def start_over(self) -> None:

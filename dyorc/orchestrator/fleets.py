@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from dyorc.config import LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import Event, ReplicaJoined, ReplicaLeft
 from dyorc.orchestrator.fleet import Fleet
@@ -69,6 +70,11 @@ class Fleets:
         fleet = self._fleet_of.get(replica_id)
         if fleet is not None:
             fleet.park(replica_id)
+
+    def set_logs(self, config: LogsConfig) -> None:
+        """Tells all fleets."""
+        for fleet in self._fleets:
+            fleet.set_logs(config)
 
     def start_over(self) -> None:
         """Tells all fleets."""

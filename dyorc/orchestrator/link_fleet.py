@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from dyorc.config import LinkConfig, TransportConfig
+from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import (
     BatchDone,
@@ -40,6 +40,7 @@ from dyorc.transport.messages import (
     Leaving,
     LoadFailure,
     Loading,
+    LogAs,
     Message,
     Noted,
     Parked,
@@ -101,6 +102,7 @@ class LinkFleet:
         self._welcomed: set[str] = set()
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
+        self._logs: bytes | None = None  # tells how to log, if that has changed
 
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
@@ -204,6 +206,12 @@ class LinkFleet:
         """Has a replica drop its program."""
         self._roster.park(replica_id)
 
+    def set_logs(self, config: LogsConfig) -> None:
+        """Tells all replicas, and those that join later."""
+        self._logs = encode(LogAs(config.level, config.format))
+        for replica_id in self._peers:
+            self._send(replica_id, [self._logs])
+
     def give_up(self, replica_id: str, reason: str) -> None:
         """Makes a hung replica give way to another, now."""
         peer = self._peers.get(replica_id)
@@ -277,6 +285,8 @@ class LinkFleet:
             self._welcomed.add(replica_id)
             self._tensors.join(hello.holder)
             self._send(replica_id, [encode(Welcome())])
+            if self._logs is not None:
+                self._send(replica_id, [self._logs])
         if isinstance(hello, Parked):
             self._roster.parked(hello)
         elif self._roster.ready(hello):

@@ -17,7 +17,7 @@ import structlog
 
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.config import OrchestratorConfig
+from dyorc.config import LogsConfig, OrchestratorConfig
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -167,6 +167,10 @@ class Orchestrator:
     def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have, and why, as plain values."""
         return self.scaler.report()
+
+    def set_logs(self, config: LogsConfig) -> None:
+        """Has replicas in other processes log as these settings say."""
+        self._fleet.set_logs(config)
 
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has a program keep so many replicas; see `Scaler.scale`."""

@@ -14,6 +14,9 @@ TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 """The caller's place in its trace, by W3C's Trace Context."""
 
+REQUEST_ID = "x-request-id"
+"""The id of a request, which its client may choose. In answers, and in gRPC's trailing metadata of errors."""
+
 RETRY_AFTER = "retry-after"
 """In whole seconds: when to send a refused request again."""
 
@@ -26,4 +29,5 @@ SIGNATURE = "dyorc-signature"
 GRPC_CODE = "dyorc-code"
 GRPC_RETRYABLE = "dyorc-retryable"
 GRPC_RETRY_MS = "grpc-retry-pushback-ms"
-"""Of an error over gRPC, in its trailing metadata: its code, whether the request may be sent again, and when."""
+GRPC_TRACE_ID = "dyorc-trace-id"
+"""Of an error over gRPC, in its trailing metadata: its code, whether and when to send the request again, and its trace."""

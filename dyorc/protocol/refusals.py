@@ -14,19 +14,26 @@ _MAX_SHOWN_CHARS = 200
 _BUSY = frozenset({429, 503})
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
-    """The form of every error on every route. Other servers send only the text."""
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The form of every error on every route. Other servers send only the text.
+
+    Attributes:
+        request_id: By which the server knows the request, in its log and its records.
+        trace_id: Of the request's trace, if there is one.
+    """
 
     error: str
     code: str = ""
     retryable: bool | None = None
+    request_id: str = ""
+    trace_id: str = ""
 
 
-def told(error: Exception) -> ErrorBody:
+def told(error: Exception, request_id: str = "", trace_id: str = "") -> ErrorBody:
     """Returns what a client may know of an error; a foreign one becomes a plain internal error."""
     if not isinstance(error, DyOrcError):
         error = InternalError("internal error")
-    return ErrorBody(str(error), error.code, error.retryable)
+    return ErrorBody(str(error), error.code, error.retryable, request_id, trace_id)
 
 
 error_decoder = msgspec.json.Decoder(ErrorBody)
@@ -60,7 +67,8 @@ def refusal(body: ErrorBody, status: int = 0, retry_after_s: float | None = None
     if isinstance(error, ProgramError):
         error.program, error.error_type, error.remote_traceback = *_program_of(body.error), ""
     is_retryable = status in _BUSY if body.retryable is None else body.retryable
-    return as_told(error, retryable=is_retryable, retry_after_s=retry_after_s, **({"code": body.code} if body.code else {}))
+    given = {name: value for name in ("code", "request_id", "trace_id") if (value := getattr(body, name))}
+    return _with_note(as_told(error, retryable=is_retryable, retry_after_s=retry_after_s, **given))
 
 
 def refusal_of(status: int, headers: Mapping[str, str], content: memoryview) -> tuple[DyOrcError, bool]:
@@ -77,6 +85,13 @@ def refusal_of(status: int, headers: Mapping[str, str], content: memoryview) -> 
 def as_told(error: E, **attributes: Any) -> E:
     """Returns the error with attributes of its own in place of its class's: what a server says of it takes precedence."""
     vars(error).update(attributes)
+    return error
+
+
+def _with_note(error: E) -> E:
+    """Has tracebacks show which request it was."""
+    if error.request_id:
+        error.add_note(f"request {error.request_id}" + (f", trace {error.trace_id}" if error.trace_id else ""))
     return error
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 from dyorc.authoring.program import Program
+from dyorc.config import LogsConfig
 from dyorc.errors import TransportError
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
@@ -18,6 +19,7 @@ from dyorc.replica.executor import load_error
 from dyorc.replica.freeing import process_age_s
 from dyorc.replica.program_copy import ProgramCopy, failure_of
 from dyorc.replica.stager import Stager
+from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Frame
@@ -29,6 +31,7 @@ from dyorc.transport.messages import (
     Forget,
     Leaving,
     Loading,
+    LogAs,
     Message,
     Park,
     Release,
@@ -232,6 +235,8 @@ class _Session:
                 self._warm()
             case Park():
                 self._park()
+            case LogAs(level=level, format=form):
+                logs.change(LogsConfig(level=level, format=form))
             case _:
                 raise TransportError(f"a replica got {type(message).__name__}, which is not for it")
 

@@ -25,7 +25,7 @@ class Hub:
     """Used on the event loop.
 
     Attributes:
-        remembered: What the cells want one that starts to know; opaque.
+        remembered: What the cells want one that starts to know, by name; opaque.
 
     Args:
         cells: All that are alive, by number; whoever owns the mapping keeps it up to date.
@@ -33,7 +33,7 @@ class Hub:
     """
 
     def __init__(self, cells: Mapping[int, CellProcess], num_cells: int) -> None:
-        self.remembered: Any = None
+        self.remembered: dict[str, Any] = {}
         self._cells = cells
         self._num_cells = num_cells
         self._counted: dict[int, Any] = {}
@@ -50,7 +50,7 @@ class Hub:
             case "counted":
                 self._counted[cell.number] = message["value"]
             case "remember":
-                self.remembered = message["value"]
+                self.remembered[message["what"]] = message["value"]
             case _:
                 raise ValueError(f"a cell sent a message of the unknown kind {message['kind']!r}")
 

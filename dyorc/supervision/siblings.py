@@ -118,8 +118,8 @@ class CellSiblings:
         """Takes in a warning from the supervisor, or keeps it until somebody heeds it."""
         self._heed(warning)
 
-    def remember(self, value: Any) -> None:
-        self._channel.send("remember", value=value)
+    def remember(self, what: str, value: Any) -> None:
+        self._channel.send("remember", what=what, value=value)
 
     def close(self) -> None:
         """Tells nobody anything any more."""

@@ -4,7 +4,7 @@ A message is one header frame (msgpack, tagged and versioned) and the raw frames
 message.
 """
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -180,6 +180,13 @@ class Noted(msgspec.Struct, frozen=True, array_like=True, tag=17):
     """Orchestrator, by that link: I know that you leave. A replica that is not told so need not wait."""
 
 
+class LogAs(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """Orchestrator: log in this way from now on; see `LogsConfig`."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    format: Literal["console", "json"]
+
+
 Message: TypeAlias = (
     Hello
     | LoadFailure
@@ -199,6 +206,7 @@ Message: TypeAlias = (
     | Park
     | Leaving
     | Noted
+    | LogAs
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -17,14 +17,25 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.config import EngineConfig, GatewayConfig, JobsConfig, LinkConfig, OrchestratorConfig, TransportConfig
+from dyorc.config import (
+    EngineConfig,
+    GatewayConfig,
+    JobsConfig,
+    LinkConfig,
+    LogsConfig,
+    OrchestratorConfig,
+    RecordsConfig,
+    TransportConfig,
+)
 from dyorc.errors import ProgramLoadError
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.grpc.server import GrpcServer
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
+from dyorc.gateway.http.errors import status_of_outcome
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.origins import Origins
 from dyorc.gateway.records import Records
@@ -38,6 +49,8 @@ from dyorc.status import ProgramStatus, ReplicaState
 from dyorc.store.base import JobStore
 from dyorc.telemetry.record import Recorder
 from dyorc.telemetry.record_store import RecordStore
+from dyorc.telemetry.recording import Recording
+from dyorc.telemetry.request_log import RequestLog
 from dyorc.terms import Terms
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.network import Network
@@ -206,6 +219,8 @@ async def running(
         service = stack.enter_context(
             contextlib.closing(InferenceService(catalog, orchestrator, gateway, origins=Origins(recorder)))
         )
+        lines = RequestLog("off", 1.0, status_of_outcome)
+        service.whole.control_logs(LogControl(LogsConfig(), lines, Recording(RecordsConfig()), orchestrator.set_logs))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
         shown = None if records is None else Records(records, service.siblings)
         app = Gateway(service, kept, records=shown, metrics=Metrics(service))

@@ -172,16 +172,24 @@ async def test_the_repository_is_shown_and_not_changed(stub: Any) -> None:
 async def test_settings_are_shown_and_not_changed(stub: Any) -> None:
     trace = await stub.TraceSetting(pb.TraceSettingRequest(model_name="affine"))
     assert list(trace.settings["trace_level"].value) == ["OFF"]
-    log = await stub.LogSettings(pb.LogSettingsRequest())
-    assert log.settings["log_info"].bool_param is True
     same, other = pb.TraceSettingRequest(), pb.TraceSettingRequest()
     same.settings["trace_level"].value.append("OFF")
     other.settings["trace_level"].value.append("TIMESTAMPS")
     assert await stub.TraceSetting(same) == trace
     assert (await oip_grpc.refused(stub.TraceSetting(other))).status == "UNIMPLEMENTED"
-    verbose = pb.LogSettingsRequest()
+
+
+async def test_settings_of_the_log_are_changed(stub: Any) -> None:
+    before = await stub.LogSettings(pb.LogSettingsRequest())
+    assert (before.settings["log_warning"].bool_param, before.settings["log_info"].bool_param) == (True, False)
+    verbose, back, odd = pb.LogSettingsRequest(), pb.LogSettingsRequest(), pb.LogSettingsRequest()
     verbose.settings["log_verbose_level"].uint32_param = 1
-    assert (await oip_grpc.refused(stub.LogSettings(verbose))).status == "UNIMPLEMENTED"
+    after = await stub.LogSettings(verbose)
+    assert (after.settings["log_verbose_level"].uint32_param, after.settings["log_info"].bool_param) == (1, True)
+    back.settings["log_info"].bool_param = False
+    assert await stub.LogSettings(back) == before
+    odd.settings["log_color"].string_param = "red"
+    assert (await oip_grpc.refused(stub.LogSettings(odd))).status == "UNIMPLEMENTED"
 
 
 async def test_client_memory_is_off_by_default(stub: Any) -> None:

@@ -160,6 +160,7 @@ async def test_an_error_after_the_first_part_ends_only_its_request(
     assert not is_final(await stream.read())
     answer = await stream.read()
     assert (answer.error_message, answer.infer_response.id) == ("program 'p' failed: ValueError: no", "a")
+    assert answer.infer_response.parameters["request_id"].string_param == "a"
     assert is_final(answer)
     await stream.write(oip_grpc.request("sums", {"x": X}, request_id="other"))
     assert (await stream.read()).infer_response.id == "other"

@@ -123,8 +123,6 @@ async def test_models_are_not_loaded_by_clients(stack: Stack, action: str, repos
     [
         ("/v2/trace/setting", "trace_level", ["OFF"], ["TIMESTAMPS"]),
         ("/v2/models/sums/trace/setting", "trace_rate", "1000", "1"),
-        ("/v2/logging", "log_info", True, False),
-        ("/v2/logging", "log_color", None, "red"),
     ],
 )
 async def test_settings_are_shown_and_not_changed(stack: Stack, path: str, name: str, value: Any, other: Any) -> None:

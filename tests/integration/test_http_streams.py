@@ -191,16 +191,16 @@ async def test_an_error_after_the_first_part_is_the_last_part(stack: Stack, scri
         expected = {"error": "internal error", "code": "internal", "retryable": False}
     script.put(part("one", 1))
     script.fail(error)
-    response = await stack.client.post("/v2/models/count/infer_stream", json=COUNT)
-    assert response.status_code == 200
+    response = await stack.client.post("/v2/models/count/infer_stream", json=COUNT, headers={"X-Request-Id": "mine"})
+    assert (response.status_code, response.headers["X-Request-Id"]) == (200, "mine")
     first, last = events_of(response.text)
     assert first["model_name"] == "count"
-    assert last == expected
+    assert last == expected | {"request_id": "mine"}
     stack.script = again = Script()
     again.put(part("one", 1))
     again.fail(error)
-    response = await stack.client.post("/v2/models/count/infer_stream", json=COUNT, headers=FRAMES)
-    assert [head for head, _ in frames_of(response.content)][1:] == [expected]
+    response = await stack.client.post("/v2/models/count/infer_stream", json=COUNT, headers=FRAMES | {"X-Request-Id": "mine"})
+    assert [head for head, _ in frames_of(response.content)][1:] == [expected | {"request_id": "mine"}]
 
 
 async def test_a_slow_client_slows_the_workflow_down(stack: Stack, script: Script) -> None:

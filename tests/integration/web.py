@@ -79,7 +79,8 @@ class Answer:
     def error(self) -> dict[str, Any]:
         """The body of an error."""
         found = json.loads(self.body)
-        assert set(found) == {"error", "code", "retryable"}
+        assert set(found) == {"error", "code", "retryable", "request_id"}
+        assert self.headers["x-request-id"] == found["request_id"]
         return found
 
 

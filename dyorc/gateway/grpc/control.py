@@ -17,7 +17,7 @@ from dyorc.gateway.model_config import model_config
 from dyorc.gateway.model_statistics import model_statistics
 from dyorc.gateway.readiness import is_ready, repository_index
 from dyorc.gateway.server_metadata import server_metadata
-from dyorc.gateway.server_settings import LOG_SETTINGS, TRACE_SETTINGS, refuse_changes
+from dyorc.gateway.server_settings import TRACE_SETTINGS, refuse_changes
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol import inference_pb2 as pb
@@ -87,12 +87,15 @@ class Control:
         refuse_changes(asked, settings)
         return ParseDict({"settings": {name: {"value": value} for name, value in settings.items()}}, pb.TraceSettingResponse())
 
-    def log_settings(self, request: Any, tenant: Tenant) -> Any:
-        """Returns the settings. Setting one to its current value changes nothing."""
+    async def log_settings(self, request: Any, tenant: Tenant) -> Any:
+        """Returns the settings, after it has changed those that are named. That needs a key that may manage."""
         asked = {name: _value_of(setting) for name, setting in request.settings.items()}
-        refuse_changes(asked, LOG_SETTINGS)
+        whole = self._service.whole
+        if asked:
+            tenant.check_managing()
+            await whole.set_logs(asked)
         kinds = {bool: "bool_param", int: "uint32_param", str: "string_param"}
-        settings = {name: {kinds[type(value)]: value} for name, value in LOG_SETTINGS.items()}
+        settings = {name: {kinds[type(value)]: value} for name, value in whole.logs.settings().items()}
         return ParseDict({"settings": settings}, pb.LogSettingsResponse())
 
     def _model(self, request: Any, tenant: Tenant) -> Model:

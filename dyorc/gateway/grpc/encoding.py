@@ -12,9 +12,10 @@ from dyorc.arrays import Array, dtype_of
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.copies import joined
 from dyorc.gateway.grpc.wire import Buffer, streamed, with_raw
+from dyorc.gateway.ids import Ids
 from dyorc.gateway.outputs import put
 from dyorc.gateway.requests import InferRequest
-from dyorc.protocol.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
+from dyorc.protocol.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from dyorc.protocol.parameters import EXPLAIN, FINAL
 from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
@@ -95,10 +96,12 @@ def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> b
     return answer.SerializeToString()
 
 
-def streamed_error(text: str, model_name: str, model_version: str, request_id: str) -> bytes:
+def streamed_error(text: str, request: ModelInferRequest, ids: Ids) -> bytes:
     """Returns the message that reports a failed request on a stream."""
     answer = ModelStreamInferResponse(error_message=text)
     response = answer.infer_response
-    response.model_name, response.model_version, response.id = model_name, model_version, request_id
+    response.model_name, response.model_version, response.id = request.model_name, request.model_version, request.id
     response.parameters[FINAL].bool_param = True
+    for name, value in ids.facts.items():
+        response.parameters[name].string_param = value
     return answer.SerializeToString()

@@ -29,7 +29,8 @@ from dyorc.errors import (
     UnknownRequestError,
     UnsupportedError,
 )
-from dyorc.protocol.headers import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE
+from dyorc.gateway.ids import Ids
+from dyorc.protocol.headers import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE, GRPC_TRACE_ID, REQUEST_ID
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -64,13 +65,13 @@ def status_of(error: DyOrcError) -> grpc.StatusCode:
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
-def known(error: Exception, call: str) -> DyOrcError:
+def known(error: Exception, call: str, ids: Ids) -> DyOrcError:
     """Returns the error as a client may see it; foreign ones are logged and become a plain internal error."""
     if not isinstance(error, DyOrcError):
-        _log.error("request_crashed", call=call, exc_info=error)
+        _log.error("request_crashed", call=call, exc_info=error, **ids.facts)
         return InternalError("internal error")
     if status_of(error) is grpc.StatusCode.INTERNAL:
-        _log.warning("request_failed", call=call, error=str(error))
+        _log.warning("request_failed", call=call, error=str(error), **ids.facts)
     return error
 
 
@@ -80,21 +81,28 @@ def text_of(error: DyOrcError) -> str:
     return text[:_MAX_TEXT_BYTES].decode(errors="ignore")
 
 
-def metadata_of(error: DyOrcError) -> tuple[tuple[str, str], ...]:
-    """Returns the trailing metadata of an error: its code, and whether and when to send the request again."""
-    found = ((GRPC_CODE, error.code), (GRPC_RETRYABLE, "true" if error.retryable else "false"))
-    if error.retry_after_s is None:
-        return found
-    return (*found, (GRPC_RETRY_MS, str(max(1, round(error.retry_after_s * 1000)))))
+def metadata_of(error: DyOrcError, ids: Ids) -> tuple[tuple[str, str], ...]:
+    """Returns the trailing metadata of an error: its code, whether and when to send the request again, and the request's ids."""
+    found = [
+        (GRPC_CODE, error.code),
+        (GRPC_RETRYABLE, "true" if error.retryable else "false"),
+        (REQUEST_ID, ids.request_id),
+    ]
+    if error.retry_after_s is not None:
+        found.append((GRPC_RETRY_MS, str(max(1, round(error.retry_after_s * 1000)))))
+    if trace_id := ids.trace_id:
+        found.append((GRPC_TRACE_ID, trace_id))
+    return tuple(found)
 
 
-async def refuse(context: Any, error: Exception, call: str) -> NoReturn:
+async def refuse(context: Any, error: Exception, call: str, ids: Ids) -> NoReturn:
     """Ends a call with an error.
 
     Args:
         context: The call's.
         call: Its name, for the log.
+        ids: Of its request.
     """
-    seen = known(error, call)
-    await context.abort(status_of(seen), text_of(seen), metadata_of(seen))
+    seen = known(error, call, ids)
+    await context.abort(status_of(seen), text_of(seen), metadata_of(seen, ids))
     raise asyncio.CancelledError  # `abort` has raised already

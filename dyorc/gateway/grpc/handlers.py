@@ -16,6 +16,7 @@ from dyorc.gateway.grpc.errors import refuse
 from dyorc.gateway.grpc.health import HEALTH, REFLECTION, Health, Reflection
 from dyorc.gateway.grpc.inference import ModelInfer
 from dyorc.gateway.grpc.streams import ModelStreamInfer, OpenStreams
+from dyorc.gateway.request_ids import ids_in_metadata
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol import inference_pb2 as pb
@@ -96,6 +97,6 @@ def _unary(
                 found = await found
             return found.SerializeToString()
         except Exception as error:
-            await refuse(context, error, name)
+            await refuse(context, error, name, ids_in_metadata(context))
 
     return handle

@@ -21,6 +21,7 @@ from dyorc.errors import DyOrcError
 from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.errors import refuse
 from dyorc.gateway.grpc.streams import EOF, OpenStreams
+from dyorc.gateway.request_ids import ids_in_metadata
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.inference_pb2 import DESCRIPTOR
 from dyorc.status import StatusBoard
@@ -101,7 +102,7 @@ class Reflection:
         try:
             tenant_of(self._service.access, context)
         except DyOrcError as error:
-            await refuse(context, error, "ServerReflectionInfo")
+            await refuse(context, error, "ServerReflectionInfo", ids_in_metadata(context))
         try:
             async for answer in self._servicer.ServerReflectionInfo(self._questions(context), context):
                 await context.write(answer.SerializeToString())

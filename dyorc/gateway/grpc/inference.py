@@ -11,7 +11,9 @@ from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
 from dyorc.gateway.grpc.encoding import encode_response
 from dyorc.gateway.grpc.errors import refuse
+from dyorc.gateway.http.errors import status_of_any
 from dyorc.gateway.origins import Arrival, steps_of, written
+from dyorc.gateway.request_ids import ids_in_metadata
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 
@@ -32,20 +34,22 @@ class ModelInfer:
         Args:
             arrived_ns: When its call was accepted, before its message was read.
         """
+        arrival = Arrival.read_now("grpc", ids_in_metadata(context), arrived_ns, len(message))
         try:
             service = self._service
             let_in(service.shedding, context, arrived_ns)
             tenant = tenant_of(service.access, context)
             with service.admission.admit(tenant, len(message)) as ticket:
                 ticket.arrived_ns = arrived_ns
-                traced = service.origins.traced_by_metadata(context)
-                arrival = Arrival.read_now("grpc", arrived_ns, len(message), traced)
+                arrival = arrival.traced_as(service.origins.traced_by_metadata(context))
                 return await self._infer(message, tenant, ticket, arrival, limit_s_of(context, arrived_ns))
         except Exception as error:
-            await refuse(context, error, "ModelInfer")
+            self._service.origins.refused(arrival.ids, error, status_of_any(error), transport="grpc")
+            await refuse(context, error, "ModelInfer", arrival.ids)
 
     async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, arrival: Arrival, timeout_s: float | None) -> bytes:
         found, raws = parse(message)
+        arrival.ids.name(found.id)
         model = self._service.model(tenant, found.model_name, found.model_version or None)
         with self._service.memory() as memory:
             request, _ = await decode_request(found, raws, model, memory, self._service.off_loop)

@@ -9,6 +9,7 @@ from dyorc.errors import DyOrcError, PayloadTooLargeError
 from dyorc.gateway.http.compression import Encoding, compress
 from dyorc.gateway.http.errors import Header, error_body, retry_headers, status_of
 from dyorc.gateway.http.heads import RequestHead
+from dyorc.gateway.ids import Ids
 from dyorc.protocol import media_types
 from dyorc.protocol.headers import JSON_LENGTH
 
@@ -53,15 +54,15 @@ async def _encoded(
     return [found]
 
 
-async def write_error(send: Send, error: Exception, more_headers: Sequence[Header] = ()) -> int:
-    """Writes any error, one of ours or not, in the common form. Returns its status."""
+async def write_error(send: Send, error: Exception, ids: Ids, more_headers: Sequence[Header] = ()) -> int:
+    """Writes any error, one of ours or not, in the common form, with the ids of its request. Returns its status."""
     status, headers = 500, [JSON, *more_headers]
     if isinstance(error, DyOrcError):
         status = status_of(error)
         headers += retry_headers(error)
         if isinstance(error, PayloadTooLargeError):
             headers.append((b"connection", b"close"))  # the rest of the request's body may still be coming
-    await write(send, status, headers, [error_body(error)])
+    await write(send, status, headers, [error_body(error, ids)])
     return status
 
 

@@ -1,13 +1,13 @@
 """The HTTP application: inference routes first, everything else by FastAPI."""
 
-from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from dyorc.errors import ClientError
+from dyorc.gateway.http.answers import JSON, write
 from dyorc.gateway.http.authentication import authenticate, refuse
 from dyorc.gateway.http.control import control_app
-from dyorc.gateway.http.error_handlers import http_error
-from dyorc.gateway.http.front import CommonMethods, options, without_trailing_slash
+from dyorc.gateway.http.errors import http_error_body, status_of
+from dyorc.gateway.http.front import CommonMethods, ids_of, options, without_trailing_slash
 from dyorc.gateway.http.heads import target_of
 from dyorc.gateway.http.inference import InferenceRoutes
 from dyorc.gateway.jobs.jobs import Jobs
@@ -41,6 +41,7 @@ class Gateway:
         metrics: Metrics | None = None,
     ) -> None:
         self._access = service.access
+        self._origins = service.origins
         self._has_page = live is not None
         self._inference = InferenceRoutes(service)
         app = control_app(service, jobs, live, records, metrics)
@@ -57,7 +58,8 @@ class Gateway:
         try:
             authenticate(self._access, scope)
         except ClientError as error:
-            await refuse(send, error)
+            await refuse(scope, send, error)
+            self._origins.refused(ids_of(scope), error, status_of(error), transport="http", path=scope["path"])
             return
         target = target_of(scope["path"])
         if target is None:
@@ -67,5 +69,5 @@ class Gateway:
         elif scope["method"] == "OPTIONS":
             await options(_INFERENCE_METHODS)(scope, receive, send)
         else:
-            headers = {"Allow": ", ".join(_INFERENCE_METHODS)}
-            await JSONResponse(http_error("Method Not Allowed"), 405, headers)(scope, receive, send)
+            headers = [JSON, (b"allow", ", ".join(_INFERENCE_METHODS).encode())]
+            await write(send, 405, headers, [http_error_body("Method Not Allowed", ids_of(scope))])

@@ -16,7 +16,7 @@ from dyorc.errors import AuthenticationError, DyOrcError
 from dyorc.gateway.access import Access
 from dyorc.gateway.http.answers import write_error
 from dyorc.gateway.http.errors import Header
-from dyorc.gateway.http.front import TENANT
+from dyorc.gateway.http.front import TENANT, ids_of
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.headers import API_KEY, AUTHORIZATION
 from dyorc.protocol.routes import (
@@ -74,9 +74,9 @@ def key_in(headers: Iterable[Header]) -> str | None:
     return None
 
 
-async def refuse(send: Send, error: DyOrcError) -> None:
+async def refuse(scope: Scope, send: Send, error: DyOrcError) -> None:
     """Answers a request that was refused."""
-    await write_error(send, error, [CHALLENGE] if isinstance(error, AuthenticationError) else ())
+    await write_error(send, error, ids_of(scope), [CHALLENGE] if isinstance(error, AuthenticationError) else ())
 
 
 def _check_path(tenant: Tenant, path: str) -> None:

@@ -29,6 +29,8 @@ from dyorc.gateway.http.known_heads import MAX_HEAD_BYTES, KnownHead
 from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
 from dyorc.gateway.http.watch import Stage, Watch
+from dyorc.gateway.ids import Ids
+from dyorc.gateway.request_ids import header_of
 from dyorc.protocol.headers import RETRY_AFTER
 from dyorc.protocol.refusals import ErrorBody
 
@@ -321,7 +323,9 @@ class Connection(asyncio.Protocol):
         if lobby.shedding is not None and (is_urgent or direct is None or not direct.is_idle):
             refusal = lobby.shedding.refusal(exchange.arrived_ns, partial(limit_s_of, exchange.head.headers))
             if refusal is not None and not self.flow.is_writing_paused:
-                _write(exchange.writer, _refusal_of(refusal))
+                _write(exchange.writer, _refusal_of(refusal), exchange.ids)
+                if lobby.direct is not None:
+                    lobby.direct.refused(exchange, refusal)
                 asyncio.get_running_loop().call_soon(self.on_answered)
                 return None
         if route is None or direct is None:
@@ -354,7 +358,7 @@ class Connection(asyncio.Protocol):
         self._tell_of_loss()
 
     def _say_last_words(self, refusal: Refusal) -> None:
-        _write(AnswerWriter(self.transport, self._lobby.common_headers, None), refusal)
+        _write(AnswerWriter(self.transport, self._lobby.common_headers, None), refusal, Ids.made_up())
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -395,10 +399,10 @@ def _refusal_of(error: DyOrcError) -> Refusal:
     return Refusal(status_of(error), error.code, str(error), retry_after_s)
 
 
-def _write(writer: AnswerWriter, refusal: Refusal) -> None:
+def _write(writer: AnswerWriter, refusal: Refusal, ids: Ids) -> None:
     is_retryable = refusal.retry_after_s is not None
-    body = msgspec.json.encode(ErrorBody(refusal.text, refusal.code, is_retryable))
-    headers: list[Header] = [JSON, (b"content-length", b"%d" % len(body))]
+    body = msgspec.json.encode(ErrorBody(refusal.text, refusal.code, is_retryable, ids.request_id, ids.trace_id))
+    headers: list[Header] = [JSON, (b"content-length", b"%d" % len(body)), header_of(ids)]
     if is_retryable:
         headers.append((_RETRY_AFTER, b"%d" % refusal.retry_after_s))
     writer.start(refusal.status, headers)

@@ -114,6 +114,7 @@ class LogSettings(BaseModel):
     log_error: bool
     log_verbose_level: int
     log_format: str
+    log_requests: str
 
 
 class Region(BaseModel):

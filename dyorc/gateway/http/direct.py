@@ -27,6 +27,7 @@ from dyorc.gateway.http.protocol import decode_request
 from dyorc.gateway.http.protocol_outputs import encode_response
 from dyorc.gateway.http.request_parser import ParsedHead
 from dyorc.gateway.origins import Arrival, steps_of, written
+from dyorc.gateway.request_ids import id_line
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
@@ -78,6 +79,11 @@ class DirectInference:
     def is_idle(self) -> bool:
         """Whether no request is in flight."""
         return not self.service.admission.num_requests
+
+    def refused(self, exchange: Exchange, error: DyOrcError) -> None:
+        """Notes that a request was refused before it was read."""
+        origins = self.service.origins
+        origins.refused(exchange.ids, error, status_of(error), transport="http", path=exchange.head.path)
 
     def route(self, head: ParsedHead) -> Route | None:
         """Returns where a request goes; None if it is not direct."""
@@ -150,10 +156,11 @@ class DirectRequest:
             ticket = self._ticket = service.admission.admit(tenant, route.num_bytes)
             arrays = self._decode(body)
             request = self._request
-            traced = service.origins.traced_by_headers(self.exchange.head.headers)
+            exchange = self.exchange
+            traced = service.origins.traced_by_headers(exchange.head.headers)
             if traced.span is not None or service.origins.wants(request):
-                arrival = Arrival("http", self.exchange.arrived_ns, route.num_bytes, self.exchange.read_ns, traced=traced)
-                self._origin = service.origins.new(request, arrival)
+                arrival = Arrival("http", exchange.ids, exchange.arrived_ns, route.num_bytes, exchange.read_ns, traced)
+                self._origin = service.origins.new(arrival)
             if request.timeout_s is not None or route.head.timeout_s is not None:
                 ticket.arrived_ns = self.exchange.arrived_ns
             memory = self._memory
@@ -195,6 +202,8 @@ class DirectRequest:
         if num_bytes > _MAX_ANSWER_BYTES or is_compressed or exchange.writer.is_last or desk.flow.is_writing_paused:
             desk.start(_write(exchange, head, parts, json_bytes, self._origin))
         else:
+            if head.request_id or exchange.has_given_id:
+                lines += id_line(exchange.ids)
             exchange.writer.write_whole(lines + VARY if head.negotiates else lines, parts)
             written(self._origin)
             desk.on_answered()
@@ -204,9 +213,11 @@ class DirectRequest:
         self._close()
         status = status_of(error) if isinstance(error, DyOrcError) else 500
         if not isinstance(error, DyOrcError):
-            _log.error("request_crashed", model=self.route.model, exc_info=error)
+            _log.error("request_crashed", model=self.route.model, exc_info=error, **self.exchange.ids.facts)
         elif status >= 500:
-            _log.warning("request_failed", model=self.route.model, status=status, error=str(error))
+            facts = self.exchange.ids.facts
+            _log.warning("request_failed", model=self.route.model, status=status, error=str(error), **facts)
+        self._inference.service.origins.refused(self.exchange.ids, error, status, transport="http", workflow=self.route.model)
         if not self.exchange.is_lost:
             more = [CHALLENGE] if isinstance(error, AuthenticationError) else ()
             self._desk.start(_refuse(self.exchange, error, more))
@@ -224,6 +235,8 @@ class DirectRequest:
                 return plan.arrays(body)
         memory = self._memory = self._inference.service.memory()
         request = self._request = decode_request(body, json_bytes, model, memory)
+        if request.request_id:
+            self.exchange.ids.name(request.request_id)
         if json_bytes:
             plans.add(model, body[:json_bytes], body, request)
         return request.arrays
@@ -245,4 +258,4 @@ async def _write(
 
 
 async def _refuse(exchange: Exchange, error: Exception, more: Sequence[tuple[bytes, bytes]]) -> None:
-    await write_error(exchange.send, error, more)
+    await write_error(exchange.send, error, exchange.ids, more)

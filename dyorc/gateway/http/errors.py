@@ -1,6 +1,6 @@
 """Errors as HTTP: one map from the error tree to status codes."""
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -25,8 +25,9 @@ from dyorc.errors import (
     UnknownRequestError,
     UnsupportedError,
 )
+from dyorc.gateway.ids import Ids
 from dyorc.protocol.headers import RETRY_AFTER
-from dyorc.protocol.refusals import told
+from dyorc.protocol.refusals import ErrorBody, refusal, told
 
 Header: TypeAlias = tuple[bytes, bytes]
 
@@ -61,6 +62,16 @@ def status_of(error: DyOrcError) -> int:
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
+def status_of_any(error: Exception) -> int:
+    """Returns the HTTP status of any error, one of ours or not."""
+    return status_of(error) if isinstance(error, DyOrcError) else 500
+
+
+def status_of_outcome(outcome: str) -> int:
+    """Returns the HTTP status of ``ok``, or of the error with this code."""
+    return 200 if outcome == "ok" else status_of(refusal(ErrorBody("", outcome)))
+
+
 def retry_headers(error: DyOrcError) -> list[Header]:
     """Returns Retry-After, in whole seconds, if the error says when to come back."""
     if error.retry_after_s is None:
@@ -68,11 +79,11 @@ def retry_headers(error: DyOrcError) -> list[Header]:
     return [(_RETRY_AFTER, str(max(1, round(error.retry_after_s))).encode())]
 
 
-def error_json(error: Exception) -> dict[str, Any]:
-    """Returns the form of every error on every route."""
-    return msgspec.structs.asdict(told(error))
+def error_body(error: Exception, ids: Ids) -> bytes:
+    """Returns the form of every error on every route, encoded; with the ids of its request."""
+    return msgspec.json.encode(told(error, ids.request_id, ids.trace_id))
 
 
-def error_body(error: Exception) -> bytes:
-    """Returns the same, encoded."""
-    return msgspec.json.encode(told(error))
+def http_error_body(text: str, ids: Ids) -> bytes:
+    """Returns the same for HTTP's own failures: no such route, or not with this method."""
+    return msgspec.json.encode(ErrorBody(text, "http", False, ids.request_id, ids.trace_id))

@@ -12,13 +12,17 @@ from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
 from dyorc.gateway.http.errors import error_body
 from dyorc.gateway.http.flow import Flow, waited_ns
+from dyorc.gateway.http.front import EXCHANGE
 from dyorc.gateway.http.half_closed import GO_ON
 from dyorc.gateway.http.request_parser import ParsedHead
+from dyorc.gateway.ids import Ids
+from dyorc.gateway.request_ids import header_of, ids_in_headers
 
 _log = structlog.get_logger("dyorc.gateway")
 
 _MAX_UNREAD_BYTES = 64 * 2**10
 """How many bytes of a body are buffered before anybody asks for it. After that the client has to wait."""
+_FIRST_ERROR = 400
 
 
 class Line(Protocol):
@@ -65,6 +69,7 @@ class Exchange:
     __slots__ = (
         "_arrived_ns",
         "_ended_ns",
+        "_ids",
         "_is_continue_due",
         "_is_taken",
         "_line",
@@ -83,6 +88,7 @@ class Exchange:
         self.is_read = self.is_lost = False
         self._arrived_ns = arrived_ns
         self._ended_ns = 0
+        self._ids: Ids | None = None
         self._line = line
         self._is_continue_due = head.expects_continue
         self._parts: list[bytes] = []
@@ -101,6 +107,18 @@ class Exchange:
     def read_ns(self) -> int:
         """When the last byte of a request that is read came to this machine. How busy the server was then does not count."""
         return max(self._ended_ns, self.arrived_ns)
+
+    @property
+    def ids(self) -> Ids:
+        """By which ids the request is known. Made when they are first needed."""
+        if self._ids is None:
+            self._ids = ids_in_headers(self.head.headers)
+        return self._ids
+
+    @property
+    def has_given_id(self) -> bool:
+        """Whether its client has given it an id, as far as anybody has looked."""
+        return self._ids is not None and self._ids.is_given
 
     # From the connection
 
@@ -140,7 +158,7 @@ class Exchange:
             self._line.give_up()
             raise
         except Exception as error:
-            _log.exception("request_crashed", path=self.head.path)
+            _log.exception("request_crashed", path=self.head.path, **self.ids.facts)
             await self._answer_crash(error)
         if not self.writer.is_complete and not self.is_lost:
             self._line.give_up()
@@ -172,7 +190,10 @@ class Exchange:
             if self._is_continue_due and not self.is_read:
                 self.writer.is_last = True  # the client need not send the body now, so nobody can tell what comes next
             self._is_continue_due = False
-            self.writer.start(message["status"], list(message.get("headers", ())))
+            headers = list(message.get("headers", ()))
+            if self.ids.is_given or message["status"] >= _FIRST_ERROR:
+                headers.append(header_of(self.ids))
+            self.writer.start(message["status"], headers)
             return
         self.writer.write(message.get("body", b""), is_last_part=not message.get("more_body", False))
         if self.writer.is_complete:
@@ -185,8 +206,8 @@ class Exchange:
         scope = self.head.scope()
         scope.update(self._line.place)
         scope["dyorc.connection"] = self._line
+        scope[EXCHANGE] = self
         scope["dyorc.arrived_ns"] = self.arrived_ns
-        scope["dyorc.exchange"] = self
         return scope
 
     def _is_over(self) -> bool:
@@ -195,7 +216,7 @@ class Exchange:
     async def _answer_crash(self, error: Exception) -> None:
         if self.writer.has_started or self.is_lost:
             return
-        body = error_body(error)
+        body = error_body(error, self.ids)
         headers: list[Any] = [JSON, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
         await self.send({"type": "http.response.start", "status": 500, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})

@@ -6,10 +6,21 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dyorc.gateway.ids import Ids
 from dyorc.gateway.tenants import Tenant
 
 TENANT = "dyorc.tenant"
 """The key of a request's tenant in its scope."""
+
+
+EXCHANGE = "dyorc.exchange"
+"""The key of its exchange."""
+
+
+def ids_of(scope: Scope) -> Ids:
+    """Returns by which ids a request is known."""
+    ids: Ids = scope[EXCHANGE].ids
+    return ids
 
 
 def tenant_of(scope: Scope) -> Tenant:

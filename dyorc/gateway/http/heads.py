@@ -7,11 +7,13 @@ from typing import NamedTuple
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
 from dyorc.gateway.http.errors import Header
+from dyorc.gateway.ids import usable
 from dyorc.protocol import headers, media_types
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
 
 _FRAMES = media_types.FRAMES.encode()
 _JSON_LENGTH = headers.JSON_LENGTH.encode()
+_REQUEST_ID = headers.REQUEST_ID.encode()
 _TIMEOUT = headers.TIMEOUT.encode()
 
 _MAX_LENGTH_DIGITS = 18
@@ -27,6 +29,7 @@ _READ = frozenset(
         b"accept",
         b"content-encoding",
         b"expect",
+        _REQUEST_ID,
         _TIMEOUT,
     }
 )
@@ -53,6 +56,7 @@ class RequestHead(NamedTuple):
         timeout_s: For how long the client waits.
         accepts_frames: Whether a stream may be sent as frames.
         awaits_word: Whether the client waits for "100 Continue" before it sends the body.
+        request_id: The client's id for the request; empty if the headers contain none that can be used.
     """
 
     announced_bytes: int | None = None
@@ -63,6 +67,7 @@ class RequestHead(NamedTuple):
     timeout_s: float | None = None
     accepts_frames: bool = False
     awaits_word: bool = False
+    request_id: str = ""
 
 
 def target_of(path: str) -> Target | None:
@@ -91,6 +96,7 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
     """
     announced_bytes = json_bytes = encoding = answer_encoding = timeout_s = None
     negotiates = accepts_frames = awaits_word = False
+    request_id = ""
     for name, value in sent:
         if name not in _READ:
             continue
@@ -106,9 +112,13 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
             encoding = encoding_of(value)
         elif name == b"expect":
             awaits_word = value.lower() == b"100-continue" and not is_old
+        elif name == _REQUEST_ID:
+            request_id = usable(value.decode("latin-1"))
         else:
             timeout_s = timeout_s_of(value)
-    return RequestHead(announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, awaits_word)
+    return RequestHead(
+        announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, awaits_word, request_id
+    )
 
 
 def _json_length_of(value: bytes) -> int:

@@ -14,7 +14,7 @@ from dyorc.gateway.http.answers import write_answer, write_error
 from dyorc.gateway.http.bodies import BodyReader
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.exchange import Exchange
-from dyorc.gateway.http.front import tenant_of
+from dyorc.gateway.http.front import EXCHANGE, ids_of, tenant_of
 from dyorc.gateway.http.generate import decode_generate, encode_generate
 from dyorc.gateway.http.heads import RequestHead, Target, read_head
 from dyorc.gateway.http.protocol import decode_request
@@ -78,12 +78,16 @@ class InferenceRoutes:
                 ticket.arrived_ns = scope.get("dyorc.arrived_ns")
                 await self._actions[target.action](Incoming(model, head, ticket, scope, receive, send))
         except DyOrcError as error:
-            status = await write_error(send, error)
+            ids = ids_of(scope)
+            status = await write_error(send, error, ids)
+            self._service.origins.refused(ids, error, status, transport="http", workflow=target.model)
             if status >= 500:
-                _log.warning("request_failed", model=target.model, status=status, error=str(error))
+                _log.warning("request_failed", model=target.model, status=status, error=str(error), **ids.facts)
         except Exception as error:
-            _log.exception("request_crashed", model=target.model)
-            await write_error(send, error)
+            ids = ids_of(scope)
+            _log.exception("request_crashed", model=target.model, **ids.facts)
+            self._service.origins.refused(ids, error, 500, transport="http", workflow=target.model)
+            await write_error(send, error, ids)
 
     async def _infer(self, incoming: Incoming) -> None:
         model, head = incoming.model, incoming.head
@@ -152,10 +156,8 @@ class InferenceRoutes:
 
     def _arrival(self, incoming: Incoming, num_bytes: int) -> Arrival:
         traced = self._service.origins.traced_by_headers(incoming.scope["headers"])
-        exchange: Exchange | None = incoming.scope.get("dyorc.exchange")
-        if exchange is None:
-            return Arrival.read_now("http", incoming.ticket.arrived_ns, num_bytes, traced)
-        return Arrival("http", exchange.arrived_ns, num_bytes, exchange.read_ns, traced=traced)
+        exchange: Exchange = incoming.scope[EXCHANGE]
+        return Arrival("http", exchange.ids, exchange.arrived_ns, num_bytes, exchange.read_ns, traced)
 
     def _read(self, incoming: Incoming, memory: RequestMemory) -> Coroutine[Any, Any, bytes | memoryview]:
         return self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
@@ -175,7 +177,7 @@ class InferenceRoutes:
         )  # fmt: skip
 
     async def _write_stream(self, incoming: Incoming, work: Work[Buffers], wrap: Wrap) -> None:
-        writer = StreamWriter(incoming.send, wrap, incoming.model.name)
+        writer = StreamWriter(incoming.send, wrap, incoming.model.name, ids_of(incoming.scope))
         try:
             with CancelledWithClient(incoming.scope) as wait:
                 attach_current_task(wait)

@@ -4,7 +4,6 @@ from typing import Any
 
 from dyorc.protocol import media_types
 from dyorc.protocol.headers import JSON_LENGTH, TIMEOUT
-from dyorc.protocol.refusals import ErrorBody
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
 from dyorc.tensor import DType
 
@@ -33,7 +32,10 @@ _DATA = {"type": "array", "description": "Nested or flat; missing if the bytes f
 _BYTES = {"type": "string", "format": "binary"}
 
 SCHEMAS: dict[str, Any] = {
-    "Error": _closed({"error": _TEXT, "code": _TEXT, "retryable": {"type": "boolean"}}, ErrorBody.__struct_fields__),
+    "Error": _closed(
+        {"error": _TEXT, "code": _TEXT, "retryable": {"type": "boolean"}, "request_id": _TEXT, "trace_id": _TEXT},
+        ("error", "code", "retryable"),
+    ),
     "InferRequest": _closed(
         {
             "id": _TEXT,

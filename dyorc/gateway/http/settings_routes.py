@@ -1,5 +1,5 @@
-"""Routes of the trace and logging extensions. They show the settings; clients cannot change them, since others use the server
-too."""
+"""Routes of the trace and logging extensions. Of traces they only show the settings: others use the server, too. What is logged
+may be changed by whoever may manage the server."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from dyorc.gateway.http.control_models import LogSettings, TraceSettings
 from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.http.json_bodies import read_json
 from dyorc.gateway.http.openapi import json_body
-from dyorc.gateway.server_settings import LOG_SETTINGS, TRACE_SETTINGS, refuse_changes
+from dyorc.gateway.server_settings import TRACE_SETTINGS, refuse_changes
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.routes import MODELS
 
@@ -48,10 +48,12 @@ def add_settings_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get("/v2/logging", response_model=LogSettings, tags=["settings"])
     async def logging() -> dict[str, Any]:
         """What is logged."""
-        return LOG_SETTINGS
+        return service.whole.logs.settings()
 
     @app.post("/v2/logging", response_model=LogSettings, openapi_extra=_BODY, tags=["settings"])
     async def set_logging(request: Request) -> dict[str, Any]:
-        """Changes nothing. Answers 501 if the request asks for a setting other than the current one."""
-        refuse_changes(await read_json(request, _decoder), LOG_SETTINGS)
-        return LOG_SETTINGS
+        """Changes what is logged, in all processes of the server; `log_requests` is which requests get a line of their own: off,
+        errors, slow or all. Needs a key that may manage."""
+        tenant_of(request.scope).check_managing()
+        await service.whole.set_logs(await read_json(request, _decoder))
+        return service.whole.logs.settings()

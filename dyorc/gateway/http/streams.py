@@ -17,6 +17,7 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.answers import write_parts
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.errors import Header, error_body, status_of
+from dyorc.gateway.ids import Ids
 from dyorc.protocol import media_types
 from dyorc.protocol.frames import LENGTHS
 
@@ -54,15 +55,17 @@ class StreamWriter:
     Args:
         wrap: `as_event` or `as_frame`; errors go through it too.
         name: The model's name, for logs.
+        ids: Of the request.
 
     Attributes:
         is_started: Whether the client has received the status. From then on, errors are sent as parts.
     """
 
-    def __init__(self, send: Send, wrap: Wrap, name: str) -> None:
+    def __init__(self, send: Send, wrap: Wrap, name: str, ids: Ids) -> None:
         self._send = send
         self._wrap = wrap
         self._name = name
+        self._ids = ids
         self.is_started = False
 
     async def run(self, parts: AsyncGenerator[list[Buffers]]) -> None:
@@ -80,7 +83,7 @@ class StreamWriter:
                     ready = await anext(parts, None)
             except Exception as error:
                 self._report(error)
-                await self._write(self._wrap([error_body(error)]))
+                await self._write(self._wrap([error_body(error, self._ids)]))
             await self._send({"type": "http.response.body", "body": b""})
 
     async def _start(self) -> None:
@@ -93,9 +96,9 @@ class StreamWriter:
 
     def _report(self, error: Exception) -> None:
         if not isinstance(error, DyOrcError):
-            _log.error("stream_crashed", model=self._name, exc_info=error)
+            _log.error("stream_crashed", model=self._name, exc_info=error, **self._ids.facts)
         elif status_of(error) >= 500:
-            _log.warning("stream_failed", model=self._name, error=str(error))
+            _log.warning("stream_failed", model=self._name, error=str(error), **self._ids.facts)
 
 
 def attach_current_task(wait: CancelledWithClient) -> None:

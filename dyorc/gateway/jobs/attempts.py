@@ -14,6 +14,7 @@ from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.copies import joined
 from dyorc.gateway.http.protocol import decode_request
 from dyorc.gateway.http.protocol_outputs import encode_response
+from dyorc.gateway.ids import Ids
 from dyorc.gateway.jobs.records import job_error, trace_of
 from dyorc.gateway.origins import Arrival, steps_of
 from dyorc.gateway.request_memory import RequestMemory
@@ -79,7 +80,7 @@ class Attempts:
                 return Later(_delay_s(num_attempts, error.retry_after_s or 0.0))
             return Outcome(num_attempts=num_attempts, error=job_error(error))
         except Exception as error:
-            _log.exception("job_crashed", job=claim.job.id, model=claim.job.model_name)
+            _log.exception("job_crashed", request_id=claim.job.id, model=claim.job.model_name)
             return Outcome(num_attempts=num_attempts, error=job_error(error))
 
     async def _infer(self, claim: Claim, ticket: Ticket) -> Body:
@@ -90,7 +91,8 @@ class Attempts:
             request = self.read(claim.body, model, memory)
             origins = self._service.origins
             traced = origins.traced_below(trace_of(job))
-            origin = origins.of(request, Arrival("job", now_ns, len(claim.body.data), now_ns, job.id, traced))
+            arrival = Arrival("job", Ids(job.id), now_ns, len(claim.body.data), now_ns, traced)
+            origin = origins.of(request, arrival, is_named=True)
 
             def take(arrays: list[Any]) -> Body:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))

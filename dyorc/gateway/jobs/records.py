@@ -36,7 +36,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "finished_s": job.finished_s,
         "expires_s": job.expires_s,
         "num_attempts": job.num_attempts,
-        "error": None if error is None else error_json(error),
+        "error": None if error is None else error_json(job.id, error),
     }
 
 
@@ -45,9 +45,9 @@ def job_bytes(job: Job) -> bytes:
     return orjson.dumps(job_json(job))
 
 
-def error_json(error: JobError) -> dict[str, Any]:
-    """Returns a job's error, in the form of all errors."""
-    return msgspec.structs.asdict(ErrorBody(error.text, error.code, error.retryable))
+def error_json(job_id: str, error: JobError) -> dict[str, Any]:
+    """Returns a job's error, in the form of all errors. Its request is known by the job's id."""
+    return msgspec.to_builtins(ErrorBody(error.text, error.code, error.retryable, job_id))
 
 
 def job_error(error: Exception) -> JobError:

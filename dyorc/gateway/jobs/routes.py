@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from dyorc.errors import InvalidInputError, JobNotEndedError, RequestCancelledError
-from dyorc.gateway.http.front import tenant_of
+from dyorc.gateway.http.front import ids_of, tenant_of
 from dyorc.gateway.jobs.bodies import read_body
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.jobs.records import error_json, job_json
@@ -59,7 +59,10 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
     @app.get(f"{_JOB}/result")
     async def get_result(request: Request, job_id: str) -> Response:
         """Returns what the inference route would have answered."""
-        return _result(*await jobs.result(tenant_of(request.scope), _id(job_id)))
+        job, body = await jobs.result(tenant_of(request.scope), _id(job_id))
+        if job.error is not None:
+            ids_of(request.scope).name(job.id)  # its error is that of another request
+        return _result(job, body)
 
     @app.post(f"{_JOB}/cancel")
     async def cancel_job(request: Request, job_id: str) -> dict[str, Any]:
@@ -141,7 +144,7 @@ def _result(job: Job, body: Body | None) -> Response:
         headers = {JSON_LENGTH: str(body.json_bytes)}
         return Response(body.data, headers=headers, media_type=media_types.TENSORS)
     if job.error is not None:
-        return JSONResponse(error_json(job.error), job.error.status)
+        return JSONResponse(error_json(job.id, job.error), job.error.status)
     if job.state is JobState.CANCELLED:
         raise RequestCancelledError(f"job {job.id} was cancelled")
     raise JobNotEndedError(f"job {job.id} is {job.state}; it has no result yet")

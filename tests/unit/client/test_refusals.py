@@ -1,11 +1,13 @@
 """A server's errors become errors of the same classes."""
 
 import json
+import traceback
 
 import pytest
 
 from dyorc.errors import CapacityError, DyOrcError, InternalError, ProgramError, TransportError
 from dyorc.gateway.http.errors import error_body, retry_headers, status_of
+from dyorc.gateway.ids import Ids
 from dyorc.protocol.refusals import ErrorBody, refusal, refusal_of
 
 
@@ -24,11 +26,13 @@ def _made(kind: type[DyOrcError]) -> DyOrcError:
 def test_every_error_of_the_tree_survives_the_wire(kind: type[DyOrcError]) -> None:
     error = _made(kind)
     headers = {name.decode(): value.decode() for name, value in retry_headers(error)}
-    found, is_ours = refusal_of(status_of(error), headers, memoryview(error_body(error)))
+    found, is_ours = refusal_of(status_of(error), headers, memoryview(error_body(error, Ids("r-1", "a" * 32))))
     assert type(found) is kind
     assert is_ours
     assert (str(found), found.code, found.retryable) == (str(error), error.code, error.retryable)
     assert found.retry_after_s == error.retry_after_s
+    assert (found.request_id, found.trace_id) == ("r-1", "a" * 32)
+    assert "request r-1" in "".join(traceback.format_exception(found)), "whoever sees only a traceback learns it, too"
     if isinstance(found, ProgramError):
         assert (found.program, found.error_type, found.remote_traceback) == ("crop", "ValueError", "")
 

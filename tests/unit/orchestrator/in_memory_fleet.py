@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from dyorc.authoring.program import Program
+from dyorc.config import LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft
 from dyorc.orchestrator.tensors import Tensors
@@ -40,6 +41,9 @@ class InMemoryFleet:
         self._flush = flush
         self.start_over()
         yield
+
+    def set_logs(self, config: LogsConfig) -> None:
+        pass
 
     def start_over(self) -> None:
         """Announces all replicas."""

@@ -122,8 +122,7 @@ class _Counted(SpanExporter):
             return True
 
     def export(self, spans: Any) -> SpanExportResult:
-        with self._complaints:
-            result = self._inner.export(spans)
+        result = self._exported(spans)
         is_sent = result is SpanExportResult.SUCCESS
         with self._lock:
             self._num_unsent -= len(spans)
@@ -133,6 +132,14 @@ class _Counted(SpanExporter):
             self._said_s = time.monotonic()
             _log.warning("spans_not_sent", endpoint=self._url, reason=self._complaints.last, num_dropped=self.num_dropped)
         return result
+
+    def _exported(self, spans: Any) -> SpanExportResult:
+        with self._complaints:
+            try:
+                return self._inner.export(spans)
+            except Exception as error:
+                self._complaints.last = f"{type(error).__name__}: {error}"
+                return SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
         with self._lock:

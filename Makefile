@@ -15,7 +15,7 @@ ROUTER := examples/router/weights/smalltalk.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-guarded demo-ocr demo-router test test-quick test-compiled compile pure lint format protos docs-metrics
+.PHONY: help demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics
 .PHONY: bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
@@ -42,6 +42,9 @@ test-quick: $(VENV)/.dev ## Run the tests that need no server
 
 conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise of the protocol with Triton's client; writes docs/conformance.md; the last line is JSON
 	$(BIN)/python -m tests.conformance --write docs/conformance.md
+
+screenshots: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Make the pictures of the live page, of a server under load (needs chromium)
+	$(BIN)/python -m tests.e2e.screenshots
 
 lint: $(VENV)/.dev ## Check style, types and the doors between folders
 	$(BIN)/ruff check

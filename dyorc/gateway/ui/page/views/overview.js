@@ -88,7 +88,7 @@ function Traffic({ workflow }) {
 }
 
 function Slowest({ workflow }) {
-  const [found, error] = usePolled(workflow && `requests?workflow=${encodeURIComponent(workflow)}&order=slowest&limit=8`, 3000);
+  const [found, error] = usePolled(workflow && `requests?workflow=${encodeURIComponent(workflow)}&order=slowest&limit=6`, 3000);
   return html`<${Panel} title="Slowest requests" note=${html`<a href=${to("requests", { workflow, order: "slowest" })}>all requests</a>`} width="w6">
     ${error && !found ? html`<${Failure} error=${error} />` : found?.requests.length
       ? html`<${RequestTable} requests=${found.requests} />`

@@ -28,7 +28,7 @@ export function Graph({ graph, programs }) {
       ${width > 0 &&
       html`<svg width=${placed.width * scale} height=${placed.height * scale} viewBox="0 0 ${placed.width} ${placed.height}"
         role="group" aria-label="Workflow ${graph.workflow} as a graph">
-        ${graph.edges.map((edge, index) => html`<${Edge} key=${`e${index}`} edge=${edge} place=${placed.edges[index]} most=${most} />`)}
+        ${graph.edges.map((edge, index) => html`<${Edge} key=${`e${index}`} edge=${edge} place=${placed.edges[index]} most=${most} isDown=${placed === down} />`)}
         ${graph.nodes.map((node) => html`<${Node} key=${node.id} node=${node} place=${placed.nodes.get(node.id)} live=${programs?.[node.name]} />`)}
       </svg>`}
     </div>
@@ -37,7 +37,9 @@ export function Graph({ graph, programs }) {
 }
 
 const shapeOf = ({ nodes, edges }) =>
-  JSON.stringify([nodes.map(({ id, kind, name }) => [id, kind, name]), edges.map(({ source, target, label }) => [source, target, label])]);
+  JSON.stringify([nodes.map(({ id, kind, name }) => [id, kind, name]), edges.map((edge) => [edge.source, edge.target, edge.label, isGuessed(edge)])]);
+
+const isGuessed = ({ guessed_share }) => guessed_share > 0.0005;
 
 const nameOf = (graph, id) => graph.nodes.find((node) => node.id === id)?.name ?? id;
 
@@ -54,8 +56,8 @@ function place(graph, rankdir) {
   found.setGraph({ rankdir, nodesep: 30, ranksep: rankdir === "TB" ? 26 : 22, edgesep: 22, marginx: 10, marginy: 12 });
   for (const node of graph.nodes) found.setNode(node.id, sizeOf(node));
   graph.edges.forEach((edge, index) => {
-    const width = edge.label ? Math.max(96, edge.label.length * CHAR_PX + 42) : 50;
-    found.setEdge(edge.source, edge.target, { width, height: edge.label ? 34 : 18, labelpos: "c" }, String(index));
+    const width = Math.max(edge.label ? edge.label.length * CHAR_PX + 46 : 50, isGuessed(edge) ? 150 : 0);
+    found.setEdge(edge.source, edge.target, { width, height: edge.label ? 50 : 34, labelpos: "c" }, String(index));
   });
   layout(found);
   const { width, height } = found.graph();
@@ -75,20 +77,22 @@ function pathOf(points) {
   return rest.length === 1 ? `${text}L${rest[0].x},${rest[0].y}` : text;
 }
 
-function Edge({ edge, place, most }) {
+function Edge({ edge, place, most, isDown }) {
   const thickness = edge.per_s > 0 ? 1.5 + 6.5 * (edge.per_s / most) : 1;
   const path = pathOf(place.points);
   const [end, before] = [place.points.at(-1), place.points.at(-2)];
   const angle = (Math.atan2(end.y - before.y, end.x - before.x) * 180) / Math.PI;
   const main = edge.label ? `${edge.label} ${share(edge.share)}` : `${number(edge.per_s)}/s`;
-  const sub = [edge.label && `${number(edge.per_s)}/s`, edge.guessed_share > 0.0005 && `${share(edge.guessed_share)} guessed`];
+  const sub = [edge.label && `${number(edge.per_s)}/s`, isGuessed(edge) && `${share(edge.guessed_share)} guessed`];
+  const below = sub.filter(Boolean).join(" · ");
+  const above = isDown ? place.y + (below ? 11 : 4) : place.y - thickness / 2 - 7;
   return html`<g class="g-edge ${edge.per_s > 0 ? "busy" : ""}" data-edge="${edge.source}→${edge.target}">
     <title>${`${main}; ${number(edge.per_s)} calls/s; ${share(edge.guessed_share)} of them as a guess`}</title>
     <path d=${path} stroke-width=${thickness.toFixed(2)} />
-    ${edge.guessed_share > 0.0005 && html`<path class="guessed" d=${path} stroke-width=${Math.max(1.6, thickness * 0.55).toFixed(2)} />`}
-    <polygon class="g-tip" points="1,0 -9,-5 -9,5" transform="translate(${end.x},${end.y}) rotate(${angle}) scale(${(0.8 + thickness * 0.09).toFixed(2)})" />
-    <text x=${place.x} y=${place.y + (edge.label ? -2 : 4)}>${main}</text>
-    <text class="sub" x=${place.x} y=${place.y + 13}>${sub.filter(Boolean).join(" · ")}</text>
+    ${isGuessed(edge) && html`<path class="guessed" d=${path} stroke-width=${Math.max(1.6, thickness * 0.55).toFixed(2)} />`}
+    <polygon class="g-tip" points="1,0 -10,-5.5 -10,5.5" transform="translate(${end.x},${end.y}) rotate(${angle}) scale(${(0.75 + thickness * 0.07).toFixed(2)})" />
+    <text x=${place.x} y=${above - (below ? 14 : 0)}>${main}</text>
+    <text class="sub" x=${place.x} y=${above}>${below}</text>
   </g>`;
 }
 

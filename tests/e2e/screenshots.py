@@ -14,7 +14,7 @@ from tests.example_load import Load, examples
 
 _FOLDER = Path(__file__).parents[2] / "docs" / "img"
 _NUM_THREADS, _NUM_EACH = 6, 3000
-_LOAD_S = 75
+_LOAD_S = 60
 _MAX_BYTES = 250_000
 _COLOURS = 256
 

@@ -67,7 +67,7 @@ function optionsOf({ series, height, width, xValues, yValues, isTime, yMin, xRan
     scales: { x: { time: isTime, range: xRange }, y: { range: (_, low, high) => [Math.min(yMin, low ?? 0), niceTop(high)] } },
     axes: [
       { ...axis, grid: { show: false }, size: 26, values: xValues ?? (isTime ? times : undefined), space: isTime ? 70 : 34 },
-      { ...axis, size: 52, values: yValues ? (_, ticks) => ticks.map(yValues) : undefined, space: 34 },
+      { ...axis, size: 52, values: yValues ? (_, ticks) => ticks.map(yValues) : undefined, space: 26 },
     ],
     series: [{}, ...series.map(seriesOf)],
   };

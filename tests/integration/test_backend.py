@@ -1,6 +1,7 @@
 """The gateway needs no more of the component that runs workflows than the contract in `backend.py` says."""
 
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
@@ -95,7 +96,8 @@ async def test_it_knows_which_programs_are_ready(served: Served) -> None:
 
 
 async def test_it_provides_the_figures(served: Served) -> None:
-    assert (await served.client.get("/status")).json() == {"backend": "fake"}
+    status = (await served.client.get("/status")).json()
+    assert status == {"backend": "fake", "pid": os.getpid()}
     await test_it_answers(served)
     (found,) = (await served.client.get("/v2/models/quadruple/stats")).json()["model_stats"]
     assert found["inference_count"] == 1

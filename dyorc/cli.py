@@ -23,6 +23,7 @@ from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
 from dyorc.telemetry import logs
 from dyorc.trace_cli import trace
+from dyorc.version import version
 
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _app.add_typer(simulation, name="simulate")
@@ -48,6 +49,21 @@ def main() -> None:
             sys.stderr.write(error.user_traceback)
         Console(stderr=True).print(f"[red]dyorc:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"dyorc {version()}")
+        raise typer.Exit
+
+
+@_app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 @_app.command()

@@ -1,5 +1,6 @@
 """Metrics of the whole server, however many processes it has, whichever of them is asked."""
 
+import platform
 from typing import Any
 
 from dyorc.gateway.service import InferenceService
@@ -8,6 +9,7 @@ from dyorc.telemetry.metrics.exposition import exposition
 from dyorc.telemetry.metrics.process_source import read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
 from dyorc.telemetry.metrics.statistics_source import OK
+from dyorc.version import version
 
 _METRICS = "metrics"
 
@@ -73,5 +75,6 @@ class Metrics:
 
 
 def _read_start(readings: Readings) -> None:
+    readings.add(catalogue.BUILD_INFO, 1, version(), platform.python_version())
     readings.add(catalogue.CELLS, 1)
     readings.add(catalogue.CELL_STARTS, 1)

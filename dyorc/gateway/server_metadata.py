@@ -1,9 +1,9 @@
 """What the server says of itself, in any protocol."""
 
-from importlib.metadata import version as package_version
 from typing import Any
 
 from dyorc.gateway.client_memory import ClientMemory
+from dyorc.version import version
 
 _EXTENSIONS = (
     "binary_tensor_data",
@@ -20,4 +20,4 @@ _EXTENSIONS = (
 def server_metadata(clients: ClientMemory) -> dict[str, Any]:
     """Returns name, version, and the supported protocol extensions. Clients ask for statistics only if they are listed."""
     extensions = [*_EXTENSIONS, *(["system_shared_memory"] if clients.is_allowed else [])]
-    return {"name": "dyorc", "version": package_version("dyorc"), "extensions": extensions}
+    return {"name": "dyorc", "version": version(), "extensions": extensions}

@@ -1,6 +1,7 @@
 """`GET /metrics` of a server with real replicas; of several processes, some of which have ended; and whose key may see it."""
 
 import contextlib
+import platform
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.bounded import MAX_TENANTS, OTHER
 from dyorc.telemetry.metrics.readings import Readings
+from dyorc.version import version
 from tests import oip
 from tests.fake_backend import FakeBackend
 from tests.integration.stack import Stack, running
@@ -79,6 +81,7 @@ async def test_a_server_counts_what_it_has_done() -> None:
     assert found["dyorc_tenant_requests_in_flight", "anonymous"] == 0
     assert found["dyorc_process_cpu_seconds_total",] > 0
     assert found["dyorc_cells",] == found["dyorc_cell_starts_total",] == 1
+    assert found["dyorc_build_info", platform.python_version(), version()] == 1
 
 
 async def test_openmetrics_is_there_for_those_who_ask() -> None:

@@ -1,6 +1,5 @@
 """Everything but inference. These routes use FastAPI, because they are called rarely and it describes them."""
 
-from importlib.metadata import version as package_version
 from typing import Any
 
 from fastapi import FastAPI
@@ -23,6 +22,7 @@ from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.ui.routes import add_ui_routes
+from dyorc.version import version
 
 
 def control_app(
@@ -30,10 +30,9 @@ def control_app(
 ) -> FastAPI:
     """Returns the routes for metadata, health, statistics, settings and clients' shared memory, and the description of all
     routes."""
-    version = package_version("dyorc")
     # /docs is a route of our own. OpenTelemetry's current provider is there for programs; FastAPI would send it spans, too.
     no_spans: Any = {"telemetry": {"tracing": False, "metrics": False, "logs": False}}
-    app = FastAPI(title="DyOrc", version=version, docs_url=None, redoc_url=None, redirect_slashes=False, **no_spans)
+    app = FastAPI(title="DyOrc", version=version(), docs_url=None, redoc_url=None, redirect_slashes=False, **no_spans)
     app.openapi = lambda: describe(app)
     add_error_handlers(app)
     add_server_routes(app, service, jobs)

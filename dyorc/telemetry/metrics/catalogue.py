@@ -128,6 +128,7 @@ _group = "Server"
 ENGINE_TURN = _add("engine_turn_seconds", _HISTOGRAM, _group, "How long the engine took over the events that it got together. All requests wait meanwhile.", bounds=_SECONDS)
 ENGINE_RESTARTS = _add("engine_restarts_total", _COUNTER, _group, "How many times the engine failed and was replaced, which failed all requests in flight.")
 LOOP_LAG = _add("event_loop_lag_seconds", _HISTOGRAM, _group, "How much later than due the event loop woke up, four times a second.", bounds=_SECONDS)
+BUILD_INFO = _add("build_info", _GAUGE, _group, "Always 1; the labels say the version of DyOrc, and of Python.", ["version", "python"], Combine.MAX)
 CELLS = _add("cells", _GAUGE, _group, "Processes of the server that answered this scrape; replicas are not among them.")
 CELL_STARTS = _add("cell_starts_total", _COUNTER, _group, "How many times they were started. More than `dyorc_cells`: some have ended and were started again.")
 MEMORY = _add("process_resident_bytes", _GAUGE, _group, "Memory of these processes.")

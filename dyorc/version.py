@@ -1,0 +1,10 @@
+"""Which DyOrc this is. The version comes from the tag of the commit that was built (pyproject.toml, CONTRIBUTING.md)."""
+
+import functools
+from importlib import metadata
+
+
+@functools.cache
+def version() -> str:
+    """Returns the version of the installed package: that of the code as it was when it was installed, also in a checkout."""
+    return metadata.version("dyorc")

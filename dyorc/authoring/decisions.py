@@ -21,15 +21,16 @@ class DecisionKind(Enum):
 class Site:
     """A place in a workflow's code where it decides; one object per place, for all requests."""
 
-    __slots__ = ("code", "line")
+    __slots__ = ("_text", "code", "line")
 
     def __init__(self, code: CodeType, line: int) -> None:
         self.code = code
         self.line = line
+        self._text = f"{PurePath(code.co_filename).name}, line {line}"
 
     def __str__(self) -> str:
         """Returns the place as clients see it: without the server's folders."""
-        return f"{PurePath(self.code.co_filename).name}, line {self.line}"
+        return self._text
 
 
 def _await_decision(decision: "Decision") -> tuple[str, str]:

@@ -100,29 +100,33 @@ def _place(segment: Segment) -> tuple[int, str]:
 
 
 def _sources(call: Call) -> list[int]:
-    numbers: dict[int, None] = {}
-    for argument in call.arguments:
-        producer = argument.cell.producer
-        if isinstance(producer, Call):
-            numbers[producer.call_id] = None
-        elif producer is not None:
-            numbers.update(dict.fromkeys(_behind(argument.cell)))
-    return list(numbers)
+    arguments = call.arguments
+    if len(arguments) == 1:
+        return _behind(arguments[0].cell)
+    return list(dict.fromkeys([number for argument in arguments for number in _behind(argument.cell)]))
 
 
 def _behind(cell: Cell) -> list[int]:
     """Returns the numbers of the calls that made a value; none yet if it is the result of a workflow that has not ended."""
+    producer = cell.producer
+    if producer is None:
+        return []
+    return [producer.call_id] if isinstance(producer, Call) else _behind_result(producer)
+
+
+def _behind_result(task: Task) -> list[int]:
     numbers: dict[int, None] = {}
-    seen: set[Cell] = set()
-    pending = [cell]
+    seen: set[Task] = set()
+    pending = [task]
     while pending:
-        cell = pending.pop()
-        producer = cell.producer
-        if producer is None or cell in seen:
+        task = pending.pop()
+        if task in seen:
             continue
-        seen.add(cell)
-        if isinstance(producer, Call):
-            numbers[producer.call_id] = None
-        else:
-            pending.extend([argument.cell for argument in producer.result])
+        seen.add(task)
+        for argument in task.result:
+            producer = argument.cell.producer
+            if isinstance(producer, Call):
+                numbers[producer.call_id] = None
+            elif producer is not None:
+                pending.append(producer)
     return list(numbers)

@@ -1,11 +1,13 @@
 """What a request's story tells."""
 
+import msgspec
 import numpy as np
 from jaxtyping import Float
 
 import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.engine.story import Story, as_text
+from dyorc.engine.events import BatchDone
+from dyorc.engine.story import Move, Story, StoryReader, as_text
 from tests.unit.engine.driver import World
 
 Vector = Float[np.ndarray, "2"]
@@ -27,6 +29,16 @@ async def guarded(x: Vector) -> Vector:
     if await dyorc.when(look(x), lambda seen: seen[0] >= 0, likely=True):
         return work(x)
     return x
+
+
+@dyorc.workflow
+async def double(x: Vector) -> Vector:
+    return work(x)
+
+
+@dyorc.workflow
+async def double_twice(x: Vector) -> Vector:
+    return work(double(x))
 
 
 def experienced_world() -> World:
@@ -78,6 +90,94 @@ def test_its_text_has_a_line_for_each_step() -> None:
     assert "the guess True was right, saved " in right
     assert "the guess True was wrong, cost others " in wrong
     assert wrong.splitlines()[-1].endswith("answered")
+
+
+def test_calls_say_what_became_of_guesses() -> None:
+    right, wrong = (story_of(experienced_world(), [sign, 1.0]) for sign in (1.0, -1.0))
+    (work,) = [call for call in right.calls if call.program == "work"]
+    assert (work.outcome, work.is_guess) == ("done", True)
+    assert work.asked_ns < work.committed_ns == right.decisions[0].decided_ns
+    (work,) = [call for call in wrong.calls if call.program == "work"]
+    assert (work.outcome, work.committed_ns) == ("squashed", 0)
+    assert work.bet is not None
+    assert list(wrong.decisions[0].followed) == ["True"]
+
+
+def test_calls_share_the_trace_of_their_batch() -> None:
+    world = experienced_world()
+    first, second = world.submit_all(double, [[1, 1], [2, 2]], explain=True)
+    other = world.submit(double, [3, 3])
+    world.finish_all()
+    (mine,) = world.stories[first].calls
+    (theirs,) = world.stories[second].calls
+    assert mine.batches[0] is theirs.batches[0]
+    assert mine.batches[0].requests == [first, second]
+    assert other not in world.stories
+
+
+def test_a_batch_says_how_it_went() -> None:
+    world = experienced_world()
+    request = world.submit(double, [1, 1], explain=True)
+    (batch,) = world.in_flight.values()
+    done = world.outcome(batch, 0.05)
+    world.advance(0.1)
+    assert isinstance(done, BatchDone)
+    moves = (Move("shm", 8, 0.001),)
+    world.tell(msgspec.structs.replace(done, gather_s=0.01, infer_s=0.03, publish_s=0.02, moves=moves))
+    (trace,) = world.stories[request].calls[0].batches
+    assert (trace.gather_s, trace.infer_s, trace.publish_s, trace.moves, trace.outcome) == (0.01, 0.03, 0.02, moves, "done")
+    assert trace.ended_ns - trace.started_ns == 100_000_000
+
+
+def test_a_call_that_is_tried_again_was_in_two_batches() -> None:
+    world = experienced_world()
+    request = world.submit(double, [1, 1], explain=True)
+    world.leave("work#1")
+    assert world.stories[request].calls[0].batches[0].outcome == "lost"
+    world.join(work)
+    world.finish_all()
+    (call,) = world.stories[request].calls
+    assert [batch.outcome for batch in call.batches] == ["lost", "done"]
+
+
+def test_a_call_says_that_its_program_was_cold() -> None:
+    world = World([work])
+    request = world.submit(double, [1, 1], explain=True)
+    assert world.stories[request].calls[0].was_cold
+    world.join(work)
+    request = world.submit(double, [1, 1], explain=True)
+    assert not world.stories[request].calls[0].was_cold
+
+
+def test_a_call_names_the_calls_behind_its_inputs_also_in_other_workflows() -> None:
+    world = experienced_world()
+    request = world.submit(double_twice, [1, 1], explain=True)
+    world.finish_all()
+    outer, inner = world.stories[request].calls
+    assert (inner.sources, outer.sources) == ([], [inner.call_id])
+
+
+def test_a_request_that_fails_has_a_story() -> None:
+    world = experienced_world()
+    request = world.submit(guarded, [1, 1], explain=True)
+    world.advance(1.0)
+    world.cancel(request)
+    story = world.stories[request]
+    assert (story.ended_ns, story.is_answered) == (world.now_ns, False)
+    assert {call.outcome for call in story.calls} == {"withdrawn"}
+    assert "answered" not in [step["event"] for step in story.steps()]
+
+
+def test_a_story_is_read_while_it_goes_on() -> None:
+    world = experienced_world()
+    request = world.submit(guarded, [1, 1], explain=True)
+    reader = StoryReader(world.stories[request])
+    steps = reader.news()
+    assert [step["event"] for step in steps] == ["followed", "dispatched", "dispatched"]
+    assert reader.news() == []
+    world.advance(0.05)
+    world.finish_all()
+    assert steps + reader.news() == world.stories[request].steps()
 
 
 def test_there_is_no_story_unless_asked_for() -> None:

@@ -59,8 +59,8 @@ class Watched:
         assert found["headings"] == 1, f"{found['headings']} main headings"
         assert found["too_wide"] <= 0, f"the page is {found['too_wide']} px wider than the screen: {found['widest']}"
 
-    def trace_tasks(self, act: str) -> list[float]:
-        """Runs JavaScript that returns a promise, and returns how much of the CPU each task of the page's main thread took, in
+    def trace_tasks(self, act: str) -> tuple[Any, list[float]]:
+        """Runs JavaScript that returns a promise; returns its value, and how much of the CPU each task of the page's main thread took, in
         milliseconds, from a trace; the longest last. A frame cannot be late by more than the longest."""
         session = self.page.context.new_cdp_session(self.page)
         events: list[dict[str, Any]] = []
@@ -68,14 +68,14 @@ class Watched:
         session.on("Tracing.dataCollected", lambda part: events.extend(part["value"]))
         session.on("Tracing.tracingComplete", lambda event: over.append(event))
         session.send("Tracing.start", {"transferMode": "ReportEvents", "traceConfig": {"includedCategories": _TRACED}})
-        self.page.evaluate(act)
+        value = self.page.evaluate(act)
         session.send("Tracing.end")
         while not over:
             self.page.wait_for_timeout(20)
         session.detach()
         threads = {event["tid"] for event in events if event["name"] == "FunctionCall"}
         tasks = [one for one in events if one["name"] == "RunTask" and one["ph"] == "X" and one["tid"] in threads]
-        return sorted(task.get("tdur", task["dur"]) / 1000 for task in tasks)
+        return value, sorted(task.get("tdur", task["dur"]) / 1000 for task in tasks)
 
 
 @contextlib.contextmanager

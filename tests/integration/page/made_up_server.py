@@ -68,11 +68,11 @@ class MadeUpServer:
 
         @app.get("/history")
         async def history(request: Request) -> Any:
-            return made_up.history(dict(request.query_params))
+            return Response(msgspec.json.encode(made_up.history(dict(request.query_params))), media_type="application/json")
 
         @app.get("/requests")
         async def requests(request: Request) -> Any:
-            return made_up.requests(dict(request.query_params))
+            return Response(msgspec.json.encode(made_up.requests(dict(request.query_params))), media_type="application/json")
 
         @app.get("/requests/{request_id}")
         async def detail(request_id: str) -> Any:

@@ -1,5 +1,5 @@
 // What the server is doing now: one workflow's figures and graph, the programs, and what was slow lately.
-import { html, useState } from "../html.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { count, duration, number, parts } from "../format.js";
 import { useLive } from "../live.js";
 import { to } from "../route.js";
@@ -14,6 +14,9 @@ export function Overview() {
   const [chosen, setChosen] = useState("");
   const names = Object.keys(now?.workflows ?? {}).sort();
   const workflow = names.includes(chosen) ? chosen : busiest(now) ?? "";
+  const [graph, error] = usePolled(workflow && `graph?workflow=${encodeURIComponent(workflow)}`, 1000);
+  const isBegun = useRef(false); // what stands below the graph waits for it once, so that it need not move
+  isBegun.current ||= Boolean(graph || error || (now && !workflow));
   return html`<div class="view">
     <${Head} title="Overview" note=${summary(now)}>
       ${names.length > 1 &&
@@ -23,12 +26,12 @@ export function Overview() {
             ${names.map((name) => html`<option selected=${name === workflow}>${name}</option>`)}</select></label>`)}
     <//>
     <${WorkflowFigures} name=${workflow} found=${now?.workflows?.[workflow]} />
-    <${WorkflowGraph} workflow=${workflow} programs=${now?.programs} />
-    ${workflow && html`<${Traffic} key=${workflow} workflow=${workflow} />`}
-    <div class="grid stretch">
+    <${WorkflowGraph} workflow=${workflow} graph=${graph} error=${error} programs=${now?.programs} />
+    ${isBegun.current && workflow && html`<${Traffic} key=${workflow} workflow=${workflow} />`}
+    ${isBegun.current && html`<div class="grid stretch">
       <${Panel} title="Programs" note=${html`<a href=${to("programs")}>all figures</a>`} width="w6"><${ProgramTable} programs=${now?.programs} isShort=${true} /><//>
       <${Slowest} workflow=${workflow} />
-    </div>
+    </div>`}
   </div>`;
 }
 
@@ -62,13 +65,17 @@ function WorkflowFigures({ name, found }) {
   ]} />`;
 }
 
-function WorkflowGraph({ workflow, programs }) {
-  const [graph, error] = usePolled(workflow && `graph?workflow=${encodeURIComponent(workflow)}`, 1000);
-  return html`<${Panel} title="Workflow" note=${graph && `learned from ${count(graph.num_requests)} requests; width: calls per second`}>
+function WorkflowGraph({ workflow, graph, error, programs }) {
+  const box = useRef(null);
+  const [height, setHeight] = useState(0);
+  useEffect(() => {
+    if (graph && box.current.clientHeight !== height) setHeight(box.current.clientHeight); // kept while another workflow's graph is fetched
+  });
+  return html`<${Panel} title="Workflow" note=${graph && `learned from ${count(graph.num_requests)} requests; width: calls per second`}><div ref=${box} style=${{ minHeight: graph ? undefined : `${height}px` }}>
     ${error && !graph ? html`<${Failure} error=${error} />` : !graph ? html`<${Empty}>…<//>` : graph.edges.length
       ? html`<${Graph} graph=${graph} programs=${programs} />`
       : html`<${Empty}>No request yet. <a href=${to("try", workflow)}>Send one</a>, and the graph appears.<//>`}
-  <//>`;
+  </div><//>`;
 }
 
 function Traffic({ workflow }) {

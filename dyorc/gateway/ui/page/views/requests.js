@@ -9,6 +9,7 @@ import { Choice, Empty, Failure, Head, State } from "../widgets/basics.js";
 import { Rows } from "../widgets/rows.js";
 
 const PAGE = 250;
+const MORE = 500; // the most that the server lists at a time
 const MOST = 20_000; // rows in the browser's memory
 const REFRESH_MS = 2000;
 const nameOf = ({ cell, number }) => `${cell} ${number}`;
@@ -37,7 +38,7 @@ export function Requests({ route }) {
           ${names.map((name) => html`<option value=${name} selected=${name === workflow}>${name}</option>`)}
         </select></label>
     <//>
-    ${error && !found && html`<${Failure} error=${error} />`}
+    ${error && !found && (error.status === 404 ? html`<${Empty}>This server keeps no records of requests (<code>telemetry.records</code>).<//>` : html`<${Failure} error=${error} />`)}
     ${found && !found.requests.length && html`<${Empty}>None ${outcome === "failed" ? "failed" : "kept yet"}.<//>`}
     ${found?.requests.length > 0 && html`<${Rows} label="Requests" columns=${COLUMNS} items=${found.requests} keyOf=${nameOf}
       row=${Row} onEnd=${more} onAway=${hold} />`}
@@ -64,7 +65,7 @@ function useRequests({ workflow, order, outcome }) {
   const key = order === "slowest" ? "duration_ms" : "ended_s";
   useEffect(() => {
     const abort = new AbortController();
-    const ask = (beyond) => get(`requests?${new URLSearchParams({ order, outcome, limit: PAGE, ...(workflow && { workflow }), ...beyond })}`, { signal: abort.signal });
+    const ask = (beyond) => get(`requests?${new URLSearchParams({ order, outcome, limit: beyond.beyond ? MORE : PAGE, ...(workflow && { workflow }), ...beyond })}`, { signal: abort.signal });
     list.current = { isAway: false, isBusy: false, isWhole: false, ask };
     setState({ found: null, error: null });
     let timer = 0;

@@ -30,7 +30,7 @@ export function Scaling() {
         <div class="w6"><h3>Calls per second, and what was foreseen</h3><${ForecastSeries} name=${name} height=${180} windowS=${Number(windowS)} /></div>
       </div>
     <//>`}
-    <${Decisions} decisions=${found?.decisions} />
+    ${found && html`<${Decisions} decisions=${found.decisions} />`}
   </div>`;
 }
 

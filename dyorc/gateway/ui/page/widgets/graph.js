@@ -1,7 +1,7 @@
 // A workflow as a graph: dagre finds the places, this draws them as SVG. The places change only with the graph's shape, never with
 // its figures, so that nothing jumps while it is looked at.
 import { Graph as Layout, layout } from "dagre";
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { duration, number, share } from "../format.js";
 import { to } from "../route.js";
 import { Alternative } from "./basics.js";
@@ -13,7 +13,8 @@ const CHAR_PX = 7.6;
 export function Graph({ graph, programs }) {
   const box = useRef(null);
   const [width, setWidth] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
+    setWidth(box.current.clientWidth); // before anything is painted
     const sizes = new ResizeObserver(([entry]) => setWidth(Math.round(entry.contentRect.width)));
     sizes.observe(box.current);
     return () => sizes.disconnect();

@@ -60,8 +60,8 @@ class Watched:
         assert found["too_wide"] <= 0, f"the page is {found['too_wide']} px wider than the screen: {found['widest']}"
 
     def trace_tasks(self, act: str) -> tuple[Any, list[float]]:
-        """Runs JavaScript that returns a promise; returns its value, and how much of the CPU each task of the page's main thread took, in
-        milliseconds, from a trace; the longest last. A frame cannot be late by more than the longest."""
+        """Runs JavaScript that returns a promise. Returns its value, and from a trace how much of the CPU each task of the page's
+        main thread took meanwhile, in milliseconds, the longest last."""
         session = self.page.context.new_cdp_session(self.page)
         events: list[dict[str, Any]] = []
         over: list[object] = []

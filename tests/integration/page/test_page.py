@@ -276,7 +276,7 @@ def test_ten_thousand_requests_scroll_fluidly(browser: "Browser", server: MadeUp
             """async () => {
               const frames = [];
               let last = await new Promise(requestAnimationFrame);
-              for (let at = document.documentElement.scrollHeight; at > 0; at -= 1500) {
+              for (let at = document.documentElement.scrollHeight; at > 0; at -= 3000) {
                 scrollTo(0, at);
                 const now = await new Promise(requestAnimationFrame);
                 frames.push(now - last);
@@ -285,11 +285,11 @@ def test_ten_thousand_requests_scroll_fluidly(browser: "Browser", server: MadeUp
               return frames.sort((one, other) => one - other);
             }"""
         )
-        assert len(frames) > 200
+        assert len(frames) > 100
         figures = {
             "num": len(frames),
             "median": frames[len(frames) // 2],
             "p99": frames[-len(frames) // 100],
             "longest": frames[-1],
         }
-        print(json.dumps({"frames_ms": figures, "longest_task_ms": tasks[-1]}))
+        print(json.dumps({"frames_ms": figures, "cpu_per_frame_ms": sum(tasks) / len(frames), "longest_task_ms": tasks[-1]}))

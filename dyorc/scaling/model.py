@@ -32,7 +32,7 @@ class Bounds:
     max_replicas: int = 1
     upscale_delay_s: float = 0.0
     downscale_delay_s: float = 10.0
-    cold_delay_s: float = 600.0
+    cold_delay_s: float = 120.0
     target_calls: float | None = None
     to_zero_delay_s: float | None = None
     initial_warm: int | None = None

@@ -276,8 +276,8 @@ def test_ten_thousand_requests_scroll_fluidly(browser: "Browser", server: MadeUp
             """async () => {
               const frames = [];
               let last = await new Promise(requestAnimationFrame);
-              for (let at = document.documentElement.scrollHeight; at > 0; at -= 3000) {
-                scrollTo(0, at);
+              for (let index = 0; index < 120; index += 1) {
+                scrollBy(0, -400);
                 const now = await new Promise(requestAnimationFrame);
                 frames.push(now - last);
                 last = now;
@@ -285,7 +285,6 @@ def test_ten_thousand_requests_scroll_fluidly(browser: "Browser", server: MadeUp
               return frames.sort((one, other) => one - other);
             }"""
         )
-        assert len(frames) > 100
         figures = {
             "num": len(frames),
             "median": frames[len(frames) // 2],

@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
 PEERS := ray_serve triton bentoml litserve mosec
 PROTOC := .venv-protoc
+BUILD := .venv-build
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # tests/conftest.py says how many processes there are, and what runs in the same one.
 PYTEST_SIDE_BY_SIDE := $(BIN)/python -m pytest -n auto
@@ -15,7 +16,7 @@ ROUTER := examples/router/weights/smalltalk.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics
+.PHONY: help dist test-dist demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics
 .PHONY: bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
@@ -62,6 +63,13 @@ pure: ## Remove the compiled engine
 test-compiled: $(VENV)/.dev ## Run the tests that concern the engine with its compiled modules, then remove these
 	$(MAKE) compile
 	$(PYTEST_SIDE_BY_SIDE) tests/unit tests/property tests/integration; status=$$?; $(MAKE) pure; exit $$status
+
+dist: $(BUILD)/.made ## Build the wheel and the source archive in dist/; the version comes from the commit's tag
+	rm -rf dist
+	$(BUILD)/bin/python -m build --outdir dist
+
+test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in an environment of its own, and run README's twenty lines there
+	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
 
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix
@@ -151,7 +159,7 @@ chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store
 	$(BIN)/python -m tests.chaos.jobs_storm
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) .venv-peers $(PROTOC) examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) .venv-peers $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -162,6 +170,11 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.demo
 	$(PIP_INSTALL) --editable '.[demo,ocr,dev]'
+	@touch $@
+
+$(BUILD)/.made: Makefile
+	$(PYTHON) -m venv $(BUILD)
+	$(BUILD)/bin/pip install --quiet --disable-pip-version-check 'build==1.*'
 	@touch $@
 
 # Apart, because their versions of libraries are not ours. Without tritonclient's extra `all`, which brings CUDA along.

@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: folder.__exit__(None, None, None))
     config.addinivalue_line("markers", "ray: a Ray is started, here or for the whole module")
     config.addinivalue_line("markers", "pure: replaces parts of the engine, which its compiled modules do not allow")
+    config.addinivalue_line("markers", "dist: tests what `make dist` has built; runs in `make test-dist` only")
     config.addinivalue_line("markers", "together: the tests of this module share a server, so one process runs them all")
 
 

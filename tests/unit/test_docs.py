@@ -1,5 +1,7 @@
 """The documentation is complete, and its links lead somewhere."""
 
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,15 @@ def _settings(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from _settings(type(field.default), f"{prefix}{name}__")
         else:
             yield f"{prefix}{name}"
+
+
+def test_extras_that_are_mentioned_exist_and_the_readme_explains_each() -> None:
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    sources = [*PAGES, *sorted((ROOT / "dyorc").rglob("*.py"))]
+    mentioned = re.findall(r"dyorc\\?\[([a-z,]+)\\?\]", "".join(path.read_text() for path in sources))
+    assert {"traces", "profile", "ocr"} <= {extra for each in mentioned for extra in each.split(",")} <= extras
+    install = (ROOT / "README.md").read_text().partition("## Install\n")[2].partition("\n## ")[0]
+    assert all(f"`{extra}`" in install for extra in extras)
 
 
 def test_decisions_page_lists_every_decision() -> None:

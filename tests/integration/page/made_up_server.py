@@ -29,12 +29,14 @@ class MadeUpServer:
     Attributes:
         key: What requests for data have to carry; empty: nothing.
         is_silent: Whether streams of events end at once, as if the server were gone.
+        num_refused: Requests without the key.
     """
 
     def __init__(self, key: str = "") -> None:
         self.url = ""
         self.key = key
         self.is_silent = False
+        self.num_refused = 0
         self._app = FastAPI(redirect_slashes=False)
         add_ui_routes(self._app)
         self._add_routes(self._app)
@@ -44,6 +46,7 @@ class MadeUpServer:
         scope = without_trailing_slash(scope)
         headers = dict(scope["headers"])
         if self.key and not scope["path"].startswith("/ui") and headers.get(b"authorization") != f"Bearer {self.key}".encode():
+            self.num_refused += 1
             body = {"error": "an API key is needed", "code": "authentication", "retryable": False}
             await JSONResponse(body, 401)(scope, receive, send)
             return

@@ -200,6 +200,9 @@ def test_a_key_is_asked_for_kept_in_the_tab_and_sent(browser: "Browser") -> None
     with MadeUpServer(key="secret").running() as server, tab(browser, allowed=["401"]) as watched:
         page = watched.page
         watched.open(f"{server.url}/ui/")
+        page.get_by_label("API key", exact=True).wait_for()
+        page.wait_for_timeout(1500)
+        assert server.num_refused <= 2, "it asks again and again without a key"
         page.get_by_label("API key", exact=True).fill("wrong")
         page.keyboard.press("Enter")
         page.get_by_text("an API key is needed").wait_for()

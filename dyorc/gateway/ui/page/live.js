@@ -46,7 +46,7 @@ class Live {
         const refused = error instanceof ApiError && [401, 403, 404].includes(error.status);
         this.#become(refused ? "refused" : "lost", error?.message ?? String(error));
       }
-      await this.#pause();
+      await (this.state === "refused" ? this.#restarted() : this.#pause());
     }
   }
 
@@ -76,6 +76,12 @@ class Live {
     this.state = state;
     this.error = error;
     for (const listener of this.#listeners) listener();
+  }
+
+  /** Waits for another key: asking again with the same one is of no use. */
+  #restarted() {
+    const abort = (this.#abort = new AbortController());
+    return new Promise((resolve) => abort.signal.addEventListener("abort", resolve));
   }
 
   #pause() {

@@ -46,7 +46,7 @@ function summary(now) {
   const programs = Object.values(now.programs);
   const num = programs.filter(({ state }) => state === "ready").length;
   const cells = now.cells?.length > 1 ? ` · ${now.cells.length} cells` : "";
-  return `${num} of ${programs.length} programs ready${cells}`;
+  return programs.length ? `${num} of ${programs.length} programs ready${cells}` : "what this key may see";
 }
 
 function WorkflowFigures({ name, found }) {

@@ -12,7 +12,7 @@ const LONG = ["Program", "State", "#Replicas", "#Calls/s", "#Waiting", "#Running
 
 export function ProgramTable({ programs, isShort = false }) {
   const all = Object.entries(programs ?? {}).sort(([a], [b]) => a.localeCompare(b));
-  if (!all.length) return html`<${Empty}>…<//>`;
+  if (!all.length) return html`<${Empty}>${programs ? "None that this key may see." : "…"}<//>`;
   return html`<${Table} label="Programs" head=${isShort ? SHORT : LONG}>
     ${all.map(([name, found]) => html`<tr key=${name}>
       <th scope="row"><a href=${to("programs", name)}>${name}</a></th>

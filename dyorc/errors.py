@@ -15,7 +15,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- AuthenticationError       no API key, or an unknown one
     |  |- PermissionDeniedError     the key's tenant may not do this
     |  |- UnsupportedError          the server does not do this
-    |  |- ConflictError             it contradicts what was asked before
+    |  |- UnknownJobError           there is no such job
     |  |- ConflictError             it contradicts an earlier request
     |  |- UnknownRequestError       there is no record of a request
     |  |- UnknownRegionError        no shared memory of that name is registered

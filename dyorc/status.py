@@ -231,7 +231,8 @@ class StatusBoard:
         known = self.programs[program].replicas.get(replica_id)
         if known is None:
             known = ReplicaStatus(replica_id, pid, node, ReplicaState.READY)
-        self.enter(program, replace(known, state=ReplicaState.READY, since_s=time.time(), load_s=load_s))
+        now_s, node = time.time(), node or known.node
+        self.enter(program, replace(known, pid=pid, node=node, state=ReplicaState.READY, since_s=now_s, load_s=load_s))
 
     def find(self, replica_id: str) -> tuple[ProgramStatus, ReplicaStatus] | None:
         """Returns a replica and its program; None if it is not known."""

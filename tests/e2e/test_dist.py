@@ -66,7 +66,8 @@ def metadata(wheel: Path) -> Message:
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert held == _tracked("dyorc", "loadgen")
+    compiled = {name for name in held if name.endswith(".so")}  # with DYORC_COMPILE=1
+    assert held - compiled == _tracked("dyorc", "loadgen")
     assert {"dyorc/py.typed", "dyorc/protocol/inference_pb2_grpc.py", "dyorc/gateway/ui/page/index.html"} <= held
 
 

@@ -92,9 +92,9 @@ async def test_a_small_request(stack: Stack, shelf: Shelf, request_id: str) -> N
     assert record.story is not None
     look, work = record.story.calls
     (decision,) = record.story.decisions
-    assert (look.program, look.sources, look.decision, look.outcome) == ("look", [], -1, "done")
-    assert (work.program, work.sources, work.decision, work.branch, work.outcome) == ("work", [], 0, "True", "done")
-    assert (decision.sources, decision.outcome) == ([look.call_id], "True")
+    assert (look.program, look.sources, look.decision, look.outcome) == ("look", (), -1, "done")
+    assert (work.program, work.sources, work.decision, work.branch, work.outcome) == ("work", (), 0, "True", "done")
+    assert (decision.sources, decision.outcome) == ((look.call_id,), "True")
     (batch,) = look.batches
     assert (batch.requests, batch.size, batch.outcome) == ([record.number], 1, "done")
     assert batch.infer_s >= 0.03

@@ -10,11 +10,12 @@ from dyorc.errors import DyOrcError
 
 def asked(story: Story, call: Call, now_ns: int) -> None:
     """Begins the trace of a call that has just got its number."""
-    decision, branch = _place(call.segment)
-    trace = call.trace = CallTrace(call.call_id, call.callee.name, now_ns, _sources(call), decision, branch)
-    trace.depth = call.segment.task.depth
-    trace.is_guess = not call.segment.is_certain
-    trace.is_repeat = call.restores is not None
+    segment = call.segment
+    decision, branch = _place(segment)
+    trace = call.trace = CallTrace(
+        call.call_id, call.callee.name, now_ns, _sources(call), decision, branch,
+        is_guess=not segment.is_certain, is_repeat=call.restores is not None, depth=segment.task.depth,
+    )  # fmt: skip
     story.calls.append(trace)
 
 
@@ -99,22 +100,22 @@ def _place(segment: Segment) -> tuple[int, str]:
     return segment.decision, str(segment.outcome)
 
 
-def _sources(call: Call) -> list[int]:
+def _sources(call: Call) -> tuple[int, ...]:
     arguments = call.arguments
     if len(arguments) == 1:
         return _behind(arguments[0].cell)
-    return list(dict.fromkeys([number for argument in arguments for number in _behind(argument.cell)]))
+    return tuple(dict.fromkeys([number for argument in arguments for number in _behind(argument.cell)]))
 
 
-def _behind(cell: Cell) -> list[int]:
+def _behind(cell: Cell) -> tuple[int, ...]:
     """Returns the numbers of the calls that made a value; none yet if it is the result of a workflow that has not ended."""
     producer = cell.producer
     if producer is None:
-        return []
-    return [producer.call_id] if isinstance(producer, Call) else _behind_result(producer)
+        return ()
+    return (producer.call_id,) if isinstance(producer, Call) else _behind_result(producer)
 
 
-def _behind_result(task: Task) -> list[int]:
+def _behind_result(task: Task) -> tuple[int, ...]:
     numbers: dict[int, None] = {}
     seen: set[Task] = set()
     pending = [task]
@@ -129,4 +130,4 @@ def _behind_result(task: Task) -> list[int]:
                 numbers[producer.call_id] = None
             elif producer is not None:
                 pending.append(producer)
-    return list(numbers)
+    return tuple(numbers)

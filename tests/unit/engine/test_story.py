@@ -154,7 +154,7 @@ def test_a_call_names_the_calls_behind_its_inputs_also_in_other_workflows() -> N
     request = world.submit(double_twice, [1, 1], explain=True)
     world.finish_all()
     outer, inner = world.stories[request].calls
-    assert (inner.sources, outer.sources) == ([], [inner.call_id])
+    assert (inner.sources, outer.sources) == ((), (inner.call_id,))
 
 
 def test_a_request_that_fails_has_a_story() -> None:

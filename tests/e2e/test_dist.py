@@ -22,12 +22,10 @@ from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
-import grpc
 import httpx
 import numpy as np
 import pytest
 
-from dyorc.protocol import inference_pb2, inference_pb2_grpc
 from dyorc.testing import ServerProcess
 from tests.markdown import python_examples
 
@@ -164,7 +162,16 @@ def test_the_twenty_lines_are_served(installed: Installed, server: ServerProcess
     assert sum(answer["outputs"][0]["data"]) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_it_answers_over_grpc(server: ServerProcess) -> None:
-    with grpc.insecure_channel(server.grpc_address) as channel:
-        stub = inference_pb2_grpc.GRPCInferenceServiceStub(channel)
-        assert stub.ServerReady(inference_pb2.ServerReadyRequest(), timeout=TIMEOUT_S).ready
+_CLIENTS = """
+import sys, dyorc, grpc, numpy
+from dyorc.protocol import inference_pb2, inference_pb2_grpc
+with dyorc.Client(sys.argv[1]) as client:
+    print(client.infer("classify", image=numpy.load("x.npy")).shape)
+with grpc.insecure_channel(sys.argv[2]) as channel:
+    stub = inference_pb2_grpc.GRPCInferenceServiceStub(channel)
+    print(stub.ServerReady(inference_pb2.ServerReadyRequest(), timeout=300).ready)
+"""
+
+
+def test_its_client_and_its_generated_grpc_code_work(installed: Installed, server: ServerProcess) -> None:
+    assert installed.run("python", "-c", _CLIENTS, server.url, server.grpc_address) == "(10,)\nTrue\n"

@@ -158,6 +158,9 @@ chaos-cells: $(VENV)/.dev ## Kill, stop and crash cells 60 times under load: oth
 chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
 	$(BIN)/python -m tests.chaos.jobs_storm
 
+schema: $(VENV)/.demo ## Write the JSON schema of dyorc.toml to docs/ again, after a change of the settings
+	$(BIN)/dyorc config schema > docs/dyorc.schema.json
+
 clean: ## Remove the environment and everything that was made
 	rm -rf $(VENV) $(TRITONCLIENT) .venv-peers $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from dyorc.config import Settings
-from dyorc.environment import read_settings
+from dyorc.configuration.cli import app as configuration
+from dyorc.configuration.in_force import print_in_force
+from dyorc.configuration.reading import Reading, read
 from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.explain_cli import explain
 from dyorc.gateway.keys_cli import app as keys
@@ -28,6 +31,7 @@ from dyorc.version import version
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _app.add_typer(simulation, name="simulate")
 _app.add_typer(keys, name="keys")
+_app.add_typer(configuration, name="config")
 _app.command()(scale)
 _app.command()(explain)
 _app.command()(trace)
@@ -35,8 +39,15 @@ _app.command()(profile)
 _console = Console(soft_wrap=True)
 
 Targets = Annotated[
-    list[str],
-    typer.Argument(metavar="PATH:WORKFLOW...", help="Workflows to serve, such as app.py:classify or package.module:flow."),
+    list[str] | None,
+    typer.Argument(
+        metavar="[PATH:WORKFLOW...]",
+        help="Workflows to serve, such as app.py:classify or package.module:flow; by default those in the configuration file.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Configuration file; by default DYORC_CONFIG, or dyorc.toml in this folder."),
 ]
 
 
@@ -68,25 +79,32 @@ def _options(
 
 @_app.command()
 def serve(
-    targets: Targets,
+    targets: Targets = None,
+    config: Config = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
     grpc_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port for gRPC; by default the one after --port; 0 takes a free one.")
     ] = None,
     allow_client_shm: Annotated[
-        bool, typer.Option("--allow-client-shm", help="Let clients on this machine pass tensors in their own shared memory.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--allow-client-shm/--no-allow-client-shm",
+            help="Let clients on this machine pass tensors in shared memory.",
+        ),
+    ] = None,
     keys_file: Annotated[
         Path | None,
         typer.Option(help="File with tenants and hashes of their API keys (see `dyorc keys`); clients then need a key."),
     ] = None,
     allow_open: Annotated[
-        bool, typer.Option("--allow-open", help="Listen beyond loopback without asking for keys or certificates.")
-    ] = False,
+        bool | None,
+        typer.Option("--allow-open/--no-allow-open", help="Listen beyond loopback without asking for keys or certificates."),
+    ] = None,
     in_process: Annotated[
-        bool, typer.Option("--in-process", help="Run the programs in the server's own process, without Ray.")
-    ] = False,
+        bool | None,
+        typer.Option("--in-process/--on-ray", help="Run the programs in the server's own process, without Ray; or on Ray."),
+    ] = None,
     cells: Annotated[
         str | None,
         typer.Option(
@@ -96,34 +114,42 @@ def serve(
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log replicas that join and leave.")] = False,
+    print_settings: Annotated[
+        bool, typer.Option("--print-settings", help="Only print the settings and where each comes from.")
+    ] = False,
 ) -> None:
     """Serves workflows over HTTP and gRPC; their programs run on a local Ray, a cluster, or in this process. Ctrl-C stops."""
-    settings = _read_settings(verbose)
-    given = {"host": host, "port": port, "grpc_port": grpc_port, "keys_file": None if keys_file is None else str(keys_file)}
-    switches = {"allow_client_shm": allow_client_shm or None, "allow_open": allow_open or None}
-    changes = {name: value for name, value in (given | switches).items() if value is not None}
-    settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
-    if cells is None:
+    flags = {
+        "workflows": targets or None, "in_process": in_process, "cells.num_cells": None if cells is None else num_cells_of(cells),
+        "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port, "gateway.allow_open": allow_open,
+        "gateway.keys_file": None if keys_file is None else str(keys_file), "gateway.allow_client_shm": allow_client_shm,
+    }  # fmt: skip
+    reading = _read(config, flags, verbose)
+    settings = reading.settings
+    if print_settings:
+        print_in_force(reading)
+        return
+    found = _workflows(reading)
+    if settings.cells.num_cells is None:
         logs.set_up(settings.telemetry.logs)
-        uvloop.run(_serve(targets, settings, in_process))
+        uvloop.run(_serve(found, settings, settings.in_process))
     else:
-        if not in_process:
+        if not settings.in_process:
             raise ConfigurationError("--cells is for servers without Ray: add --in-process, or leave it out")
-        become_supervisor(targets, settings, num_cells_of(cells))
+        become_supervisor(found, settings, num_cells_of(str(settings.cells.num_cells)))
 
 
 @_app.command()
 def dev(
-    targets: Targets,
+    targets: Targets = None,
+    config: Config = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log programs that move.")] = False,
 ) -> None:
     """Serves workflows without Ray, and loads them again whenever their code changes. Ctrl-C stops."""
-    settings = _read_settings(verbose)
-    changes = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
-    settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update=changes)})
-    become_supervisor(targets, settings, 1, is_dev=True)
+    reading = _read(config, {"workflows": targets or None, "gateway.host": host, "gateway.port": port}, verbose)
+    become_supervisor(_workflows(reading), reading.settings, 1, is_dev=True)
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
@@ -193,13 +219,20 @@ def run(
     _console.print(f"{time.perf_counter() - started_s:.2f} s, loading included", style="dim")
 
 
-def _read_settings(is_verbose: bool) -> Settings:
-    settings = read_settings()
-    config = settings.telemetry.logs
-    if not is_verbose or config.level == "debug":
-        return settings
-    telemetry = settings.telemetry.model_copy(update={"logs": config.model_copy(update={"level": "info"})})
-    return settings.model_copy(update={"telemetry": telemetry})
+def _read(config: Path | None, flags: Mapping[str, Any], is_verbose: bool) -> Reading:
+    reading = read(config, flags)
+    if is_verbose and reading.settings.telemetry.logs.level != "debug":
+        return read(config, {**flags, "telemetry.logs.level": "info"})
+    return reading
+
+
+def _workflows(reading: Reading) -> list[str]:
+    """Returns what to serve, and says where the settings come from."""
+    if not reading.settings.workflows:
+        raise ConfigurationError("nothing to serve: name workflows, such as app.py:classify, or list them in dyorc.toml")
+    if reading.file is not None:
+        _console.print(f"Settings from {reading.file}", highlight=False)
+    return list(reading.settings.workflows)
 
 
 if __name__ == "__main__":

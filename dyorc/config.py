@@ -1,13 +1,18 @@
 """Every setting of DyOrc, with its unit and default.
 
-Each component takes its own section, frozen. `Settings` composes them and is the only reader of the environment:
-``DYORC_GATEWAY__PORT=8000``. It is read once, by the command line (`dyorc.environment`), and passed down.
+Each component takes its own section, frozen. `Settings` composes them. They are read once, by the command line
+(`dyorc.configuration`), from flags, the environment and a file, and passed down.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+
+FilePath: TypeAlias = Annotated[str, Field(json_schema_extra={"format": "path"})]
+"""In a configuration file, relative to that file."""
+Secret: TypeAlias = Annotated[str, Field(json_schema_extra={"writeOnly": True})]
+"""Not shown anywhere."""
 
 
 class _Section(BaseModel):
@@ -157,7 +162,7 @@ class TransportConfig(_Section):
     """Memory that each arena keeps although no tensor lies there; what it has beyond that is given back to the system."""
     arena_release_after_s: float = Field(default=10.0, gt=0)
     """How long memory of an arena must have been free before it is given back."""
-    arena_folder: str = "/dev/shm"
+    arena_folder: FilePath = "/dev/shm"
     """Folder in which processes of one machine share memory."""
     arena_wait_s: float = Field(default=5.0, ge=0)
     """How long a batch's results may wait for room in the arena, tries in smaller parts included, before its requests get 503."""
@@ -172,10 +177,10 @@ class TransportConfig(_Section):
     """Silence after which a process that tensors are fetched from counts as lost."""
     grpc: bool = False
     """Whether tensors also travel by gRPC, when that is cheaper; clients in other languages may use it too."""
-    grpc_certificate_file: str = ""
+    grpc_certificate_file: FilePath = ""
     """PEM file with the certificate chain of the gRPC servers; the key is in `grpc_key_file`."""
-    grpc_key_file: str = ""
-    grpc_roots_file: str = ""
+    grpc_key_file: FilePath = ""
+    grpc_roots_file: FilePath = ""
     """PEM file with the certificates that gRPC clients trust."""
     grpc_allow_insecure: bool = False
     """Whether gRPC may do without TLS on non-loopback addresses."""
@@ -186,6 +191,9 @@ class TransportConfig(_Section):
 class CellsConfig(_Section):
     """Programs in the server's own process."""
 
+    num_cells: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    """Processes that share the ports, under a supervisor that starts them again if they end; "auto": one for each core; None:
+    one, without a supervisor. Only with `in_process`."""
     inline_limit_s: float = Field(default=0.002, ge=0)
     """A program whose batches are measured to take less runs on the event loop, others on threads of their own."""
     switch_interval_s: float = Field(default=0.0005, gt=0)
@@ -226,14 +234,14 @@ class GatewayConfig(_Section):
     """Whether to serve gRPC besides HTTP."""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)
     """None: the one after `port`, or a free one if that is 0."""
-    keys_file: str = ""
+    keys_file: FilePath = ""
     """File with tenants and the hashes of their API keys; empty: nobody needs a key."""
     allow_open: bool = False
     """Whether to listen on non-loopback addresses without asking for keys or certificates."""
-    tls_certificate_file: str = ""
+    tls_certificate_file: FilePath = ""
     """PEM file with the server's certificate chain; if set, HTTP and gRPC are served over TLS only."""
-    tls_key_file: str = ""
-    tls_client_roots_file: str = ""
+    tls_key_file: FilePath = ""
+    tls_client_roots_file: FilePath = ""
     """PEM file with the authorities of client certificates (mutual TLS); empty: no certificates are asked for."""
     max_requests: int = Field(default=4096, ge=1)
     """Requests in flight; one more gets 503."""
@@ -287,7 +295,7 @@ class JobsConfig(_Section):
     """The longest time that a job may ask to be kept."""
     webhook_hosts: tuple[str, ...] = ()
     """Hosts that may be notified of finished jobs; none by default."""
-    webhook_secret: str = ""
+    webhook_secret: Secret = ""
     """Signs webhooks."""
     webhook_timeout_s: float = Field(default=10.0, gt=0)
     """Time for a webhook to be answered."""
@@ -345,10 +353,48 @@ class TelemetryConfig(_Section):
     logs: LogsConfig = LogsConfig()
 
 
-class Settings(BaseSettings):
-    """All sections."""
+class ProgramOverrides(_Section):
+    """Options of one program, in place of those in its code. What is not set stays as the code says."""
 
-    model_config = SettingsConfigDict(env_prefix="DYORC_", env_nested_delimiter="__", frozen=True)
+    max_batch_size: int | None = Field(default=None, ge=1)
+    """Most calls in a batch."""
+    num_replicas: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    """Copies on Ray; "auto" scales between 1 and 100. Replaces an `autoscaling_config` in the code."""
+    autoscaling_config: dict[str, Any] | None = None
+    """Options of Ray Serve's autoscaling, e.g. ``{min_replicas = 0, max_replicas = 4}``. Replaces all of the code's."""
+    num_cpus: float | None = Field(default=None, ge=0)
+    """What Ray reserves of the processors for a replica."""
+    num_gpus: float | None = Field(default=None, ge=0)
+    """What Ray reserves of the devices for a replica; fractions too."""
+    ray_actor_options: dict[str, Any] | None = None
+    """Further options for Ray, added to those in the code."""
+    in_process: bool | None = None
+    """Whether it runs in the server's own process although others run on Ray."""
+    warmup: bool | None = None
+    """Whether a loaded program runs a batch of zeros before its first request."""
+    execution_timeout_s: float | None = Field(default=None, gt=0)
+    """After this long in one batch, a replica counts as hung and is replaced."""
+    max_queued_calls: int | None = Field(default=None, ge=1)
+    """While more than these wait, requests that need the program are refused."""
+
+    @property
+    def changes(self) -> Mapping[str, Any]:
+        """What is set."""
+        return {name: value for name, value in self if value is not None}
+
+
+class Settings(_Section):
+    """All settings of a server. Times are in seconds, sizes in bytes."""
+
+    workflows: tuple[str, ...] = ()
+    """What `dyorc serve` serves if its command line names nothing, such as ``app.py:classify`` or ``package.module:flow``."""
+    in_process: bool = False
+    """Whether all programs run in the server's own process, without Ray."""
+    store: Secret = ""
+    """Where jobs are kept: ``sqlite:///path``, or ``redis://host/0`` for several servers together; empty: a file in the user's
+    state folder."""
+    programs: dict[str, ProgramOverrides] = {}
+    """Options of programs by their names, in place of those in their code."""
 
     engine: EngineConfig = EngineConfig()
     link: LinkConfig = LinkConfig()
@@ -359,9 +405,6 @@ class Settings(BaseSettings):
     jobs: JobsConfig = JobsConfig()
     scaling: ScalingConfig = ScalingConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
-    store: str = ""
-    """Where jobs are kept: ``sqlite:///path``, or ``redis://host/0`` for several servers together; empty: a file in the user's
-    state folder."""
 
     @property
     def orchestrator(self) -> OrchestratorConfig:

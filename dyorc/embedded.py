@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dyorc.authoring.loading import absolute, load
+from dyorc.authoring.overrides import overridden
 from dyorc.authoring.program import Program
 from dyorc.config import GatewayConfig, Settings, TelemetryConfig
 from dyorc.gateway.catalog import Catalog
@@ -105,7 +106,8 @@ async def serve_embedded(
         place: Its place among other processes without Ray; None if it serves alone.
 
     Raises:
-        DefinitionError: If a target cannot be served, or the store's setting is invalid.
+        DefinitionError: If a target cannot be served, the settings have options of a program that is not there, or the store's
+            setting is invalid.
         ConfigurationError: If a file named by the settings cannot be used, or the server may not listen on its address.
         LaunchError: If Ray cannot be started, or does not take the programs.
         OSError: If the address is not available.
@@ -121,6 +123,7 @@ async def serve_embedded(
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         modules = frozenset(sys.modules)
         catalog, places = _load(targets)
+        stack.enter_context(overridden(places, {name: one.changes for name, one in settings.programs.items()}))
         store = store_of(settings.store)
         num_cells = 1 if place is None else place.num_cells
         if without_ray:

@@ -33,7 +33,7 @@ def load(target: str) -> Workflow | Program:
 
 
 def load_program(target: str, name: str) -> Program:
-    """Returns the program called `name` among those that `target` needs.
+    """Returns the program called `name` among those that `target` needs, with the options that its code declares.
 
     Raises:
         DefinitionError: If there is none.

@@ -97,6 +97,7 @@ class Program:
         declared: Its signature as written, with the batch dimension if it is batched.
         signature: Its signature for one item.
         factory: Makes the callable; runs once per replica.
+        overrides: Options from outside its code (`overrides.py`), which its replicas need to know.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Program:
     signature: Signature
     factory: Callable[[], Callable[..., Any]]
     batch_keys: BatchKeys
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @classmethod
     def make(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from dyorc.environment import read_settings
+from dyorc.configuration.reading import read_settings
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.keys import KeyRecord, TenantRecord, new_key, read_tenants, write_tenants
 
@@ -22,7 +22,7 @@ _UNLIMITED = 100_000
 """Columns of a table whose lines are as long as needed: a limit that is cut off would be misread."""
 
 File = Annotated[
-    Path | None, typer.Option("--file", "-f", help="The keys file; by default DYORC_GATEWAY__KEYS_FILE.", dir_okay=False)
+    Path | None, typer.Option("--file", "-f", help="The keys file; by default the one in the settings.", dir_okay=False)
 ]
 
 
@@ -101,7 +101,7 @@ def _path(file: Path | None) -> Path:
         return file
     if named := read_settings().gateway.keys_file:
         return Path(named)
-    raise ConfigurationError("no keys file: expected --file, or DYORC_GATEWAY__KEYS_FILE in the environment")
+    raise ConfigurationError("no keys file: expected --file, or the setting gateway.keys_file")
 
 
 def _with_key(tenants: list[TenantRecord], name: str, given: dict[str, Any], key: KeyRecord) -> list[TenantRecord]:

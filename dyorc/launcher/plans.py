@@ -45,7 +45,7 @@ class Plans:
 
     def source(self, program: Program) -> Source:
         """Returns where a program is found."""
-        return Source(folder=os.getcwd(), target=self.programs[program], program=program.name)
+        return Source(folder=os.getcwd(), target=self.programs[program], program=program.name, overrides=program.overrides)
 
     def hosting(self, program: Program) -> Hosting:
         """Returns how a Serve replica keeps its process."""

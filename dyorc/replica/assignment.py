@@ -22,11 +22,13 @@ class Source:
         folder: Working directory of the server, in which modules are found.
         target: What is imported there, e.g. ``/app/flow.py:classify``.
         program: The name of one of the target's programs.
+        overrides: Its options that are not those in its code.
     """
 
     folder: str
     target: str
     program: str
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dyorc.authoring.loading import load
 from dyorc.authoring.workflow import Workflow
-from dyorc.config import Settings
+from dyorc.configuration.reading import read_settings
 from dyorc.launcher.head_start import HeadStart
 from dyorc.launcher.libraries import Imports
 from dyorc.orchestrator.orchestrator import Orchestrator
@@ -68,7 +68,7 @@ async def main() -> None:
         workflow = load(_TARGET)  # as a server does: it is not the workflow of the module imported above
         assert isinstance(workflow, Workflow)
         (program,) = workflow.programs
-        async with on_ray({program: _TARGET}, Settings(), Imports.since(frozenset(), [_TARGET]), start) as running:
+        async with on_ray({program: _TARGET}, read_settings(), Imports.since(frozenset(), [_TARGET]), start) as running:
             orchestrator = running.orchestrator
             await running.deploy()
             await scale_up_and_down(orchestrator, Clients(orchestrator, workflow))

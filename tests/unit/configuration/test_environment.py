@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from dyorc.environment import read_settings
+from dyorc.configuration.environment import environment_layer
+from dyorc.configuration.reading import read_settings
 from dyorc.errors import ConfigurationError
 
 
@@ -24,13 +25,13 @@ from dyorc.errors import ConfigurationError
 )
 def test_an_unknown_name_is_refused_and_the_nearest_suggested(name: str, meant: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        read_settings({name: "1"})
+        environment_layer({name: "1"})
     assert str(caught.value) == f"there is no setting {name} (did you mean {meant}?); docs/operations.md lists all"
 
 
 def test_a_name_unlike_any_setting_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^there is no setting DYORC_BOGUS; docs/operations.md lists all$"):
-        read_settings({"DYORC_BOGUS": "1"})
+        environment_layer({"DYORC_BOGUS": "1"})
 
 
 @pytest.mark.parametrize(
@@ -54,12 +55,12 @@ def test_a_name_unlike_any_setting_is_refused() -> None:
     ],
 )
 def test_settings_and_variables_of_kubernetes_are_accepted(environment: dict[str, str]) -> None:
-    read_settings(environment)
+    environment_layer(environment)
 
 
 def test_a_wrong_value_is_one_line_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYORC_GATEWAY__PORT", "99999")
-    with pytest.raises(ConfigurationError, match=r"^DYORC_GATEWAY__PORT is '99999': [^\n]* 65535$"):
+    with pytest.raises(ConfigurationError, match=r"^DYORC_GATEWAY__PORT is '99999', expected a number [^\n]* 65535$"):
         read_settings()
     monkeypatch.setenv("DYORC_JOBS__WEBHOOK_HOSTS", "example.com")
     with pytest.raises(ConfigurationError, match=r"^the environment cannot be read: .*jobs.*, expected JSON$"):

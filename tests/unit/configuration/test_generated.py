@@ -1,0 +1,44 @@
+"""What is generated from `Settings`: a file with all defaults, and the JSON schema."""
+
+import json
+import tomllib
+from pathlib import Path
+
+from dyorc.config import Settings
+from dyorc.configuration.checking import problems_in
+from dyorc.configuration.defaults import defaults
+from dyorc.configuration.keys import SETTINGS
+from dyorc.configuration.reading import read
+from dyorc.configuration.schema import schema
+
+_COPY = Path(__file__).parents[3] / "docs" / "dyorc.schema.json"
+
+
+def test_the_printed_defaults_are_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "dyorc.toml"
+    file.write_text(defaults())
+    assert problems_in(file) == []
+    assert read(file).settings == Settings()
+
+
+def test_every_setting_and_its_docstring_are_printed() -> None:
+    text = defaults()
+    plain = " ".join(line.removeprefix("# ") for line in text.splitlines())
+    for path, one in SETTINGS.items():
+        assert one.is_section or f"{path[-1]} =" in text or path == ("programs",), path
+        if one.field.description and not one.is_section and path != ("programs",):
+            assert " ".join(one.field.description.replace("``", "`").split()) in plain, path
+    assert all(len(line) <= 130 for line in text.splitlines())
+
+
+def test_the_committed_schema_is_up_to_date() -> None:
+    assert _COPY.read_text() == schema(), "run `make schema`"
+
+
+def test_the_schema_knows_every_setting_and_refuses_others() -> None:
+    found = json.loads(schema())
+    assert found["additionalProperties"] is False
+    assert set(found["properties"]) == set(Settings.model_fields)
+    assert found["properties"]["workflows"]["description"].startswith("What `dyorc serve` serves")
+    assert set(tomllib.loads(defaults())) <= set(found["properties"])
+    assert found["$defs"]["GatewayConfig"]["properties"]["port"]["maximum"] == 65535

@@ -17,6 +17,16 @@ from tests.server_process import COMMAND, client_of
 _WORKFLOWS = Path(__file__).parents[1] / "workflows"
 _TIMEOUT_S = 300
 
+_SEEN = """
+import numpy as np
+from jaxtyping import Float
+import dyorc
+
+@dyorc.program
+def seen(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    return np.full_like(x, seen.options.max_batch_size)
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -58,6 +68,18 @@ def test_supervised_cells_do_so_too_and_the_environment_comes_first(folder: Path
     environment = {"DYORC_CONFIG": str(folder / "dyorc.toml"), "DYORC_PROGRAMS__DOUBLE__MAX_BATCH_SIZE": "9"}
     with _serving(folder.parent, ["--port", "0", "--cells", "2"], environment) as server:
         assert _limits(server) == ("9", 70)
+
+
+def test_replicas_on_ray_have_the_options_too(tmp_path: Path) -> None:
+    (tmp_path / "options_seen.py").write_text(_SEEN)
+    (tmp_path / "dyorc.toml").write_text(
+        'workflows = ["options_seen.py:seen"]\n[programs.seen]\nmax_batch_size = 7\nnum_replicas = 2\nnum_cpus = 0.25\n'
+    )
+    with _serving(tmp_path, ["--port", "0"]) as server, client_of(server) as client:
+        assert client.get("/v2/models/seen/config").json()["instance_group"][0]["count"] == 2
+        body = oip.json_body({"x": np.ones(4, np.float32)})
+        answer = client.post("/v2/models/seen/infer", content=body.content)
+        np.testing.assert_array_equal(oip.read(answer).outputs["output"], np.full(4, 7, np.float32))
 
 
 def test_a_program_that_is_not_there_is_named_with_those_that_are(folder: Path) -> None:

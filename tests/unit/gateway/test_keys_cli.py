@@ -109,5 +109,5 @@ def test_invalid_arguments_are_refused_and_change_nothing(file: Path, arguments:
 
 def test_without_a_file_the_command_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DYORC_GATEWAY__KEYS_FILE", raising=False)
-    with pytest.raises(ConfigurationError, match="--file, or DYORC_GATEWAY__KEYS_FILE"):
+    with pytest.raises(ConfigurationError, match=r"--file, or the setting gateway\.keys_file"):
         keys("list")

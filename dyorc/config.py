@@ -308,6 +308,8 @@ class RecordsConfig(_Section):
 
     ratio: float = Field(default=1.0, ge=0, le=1)
     """Fraction of the requests that are recorded; those that ask for it (`explain`) and those of sampled traces always are."""
+    max_per_s: float = Field(default=100.0, ge=1)
+    """Requests per second that each process records at most; a busier one records a sample, evenly spread."""
     max_bytes: int = Field(default=64 * 2**20, ge=0)
     """Memory of each process for records of requests that have ended: the latest, slow and failed ones for longer. 0: none."""
     slow_s: float = Field(default=1.0, gt=0)

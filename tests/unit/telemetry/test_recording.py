@@ -1,5 +1,7 @@
 """Every reader gets every record, and one that fails does no harm."""
 
+from itertools import pairwise
+
 import pytest
 import structlog
 
@@ -50,3 +52,19 @@ def test_a_fraction_of_the_requests_is_recorded(ratio: float, num: int) -> None:
 
 def test_nothing_is_recorded_if_nobody_reads() -> None:
     assert not Recording(RecordsConfig(ratio=1.0)).wants()
+
+
+def test_a_busy_server_records_a_sample_evenly_spread() -> None:
+    now_s = 100.0
+    recording = Recording(RecordsConfig(max_per_s=10), clock_s=lambda: now_s)
+    recording.add(_Reader())
+    assert [recording.wants() for _ in range(12)] == [True] * 10 + [False] * 2
+    wanted: list[float] = []
+    for _ in range(2000):
+        now_s += 0.001
+        if recording.wants():
+            wanted.append(now_s)
+    assert len(wanted) in (19, 20)
+    assert all(0.099 < later - earlier < 0.102 for earlier, later in pairwise(wanted))
+    now_s += 1000.0
+    assert sum(recording.wants() for _ in range(50)) == 10

@@ -1,6 +1,7 @@
 """What is generated from `Settings`: a file with all defaults, and the JSON schema."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from dyorc.configuration.keys import SETTINGS
 from dyorc.configuration.reading import read
 from dyorc.configuration.schema import schema
 
-_COPY = Path(__file__).parents[3] / "docs" / "dyorc.schema.json"
+_DOCS = Path(__file__).parents[3] / "docs"
+_COPY = _DOCS / "dyorc.schema.json"
 
 
 def test_the_printed_defaults_are_the_defaults(tmp_path: Path) -> None:
@@ -29,6 +31,16 @@ def test_every_setting_and_its_docstring_are_printed() -> None:
         if one.field.description and not one.is_section and path != ("programs",):
             assert " ".join(one.field.description.replace("``", "`").split()) in plain, path
     assert all(len(line) <= 130 for line in text.splitlines())
+
+
+def test_the_example_in_the_documentation_is_good(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", (_DOCS / "configuration.md").read_text(), re.DOTALL)
+    file = tmp_path / "dyorc.toml"
+    file.write_text(text)
+    settings = read(file).settings
+    assert settings.workflows[0] == f"{tmp_path}/flows/digits.py:classify"
+    assert settings.programs["large"].num_gpus == 0.5
+    assert all("there is no file" in problem for problem in problems_in(file)), "the files are not there"
 
 
 def test_the_committed_schema_is_up_to_date() -> None:

@@ -107,6 +107,14 @@ def test_invalid_arguments_are_refused_and_change_nothing(file: Path, arguments:
     assert file.read_bytes() == before
 
 
+def test_the_keys_file_of_the_configuration_file_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DYORC_GATEWAY__KEYS_FILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dyorc.toml").write_text("gateway.keys_file = 'of_the_file.toml'")
+    keys("add", "--tenant", "one")
+    assert (tmp_path / "of_the_file.toml").exists()
+
+
 def test_without_a_file_the_command_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DYORC_GATEWAY__KEYS_FILE", raising=False)
     with pytest.raises(ConfigurationError, match=r"--file, or the setting gateway\.keys_file"):

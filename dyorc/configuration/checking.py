@@ -10,7 +10,7 @@ from dyorc.config import Settings
 from dyorc.configuration.file import file_layer
 from dyorc.configuration.keys import PROGRAMS, SETTINGS, dotted, value_of
 from dyorc.configuration.layers import Layer
-from dyorc.configuration.reading import checked
+from dyorc.configuration.reading import checked_file
 from dyorc.errors import ConfigurationError, DyOrcError
 
 
@@ -24,7 +24,7 @@ def problems_in(path: Path, *, is_loading: bool = False) -> Sequence[str]:
         layer = file_layer(path)
     except ConfigurationError as error:
         return str(error).splitlines()
-    settings = checked([layer])
+    settings = checked_file(layer)
     if not isinstance(settings, Settings):
         return settings
     return [*_missing_files(settings, layer), *(_problems_of_code(settings, layer) if is_loading else ())]

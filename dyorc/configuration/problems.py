@@ -17,6 +17,8 @@ _MAX_SHOWN = 80
 _UNKNOWN = "extra_forbidden"
 _LENGTH_IN_PROGRAM = 3
 """The table of all programs, the program, the option."""
+_WORDS = {"an object": "a table", "a valid array": "an array"}
+"""What Pydantic calls otherwise."""
 _KINDS = {dict: "a table", list: "an array"}
 
 
@@ -71,7 +73,7 @@ def _path_of(error: Mapping[str, Any]) -> Path:
 
 
 def _expected(message: str) -> str:
-    text = re.sub(r"^Input should be ", "", message)
+    text = re.sub(r"^a valid dictionary or instance of .*", "a table", re.sub(r"^Input should be ", "", message))
     if text.startswith(("greater", "less")):
         text = f"a number {text}"
-    return text.replace("a valid dictionary or instance of ", "a table: ").replace("valid tuple", "an array").split(": ")[0]
+    return _WORDS.get(text, text)

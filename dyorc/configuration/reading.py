@@ -1,6 +1,7 @@
 """Reads all settings. The command line calls it, once."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,19 +52,33 @@ def read(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Re
     layers = [environment_layer(), _flags_layer(flags or {})]
     if path is not None:
         layers.insert(0, file_layer(path))
-    settings = checked(layers)
-    if isinstance(settings, Settings):
-        return Reading(settings, path, layers)
-    raise ConfigurationError("\n".join(settings))
+        _settings_or_raise(checked_file(layers[0]))
+    return Reading(_settings_or_raise(checked(layers)), path, layers)
 
 
 def checked(layers: Sequence[Layer]) -> Settings | list[str]:
     """Returns the settings of all layers together, or all that is wrong with them, each in a line."""
+    return _checked(lambda: Settings(**merged(layers)), layers)
+
+
+def checked_file(layer: Layer) -> Settings | list[str]:
+    """Does the same with a file alone. Texts are no numbers there, and ``true`` is not 1, as they are in the environment."""
+    text = json.dumps(layer.values, default=str)
+    return _checked(lambda: Settings.model_validate_json(text, strict=True), [layer])
+
+
+def _checked(make: Callable[[], Settings], layers: Sequence[Layer]) -> Settings | list[str]:
     try:
-        settings = Settings(**merged(layers))
+        settings = make()
     except ValidationError as error:
         return problems_of(error, layers)
     return list(problems_of_programs(settings.programs, layers)) or settings
+
+
+def _settings_or_raise(found: Settings | list[str]) -> Settings:
+    if isinstance(found, Settings):
+        return found
+    raise ConfigurationError("\n".join(found))
 
 
 def read_settings() -> Settings:

@@ -62,6 +62,10 @@ def test_a_wrong_value_is_one_line_that_names_the_variable(monkeypatch: pytest.M
     monkeypatch.setenv("DYORC_GATEWAY__PORT", "99999")
     with pytest.raises(ConfigurationError, match=r"^DYORC_GATEWAY__PORT is '99999', expected a number [^\n]* 65535$"):
         read_settings()
+    monkeypatch.setenv("DYORC_GATEWAY__PORT", "1")
+    monkeypatch.setenv("DYORC_LINK", "3")
+    with pytest.raises(ConfigurationError, match=r"^DYORC_LINK is 3, expected a table$"):
+        read_settings()
     monkeypatch.setenv("DYORC_JOBS__WEBHOOK_HOSTS", "example.com")
     with pytest.raises(ConfigurationError, match=r"^the environment cannot be read: .*jobs.*, expected JSON$"):
         read_settings()

@@ -11,11 +11,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         priority: 1 is the highest; 0 means none, and comes last.
         tenant: Whose request it is; empty for everybody.
         weight: The tenant's share of every queue, relative to the others waiting there.
-        explain: Whether the answer comes with the request's story.
     """
 
     deadline_ns: int | None = None
     priority: int = 0
     tenant: str = ""
     weight: float = 1.0
-    explain: bool = False

@@ -117,7 +117,7 @@ class Ticket:
         """Gives the room back, where there is no block to enter the ticket for."""
         self._admission.release(self._tenant, self._account, self._num_bytes, self._since_s)
 
-    def terms(self, *, timeout_s: float | None, priority: int, explain: bool) -> Terms:
+    def terms(self, *, timeout_s: float | None, priority: int) -> Terms:
         """Returns the terms on which the request is served.
 
         Raises:
@@ -126,9 +126,7 @@ class Ticket:
         self._tenant.check_priority(priority)
         start_ns = time.monotonic_ns() if self.arrived_ns is None else self.arrived_ns
         deadline_ns = None if timeout_s is None else start_ns + int(timeout_s * 1e9)
-        return Terms(
-            deadline_ns=deadline_ns, priority=priority, tenant=self._tenant.name, weight=self._tenant.weight, explain=explain
-        )
+        return Terms(deadline_ns=deadline_ns, priority=priority, tenant=self._tenant.name, weight=self._tenant.weight)
 
     def grow(self, num_bytes: int) -> None:
         """Adds `num_bytes`: the request is larger than known so far. If there is no room for more, it keeps what it had.

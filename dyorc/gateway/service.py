@@ -180,7 +180,7 @@ class InferenceService:
             limit_s = timeout_s  # checked when the request arrived
         elif self.shedding is not None and ticket.arrived_ns is not None:
             self.shedding.check_once_read(ticket.arrived_ns, limit_s)
-        return ticket.terms(timeout_s=limit_s, priority=request.priority, explain=request.is_explained)
+        return ticket.terms(timeout_s=limit_s, priority=request.priority)
 
     def check_answer(self, model: Model, arrays: Sequence[Array]) -> None:
         """Checks the size of an answer.

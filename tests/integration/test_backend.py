@@ -77,7 +77,7 @@ async def test_it_gets_the_whole_terms_of_a_request(served: Served) -> None:
     (terms,) = served.backend.seen
     assert terms.deadline_ns is not None
     assert sent_ns < terms.deadline_ns <= time.monotonic_ns() + 30 * 10**9, "the smaller of both limits"
-    assert (terms.priority > 0, terms.tenant, terms.weight, terms.explain) == (True, "", 1.0, True)
+    assert (terms.priority > 0, terms.tenant, terms.weight) == (True, "", 1.0)
 
 
 async def test_its_errors_become_the_gateways(served: Served) -> None:

@@ -12,7 +12,6 @@ from dyorc.config import JobsConfig
 from dyorc.store.sqlite import SqliteStore
 from dyorc.submission import Submission
 from dyorc.telemetry.record import Origin, RequestRecord
-from dyorc.terms import Terms
 from tests import oip, oip_grpc
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running, within
@@ -195,6 +194,6 @@ async def test_without_an_origin_nothing_is_recorded(stack: Stack, shelf: Shelf)
 
 async def test_without_a_recorder_the_story_can_be_read(stack: Stack) -> None:
     origin = Origin(request_id="r-4", transport="http")
-    await stack.orchestrator.infer(Submission(guarded.guarded, [X], terms=Terms(explain=True), origin=origin))
+    await stack.orchestrator.infer(Submission(guarded.guarded, [X], origin=origin))
     assert origin.story is not None
     assert origin.story.steps()[-1]["event"] == "answered"

@@ -12,7 +12,6 @@ from dyorc.config import EngineConfig
 from dyorc.errors import DeadlineError, ProgramError
 from dyorc.submission import Submission
 from dyorc.telemetry.record import Origin
-from dyorc.terms import Terms
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running, within
 from tests.workflows import streaming
@@ -139,7 +138,7 @@ async def test_two_streams_share_batches_and_nothing_else(stack: Stack) -> None:
 
 async def test_a_story_tells_of_parts(stack: Stack) -> None:
     origin = Origin(request_id="r", transport="http")
-    async for _ in count_up(stack, 2, terms=Terms(explain=True), origin=origin):
+    async for _ in count_up(stack, 2, origin=origin):
         pass
     assert origin.story is not None
     assert [step["index"] for step in origin.story.steps() if step["event"] == "part"] == [0, 1]

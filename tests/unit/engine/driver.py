@@ -166,7 +166,7 @@ class World:
             for spec, value in zip(workflow.signature.inputs, tensors, strict=True)
         )
         deadline_ns = None if deadline_s is None else self.now_ns + int(deadline_s * 1e9)
-        terms = Terms(deadline_ns=deadline_ns, priority=priority, tenant=tenant, weight=weight, explain=explain)
+        terms = Terms(deadline_ns=deadline_ns, priority=priority, tenant=tenant, weight=weight)
         story = None
         if explain:
             story = self.stories[request_id] = Story(request_id, self.now_ns)

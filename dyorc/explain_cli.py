@@ -21,8 +21,6 @@ _LEGEND = (
     ("running as a guess", "▓", _GUESSED), ("wrong guess", "▓", _SQUASHED), ("client", "▒", _OUTSIDE),
 )  # fmt: skip
 
-_console = Console(soft_wrap=True, highlight=False)
-
 
 def explain(
     request_id: Annotated[str | None, typer.Argument(help="The request; without it, the slowest ones are listed.")] = None,
@@ -43,8 +41,9 @@ def explain(
     if as_json:
         print(json.dumps(found, indent=2))
     else:
+        console = Console(soft_wrap=True, highlight=False)  # it asks for the terminal's width now
         for one in shown:
-            _console.print(one)
+            console.print(one)
 
 
 def _printable(value: Any) -> Any:

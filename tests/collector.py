@@ -1,5 +1,6 @@
 """A collector of OpenTelemetry's, as far as tests need one: takes spans by OTLP, over gRPC or HTTP, and keeps them."""
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -158,3 +159,15 @@ def _received(span: Any, service: dict[str, Any]) -> Received:
 
 def _values(attributes: Any) -> dict[str, Any]:
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
+
+
+def caller(*, is_sampled: bool = True) -> tuple[str, dict[str, str]]:
+    """Returns a caller's new trace, and the header for it."""
+    trace_id = secrets.token_hex(16)
+    return trace_id, {"traceparent": f"00-{trace_id}-{'c' * 16}-0{int(is_sampled)}"}
+
+
+def one(spans: list[Received], name: str) -> Received:
+    """Returns the only span of that name."""
+    (found,) = [span for span in spans if span.name == name]
+    return found

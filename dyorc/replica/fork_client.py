@@ -186,9 +186,9 @@ class ForkClient:
                 os.unlink(path)
             listener.bind(path)
             listener.listen(_BACKLOG)
-            descriptor = listener.fileno()
+            descriptor, inode = listener.fileno(), os.stat(path).st_ino  # once it runs, another may have taken its place
             starter = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dyorc.replica.fork_server", str(descriptor), self.folder],
+                [sys.executable, "-P", "-m", "dyorc.replica.fork_server", str(descriptor), self.folder, str(inode)],
                 pass_fds=(descriptor,), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
             )  # fmt: skip
             line = Line.dial(path)

@@ -75,17 +75,17 @@ def locked(folder: str) -> Generator[None]:
         os.close(descriptor)
 
 
-def remove(folder: str, server: os.stat_result) -> None:
+def remove(folder: str, inode: int) -> None:
     """Removes the folder, unless somebody is about to use it, or has started another fork server.
 
     Args:
-        server: The socket of the fork server that ends.
+        inode: Of the socket of the fork server that ends. It must still be open, or another may have the same.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(os.path.join(folder, "starting"), os.O_WRONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.stat(server_path(folder)), server):
+            if os.stat(server_path(folder)).st_ino == inode:
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(descriptor)

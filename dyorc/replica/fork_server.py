@@ -1,9 +1,9 @@
 """A node's fork server: has imported what replicas need, and forks their processes when asked.
 
-`python -m dyorc.replica.fork_server DESCRIPTOR FOLDER`, started by `ForkClient` with a listening socket. It imports no module of
-the user's, starts no thread and never touches CUDA, so that a forked process may do all three. It ends once nobody is connected
-and its replicas have ended; those that do not, it kills. If it is killed itself, its replicas live on, and whoever needs it next
-starts another.
+`python -m dyorc.replica.fork_server DESCRIPTOR FOLDER INODE`, started by `ForkClient` with a listening socket and its inode. It
+imports no module of the user's, starts no thread and never touches CUDA, so that a forked process may do all three. It ends once
+nobody is connected and its replicas have ended; those that do not, it kills. If it is killed itself, its replicas live on, and
+whoever needs it next starts another.
 
 Each request has one reply: ``preload`` imports modules and tells which packages have started threads, ``fork`` starts a replica.
 """
@@ -20,7 +20,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from dyorc.replica.fork_folder import new_replica_path, remove, server_path
+from dyorc.replica.fork_folder import new_replica_path, remove
 from dyorc.replica.lines import Line, Message
 
 _LIBRARIES = ("numpy", "torch", "dyorc.replica.hosting")
@@ -36,11 +36,10 @@ def main() -> None:
         os._exit(0)  # it is nobody's child: Ray's workers kill theirs when they end
     listener = socket.socket(fileno=int(sys.argv[1]))
     listener.set_inheritable(False)
-    folder = sys.argv[2]
-    place = os.stat(server_path(folder))
+    folder, inode = sys.argv[2], int(sys.argv[3])
     _import(_LIBRARIES)
     ForkServer(listener, folder).run()
-    remove(folder, place)
+    remove(folder, inode)
     os._exit(0)  # nothing is left to be done, and exit handlers of libraries are not for this process
 
 

@@ -2,11 +2,9 @@
 
 import asyncio
 import secrets
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -16,10 +14,9 @@ from opentelemetry import trace
 import dyorc
 from dyorc.testing import ServerProcess
 from tests import oip, oip_grpc
-from tests.collector import Collector, Received, collecting_by_grpc, collecting_by_http
-from tests.deadlines import wait_until
+from tests.collector import Collector, Received, caller, collecting_by_grpc, collecting_by_http, one
 from tests.leaks import no_leaks
-from tests.server_process import client_of, replica_pids, server_of, serving, target
+from tests.server_process import client_of, replica_pids, serving, target
 
 X = np.array([1, 2, 3, 4], np.float32)
 TARGETS = [
@@ -62,17 +59,6 @@ def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
             server.stop()
             assert server.process.returncode == 0, server.output
             assert server.leftovers() == []
-
-
-def caller(*, is_sampled: bool = True) -> tuple[str, dict[str, str]]:
-    """Returns a caller's new trace, and the header for it."""
-    trace_id = secrets.token_hex(16)
-    return trace_id, {"traceparent": f"00-{trace_id}-{'c' * 16}-0{int(is_sampled)}"}
-
-
-def one(spans: list[Received], name: str) -> Received:
-    (found,) = [span for span in spans if span.name == name]
-    return found
 
 
 def infer(http: httpx.Client, model: str, headers: dict[str, str], x: oip.Array = X, path: str = "infer") -> httpx.Response:
@@ -228,74 +214,3 @@ def test_a_job_belongs_to_the_trace_of_its_submission(traced: Traced) -> None:
     submitted, attempt = one(spans, "submit guarded_traced"), one(spans, "infer guarded_traced")
     assert (submitted.parent_id, attempt.parent_id) == ("c" * 16, submitted.span_id)
     assert submitted.attributes["dyorc.job"] == job["id"] == attempt.attributes["dyorc.request_id"]
-
-
-@pytest.mark.together
-def test_an_attempt_after_a_restart_belongs_to_the_same_trace(tmp_path: Path) -> None:
-    trace_id, headers = caller()
-    with no_leaks(), collecting_by_grpc() as collector:
-        settings = {
-            "DYORC_TELEMETRY__TRACES__ENDPOINT": collector.url,
-            "DYORC_STORE": f"sqlite:///{tmp_path}/jobs.sqlite",
-            "DYORC_JOBS__LEASE_S": "0.5",
-        }
-        with serving([target("slow", "gated")], in_process=True, **settings) as first, client_of(first) as http:
-            body = oip.json_body({"x": X}, model_name="gated", parameters={"folder": str(tmp_path)})
-            job = http.post("/v1/jobs", content=body.content, headers={**body.headers, **headers}).json()
-            wait_until((tmp_path / "started-1").exists, "the program runs")
-            first.process.kill()
-        (tmp_path / "open").touch()
-        with serving([target("slow", "gated")], in_process=True, **settings) as second, client_of(second) as http:
-            ended = http.get(f"/v1/jobs/{job['id']}", params={"wait_s": "60"}).json()
-            assert (ended["state"], ended["num_attempts"]) == ("succeeded", 2)
-            attempt = one(collector.wait_for_trace(trace_id, "infer gated"), "infer gated")
-    assert attempt.kind == 5, "CONSUMER"
-    assert attempt.attributes["dyorc.request_id"] == job["id"]
-
-
-@pytest.mark.together
-def test_slow_and_failed_requests_are_traced_although_chance_was_against_them() -> None:
-    with no_leaks(), collecting_by_grpc() as collector:
-        settings = {
-            "DYORC_TELEMETRY__TRACES__ENDPOINT": collector.url,
-            "DYORC_TELEMETRY__TRACES__RATIO": "0",
-            "DYORC_TELEMETRY__RECORDS__SLOW_S": "0.2",
-        }
-        targets = [target("slow", "resting"), target("faulty", "pick")]
-        with serving(targets, in_process=True, **settings) as server, client_of(server) as http:
-            for rest_s in (0.3, 0.0):
-                body = oip.json_body({"x": X}, parameters={"rest_s": rest_s})
-                assert http.post("/v2/models/resting/infer", content=body.content).status_code == 200
-            silent_id, silent = caller(is_sampled=False)
-            body = oip.json_body({"x": X}, parameters={"rest_s": 0.3})
-            assert http.post("/v2/models/resting/infer", content=body.content, headers=silent).status_code == 200
-            roots = collector.wait_for(lambda spans: sum(span.name == "infer resting" for span in spans) == 2)
-            assert silent_id in {span.trace_id for span in roots}, "in its caller's trace"
-            assert "batch resting_program" in {span.name for span in roots}
-
-
-@pytest.mark.together
-def test_a_dead_collector_changes_nothing_for_requests() -> None:
-    with no_leaks(), socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        settings = {
-            "DYORC_TELEMETRY__TRACES__ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}",
-            "DYORC_TELEMETRY__TRACES__RATIO": "1",
-        }
-        with server_of([target("traced", "guarded_traced")], in_process=True, **settings) as server:
-            server.wait_until_ready(120)
-            with client_of(server) as http, ThreadPoolExecutor(4) as threads:
-                list(threads.map(lambda _: infer(http, "guarded_traced", {}), range(100)))
-            assert server.stop() < 30
-            assert server.process.returncode == 0, server.output
-            assert server.output.count("spans_not_sent") <= 2, "each process says so once a minute"
-            assert "Traceback" not in server.output
-            assert server.leftovers() == []
-
-
-@pytest.mark.together
-def test_a_wrong_endpoint_is_named_at_the_start() -> None:
-    with no_leaks(), server_of([target("slow", "resting")], in_process=True, DYORC_TELEMETRY__TRACES__ENDPOINT="h:1") as server:
-        server.wait_for("the endpoint for traces is 'h:1', expected a URL")
-        server.process.wait(60)
-        assert server.process.returncode != 0

@@ -150,6 +150,12 @@ class Context:
     def time_remaining(self) -> float | None:
         return self.left_s
 
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def set_trailing_metadata(self, metadata: Any) -> None:
+        self.trailing = metadata
+
     async def abort(self, *why: Any) -> None:
         self.aborted = why
         raise grpc.aio.AbortError

@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
-from typing import TypedDict
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, TypedDict
 
 import numpy as np
 import pytest
@@ -174,7 +174,15 @@ def test_whatever_a_program_raises_while_it_loads_is_its_error() -> None:
         dyorc.run(faulty.interrupted, X)
 
 
-def test_an_interrupt_from_outside_is_not_an_error_of_the_running_code() -> None:
+@pytest.fixture
+def interrupt_handler() -> Iterator[Any]:
+    """Yields Python's handler of SIGINT, which a process that runs in the background does not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_from_outside_is_not_an_error_of_the_running_code(interrupt_handler: Any) -> None:
     num_runs = 0
 
     @dyorc.program
@@ -196,12 +204,11 @@ def test_an_interrupt_from_outside_is_not_an_error_of_the_running_code() -> None
         signal.raise_signal(signal.SIGINT)
         return inc(x)
 
-    handler = signal.getsignal(signal.SIGINT)
     for workflow in (goes_on, is_interrupted_itself):
         with pytest.raises(KeyboardInterrupt):
             dyorc.run(workflow, X)
     assert num_runs == 1
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(signal.SIGINT) is interrupt_handler
 
 
 def check_told_what_it_may_await(seconds: float) -> None:

@@ -61,19 +61,19 @@ class Origins:
         self.tracing = tracing
         self._log = log
 
-    def wants(self, request: InferRequest) -> bool:
-        """Returns whether a request is recorded. Ask once for each."""
-        return request.is_explained or (self.recorder is not None and self.recorder.wants())
+    def wants(self, request: InferRequest, traced: Traced) -> bool:
+        """Returns whether a request is recorded: those that are traced always are. Ask once for each."""
+        return traced.span is not None or request.is_explained or (self.recorder is not None and self.recorder.wants())
 
     def of(self, request: InferRequest, arrival: Arrival, *, is_named: bool = False) -> Origin | None:
-        """Returns the origin of a request, if it is recorded: those that are traced always are.
+        """Returns the origin of a request, if it is recorded.
 
         Args:
             is_named: Whether it keeps its id, even if its body has another.
         """
         if request.request_id and not is_named:
             arrival.ids.name(request.request_id)
-        return self.new(arrival) if arrival.traced.span is not None or self.wants(request) else None
+        return self.new(arrival) if self.wants(request, arrival.traced) else None
 
     def new(self, arrival: Arrival) -> Origin:
         """Returns the origin of a request that is recorded."""

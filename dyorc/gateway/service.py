@@ -123,9 +123,7 @@ class InferenceService:
         """
         _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s)
-        submission = Submission(
-            model.workflow, request.arrays, request.statics, terms, origin, memory.body, self.origins.recorder
-        )
+        submission = Submission(model.workflow, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
         return await self.backend.infer(submission, take=self._limited(model, take), started=started)
 
     def submit(
@@ -169,9 +167,7 @@ class InferenceService:
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """
         terms = self._terms(ticket, request, timeout_s)
-        submission = Submission(
-            model.workflow, request.arrays, request.statics, terms, origin, memory.body, self.origins.recorder
-        )
+        submission = Submission(model.workflow, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
         return self.backend.stream(submission, take=self._limited(model, take), started=started)
 
     def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:

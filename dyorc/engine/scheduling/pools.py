@@ -226,6 +226,12 @@ class Pool:
                     replica.processor.waiting.append(self.program.name)
         return found
 
+    def drain_s(self) -> float:
+        """Estimates how long the queue will take, in seconds, at least 0.1."""
+        size = self.program.options.max_batch_size
+        batch_s = self.latency.predict(size) or 1.0
+        return max(0.1, round(batch_s * self.queue.size / size / max(1, len(self.replicas)), 3))
+
     def waiting_bytes(self) -> Counter[str]:
         """Returns how many bytes of inputs of waiting calls each node holds; of many calls, only the first are looked at."""
         return _bytes_by_node(islice(self.queue, _NUM_LOOKED_AT))

@@ -137,7 +137,7 @@ class Scheduler:
                 return CapacityError(
                     f"{pool.queue.size} calls of program {program.name!r} are waiting, "
                     f"the limit is {program.options.max_queued_calls}",
-                    retry_after_s=self._drain_s(pool),
+                    retry_after_s=pool.drain_s(),
                 )
         return None
 
@@ -356,7 +356,7 @@ class Scheduler:
         pool = batch.replica.pool
         if event.is_capacity:
             message = f"there is no memory for the results of program {pool.program.name!r}: {event.message}"
-            self._retrying.no_memory(batch, CapacityError(message, retry_after_s=self._drain_s(pool)))
+            self._retrying.no_memory(batch, CapacityError(message, retry_after_s=pool.drain_s()))
         else:
             error = ProgramError(pool.program.name, event.error_type, event.message, event.traceback)
             self._retrying.program_failed(batch, error)
@@ -496,9 +496,3 @@ class Scheduler:
             self._touch(program)  # whatever was held for it need not wait any longer
         if batch.timeout is not None:
             self._timers.cancel(batch.timeout)
-
-    def _drain_s(self, pool: Pool) -> float:
-        """Estimates how long the queue will take, in seconds, at least 0.1."""
-        size = pool.program.options.max_batch_size
-        batch_s = pool.latency.predict(size) or 1.0
-        return max(0.1, round(batch_s * pool.queue.size / size / max(1, len(pool.replicas)), 3))

@@ -158,7 +158,7 @@ class DirectRequest:
             request = self._request
             exchange = self.exchange
             traced = service.origins.traced_by_headers(exchange.head.headers)
-            if traced.span is not None or service.origins.wants(request):
+            if service.origins.wants(request, traced):
                 arrival = Arrival("http", exchange.ids, exchange.arrived_ns, route.num_bytes, exchange.read_ns, traced)
                 self._origin = service.origins.new(arrival)
             if request.timeout_s is not None or route.head.timeout_s is not None:

@@ -1,7 +1,7 @@
 """The inference routes. They are plain ASGI functions: on this hot path, a framework would cost more than everything else."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import structlog
 from starlette.types import Receive, Scope, Send
@@ -92,10 +92,9 @@ class InferenceRoutes:
     async def _infer(self, incoming: Incoming) -> None:
         model, head = incoming.model, incoming.head
         with self._service.memory() as memory:
-            body = await self._read(incoming, memory)
-            arrival = self._arrival(incoming, len(body))
-            request = decode_request(body, head.json_bytes, model, memory)
-            origin = self._service.origins.of(request, arrival)
+            request, origin = await self._receive(
+                incoming, memory, lambda body: decode_request(body, head.json_bytes, model, memory)
+            )
 
             def take(arrays: list[Array]) -> tuple[Buffers, int | None]:
                 return encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))
@@ -107,10 +106,7 @@ class InferenceRoutes:
     async def _generate(self, incoming: Incoming) -> None:
         model = incoming.model
         with self._service.memory() as memory:
-            body = await self._read(incoming, memory)
-            arrival = self._arrival(incoming, len(body))
-            request = decode_generate(body, model, memory)
-            origin = self._service.origins.of(request, arrival)
+            request, origin = await self._receive(incoming, memory, lambda body: decode_generate(body, model, memory))
 
             def take(arrays: list[Array]) -> list[bytes]:
                 return encode_generate(model, request, arrays, steps_of(request, origin))
@@ -129,10 +125,9 @@ class InferenceRoutes:
         model, head = incoming.model, incoming.head
         form, wrap = (Form.BINARY, as_frame) if head.accepts_frames else (Form.JSON, as_event)
         with self._service.memory() as memory:
-            body = await self._read(incoming, memory)
-            arrival = self._arrival(incoming, len(body))
-            request = decode_request(body, head.json_bytes, model, memory, form)
-            origin = self._service.origins.of(request, arrival)
+            request, origin = await self._receive(
+                incoming, memory, lambda body: decode_request(body, head.json_bytes, model, memory, form)
+            )
             news = News(request, origin)
 
             def take(arrays: list[Array]) -> Buffers:
@@ -143,10 +138,7 @@ class InferenceRoutes:
     async def _generate_stream(self, incoming: Incoming) -> None:
         model = incoming.model
         with self._service.memory() as memory:
-            body = await self._read(incoming, memory)
-            arrival = self._arrival(incoming, len(body))
-            request = decode_generate(body, model, memory)
-            origin = self._service.origins.of(request, arrival)
+            request, origin = await self._receive(incoming, memory, lambda body: decode_generate(body, model, memory))
             news = News(request, origin)
 
             def take(arrays: list[Array]) -> Buffers:
@@ -154,13 +146,16 @@ class InferenceRoutes:
 
             await self._write_stream(incoming, Work(request, memory, origin, take), as_event)
 
-    def _arrival(self, incoming: Incoming, num_bytes: int) -> Arrival:
-        traced = self._service.origins.traced_by_headers(incoming.scope["headers"])
-        exchange: Exchange = incoming.scope[EXCHANGE]
-        return Arrival("http", exchange.ids, exchange.arrived_ns, num_bytes, exchange.read_ns, traced)
-
-    def _read(self, incoming: Incoming, memory: RequestMemory) -> Coroutine[Any, Any, bytes | memoryview]:
-        return self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
+    async def _receive(
+        self, incoming: Incoming, memory: RequestMemory, decode: Callable[[bytes | memoryview], InferRequest]
+    ) -> tuple[InferRequest, Origin | None]:
+        """Reads a request, and returns it with its origin, if it is recorded."""
+        body = await self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
+        origins, exchange = self._service.origins, cast(Exchange, incoming.scope[EXCHANGE])
+        traced = origins.traced_by_headers(incoming.scope["headers"])
+        arrival = Arrival("http", exchange.ids, exchange.arrived_ns, len(body), exchange.read_ns, traced)
+        request = decode(body)
+        return request, origins.of(request, arrival)
 
     async def _run(self, incoming: Incoming, work: Work[T]) -> T:
         """Runs a request that has one answer, and cancels it if its client goes away."""

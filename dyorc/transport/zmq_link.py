@@ -19,6 +19,7 @@ from dyorc.config import LinkConfig
 from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.codec import Frame
 from dyorc.transport.endings import CONNECTION_LOST
+from dyorc.transport.zmq_ending import terminate
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
 
 _NUM_GONE = 256
@@ -86,7 +87,7 @@ class RouterLink:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
-        self._context.term()
+        terminate(self._context)
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
         """Sends a message; False if the peer is not connected."""
@@ -198,7 +199,7 @@ class DealerLink:
     def close(self, linger_s: float = 1.0) -> None:
         """Closes it, once what was sent has left or `linger_s` seconds have passed."""
         self._socket.close(int(linger_s * 1000))
-        self._context.term()
+        terminate(self._context)
 
 
 def _is_readable(socket: "zmq.Socket[bytes]") -> bool:

@@ -27,6 +27,7 @@ from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
 from dyorc.transport.codec import Frame
 from dyorc.transport.tiers import MAX_COUNT, Holder, Source, Span, check_buffers
+from dyorc.transport.zmq_ending import terminate
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
 
 _log = structlog.get_logger("dyorc.transport")
@@ -168,7 +169,7 @@ class ZmqTensorServer:
             self._bind(socket)
         except BaseException:
             socket.close(0)
-            self._context.term()
+            terminate(self._context)
             raise
         self.address = socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._thread = threading.Thread(target=self._serve, args=(socket,), name="dyorc-zmq-tensors", daemon=True)
@@ -176,7 +177,7 @@ class ZmqTensorServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._context.term()  # wakes the thread, and returns when it has closed its socket
+        terminate(self._context)  # wakes the thread, and returns when it has closed its socket
         self._thread.join()
 
     def _bind(self, socket: "zmq.Socket[bytes]") -> None:
@@ -342,7 +343,7 @@ class ZmqTier:
         """Closes all connections."""
         for holder_id in list(self._sockets):
             self.forget(holder_id)
-        self._context.term()
+        terminate(self._context)
 
     def _socket_of(self, holder: Holder) -> "zmq.Socket[bytes]":
         address, socket = self._sockets.get(holder.holder_id, ("", None))

@@ -109,11 +109,12 @@ async def window_of_shared_memory(client: Client) -> None:
 
 
 async def window_of_parts(client: Client, grpc_address: str) -> None:
-    """Sends a window of load as `--streaming` does, to a decoupled model."""
+    """Sends a window of load as `--streaming` does, to a decoupled model: a request is over with its empty final response."""
     config, _ = await read_model(client, "count")
     expect(config["model_transaction_policy"]["decoupled"], True, "decoupled")
     before = await statistics(client, "count")
-    await by_callbacks(grpc_address, [request("count", str(at), num_parts=3) for at in range(4)], 12)
+    requests = [request("count", str(at), wants_end=True, num_parts=3) for at in range(4)]
+    await by_callbacks(grpc_address, requests, 4 * (3 + 1))
     after = await statistics(client, "count")
     expect(after["success.count"] - before["success.count"], 4, "the model's successes in the window")
 

@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, cast
 
 import msgspec
@@ -94,25 +94,27 @@ class MadeUpServer:
     @contextlib.contextmanager
     def running(self, port: int = 0) -> Generator["MadeUpServer"]:
         """Serves it on a thread."""
-        started, loop = threading.Event(), asyncio.new_event_loop()
-        over = asyncio.Event()
+        started = threading.Event()
+        over: list[Callable[[], None]] = []
 
         async def serve() -> None:
+            end, loop = asyncio.Event(), asyncio.get_running_loop()
+            over.append(lambda: loop.call_soon_threadsafe(end.set) and None)
             async with HttpServer(cast(Gateway, self), GatewayConfig(port=port, drain_timeout_s=0.1), None) as server:
                 self.url = server.url
                 started.set()
-                await over.wait()
+                await end.wait()
                 self.is_silent = True
 
-        thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+        # A runner also closes a connection that a browser opens while the server stops.
+        thread = threading.Thread(target=asyncio.run, args=[serve()])
         thread.start()
         started.wait()
         try:
             yield self
         finally:
-            loop.call_soon_threadsafe(over.set)
+            over[0]()
             thread.join()
-            loop.close()
 
 
 if __name__ == "__main__":

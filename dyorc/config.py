@@ -339,6 +339,26 @@ class LogsConfig(_Section):
     """Which requests get a line of their own when they have ended; "slow" includes errors."""
 
 
+class ClusterConfig(_Section):
+    """Gateways and orchestrators as processes of their own (`dyorc gateway`, `dyorc orchestrator`). `store` is what they share."""
+
+    group: str = Field(default="default", min_length=1)
+    """An orchestrator's group: those that take turns at serving the same workflows. One of them leads, the others stand by."""
+    groups: tuple[str, ...] = Field(default=("default",), min_length=1)
+    """The groups behind a gateway."""
+    host: str = ""
+    """Address of this machine for gateways and orchestrators on other machines; empty: all are on this one."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """An orchestrator's port for gateways on other machines; 0 takes a free one."""
+    keys_file: FilePath = ""
+    """File with the cluster's keys, from `dyorc cluster-keys`; needed as soon as `host` is set."""
+    lease_s: float = Field(default=3.0, gt=0)
+    """An orchestrator that has not renewed its lease for so long has lost its lead."""
+    operations_port: int | None = Field(default=None, ge=0, le=65535)
+    """An orchestrator's port for health and metrics, where no key is needed, at `telemetry.metrics_host`; 0 takes a free one;
+    None: none."""
+
+
 class TelemetryConfig(_Section):
     """What can be seen of a running server."""
 
@@ -403,6 +423,7 @@ class Settings(_Section):
     transport: TransportConfig = TransportConfig()
     deployment: DeploymentConfig = DeploymentConfig()
     cells: CellsConfig = CellsConfig()
+    cluster: ClusterConfig = ClusterConfig()
     gateway: GatewayConfig = GatewayConfig()
     jobs: JobsConfig = JobsConfig()
     scaling: ScalingConfig = ScalingConfig()

@@ -1,0 +1,121 @@
+"""The user's modules, and what runs the programs in them. Whatever calls the engine is put together of this."""
+
+import asyncio
+import contextlib
+import gc
+import sys
+from collections.abc import AsyncGenerator, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dyorc.authoring.loading import absolute, load
+from dyorc.authoring.overrides import overridden
+from dyorc.authoring.program import Program
+from dyorc.config import Settings
+from dyorc.gateway.catalog import Catalog
+from dyorc.running import Places, Running, in_process, on_ray
+from dyorc.services.place import Place
+from dyorc.telemetry.tracing.starting import Traces
+
+if TYPE_CHECKING:
+    from dyorc.launcher.head_start import HeadStart
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the user's modules define.
+
+    Attributes:
+        targets: What was asked for.
+        catalog: The models.
+        places: Each program, with the target from which its replicas load it.
+        modules: Names of the modules that were imported before them.
+    """
+
+    targets: Sequence[str]
+    catalog: Catalog
+    places: Places
+    modules: frozenset[str]
+
+
+@contextlib.contextmanager
+def head_start(settings: Settings, *, without_ray: bool) -> Generator["HeadStart | None"]:
+    """Prepares a Ray of our own, if there is to be one. Enter it before anything else.
+
+    Ray reads its environment when a module imports it: a Ray of our own has to set it before that.
+    """
+    if without_ray or settings.deployment.ray_address:
+        yield None
+        return
+    from dyorc.launcher.head_start import HeadStart
+
+    with HeadStart() as start:
+        yield start
+
+
+@contextlib.contextmanager
+def loaded(targets: Sequence[str], settings: Settings) -> Generator[Loaded]:
+    """Imports what is to be served. While entered, its programs have the options that the settings give them.
+
+    Args:
+        targets: Such as ``app.py:classify``.
+
+    Raises:
+        DefinitionError: If a target cannot be served, or the settings have options of a program that is not there.
+    """
+    modules = frozenset(sys.modules)
+    found = [load(target) for target in targets]
+    catalog = Catalog.of(found)
+    places: dict[Program, str] = {}
+    for target, one in zip(targets, found, strict=True):
+        for program in (one,) if isinstance(one, Program) else one.programs:
+            places.setdefault(program, absolute(target))
+    with overridden(places, {name: one.changes for name, one in settings.programs.items()}):
+        yield Loaded(targets, catalog, places, modules)
+
+
+@contextlib.asynccontextmanager
+async def run_programs(
+    what: Loaded, settings: Settings, start: "HeadStart | None", traces: Traces | None, place: Place | None = None,
+    *, without_ray: bool,
+) -> AsyncGenerator[Running]:  # fmt: skip
+    """Runs programs, and the engine that calls them, while entered.
+
+    Args:
+        start: From `head_start`.
+        traces: Where spans go; None if nothing is traced.
+        place: The process's place among others without Ray; None if it is alone.
+
+    Raises:
+        LaunchError: If Ray cannot be started.
+        TransportError: If no arena can be made, or replicas cannot be listened to.
+    """
+    if without_ray:
+        num_cells, notes = (1, None) if place is None else (place.num_cells, place.notes)
+        running = in_process(what.places, settings, num_cells, notes, traces)
+    else:
+        from dyorc.launcher.libraries import Imports
+
+        running = on_ray(what.places, settings, Imports.since(what.modules, what.targets), start, traces)
+    async with running as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def deployed_beside(running: Running) -> AsyncGenerator[None]:
+    """Deploys while entered. If that fails, what runs inside is cancelled, and the error raised.
+
+    Programs can be ready long before Ray, which only looks after them.
+    """
+
+    async def run() -> None:
+        await running.deploy()
+        gc.freeze()  # Ray's objects, too
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(run())
+            yield
+            task.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None

@@ -76,9 +76,14 @@ def _is_of_kubernetes(name: str, value: str) -> bool:
 
 
 def _nearest(name: str, known: set[str]) -> str:
-    """Returns what was probably meant, in parentheses: settings of that name in any section, or the most similar one."""
-    last = f"__{name.removeprefix(_PREFIX).rpartition('__')[2]}"
-    found = sorted(one for one in known if one.endswith(last))
+    """Returns what was probably meant, in parentheses: settings of that name, in the section most like the one that was named if
+    there is any, or the most similar one.
+    """
+    section, _, last = name.removeprefix(_PREFIX).rpartition("__")
+    found = sorted(one for one in known if one.endswith(f"__{last}"))
+    sections = {one.removeprefix(_PREFIX).rpartition("__")[0]: one for one in found}
+    if close := get_close_matches(section, sections, n=1):
+        found = [sections[close[0]]]
     if not found:
         rests = [one.removeprefix(_PREFIX) for one in known]
         found = [_PREFIX + one for one in get_close_matches(name.removeprefix(_PREFIX), rests, n=1)]

@@ -34,8 +34,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("prot = 3", "1: prot: there is no such setting (did you mean link.port or gateway.port?)"),
-        ("\nport = 3", "2: port: there is no such setting (did you mean link.port or gateway.port?)"),
+        ("prot = 3", "1: prot: there is no such setting (did you mean link.port or cluster.port or gateway.port?)"),
+        ("\nport = 3", "2: port: there is no such setting (did you mean link.port or cluster.port or gateway.port?)"),
         ("[gatway]\nport = 1", "1: gatway: there is no such setting (did you mean gateway?)"),
         ("[gateway]\nprt = 1", "2: gateway.prt: there is no such setting (did you mean gateway.port?)"),
         ("[gateway]\nxyzxyz = 1", "2: gateway.xyzxyz: there is no such setting"),

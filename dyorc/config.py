@@ -340,7 +340,7 @@ class LogsConfig(_Section):
 
 
 class ClusterConfig(_Section):
-    """Gateways and orchestrators as processes of their own (`dyorc gateway`, `dyorc orchestrator`). `store` is what they share."""
+    """Gateways and orchestrators as processes of their own (`dyorc gateway`, `dyorc orchestrator`). They share `store`."""
 
     group: str = Field(default="default", min_length=1)
     """An orchestrator's group: those that take turns at serving the same workflows. One of them leads, the others stand by."""

@@ -17,6 +17,7 @@ import msgspec
 
 from dyorc.errors import CapacityError, PayloadTooLargeError, TenantLimitError
 from dyorc.protocol.jobs import JobState
+from dyorc.store.leases import Leases
 
 MAX_LISTED = 1000
 """Jobs in one page of a list."""
@@ -343,7 +344,7 @@ class Notes(Protocol):
         ...
 
 
-class Store(JobStore, Notes, Protocol):
+class Store(JobStore, Notes, Leases, Protocol):
     """Everything that a store keeps."""
 
     async def __aenter__(self) -> "Store": ...

@@ -1,4 +1,5 @@
-"""Jobs and notes in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua` documents the keys.
+"""Jobs, notes and leases in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua` and
+`redis_leases.lua` document the keys.
 
 Redis is as durable as it is configured: for jobs that survive a power cut set ``appendonly yes`` and ``appendfsync always``;
 with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` must be ``noeviction``.
@@ -38,9 +39,11 @@ from dyorc.store.base import (
     job_of,
     too_many,
 )
+from dyorc.store.leases import Lease
 from dyorc.store.turns import Turns
 
-_SCRIPT = Path(__file__).with_name("redis_jobs.lua").read_text()
+_JOBS = Path(__file__).with_name("redis_jobs.lua").read_text()
+_LEASES = Path(__file__).with_name("redis_leases.lua").read_text()
 
 _TIMEOUT_S = 5.0
 _MAX_CONNECTIONS = 16
@@ -76,7 +79,7 @@ class RedisStore:
             health_check_interval=15,
         )
         self._redis = Redis.from_pool(pool)
-        self._sha = ""
+        self._shas = {_JOBS: "", _LEASES: ""}
         self._woken = "0-0"
 
     async def __aenter__(self) -> Self:
@@ -86,14 +89,18 @@ class RedisStore:
         await self._redis.aclose()
 
     async def _call(self, step: str, *values: Any) -> Any:
-        return await self._in_turn(lambda: self._run(step, *values))
+        return await self._in_turn(lambda: self._run(_JOBS, (self._prefix,), step, *values))
 
-    async def _run(self, step: str, *values: Any) -> Any:
+    async def _call_lease(self, name: str, step: str, *values: Any) -> Any:
+        keys = f"{self._prefix}lease:{name}", f"{self._prefix}fence:{name}"
+        return await self._in_turn(lambda: self._run(_LEASES, keys, step, *values))
+
+    async def _run(self, script: str, keys: Sequence[str], *values: Any) -> Any:
         try:
-            return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
+            return await self._redis.evalsha(self._shas[script], len(keys), *keys, *values)
         except NoScriptError:  # the first call, or Redis was restarted
-            self._sha = await self._redis.script_load(_SCRIPT)
-            return await self._redis.evalsha(self._sha, 1, self._prefix, step, *values)
+            self._shas[script] = await self._redis.script_load(script)
+            return await self._redis.evalsha(self._shas[script], len(keys), *keys, *values)
 
     async def _in_turn(self, command: Callable[[], Awaitable[Any]]) -> Any:
         """Runs a command after those before it."""
@@ -229,6 +236,23 @@ class RedisStore:
     async def noted(self, name: str) -> bytes | None:
         """See `Notes.noted`."""
         return await self._in_turn(lambda: self._redis.hget(self._notes, name))
+
+    async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
+        """See `Leases.acquire_lease`."""
+        return await self._call_lease(name, "acquire", owner, _ms(lease_s), above)
+
+    async def renew_lease(self, name: str, owner: str, lease_s: float, held: Lease) -> bool:
+        """See `Leases.renew_lease`."""
+        return bool(await self._call_lease(name, "renew", owner, _ms(lease_s), held.fence, held.record))
+
+    async def release_lease(self, name: str, owner: str, fence: int) -> None:
+        """See `Leases.release_lease`."""
+        await self._call_lease(name, "release", owner, fence)
+
+    async def lease(self, name: str) -> Lease:
+        """See `Leases.lease`."""
+        fence, record = await self._call_lease(name, "read")
+        return Lease(fence=fence, record=record)
 
 
 def _key(tenant: str) -> str:

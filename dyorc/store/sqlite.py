@@ -1,4 +1,4 @@
-"""Jobs and notes in one SQLite file, for the processes of one machine.
+"""Jobs and notes in one SQLite file, and leases in another beside it, for the processes of one machine.
 
 The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before anybody hears of it, so it survives a power cut, not
 only a crash of the process (for that ``NORMAL`` would do). The cost is shared: everything that comes while the disk is busy
@@ -20,6 +20,8 @@ from dyorc.store import sqlite_jobs as jobs
 from dyorc.store.base import NO_QUOTA, Body, Claim, Delivery, Job, Lane, NewJob, Outcome, Quota
 from dyorc.store.batches import Batches
 from dyorc.store.batches import Outcome as StepOutcome
+from dyorc.store.leases import Lease
+from dyorc.store.sqlite_leases import SqliteLeases
 from dyorc.store.sqlite_schema import NewerSchemaError, migrate
 from dyorc.store.sqlite_space import give_back, prepare_new, rewrite_old
 
@@ -48,6 +50,7 @@ class SqliteStore:
         self._path = path
         self._clock_s = clock_s
         self._batches = Batches[sqlite3.Connection](self._run_all)
+        self._leases = SqliteLeases(path.with_name(f"{path.name}-leases"), clock_s)
         self._is_new = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -64,6 +67,7 @@ class SqliteStore:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._leases.close()
         await self._batches.on_thread(self._connection.close)
         await self._batches.close()
 
@@ -224,6 +228,22 @@ class SqliteStore:
             lambda connection: connection.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
         )
         return None if found is None else found[0]
+
+    async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
+        """See `Leases.acquire_lease`."""
+        return await self._leases.acquire(name, owner, lease_s, above)
+
+    async def renew_lease(self, name: str, owner: str, lease_s: float, held: Lease) -> bool:
+        """See `Leases.renew_lease`."""
+        return await self._leases.renew(name, owner, lease_s, held)
+
+    async def release_lease(self, name: str, owner: str, fence: int) -> None:
+        """See `Leases.release_lease`."""
+        await self._leases.release(name, owner, fence)
+
+    async def lease(self, name: str) -> Lease:
+        """See `Leases.lease`."""
+        return await self._leases.read(name)
 
 
 def _raising(error: Exception) -> StepOutcome:

@@ -2,14 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc.aio
 import pytest
 import zmq
 
+from dyorc.store.base import Store
+from dyorc.store.redis import RedisStore
+from dyorc.store.sqlite import SqliteStore
 from tests.leaks import no_leaks
+from tests.redis_server import RedisServer
 
 _HERE = Path(__file__).parent
 
@@ -66,3 +71,20 @@ def leaves_nothing(anyio_backend: str, zero_copy: None, grpc_threads: None) -> I
     """
     with no_leaks():
         yield
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    """Runs a real Redis, which the tests of a module share."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """Opens the same store every time it is called, on SQLite or on Redis."""
+    if request.param == "sqlite":
+        return lambda: SqliteStore(tmp_path / "jobs.sqlite")
+    server: RedisServer = request.getfixturevalue("redis_server")
+    prefix = f"{{{secrets.token_hex(4)}}}:"
+    return lambda: RedisStore(server.url, prefix)

@@ -1,0 +1,145 @@
+"""Leases in a SQLite file of their own, beside that of a store, for the processes of one machine.
+
+A process that is stopped in the middle of a transaction keeps the file locked, and with it everybody else from leading. So
+transactions are short: nothing is synchronized with the disk, since no leader survives a power cut, and no job is written here.
+
+The clock is that of the machine, which may be set. A lease that was renewed in the future has ended: otherwise nobody could
+lead until that time comes.
+"""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from dyorc.errors import StoreError
+from dyorc.store.leases import Lease
+
+T = TypeVar("T")
+
+_BUSY_TIMEOUT_S = 0.5
+_TABLE = """CREATE TABLE IF NOT EXISTS leases (
+    name TEXT PRIMARY KEY, fence INTEGER NOT NULL, owner TEXT NOT NULL, record BLOB NOT NULL, renewed_s REAL NOT NULL,
+    lease_s REAL NOT NULL
+) WITHOUT ROWID"""
+
+
+class _Row(NamedTuple):
+    fence: int
+    owner: str
+    record: bytes
+    renewed_s: float
+    lease_s: float
+
+    def is_held(self, now_s: float) -> bool:
+        return bool(self.owner) and self.renewed_s <= now_s < self.renewed_s + self.lease_s
+
+
+_NOBODY = _Row(0, "", b"", 0.0, 0.0)
+
+
+class SqliteLeases:
+    """The leases of one file, which is created for this user alone when somebody asks for the first.
+
+    Args:
+        path: The file.
+        clock_s: Unix time in seconds.
+    """
+
+    def __init__(self, path: Path, clock_s: Callable[[], float]) -> None:
+        self._path = path
+        self._clock_s = clock_s
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dyorc-leases")
+        self._connection: sqlite3.Connection | None = None
+
+    async def close(self) -> None:
+        """Closes the file."""
+        await self._on_thread(self._close)
+        self._thread.shutdown()
+
+    async def acquire(self, name: str, owner: str, lease_s: float, above: int) -> int | None:
+        """See `Leases.acquire_lease`."""
+        return await self._call(_acquire, name, owner, lease_s, above)
+
+    async def renew(self, name: str, owner: str, lease_s: float, held: Lease) -> bool:
+        """See `Leases.renew_lease`."""
+        return await self._call(_renew, name, owner, lease_s, held)
+
+    async def release(self, name: str, owner: str, fence: int) -> None:
+        """See `Leases.release_lease`."""
+        await self._call(_release, name, owner, fence)
+
+    async def read(self, name: str) -> Lease:
+        """See `Leases.lease`."""
+        row = await self._on_thread(lambda: self._guarded(lambda connection: _read(connection, name)))
+        return Lease(fence=row.fence, record=row.record if row.is_held(self._clock_s()) else b"")
+
+    async def _call(self, step: Callable[..., T], *values: Any) -> T:
+        def run(connection: sqlite3.Connection) -> T:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                return step(connection, *values, self._clock_s())
+
+        return await self._on_thread(lambda: self._guarded(run))
+
+    async def _on_thread(self, run: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+    def _guarded(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._connection is None:
+                self._connection = self._open()
+            return run(self._connection)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"the leases in {self._path} cannot be used now: {error}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        with contextlib.ExitStack() as undo:
+            connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            undo.callback(connection.close)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(_TABLE)
+            undo.pop_all()
+            return connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _acquire(connection: sqlite3.Connection, name: str, owner: str, lease_s: float, above: int, now_s: float) -> int | None:
+    row = _read(connection, name)
+    if row.is_held(now_s):
+        return row.fence if row.owner == owner else None
+    fence = max(row.fence, above) + 1
+    _write(connection, name, _Row(fence, owner, b"", now_s, lease_s))
+    return fence
+
+
+def _renew(connection: sqlite3.Connection, name: str, owner: str, lease_s: float, held: Lease, now_s: float) -> bool:
+    row = _read(connection, name)
+    if row.fence > held.fence or (row.fence == held.fence and row.owner not in ("", owner)):
+        return False
+    _write(connection, name, _Row(held.fence, owner, held.record, now_s, lease_s))
+    return True
+
+
+def _release(connection: sqlite3.Connection, name: str, owner: str, fence: int, _now_s: float) -> None:
+    if _read(connection, name)[:2] == (fence, owner):
+        _write(connection, name, _NOBODY._replace(fence=fence))
+
+
+def _read(connection: sqlite3.Connection, name: str) -> _Row:
+    found = connection.execute("SELECT fence, owner, record, renewed_s, lease_s FROM leases WHERE name = ?", (name,)).fetchone()
+    return _NOBODY if found is None else _Row(*found)
+
+
+def _write(connection: sqlite3.Connection, name: str, row: _Row) -> None:
+    connection.execute("REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)", (name, *row))

@@ -1,0 +1,109 @@
+"""One process's view of its lead: what it knows when time has passed, when the store is away, and when it is back."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+import redis.asyncio
+from structlog.testing import capture_logs
+
+from dyorc.leadership.leader import Leader, lease_of
+from dyorc.leadership.leadership import Leadership
+from dyorc.leadership.whereabouts import Whereabouts
+from dyorc.store.redis import RedisStore
+from dyorc.store.sqlite import SqliteStore
+from tests.deadlines import wait_until_async
+from tests.integration.jobs.stored_jobs import LONG_S
+from tests.redis_server import RedisServer
+
+pytestmark = pytest.mark.together
+
+_LEASE_S = 1.0
+
+
+class _Clock:
+    """Runs like the machine's, and can be put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
+async def test_a_process_that_did_not_get_to_renew_is_not_sure_until_the_store_has_answered(tmp_path: Path) -> None:
+    clock = _Clock()
+    async with SqliteStore(tmp_path / "s") as store, Leadership(store, "g", _LEASE_S, clock) as leadership:
+        assert not leadership.is_sure
+        await leadership.win()
+        await wait_until_async(lambda: leadership.is_sure, "it leads")
+        clock.ahead_s += 3600
+        assert not leadership.is_sure
+        await wait_until_async(lambda: leadership.is_sure, "the store has said that nobody else leads")
+
+
+async def test_a_leader_goes_on_while_the_store_is_away(redis_server: RedisServer, tmp_path: Path) -> None:
+    clock = _Clock()
+    async with RedisStore(redis_server.url) as store, Leadership(store, tmp_path.name, _LEASE_S, clock) as leadership:
+        fence = await leadership.win()
+        with capture_logs() as logs:
+            redis_server.kill()
+            await wait_until_async(lambda: leadership.is_store_away, "it is noticed that the store is away")
+            clock.ahead_s += 3600
+            assert not leadership.is_sure, "it may have been stopped, rather than the store"
+            await wait_until_async(lambda: leadership.is_sure, "it goes on leading")
+            redis_server.start()
+            await wait_until_async(lambda: not leadership.is_store_away, "the store is back")
+        assert leadership.is_sure
+        assert (await store.lease(f"leader/{tmp_path.name}")).fence == fence
+        assert [one["event"] for one in logs] == ["store_is_away", "store_is_back"], "said once, however long it takes"
+
+
+async def test_a_lead_lost_while_the_store_was_away_is_noticed_when_it_is_back(redis_server: RedisServer, tmp_path: Path) -> None:
+    """To this leader the store is away; to somebody else it is not."""
+    name = f"leader/{tmp_path.name}"
+    async with RedisStore(redis_server.url) as store, RedisStore(redis_server.url) as others:
+        async with Leadership(store, tmp_path.name, _LEASE_S) as leadership:
+            fence = await leadership.win()
+            redis_server.kill()
+            await wait_until_async(lambda: leadership.is_store_away, "it is noticed that the store is away")
+            redis_server.start()
+            async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+                while (won := await others.acquire_lease(name, "other", LONG_S)) is None:
+                    await client.delete(f"dyorc:{{jobs}}:lease:{name}")
+            assert won > fence
+            reason = await leadership.lost()
+            assert f"another orchestrator leads group {tmp_path.name!r} now" in reason
+            assert not leadership.is_sure
+        assert await others.acquire_lease(name, "other", LONG_S) == won, "it has not given up what is not its own"
+
+
+async def test_followers_see_each_new_leader(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s") as store, Whereabouts(store, "g", poll_s=0.05) as whereabouts:
+        waiting = asyncio.create_task(whereabouts.newer())
+        async with Leadership(store, "g", LONG_S) as first:
+            await first.win()
+            assert (await store.lease("leader/g")).fence == 1
+            assert whereabouts.leader is None, "it is not ready yet"
+            announced = first.announce("tcp://here:1", "tcp://here:2", "node")
+            assert await waiting == announced == whereabouts.leader
+        async with Leadership(store, "g", LONG_S) as second:
+            assert whereabouts.leader == announced, "nobody better is known"
+            await second.win()
+            announced = second.announce("tcp://there:1")
+            assert (await whereabouts.newer(than=1)) == announced
+            assert announced.fence == 2
+
+
+async def test_followers_look_at_once_when_asked(tmp_path: Path) -> None:
+    async with (
+        SqliteStore(tmp_path / "s") as store,
+        Whereabouts(store, "g", poll_s=LONG_S) as whereabouts,
+        Leadership(store, "g", LONG_S) as leadership,
+    ):
+        fence = await leadership.win()
+        leader = Leader(group="g", fence=fence, address="unix:///here")
+        await store.renew_lease("leader/g", leadership.owner, LONG_S, lease_of(leader))
+        whereabouts.look()
+        await wait_until_async(lambda: whereabouts.leader == leader, "it has looked")

@@ -25,6 +25,7 @@ from dyorc.scale_cli import scale
 from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
 from dyorc.telemetry import logs
+from dyorc.top_cli import status, top
 from dyorc.trace_cli import trace
 from dyorc.version import version
 
@@ -32,6 +33,8 @@ _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pre
 _app.add_typer(simulation, name="simulate")
 _app.add_typer(keys, name="keys")
 _app.add_typer(configuration, name="config")
+_app.command()(status)
+_app.command()(top)
 _app.command()(scale)
 _app.command()(explain)
 _app.command()(trace)

@@ -18,7 +18,7 @@ from dyorc.protocol.answers import Answer
 from dyorc.protocol.jobs import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import LIVE, MODEL_CONFIG, SCALING, STATUS, TRACE, model_path, request_path
+from dyorc.protocol.routes import LIVE, LIVE_NOW, MODEL_CONFIG, SCALING, STATUS, TRACE, model_path, request_path
 
 
 class AsyncClient:
@@ -163,6 +163,10 @@ class AsyncClient:
     async def status(self) -> dict[str, Any]:
         """Returns the server's current state: its processes, each program's replicas, queue and cost, and how guessing goes."""
         return await self._runner.run(self._operations.get_object(STATUS))
+
+    async def live(self) -> dict[str, Any]:
+        """Returns how the server is now: workflows with rates and latencies, programs with replicas, queues and batches."""
+        return await self._runner.run(self._operations.get_object(LIVE_NOW))
 
     async def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have, and why."""

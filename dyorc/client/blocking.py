@@ -19,7 +19,7 @@ from dyorc.protocol.answers import Answer
 from dyorc.protocol.jobs import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import LIVE, MODEL_CONFIG, SCALING, STATUS, TRACE, model_path, request_path
+from dyorc.protocol.routes import LIVE, LIVE_NOW, MODEL_CONFIG, SCALING, STATUS, TRACE, model_path, request_path
 
 
 class Client:
@@ -204,6 +204,10 @@ class Client:
     def status(self) -> dict[str, Any]:
         """Returns the server's current state: its processes, each program's replicas, queue and cost, and how guessing goes."""
         return self._runner.run(self._operations.get_object(STATUS))
+
+    def live(self) -> dict[str, Any]:
+        """Returns how the server is now: workflows with rates and latencies, programs with replicas, queues and batches."""
+        return self._runner.run(self._operations.get_object(LIVE_NOW))
 
     def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have, and why."""

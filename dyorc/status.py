@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -109,6 +109,7 @@ class ProgramStatus:
         replicas: Those whose process has announced itself, by id; the order is that in which they entered their state.
         num_gpus: What a replica takes of a device while it holds the program.
         lead: How long it takes until a replica is ready, as last measured; None before the first.
+        most_on: How many replicas may hold it on the devices where others need room.
     """
 
     name: str
@@ -122,6 +123,7 @@ class ProgramStatus:
     error: str = ""
     num_gpus: float = 0.0
     lead: LeadTimes | None = None
+    most_on: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def replica_pids(self) -> dict[str, int]:
@@ -155,6 +157,19 @@ class ProgramStatus:
         return Counter(
             one.place for one in self.replicas.values() if one.place and (one.state is not ReplicaState.PARKED) is are_warm
         )
+
+    def may_hold(self, place: str) -> bool:
+        """Returns whether one more replica may hold it on a device, as far as it has to leave that to others."""
+        return place not in self.most_on or self.on_devices(are_warm=True)[place] < self.most_on[place]
+
+    def misplaced(self) -> Sequence[str]:
+        """Returns the replicas, those that leave aside, that hold it, or are about to, where others need room."""
+        holding = self.of_state(ReplicaState.READY) + self.of_state(ReplicaState.LOADING)
+        return [
+            replica.replica_id
+            for place, most in self.most_on.items()
+            for replica in [one for one in holding if one.place == place][most:]
+        ]
 
     def as_report(self) -> dict[str, Any]:
         """Returns the status as plain values."""

@@ -165,11 +165,13 @@ class ReplicasWanted(msgspec.Struct, frozen=True):
 
     Attributes:
         lead_s: How long it takes until a replica is ready, if none is; 0 if unknown. Calls that cannot wait so long fail at once.
+        misplaced: Replicas that are parked before others, whatever they run.
     """
 
     program: str
     num_warm: int
     lead_s: float = 0.0
+    misplaced: tuple[str, ...] = ()
 
 
 Event: TypeAlias = (

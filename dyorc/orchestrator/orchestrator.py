@@ -187,13 +187,14 @@ class Orchestrator:
         """Takes in, as plain values, which inputs may have ended another process that runs the same programs."""
         self._post(warned_of(warning))
 
-    def want(self, program: str, num_warm: int, num_parked: int, lead_s: float = 0.0) -> None:
+    def want(self, program: str, num_warm: int, num_parked: int, lead_s: float = 0.0, misplaced: Sequence[str] = ()) -> None:
         """Sets how many replicas of a program take batches, and how many more wait without weights.
 
         Args:
             lead_s: How long it takes until a replica is ready, if none is; 0 if unknown.
+            misplaced: Replicas that are parked before others, if there are too many.
         """
-        self._post(ReplicasWanted(program, num_warm, lead_s))
+        self._post(ReplicasWanted(program, num_warm, lead_s, tuple(misplaced)))
         self._fleet.want(program, num_warm, num_parked)
 
     def submit(self, submission: Submission, receiver: Receiver[Any], stream: PartStream | None = None) -> int:

@@ -166,7 +166,8 @@ class Roster:
         num_missing = len(parked)
         if (num_warm := self._num_warm.get(status.name)) is not None:
             counts = status.counts()
-            num_missing = min(num_missing, num_warm - counts.warm - counts.warming)
+            num_staying = counts.warm + counts.warming - len(status.misplaced())  # who has to leave a device is replaced first
+            num_missing = min(num_missing, num_warm - num_staying)
         if status.name in self._retries:
             return
         for _ in range(num_missing):
@@ -178,9 +179,11 @@ class Roster:
             self._send(replica.replica_id, Warm())
 
     def _has_room(self, status: ProgramStatus, replica: ReplicaStatus) -> bool:
-        """Returns whether a replica's device has room for its program beside what others hold there."""
+        """Returns whether a replica's device has room for its program beside what others hold there, and is left to it."""
         if not replica.place:
             return True
+        if not status.may_hold(replica.place):
+            return False
         others = self._status.programs.values()
         return has_room(sum(one.num_gpus * one.on_devices(are_warm=True)[replica.place] for one in others), status.num_gpus)
 

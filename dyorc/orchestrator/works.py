@@ -16,7 +16,7 @@ _UNKNOWN = LeadTimes(from_parked_s=0.5, from_cold_s=3.0)
 class Want(Protocol):
     """Carries a wish out: `Orchestrator.want`."""
 
-    def __call__(self, program: str, num_warm: int, num_parked: int, lead_s: float) -> None: ...
+    def __call__(self, program: str, num_warm: int, num_parked: int, lead_s: float, misplaced: Sequence[str]) -> None: ...
 
 
 class Works:
@@ -41,8 +41,9 @@ class Works:
     def want(self, wish: Wish) -> None:
         """Has the engine use as many replicas as are wished for, and the fleet keep as many."""
         status = self._status.programs[wish.program]
+        status.most_on = wish.most_on
         lead_s = 0.0 if status.lead is None else status.lead.next_s(status.counts())
-        self._want(wish.program, wish.num_warm, wish.num_parked, lead_s)
+        self._want(wish.program, wish.num_warm, wish.num_parked, lead_s, status.misplaced())
 
     def _program_load(self, program: Program) -> ProgramLoad:
         name = program.name

@@ -2,8 +2,8 @@
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from dyorc.config import BudgetConfig
@@ -31,11 +31,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What it gets, and why it is less than it claimed, if it is."""
+    """What it gets, and why it is less than it claimed, or elsewhere, if it is.
+
+    Attributes:
+        most_on: How many of its warm replicas may stay on the devices where others need room.
+    """
 
     num_warm: int
     num_parked: int
     reason: str = ""
+    most_on: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class Budget:
@@ -86,7 +91,11 @@ class Budget:
                 if self._fits(with_one, used):
                     used = with_one
                     parked[at] += 1
-        return [_grant(claim, *numbers) for claim, *numbers in zip(claims, warm, parked, strict=True)]
+        loads = [claim.load for claim in claims]
+        return [
+            _grant(claim, num_warm, num_parked, devices.most_on(claim.load, loads))
+            for claim, num_warm, num_parked in zip(claims, warm, parked, strict=True)
+        ]
 
     def _wait_for_room(self, claims: Sequence[Claim], grants: list[Grant]) -> list[Grant]:
         """Lets programs grow only into room that is free already: who is to shrink still holds its share."""
@@ -112,7 +121,8 @@ class Budget:
             parked -= 1
         if warm == grant.num_warm:
             return replace(grant, num_parked=parked)
-        return Grant(warm, parked, f"{grant.num_warm} wait until others have given up their room")
+        waits = f"{grant.num_warm} wait until others have given up their room"
+        return replace(grant, num_warm=warm, num_parked=parked, reason=waits)
 
     def _worth(self, claim: Claim, number: int) -> float:
         """Returns what a replica is worth for the share of the budget that it takes, more if it is there already."""
@@ -130,10 +140,13 @@ class Budget:
         )
 
 
-def _grant(claim: Claim, num_warm: int, num_parked: int) -> Grant:
-    if num_warm == claim.num_warm:
-        return Grant(num_warm, num_parked)
-    return Grant(num_warm, num_parked, f"{claim.num_warm} do not fit into the budget beside more valuable ones")
+def _grant(claim: Claim, num_warm: int, num_parked: int, most_on: Mapping[str, int]) -> Grant:
+    reasons: list[str] = []
+    if num_warm != claim.num_warm:
+        reasons.append(f"{claim.num_warm} do not fit into the budget beside more valuable ones")
+    if most_on:
+        reasons.append(f"others need room on {', '.join(most_on)}")
+    return Grant(num_warm, num_parked, "; ".join(reasons), most_on)
 
 
 def _taken(cost: Cost, num_warm: int, num_parked: int) -> _Vector:

@@ -1,6 +1,7 @@
 """Who is on which device: warm replicas that share one need no more than all of it. Parked ones need nothing. Pure."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from dyorc.scaling.model import ProgramLoad
 
@@ -16,9 +17,13 @@ class Devices:
     def __init__(self) -> None:
         self._used = defaultdict[str, float](float)
         self._taken = Counter[tuple[str, str]]()
+        self._on = defaultdict[str, list[ProgramLoad]](list)
 
     def take(self, load: ProgramLoad) -> bool:
         """Takes the room for one more replica of a program, on a device on which it is warm already, if possible.
+
+        If there is none, another program's replica that was granted room before moves to a device where that program has a
+        process, too.
 
         Returns:
             Whether there was room.
@@ -26,17 +31,58 @@ class Devices:
         num_here = load.warm_on.total() + load.parked_on.total()
         if not num_here or sum(self._taken[load.program, device] for device in load.devices) >= num_here:
             return True  # no process has a device of its own, or this one does not exist yet
-        for where in (load.warm_on, load.parked_on):
-            for device in sorted(where, key=self._used.__getitem__):
-                if self._is_free(load, device, where):
-                    self._taken[load.program, device] += 1
-                    self._used[device] += load.cost.num_gpus
-                    return True
-        return False
+        device = self._find(load) or self._vacate(load)
+        if device:
+            self._seat(load, device)
+        return bool(device)
 
-    def _is_free(self, load: ProgramLoad, device: str, where: Counter[str]) -> bool:
-        num_seats = where[device] if where is load.warm_on else load.warm_on[device] + where[device]
-        return self._taken[load.program, device] < num_seats and has_room(self._used[device], load.cost.num_gpus)
+    def most_on(self, load: ProgramLoad, loads: Sequence[ProgramLoad]) -> Mapping[str, int]:
+        """Returns how many replicas of a program may stay warm on the devices where it has to make room for others.
+
+        Args:
+            loads: All programs.
+        """
+        return {
+            device: taken
+            for device, number in load.warm_on.items()
+            if number > (taken := self._taken[load.program, device]) and not self._is_enough(device, loads)
+        }
+
+    def _is_enough(self, device: str, loads: Iterable[ProgramLoad]) -> bool:
+        """Returns whether a device has room for all that are warm on it now, and those that are to be."""
+        parts = (max(load.warm_on[device], self._taken[load.program, device]) * load.cost.num_gpus for load in loads)
+        return sum(parts) <= 1 + _SLACK
+
+    def _find(self, load: ProgramLoad, but: str = "") -> str:
+        """Returns a device with room and an unused process of a program, one that holds it already if possible, or nothing."""
+        for seats in (load.warm_on, load.warm_on + load.parked_on):
+            for device in sorted(seats, key=self._used.__getitem__):
+                is_unused = self._taken[load.program, device] < seats[device]
+                if is_unused and device != but and has_room(self._used[device], load.cost.num_gpus):
+                    return device
+        return ""
+
+    def _vacate(self, load: ProgramLoad) -> str:
+        """Moves a replica away from a device that a program needs, and returns that device; nothing if none can move."""
+        seats = load.warm_on + load.parked_on
+        for device in seats:
+            if self._taken[load.program, device] == seats[device]:
+                continue
+            for other in self._on[device]:
+                is_enough = has_room(self._used[device] - other.cost.num_gpus, load.cost.num_gpus)
+                if is_enough and other.program != load.program and (free := self._find(other, but=device)):
+                    self._seat(other, device, -1)
+                    self._seat(other, free)
+                    return device
+        return ""
+
+    def _seat(self, load: ProgramLoad, device: str, number: int = 1) -> None:
+        self._taken[load.program, device] += number
+        self._used[device] += number * load.cost.num_gpus
+        if number > 0:
+            self._on[device].append(load)
+        else:
+            self._on[device].remove(load)
 
 
 def has_room(used: float, num_gpus: float) -> bool:

@@ -5,7 +5,7 @@ loaded, takes batches). On the way it is *starting* (its process has been asked 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -136,12 +136,17 @@ class ProgramLoad:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How many replicas a program should have, and why. Warm and parked ones are different processes."""
+    """How many replicas a program should have, and why. Warm and parked ones are different processes.
+
+    Attributes:
+        most_on: How many of the warm ones may stay on the devices where others need room; those beyond are parked first.
+    """
 
     program: str
     num_warm: int
     num_parked: int
     reason: str
+    most_on: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class Observer(Protocol):

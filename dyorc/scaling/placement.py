@@ -1,7 +1,7 @@
 """Which parked replica is warmed: the one that serves soonest. Pure.
 
-Which one is parked is up to the engine, which knows what each runs. Devices play no role: what a replica needs of one is reserved
-for its process.
+Which one is parked is up to the engine, which knows what each runs, and to `dyorc.scaling.devices` where programs share a device.
+Only replicas whose device has room come here.
 """
 
 from collections.abc import Sequence

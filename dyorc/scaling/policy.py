@@ -6,7 +6,7 @@ is needed (`Needs`), what others allow (an override, the program's bounds, its d
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dyorc.config import ScalingConfig
 from dyorc.scaling.budget import Budget, Claim, Grant
@@ -129,11 +129,11 @@ class PredictivePolicy:
         steadying.num_warm = grant.num_warm
         steadying.num_processes = grant.num_warm + grant.num_parked
         reason = f"{plan.reason}; {grant.reason}" if grant.reason else plan.reason
-        return Wish(load.program, grant.num_warm, grant.num_parked, reason)
+        return Wish(load.program, grant.num_warm, grant.num_parked, reason, grant.most_on)
 
     def _is_wished(self, wish: Wish) -> bool:
         before = self._wished.get(wish.program)
-        return before is not None and (before.num_warm, before.num_parked) == (wish.num_warm, wish.num_parked)
+        return before is not None and replace(wish, reason=before.reason) == before
 
     def _may_hurry(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> bool:
         """Returns whether a request could change that a program has no warm replica: not if one is wanted already, and an order,

@@ -54,14 +54,17 @@ class Parking:
         self.balance(pool)
 
     def balance(self, pool: Pool) -> None:
-        """Parks or drains surplus replicas, idle ones first; takes draining ones back if there are too few. Cost: looks at all
-        replicas."""
+        """Parks or drains surplus replicas, misplaced ones first, then idle ones; takes draining ones back if there are too few.
+        Cost: looks at all replicas."""
         num_warm = pool.target.num_warm
         if num_warm is None:
             return
         num_surplus = len(pool.replicas) - num_warm
         if num_surplus > 0:
-            for replica in nsmallest(num_surplus, pool.replicas.values(), key=_free_ns):
+            misplaced = pool.target.misplaced
+            for replica in nsmallest(
+                num_surplus, pool.replicas.values(), key=lambda one: (one.replica_id not in misplaced, _free_ns(one))
+            ):
                 self._drain(replica)
         staying = [replica for replica in pool.draining.values() if not replica.is_leaving]
         for replica in staying[: max(0, -num_surplus)]:

@@ -10,14 +10,16 @@ class Target:
         num_warm: How many replicas should take batches; None leaves that to those that join.
         lead_ns: How long it takes until one is ready; 0 if unknown.
         awaited_ns: Since when one is on its way: since one was wanted, or since the last one left.
+        misplaced: Replicas that are parked before others.
     """
 
-    __slots__ = ("awaited_ns", "lead_ns", "num_warm")
+    __slots__ = ("awaited_ns", "lead_ns", "misplaced", "num_warm")
 
     def __init__(self) -> None:
         self.num_warm: int | None = None
         self.lead_ns = 0
         self.awaited_ns = 0
+        self.misplaced: tuple[str, ...] = ()
 
     def set(self, event: ReplicasWanted, now_ns: int) -> None:
         """Takes in how many replicas are wanted."""
@@ -25,6 +27,7 @@ class Target:
             self.awaited_ns = now_ns
         self.num_warm = event.num_warm
         self.lead_ns = int(event.lead_s * 1e9)
+        self.misplaced = event.misplaced
 
     def ready_ns(self, now_ns: int) -> int:
         """Returns when a replica takes batches at the earliest, if none does now; `now_ns` if unknown."""

@@ -128,9 +128,9 @@ class World:
         self.tell(ReplicaJoined(replica_id, program.name, node, num_cores))
         return replica_id
 
-    def want(self, program: Program, num_warm: int, lead_s: float = 0.0) -> None:
+    def want(self, program: Program, num_warm: int, lead_s: float = 0.0, misplaced: tuple[str, ...] = ()) -> None:
         """Says how many replicas a program should have."""
-        self.tell(ReplicasWanted(program.name, num_warm, lead_s))
+        self.tell(ReplicasWanted(program.name, num_warm, lead_s, misplaced))
 
     def warm(self, replica_id: str) -> None:
         """Has a parked replica load its program again."""

@@ -63,6 +63,24 @@ def test_the_replica_that_is_free_soonest_goes() -> None:
     assert list(world.parked) == [first]
 
 
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_misplaced_replica_goes_before_others(at: int) -> None:
+    world, replicas = busy_world(2)
+    replicas.append(world.join(add_one))  # this one is idle
+    world.want(add_one, 2, misplaced=(replicas[at],))
+    world.finish_all()
+    assert list(world.parked) == [replicas[at]]
+
+
+def test_a_misplaced_replica_stays_until_another_is_ready() -> None:
+    world, (misplaced,) = busy_world(1)
+    world.want(add_one, 1, misplaced=(misplaced,))
+    world.finish_all()
+    assert not world.parked
+    world.join(add_one)
+    assert list(world.parked) == [misplaced]
+
+
 def test_a_raised_target_takes_a_draining_replica_back() -> None:
     world, _ = busy_world(2)
     world.want(add_one, 1)

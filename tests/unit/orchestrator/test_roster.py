@@ -281,3 +281,28 @@ async def test_replicas_that_fit_on_a_device_or_have_another_hold_their_programs
     on_device(troupe, "one")
     on_device(troupe, "two", device)
     assert troupe.warmed() == ["one", "two"]
+
+
+async def test_a_replica_on_a_device_that_others_need_is_replaced_elsewhere_before_it_goes() -> None:
+    troupe = sharing(0.6)
+    one, two = (troupe.status.programs[name] for name in ("one", "two"))
+    troupe.roster.want("one", 1, 1)
+    for replica_id, device in (("here", "0"), ("there", "1")):
+        troupe.roster.parked(Parked(replica_id, "one", 1, Holder(replica_id, "node", ""), device=device))
+    troupe.roster.ready(Hello("here", "one", 1, Holder("here", "node", "")))
+    troupe.roster.want("two", 1, 0)
+    troupe.roster.parked(Parked("two", "two", 1, Holder("two", "node", ""), device="0"))
+    assert troupe.warmed() == ["here"]
+
+    one.most_on = {"node/0": 0}
+    assert one.misplaced() == ["here"]
+    troupe.roster.want("one", 1, 1)
+    assert troupe.warmed() == ["here", "there"]
+    troupe.roster.ready(Hello("there", "one", 1, Holder("there", "node", "")))
+    troupe.roster.park("here")
+    troupe.roster.parked(Parked("here", "one", 1, Holder("here", "node", ""), device="0"))
+    assert troupe.warmed() == ["here", "there", "two"]
+    troupe.roster.ready(Hello("two", "two", 1, Holder("two", "node", "")))
+    assert [(status.counts().warm, status.misplaced()) for status in (one, two)] == [(1, []), (1, [])]
+    troupe.roster.want("one", 2, 0)
+    assert troupe.warmed() == ["here", "there", "two"], "the device belongs to the other"

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from dyorc.config import BudgetConfig
 from dyorc.scaling.budget import Budget, Claim
 from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts
@@ -81,3 +83,37 @@ def test_what_fits_on_one_device_or_is_on_two_is_warm_together() -> None:
 
 def test_a_process_that_does_not_exist_yet_may_be_on_any_device() -> None:
     assert _granted(BudgetConfig(), _on("n/0", "a", 2, num_gpus=0.6, warm=1), _on("", "b", 1, num_gpus=0.6)) == [(1, 0), (1, 0)]
+
+
+def _spread(program: str, num_warm: int, value: float, warm_on: str, parked_on: str = "") -> Claim:
+    """Returns the claim of a program that takes 0.6 of a device, with a process on each of these devices, named by a letter."""
+    load = ProgramLoad(
+        program=program,
+        bounds=Bounds(min_warm=0, max_replicas=4),
+        cost=Cost(num_gpus=0.6),
+        counts=ReplicaCounts(warm=len(warm_on), parked=len(parked_on)),
+        lead=LeadTimes(0.3, 3.0),
+        warm_on=Counter(warm_on),
+        parked_on=Counter(parked_on),
+    )
+    return Claim(load, num_warm, 0, lambda number: value / number)
+
+
+@pytest.mark.parametrize("value", [1, 100])
+@pytest.mark.parametrize("needed", ["a", "b"])
+def test_the_replica_on_the_device_that_another_needs_is_the_one_that_goes(value: float, needed: str) -> None:
+    wide, other = _spread("wide", 1, 10, "ab"), _spread("other", 1, value, "", needed)
+    grants = Budget(BudgetConfig(), swap_margin=1.5).share([wide, other])
+    assert [(grant.num_warm, grant.most_on) for grant in grants] == [(1, {needed: 0}), (1, {})]
+    assert grants[0].reason == f"others need room on {needed}"
+
+
+def test_a_replica_moves_to_where_its_program_is_parked_if_another_needs_its_device() -> None:
+    wide, other = _spread("wide", 1, 10, "a", "b"), _spread("other", 1, 1, "", "a")
+    grants = Budget(BudgetConfig(), swap_margin=1.5).share([wide, other])
+    assert [(grant.num_warm, grant.most_on) for grant in grants] == [(1, {"a": 0}), (1, {})]
+
+
+def test_where_nobody_needs_room_no_device_is_left() -> None:
+    grants = Budget(BudgetConfig(), swap_margin=1.5).share([_spread("wide", 1, 10, "ab"), _spread("other", 1, 1, "c")])
+    assert [grant.most_on for grant in grants] == [{}, {}]

@@ -6,6 +6,7 @@ import secrets
 import msgspec
 
 from dyorc.telemetry.record import Origin
+from dyorc.trace_context import TraceContext
 
 _MAX_ID_CHARS = 128
 _THIS_PROCESS = secrets.token_hex(4)
@@ -18,14 +19,18 @@ class Ids(msgspec.Struct, eq=False):
     Attributes:
         request_id: Its client's, or one made up.
         trace_id: Of its trace; empty if it has none.
+        caller: The caller's span, if it sent one.
         is_given: Whether `request_id` is its client's.
         origin: Where it came from, if it is recorded.
+        is_left_out: Whether it was decided that it is not recorded, however it ends.
     """
 
     request_id: str
     trace_id: str = ""
     is_given: bool = False
     origin: Origin | None = None
+    caller: TraceContext | None = None
+    is_left_out: bool = False
 
     @classmethod
     def made_up(cls) -> "Ids":

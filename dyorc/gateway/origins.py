@@ -1,7 +1,8 @@
 """Where requests come from, for those that are recorded. One object for a server's HTTP, gRPC and jobs."""
 
+import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
 
 from dyorc.engine.story import Step, StoryReader
@@ -9,9 +10,12 @@ from dyorc.gateway.http.errors import Header
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.traceparents import UNTRACED, Traced, Tracing, begun, caller_in_headers, caller_in_metadata
-from dyorc.telemetry.record import Origin, Recorder
-from dyorc.telemetry.request_log import RequestLog
+from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
 from dyorc.trace_context import TraceContext
+
+_MAX_ERROR_CHARS = 1000
+_MAX_NAME_CHARS = 200
+_refusals = itertools.count(1)
 
 
 class Arrival(NamedTuple):
@@ -49,17 +53,15 @@ class Origins:
     Args:
         recorder: Gets their records; None: only requests that ask for their story are recorded, and nobody gets the record.
         tracing: Decides which requests are traced; None: none.
-        log: Has a line for requests that are refused.
 
     Attributes:
         recorder: The same.
         tracing: The same.
     """
 
-    def __init__(self, recorder: Recorder | None = None, tracing: Tracing | None = None, log: RequestLog | None = None) -> None:
+    def __init__(self, recorder: Recorder | None = None, tracing: Tracing | None = None) -> None:
         self.recorder = recorder
         self.tracing = tracing
-        self._log = log
 
     def wants(self, request: InferRequest, traced: Traced) -> bool:
         """Returns whether a request is recorded: those that are traced always are. Ask once for each."""
@@ -73,7 +75,10 @@ class Origins:
         """
         if request.request_id and not is_named:
             arrival.ids.name(request.request_id)
-        return self.new(arrival) if self.wants(request, arrival.traced) else None
+        if self.wants(request, arrival.traced):
+            return self.new(arrival)
+        arrival.ids.is_left_out = True
+        return None
 
     def new(self, arrival: Arrival) -> Origin:
         """Returns the origin of a request that is recorded."""
@@ -91,10 +96,39 @@ class Origins:
         )
         return origin
 
-    def refused(self, ids: Ids, error: Exception, status: int, **facts: Any) -> None:
-        """Tells the log of a request that failed, unless the orchestrator has had it: then its record tells."""
-        if self._log is not None and not ids.was_submitted:
-            self._log.refused(ids.facts, error, status, **facts)
+    def refused(self, arrival: Arrival, error: Exception, workflow: Callable[[], str], tenant: str = "") -> None:
+        """Has a request recorded that failed before the orchestrator had it. If it came further, nothing happens: it has a record
+        already, or is not to have one.
+
+        Args:
+            workflow: Returns the model that it asked for, which need not exist; called if it is recorded.
+            tenant: Whose it is, as far as that is known.
+        """
+        ids = arrival.ids
+        if self.recorder is None or ids.is_left_out or ids.was_submitted:
+            return
+        outcome = outcome_of(error)
+        self.recorder.refused(
+            outcome,
+            lambda: RequestRecord(
+                number=-next(_refusals),
+                origin=ids.origin or self._late(arrival),
+                workflow=workflow()[:_MAX_NAME_CHARS],
+                tenant=tenant,
+                started_ns=(now_ns := time.monotonic_ns()),
+                ended_ns=now_ns,
+                outcome=outcome,
+                error=str(error)[:_MAX_ERROR_CHARS],
+                trace_id=ids.trace_id,
+            ),
+        )
+
+    def _late(self, arrival: Arrival) -> Origin:
+        """Returns the origin of a request that was refused, perhaps before it was decided whether it is traced."""
+        caller, tracing = arrival.ids.caller, self.tracing
+        if tracing is None or arrival.traced is not UNTRACED:
+            return self.new(arrival)
+        return self.new(arrival.traced_as(begun(tracing, caller)))
 
     # The trace that a request belongs to. While none is traced, nobody looks for it.
 

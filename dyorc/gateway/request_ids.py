@@ -26,7 +26,7 @@ def ids_in_metadata(context: Any) -> Ids:
 
 
 def _ids(given: str, caller: TraceContext | None) -> Ids:
-    return Ids(given or new_request_id(), "" if caller is None else caller.trace_id, is_given=bool(given))
+    return Ids(given or new_request_id(), "" if caller is None else caller.trace_id, is_given=bool(given), caller=caller)
 
 
 def header_of(ids: Ids) -> Header:

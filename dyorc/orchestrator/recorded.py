@@ -6,9 +6,8 @@ from typing import Self
 import msgspec
 
 from dyorc.engine.story import Story
-from dyorc.errors import DyOrcError, InternalError
 from dyorc.submission import Submission
-from dyorc.telemetry.record import Origin, Recorder, RequestRecord
+from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
 
 
 class Recorded(msgspec.Struct, frozen=True, eq=False):
@@ -46,15 +45,9 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
             tenant=self.tenant,
             started_ns=self.story.started_ns,
             ended_ns=time.monotonic_ns(),
-            outcome=_outcome_of(error),
+            outcome=outcome_of(error),
             error="" if error is None else str(error),
             trace_id="" if span is None else span.trace_id,
             story=self.story,
         )
         self.recorder.ended(record)
-
-
-def _outcome_of(error: Exception | None) -> str:
-    if error is None:
-        return "ok"
-    return error.code if isinstance(error, DyOrcError) else InternalError.code

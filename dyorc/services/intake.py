@@ -63,7 +63,7 @@ def intake(
     if traces is not None:
         recording.add(traces.tracer)
     requests = RequestLog(config.logs.requests, config.records.slow_s, status_of_outcome)
-    origins = Origins(recording, None if traces is None else traces.tracer, requests)
+    origins = Origins(recording, None if traces is None else traces.tracer)
     service = InferenceService(catalog, backend, settings.gateway, siblings, origins)
     with contextlib.closing(service):
         service.whole.control_logs(LogControl(config.logs, requests, recording, backend.set_logs))

@@ -23,7 +23,7 @@ class Diagnosis:
         path: The pieces of its critical path, in order.
         stages_ns: How much of each stage; together all of its time. Stages without time are left out.
         cause: The largest of them.
-        sentences: What took longest, the worst first.
+        sentences: What took longest, the worst first; before it, why the request was refused.
     """
 
     path: Sequence[Piece]
@@ -53,7 +53,8 @@ def _sentences(record: RequestRecord, path: Sequence[Piece]) -> list[str]:
     worst = sorted(durations, key=lambda key: -durations[key])[:_MAX_SENTENCES]
     whole_ns = record.duration_ns
     shown = [key for number, key in enumerate(worst) if number == 0 or durations[key] >= _MIN_SHARE * whole_ns]
-    return [f"{as_ms(durations[key])} of {as_ms(whole_ns)}: {_said(record, *key, groups[key])}" for key in shown]
+    found = [f"{as_ms(durations[key])} of {as_ms(whole_ns)}: {_said(record, *key, groups[key])}" for key in shown]
+    return [f"refused before it ran: {record.error}", *found] if record.was_refused else found
 
 
 def _said(record: RequestRecord, stage: Stage, program: str, pieces: Sequence[Piece]) -> str:

@@ -1,10 +1,12 @@
 """What is written down about one request, and who reads it."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
 from dyorc.engine.story import Story
+from dyorc.errors import DyOrcError, InternalError
 from dyorc.trace_context import TraceContext
 
 
@@ -38,13 +40,13 @@ class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
     """A request that has ended. Times are of the monotonic clock, in nanoseconds.
 
     Attributes:
-        number: The engine's number for it; batches name their requests by these.
-        started_ns: When it was handed to the orchestrator.
+        number: The engine's number for it; batches name their requests by these. Negative if it was refused.
+        started_ns: When it was handed to the orchestrator, or refused.
         ended_ns: When its receiver had the answer or the error.
         outcome: ``ok``, or the name of its error (`dyorc.errors`), as error bodies have it.
         error: The error's text.
         trace_id: Of its trace: the caller's, or one made up; empty if nobody traces.
-        story: What the engine did; None if it was not written down.
+        story: What the engine did; None if the request was refused before.
     """
 
     number: int
@@ -74,9 +76,21 @@ class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
         return self.done_ns - self.arrived_ns
 
     @property
+    def was_refused(self) -> bool:
+        """Whether it ended before the orchestrator had it."""
+        return self.story is None
+
+    @property
     def has_failed(self) -> bool:
         """Whether it ended with an error."""
         return self.outcome != "ok"
+
+
+def outcome_of(error: Exception | None) -> str:
+    """Returns the outcome of a request that ended with this error, or without one."""
+    if error is None:
+        return "ok"
+    return error.code if isinstance(error, DyOrcError) else InternalError.code
 
 
 class Recorder(Protocol):
@@ -88,6 +102,10 @@ class Recorder(Protocol):
 
     def ended(self, record: RequestRecord) -> None:
         """Takes the record of a request that has ended. Must not raise."""
+        ...
+
+    def refused(self, outcome: str, record: Callable[[], RequestRecord]) -> None:
+        """Learns of a request that was refused, and asks for its record if somebody is to have it. Must not raise."""
         ...
 
 

@@ -15,8 +15,11 @@ import msgspec
 from dyorc.config import RecordsConfig
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_size import num_bytes_of
-from dyorc.telemetry.shelves import Kept, Shelves
+from dyorc.telemetry.shelves import Kept, RefusedShelf, Shelves
 from dyorc.telemetry.wrong_guesses import WrongGuesses
+
+_REFUSED_RATIO = 1 / 16
+"""The part of the memory that requests which were refused may take."""
 
 MaySee: TypeAlias = Callable[[RequestRecord], bool]
 
@@ -61,7 +64,8 @@ class RecordStore:
 
     A new record is one of the latest. When room is needed, the oldest of those goes, unless it failed, took longer than
     `slow_s`, or is among the slowest of its workflow: then it goes to a shelf of its own. The shelves may take up half of the
-    room; the latest have the rest. Whether a request was slow is decided only then: by then its client has read the answer.
+    room; the latest have the rest. Requests that were refused have a little room apart, and take none from others. Whether a
+    request was slow is decided only when its record has to move: by then its client has read the answer.
 
     Attributes:
         wrong_guesses: What replicas ran in vain.
@@ -73,6 +77,7 @@ class RecordStore:
         self._latest: deque[Kept] = deque()
         self._num_bytes = 0
         self._shelves = Shelves(round(config.slow_s * 1e9))
+        self._refused = RefusedShelf(int(_REFUSED_RATIO * config.max_bytes))
         self._by_id: dict[str, RequestRecord] = {}
         self._by_number: dict[int, RequestRecord] = {}
         self.wrong_guesses = WrongGuesses()
@@ -80,17 +85,23 @@ class RecordStore:
     # Taking them in
 
     def take(self, record: RequestRecord) -> None:
-        """Keeps a record, if the request was recorded."""
-        if record.story is None:
-            return
+        """Keeps a record."""
         kept = Kept(record, num_bytes_of(record, self._ratio))
-        self._latest.append(kept)
         self._num_bytes += kept.num_bytes
         self._by_id[record.origin.request_id] = record
-        self._by_number[record.number] = record
-        self.wrong_guesses.add(record)
+        if record.was_refused:
+            for dropped in self._refused.put(kept):
+                self._drop(dropped)
+        else:
+            self._take_answered(kept)
         while self._num_bytes > self._max_bytes:
             self._make_room()
+
+    def _take_answered(self, kept: Kept) -> None:
+        record = kept.record
+        self._latest.append(kept)
+        self._by_number[record.number] = record
+        self.wrong_guesses.add(record)
 
     def _make_room(self) -> None:
         if self._shelves.num_bytes > self._max_bytes // 2 or not self._latest:
@@ -134,16 +145,19 @@ class RecordStore:
                 return found
             if may_see(kept.record):
                 found.append(kept.record)
-        return found + [record for record in self._shelves.records() if record.ended_ns >= from_ns and may_see(record)]
+        others = chain(self._shelves.records(), (kept.record for kept in self._refused.all()))
+        return found + [record for record in others if record.ended_ns >= from_ns and may_see(record)]
 
     def held(self, may_see: MaySee) -> Held:
         """Returns how much is kept of what may be seen."""
-        sizes = [kept.num_bytes for kept in chain(self._latest, self._shelves.all()) if may_see(kept.record)]
+        sizes = [kept.num_bytes for kept in chain(self._latest, self._refused.all(), self._shelves.all()) if may_see(kept.record)]
         return Held(len(sizes), sum(sizes), self._latest[0].record.ended_ns if self._latest else None)
 
     def _all(self) -> Iterator[RequestRecord]:
-        """Yields all records, the latest first."""
-        yield from (kept.record for kept in reversed(self._latest))
+        """Yields all records, the latest first, but for those on shelves, which follow."""
+        refused = self._refused.all()
+        latest = heapq.merge(reversed(self._latest), refused, key=_ended_later) if refused else reversed(self._latest)
+        yield from (kept.record for kept in latest)
         yield from self._shelves.records()
 
 
@@ -153,6 +167,10 @@ def _fits(record: RequestRecord, query: Query) -> bool:
     if query.beyond_ns is not None and query.beyond_ns < (record.duration_ns if query.order == "slowest" else record.ended_ns):
         return False
     return query.outcome == "all" or record.has_failed == (query.outcome == "failed")
+
+
+def _ended_later(kept: Kept) -> int:
+    return -kept.record.ended_ns
 
 
 def _duration_ns(record: RequestRecord) -> int:

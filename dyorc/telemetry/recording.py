@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -11,12 +11,38 @@ from dyorc.telemetry.record import RequestRecord, Sink
 
 _log = structlog.get_logger("dyorc.telemetry")
 
+_MAX_REFUSED_PER_S = 10.0
+"""Of each kind of error."""
+
+
+class _Bucket:
+    """Each second brings so many tokens, of which as many are kept."""
+
+    __slots__ = ("_clock_s", "_filled_s", "_max_per_s", "_num_tokens")
+
+    def __init__(self, max_per_s: float, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._max_per_s = max_per_s
+        self._num_tokens = max_per_s
+        self._filled_s = clock_s()
+
+    def take(self) -> bool:
+        """Takes a token. Returns whether there was one."""
+        now_s = self._clock_s()
+        self._num_tokens = min(self._max_per_s, self._num_tokens + (now_s - self._filled_s) * self._max_per_s)
+        self._filled_s = now_s
+        if self._num_tokens < 1.0:
+            return False
+        self._num_tokens -= 1.0
+        return True
+
 
 class Recording:
     """Decides which requests are recorded, and gives the records to its sinks. Without sinks, nothing is recorded.
 
-    A record costs as much as a quarter of a small request, so a busy server makes a sample of them: each second brings
-    `max_per_s` tokens, of which as many are kept, and each record takes one.
+    A record costs as much as a quarter of a small request, so a busy server makes a sample of them: `max_per_s`, by tokens.
+    Requests that are refused have tokens of their own, some for each kind of error: so a flood of them costs little, and does
+    not hide the others.
 
     Args:
         config: Which fraction of the requests is recorded, and how many at most.
@@ -31,8 +57,8 @@ class Recording:
         self._draw = draw
         self._clock_s = clock_s
         self._max_per_s = config.max_per_s
-        self._num_tokens = config.max_per_s
-        self._filled_s = clock_s()
+        self._answered = _Bucket(config.max_per_s, clock_s)
+        self._refused: dict[str, _Bucket] = {}
         self._sinks: tuple[Sink, ...] = ()
         self._wants_all: Sink | None = None
 
@@ -53,20 +79,37 @@ class Recording:
             return False
         if self._wants_all is not None:
             return True
-        return (self._ratio >= 1.0 or self._draw() < self._ratio) and self._has_token()
+        return self._is_drawn() and self._answered.take()
 
-    def _has_token(self) -> bool:
-        now_s = self._clock_s()
-        self._num_tokens = min(self._max_per_s, self._num_tokens + (now_s - self._filled_s) * self._max_per_s)
-        self._filled_s = now_s
-        if self._num_tokens < 1.0:
-            return False
-        self._num_tokens -= 1.0
-        return True
+    def _is_drawn(self) -> bool:
+        return self._ratio >= 1.0 or self._draw() < self._ratio
+
+    def refused(self, outcome: str, record: Callable[[], RequestRecord]) -> None:
+        """Hands over the record of a request that was refused; if there are too many, only to a reader that wants all.
+
+        Args:
+            outcome: The code of its error.
+            record: Makes the record.
+        """
+        if not self._sinks:
+            return
+        if self._is_drawn() and self._refusals(outcome).take():
+            self.ended(record())
+        elif self._wants_all is not None:
+            self._hand(record(), [self._wants_all])
+
+    def _refusals(self, outcome: str) -> _Bucket:
+        found = self._refused.get(outcome)
+        if found is None:
+            found = self._refused[outcome] = _Bucket(min(_MAX_REFUSED_PER_S, self._max_per_s), self._clock_s)
+        return found
 
     def ended(self, record: RequestRecord) -> None:
         """Hands a record to all sinks. One that raises gets no more: a request must not fail because it was looked at."""
-        for sink in self._sinks:
+        self._hand(record, self._sinks)
+
+    def _hand(self, record: RequestRecord, sinks: Iterable[Sink]) -> None:
+        for sink in sinks:
             try:
                 sink.take(record)
             except Exception:

@@ -1,6 +1,6 @@
 """One line in the log for each request that has ended, as far as the settings ask for it. For the event loop's thread."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import structlog
@@ -37,24 +37,13 @@ class RequestLog:
         self._wrong_guesses = WrongGuesses()
 
     def take(self, record: RequestRecord) -> None:
-        """Writes the line of a request that the orchestrator has run."""
+        """Writes the line of a request."""
         if self.which == "off":
             return
         self._wrong_guesses.add(record)
         is_slow = record.duration_ns > self._slow_ns
         if self._wants(is_slow=is_slow, is_error=record.outcome != "ok"):
             self._write(self._status_of(record.outcome), self._facts(record), is_slow=is_slow)
-
-    def refused(self, ids: Mapping[str, str], error: Exception, status: int, **facts: Any) -> None:
-        """Writes the line of a request that was refused before the orchestrator had it.
-
-        Args:
-            ids: Of the request and its trace.
-            facts: What else is known of it.
-        """
-        if self._wants(is_slow=False, is_error=True):
-            outcome = getattr(error, "code", "internal")
-            self._write(status, {**ids, **facts, "outcome": outcome, "error": str(error)}, is_slow=False)
 
     def _wants(self, *, is_slow: bool, is_error: bool) -> bool:
         match self.which:

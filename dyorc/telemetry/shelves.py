@@ -1,15 +1,18 @@
-"""Records that are kept longer than others: requests that failed, that took long, and the slowest of each workflow."""
+"""Records that are kept apart: requests that failed, took long or were the slowest of their workflow; and refused ones."""
 
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from dyorc.telemetry.record import RequestRecord
 
 NUM_SLOWEST = 20
 """Of each workflow."""
+NUM_REFUSED = 100
+"""Of each kind of error."""
 
 
 class Kept(NamedTuple):
@@ -34,6 +37,39 @@ class _Shelf:
         kept = self.records.pop(number)
         self.num_bytes -= kept.num_bytes
         return kept
+
+
+class RefusedShelf:
+    """Requests that were refused: the latest of each kind of error, so that a flood of one kind leaves the others.
+
+    Args:
+        max_bytes: For all of them.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._by_outcome: defaultdict[str, deque[Kept]] = defaultdict(deque)
+        self._num_bytes = 0
+
+    def put(self, kept: Kept) -> list[Kept]:
+        """Takes a record. Returns what is dropped for it."""
+        mine = self._by_outcome[kept.record.outcome]
+        mine.append(kept)
+        self._num_bytes += kept.num_bytes
+        dropped = [self._pop(mine)] if len(mine) > NUM_REFUSED else []
+        while self._num_bytes > self._max_bytes:
+            dropped.append(self._pop(max(self._by_outcome.values(), key=len)))
+        return dropped
+
+    def _pop(self, records: deque[Kept]) -> Kept:
+        kept = records.popleft()
+        self._num_bytes -= kept.num_bytes
+        return kept
+
+    def all(self) -> list[Kept]:
+        """Returns what is kept, the latest first."""
+        found = chain.from_iterable(self._by_outcome.values())
+        return sorted(found, key=lambda kept: -kept.record.ended_ns)
 
 
 class Shelves:

@@ -1,7 +1,7 @@
 """Every request leaves one record when it ends, whichever way it came and however it ends."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,10 @@ class Shelf:
 
     def ended(self, record: RequestRecord) -> None:
         self.records.append(record)
+
+    def refused(self, outcome: str, record: Callable[[], RequestRecord]) -> None:
+        self.records.append(record())
+        assert self.records[-1].outcome == outcome
 
     async def only(self) -> RequestRecord:
         """Returns the only record there is, once there is one, and forgets it."""
@@ -176,6 +180,49 @@ async def test_a_request_that_its_client_gives_up(stack: Stack, shelf: Shelf, tm
     check(record, "http", "gated", outcome="cancelled")
     assert record.story is not None
     assert [call.outcome for call in record.story.calls] == ["withdrawn"]
+
+
+def check_refused(record: RequestRecord, transport: str, workflow: str, outcome: str) -> None:
+    """Checks what every record of a request says that was refused before the orchestrator had it."""
+    origin = record.origin
+    assert (origin.transport, record.workflow, record.outcome, record.story) == (transport, workflow, outcome, None)
+    assert record.error
+    assert record.number < 0
+    assert 0 < origin.arrived_ns <= origin.read_ns <= record.started_ns == record.ended_ns
+
+
+@pytest.mark.parametrize(
+    ("model", "action", "outcome"),
+    [("guarded", "infer", "invalid_input"), ("guarded", "generate", "invalid_input"), ("nix", "infer", "unknown_model")],
+)
+async def test_a_request_that_is_refused(stack: Stack, shelf: Shelf, model: str, action: str, outcome: str) -> None:
+    answer = await stack.client.post(f"/v2/models/{model}/{action}", json={"inputs": []})
+    record = await shelf.only()
+    check_refused(record, "http", model, outcome)
+    assert (record.origin.request_id, record.error) == (answer.json()["request_id"], answer.json()["error"])
+
+
+async def test_a_request_by_grpc_that_is_refused(stack: Stack, shelf: Shelf) -> None:
+    async with oip_grpc.connected(stack.grpc_address) as stub:
+        await oip_grpc.refused(stub.ModelInfer(oip_grpc.request("nix", {"x": X}, request_id="r-5")))
+        record = await shelf.only()
+        check_refused(record, "grpc", "nix", "unknown_model")
+        assert record.origin.request_id == "r-5"
+
+
+async def test_a_request_for_which_there_is_no_room(stack: Stack, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack.service.admission, "_max_requests", 0)
+    assert (await post(stack, "guarded")).status_code == 503
+    check_refused(await shelf.only(), "http", "guarded", "capacity")
+    async with oip_grpc.connected(stack.grpc_address) as stub:
+        await oip_grpc.refused(stub.ModelInfer(oip_grpc.request("guarded", {"x": X})))
+    check_refused(await shelf.only(), "grpc", "guarded", "capacity")
+
+
+async def test_a_job_that_is_refused(stack: Stack, shelf: Shelf) -> None:
+    body = oip.json_body({"x": X}, model_name="nix")
+    assert (await stack.client.post("/v1/jobs", content=body.content, headers=body.headers)).status_code == 404
+    check_refused(await shelf.only(), "job", "", "unknown_model")
 
 
 async def test_a_batch_says_how_its_inputs_came(stack: Stack, shelf: Shelf) -> None:

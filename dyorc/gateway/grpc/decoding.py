@@ -37,6 +37,14 @@ def parse(message: bytes) -> tuple[Any, list[memoryview]]:
         raise InvalidInputError(f"the request is not a ModelInferRequest: {error}") from None
 
 
+def model_in(message: bytes) -> str:
+    """Returns the name of the model in a message; empty if it cannot be read."""
+    try:
+        return parse(message)[0].model_name
+    except InvalidInputError:
+        return ""
+
+
 async def decode_request(
     found: Any, raws: Sequence[memoryview], model: Model, memory: RequestMemory, off_loop: OffLoop
 ) -> tuple[InferRequest, bool]:

@@ -8,10 +8,9 @@ from dyorc.gateway.admission import Ticket
 from dyorc.gateway.copies import joined
 from dyorc.gateway.grpc.arrivals import let_in, limit_s_of
 from dyorc.gateway.grpc.callers import tenant_of
-from dyorc.gateway.grpc.decoding import decode_request, parse
+from dyorc.gateway.grpc.decoding import decode_request, model_in, parse
 from dyorc.gateway.grpc.encoding import encode_response
 from dyorc.gateway.grpc.errors import refuse
-from dyorc.gateway.http.errors import status_of_any
 from dyorc.gateway.origins import Arrival, steps_of, written
 from dyorc.gateway.request_ids import ids_in_metadata
 from dyorc.gateway.service import InferenceService
@@ -35,16 +34,17 @@ class ModelInfer:
             arrived_ns: When its call was accepted, before its message was read.
         """
         arrival = Arrival.read_now("grpc", ids_in_metadata(context), arrived_ns, len(message))
+        service, owner = self._service, ""
         try:
-            service = self._service
             let_in(service.shedding, context, arrived_ns)
             tenant = tenant_of(service.access, context)
+            owner = tenant.name
             with service.admission.admit(tenant, len(message)) as ticket:
                 ticket.arrived_ns = arrived_ns
                 arrival = arrival.traced_as(service.origins.traced_by_metadata(context))
                 return await self._infer(message, tenant, ticket, arrival, limit_s_of(context, arrived_ns))
         except Exception as error:
-            self._service.origins.refused(arrival.ids, error, status_of_any(error), transport="grpc")
+            service.origins.refused(arrival, error, lambda: model_in(message), owner)
             await refuse(context, error, "ModelInfer", arrival.ids)
 
     async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, arrival: Arrival, timeout_s: float | None) -> bytes:

@@ -26,7 +26,6 @@ from dyorc.gateway.grpc.callers import tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, parse
 from dyorc.gateway.grpc.encoding import empty_final, encode_part, streamed_error
 from dyorc.gateway.grpc.errors import known, refuse, text_of
-from dyorc.gateway.http.errors import status_of_any
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.origins import Arrival, steps_of, written
 from dyorc.gateway.request_ids import ids_in_metadata
@@ -135,6 +134,7 @@ class _Stream:
         turn = _NO_TURN
         found: Any = _NAMELESS
         ids = Ids.made_up()
+        arrival = Arrival("grpc", ids, arrived_ns, len(message), arrived_ns)
         try:
             found, raws = parse(message)
             ids.name(found.id)
@@ -142,14 +142,13 @@ class _Stream:
             let_in(self._service.shedding, self._context, arrived_ns)
             with self._service.admission.admit(self._tenant, len(message)) as ticket, self._service.memory() as memory:
                 ticket.arrived_ns = arrived_ns
-                traced = self._service.origins.traced_by_metadata(self._context)
-                arrival = Arrival("grpc", ids, arrived_ns, len(message), arrived_ns, traced)
+                arrival = arrival.traced_as(self._service.origins.traced_by_metadata(self._context))
                 await self._run(found, raws, memory, _Admitted(ticket, arrival), turn)
         except _StreamLostError:
             raise
         except Exception as error:
             turn = self._turn_of(found) if found is _NAMELESS else turn
-            self._service.origins.refused(ids, error, status_of_any(error), transport="grpc", workflow=found.model_name)
+            self._service.origins.refused(arrival, error, lambda: found.model_name, self._tenant.name)
             text = text_of(known(error, _CALL, ids))
             await self._write(streamed_error(text, found, ids), turn)
         finally:

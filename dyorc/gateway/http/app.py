@@ -6,8 +6,8 @@ from dyorc.errors import ClientError
 from dyorc.gateway.http.answers import JSON, write
 from dyorc.gateway.http.authentication import authenticate, refuse
 from dyorc.gateway.http.control import control_app
-from dyorc.gateway.http.errors import http_error_body, status_of
-from dyorc.gateway.http.front import CommonMethods, ids_of, options, without_trailing_slash
+from dyorc.gateway.http.errors import http_error_body
+from dyorc.gateway.http.front import CommonMethods, arrival_of, ids_of, options, without_trailing_slash
 from dyorc.gateway.http.heads import target_of
 from dyorc.gateway.http.inference import InferenceRoutes
 from dyorc.gateway.jobs.jobs import Jobs
@@ -59,7 +59,8 @@ class Gateway:
             authenticate(self._access, scope)
         except ClientError as error:
             await refuse(scope, send, error)
-            self._origins.refused(ids_of(scope), error, status_of(error), transport="http", path=scope["path"])
+            if (target := target_of(scope["path"])) is not None:
+                self._origins.refused(arrival_of(scope), error, lambda: target.model)
             return
         target = target_of(scope["path"])
         if target is None:

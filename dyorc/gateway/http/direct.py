@@ -82,8 +82,10 @@ class DirectInference:
 
     def refused(self, exchange: Exchange, error: DyOrcError) -> None:
         """Notes that a request was refused before it was read."""
-        origins = self.service.origins
-        origins.refused(exchange.ids, error, status_of(error), transport="http", path=exchange.head.path)
+        target = target_of(exchange.head.path)
+        if target is not None:
+            arrival = Arrival("http", exchange.ids, exchange.arrived_ns, 0, exchange.read_ns)
+            self.service.origins.refused(arrival, error, lambda: target.model)
 
     def route(self, head: ParsedHead) -> Route | None:
         """Returns where a request goes; None if it is not direct."""
@@ -125,6 +127,7 @@ class DirectRequest:
         "_plan",
         "_request",
         "_request_id",
+        "_tenant",
         "_ticket",
         "exchange",
         "is_running",
@@ -144,6 +147,7 @@ class DirectRequest:
         self._plan: Plan | None = None
         self._origin: Origin | None = None
         self._request_id = 0
+        self._tenant = ""
         self.is_running = False
 
     def run(self, body: bytes) -> None:
@@ -152,6 +156,7 @@ class DirectRequest:
         service, route = self._inference.service, self.route
         try:
             tenant = service.access.tenant_of(route.key)
+            self._tenant = tenant.name
             model = self._model = service.model(tenant, route.model, route.version)
             ticket = self._ticket = service.admission.admit(tenant, route.num_bytes)
             arrays = self._decode(body)
@@ -217,12 +222,19 @@ class DirectRequest:
         elif status >= 500:
             facts = self.exchange.ids.facts
             _log.warning("request_failed", model=self.route.model, status=status, error=str(error), **facts)
-        self._inference.service.origins.refused(self.exchange.ids, error, status, transport="http", workflow=self.route.model)
+        if not self._request_id:  # else its record tells, if it has one
+            self._tell(error)
         if not self.exchange.is_lost:
             more = [CHALLENGE] if isinstance(error, AuthenticationError) else ()
             self._desk.start(_refuse(self.exchange, error, more))
 
     # Inside
+
+    def _tell(self, error: Exception) -> None:
+        """Has the request recorded, which was refused."""
+        exchange, route = self.exchange, self.route
+        arrival = Arrival("http", exchange.ids, exchange.arrived_ns, route.num_bytes, exchange.read_ns)
+        self._inference.service.origins.refused(arrival, error, lambda: route.model, self._tenant)
 
     def _decode(self, body: bytes) -> Sequence[Array]:
         """Returns the inputs, and notes the request's other fields."""

@@ -62,11 +62,6 @@ def status_of(error: DyOrcError) -> int:
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
-def status_of_any(error: Exception) -> int:
-    """Returns the HTTP status of any error, one of ours or not."""
-    return status_of(error) if isinstance(error, DyOrcError) else 500
-
-
 def status_of_outcome(outcome: str) -> int:
     """Returns the HTTP status of ``ok``, or of the error with this code."""
     return 200 if outcome == "ok" else status_of(refusal(ErrorBody("", outcome)))

@@ -7,6 +7,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dyorc.gateway.ids import Ids
+from dyorc.gateway.origins import Arrival
 from dyorc.gateway.tenants import Tenant
 
 TENANT = "dyorc.tenant"
@@ -21,6 +22,12 @@ def ids_of(scope: Scope) -> Ids:
     """Returns by which ids a request is known."""
     ids: Ids = scope[EXCHANGE].ids
     return ids
+
+
+def arrival_of(scope: Scope, transport: str = "http") -> Arrival:
+    """Returns what is known of a request that was refused."""
+    exchange = scope[EXCHANGE]
+    return Arrival(transport, exchange.ids, exchange.arrived_ns, 0, exchange.read_ns)
 
 
 def tenant_of(scope: Scope) -> Tenant:

@@ -14,7 +14,7 @@ from dyorc.gateway.http.answers import write_answer, write_error
 from dyorc.gateway.http.bodies import BodyReader
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.exchange import Exchange
-from dyorc.gateway.http.front import EXCHANGE, ids_of, tenant_of
+from dyorc.gateway.http.front import EXCHANGE, arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.generate import decode_generate, encode_generate
 from dyorc.gateway.http.heads import RequestHead, Target, read_head
 from dyorc.gateway.http.protocol import decode_request
@@ -80,13 +80,13 @@ class InferenceRoutes:
         except DyOrcError as error:
             ids = ids_of(scope)
             status = await write_error(send, error, ids)
-            self._service.origins.refused(ids, error, status, transport="http", workflow=target.model)
+            self._service.origins.refused(arrival_of(scope), error, lambda: target.model, tenant_of(scope).name)
             if status >= 500:
                 _log.warning("request_failed", model=target.model, status=status, error=str(error), **ids.facts)
         except Exception as error:
             ids = ids_of(scope)
             _log.exception("request_crashed", model=target.model, **ids.facts)
-            self._service.origins.refused(ids, error, 500, transport="http", workflow=target.model)
+            self._service.origins.refused(arrival_of(scope), error, lambda: target.model, tenant_of(scope).name)
             await write_error(send, error, ids)
 
     async def _infer(self, incoming: Incoming) -> None:

@@ -73,9 +73,12 @@ class Attempts:
         if num_attempts > self._config.max_attempts:
             error = ExecutionError(f"given up after {num_attempts - 1} attempts: each time the server died that ran it")
             return Outcome(num_attempts=num_attempts - 1, error=job_error(error))
+        now_ns = time.monotonic_ns()
+        arrival = Arrival("job", Ids(claim.job.id), now_ns, len(claim.body.data), now_ns)
         try:
-            return Outcome(num_attempts=num_attempts, result=await self._infer(claim, ticket))
+            return Outcome(num_attempts=num_attempts, result=await self._infer(claim, ticket, arrival))
         except DyOrcError as error:
+            self._service.origins.refused(arrival, error, lambda: claim.job.model_name, claim.job.tenant)
             if error.retryable and num_attempts < self._config.max_attempts and self.is_repeatable(claim):
                 return Later(_delay_s(num_attempts, error.retry_after_s or 0.0))
             return Outcome(num_attempts=num_attempts, error=job_error(error))
@@ -83,16 +86,13 @@ class Attempts:
             _log.exception("job_crashed", request_id=claim.job.id, model=claim.job.model_name)
             return Outcome(num_attempts=num_attempts, error=job_error(error))
 
-    async def _infer(self, claim: Claim, ticket: Ticket) -> Body:
+    async def _infer(self, claim: Claim, ticket: Ticket, arrival: Arrival) -> Body:
         job = claim.job
-        now_ns = time.monotonic_ns()
         model = self._service.catalog.model(job.model_name, job.model_version)
         with self.memory() as memory:
             request = self.read(claim.body, model, memory)
             origins = self._service.origins
-            traced = origins.traced_below(trace_of(job))
-            arrival = Arrival("job", Ids(job.id), now_ns, len(claim.body.data), now_ns, traced)
-            origin = origins.of(request, arrival, is_named=True)
+            origin = origins.of(request, arrival.traced_as(origins.traced_below(trace_of(job))), is_named=True)
 
             def take(arrays: list[Any]) -> Body:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))

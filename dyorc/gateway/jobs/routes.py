@@ -6,8 +6,8 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from dyorc.errors import InvalidInputError, JobNotEndedError, RequestCancelledError
-from dyorc.gateway.http.front import ids_of, tenant_of
+from dyorc.errors import DyOrcError, InvalidInputError, JobNotEndedError, RequestCancelledError
+from dyorc.gateway.http.front import arrival_of, ids_of, tenant_of
 from dyorc.gateway.jobs.bodies import read_body
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.jobs.records import error_json, job_json
@@ -32,6 +32,14 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
     @app.post(JOBS, status_code=202, openapi_extra=_SUBMIT, responses={200: {"description": "It was submitted before."}})
     async def submit_job(request: Request) -> Response:
         """Takes an inference request in, to be run when there is room."""
+        try:
+            return await submitted(request)
+        except DyOrcError as error:
+            arrival = arrival_of(request.scope, "job")
+            jobs.service.origins.refused(arrival, error, str, tenant_of(request.scope).name)
+            raise
+
+    async def submitted(request: Request) -> Response:
         tenant = tenant_of(request.scope)
         key = request.headers.get(IDEMPOTENCY_KEY)
         if key is not None and not 1 <= len(key) <= _MAX_KEY_CHARS:

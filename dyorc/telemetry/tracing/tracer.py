@@ -96,7 +96,7 @@ class Tracer:
         self._export.send([span])
 
     def _is_worth_it(self, record: RequestRecord) -> bool:
-        if not self._config.slow_or_failed or record.story is None:
+        if not self._config.slow_or_failed:
             return False
         return record.outcome != "ok" or record.duration_ns > self._slow_ns
 

@@ -12,7 +12,7 @@ from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, Story
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.telemetry.record_size import num_bytes_of
 from dyorc.telemetry.record_store import Query, RecordStore
-from dyorc.telemetry.shelves import NUM_SLOWEST
+from dyorc.telemetry.shelves import NUM_REFUSED, NUM_SLOWEST
 from tests.unit.telemetry.stories import batch, call, ns, record
 
 _ONE = num_bytes_of(record(10, request_id="r1"), 1.0)
@@ -53,6 +53,46 @@ def test_the_oldest_make_room() -> None:
     assert numbers(store)[:5] == [99, 98, 97, 96, 95]
     assert all(store.by_number(number) is not None for number in numbers(store))
     assert store.by_number(50) is None
+
+
+def refused(number: int, outcome: str = "capacity") -> RequestRecord:
+    """Returns a request that was refused."""
+    found = numbered(number, outcome=outcome, error="no room")
+    found.number, found.story = -number, None
+    found.origin.request_id = f"refused-{number}"
+    return found
+
+
+def test_a_flood_of_refusals_takes_no_room_from_others_and_hides_no_other_kind() -> None:
+    store = store_for(2000)
+    for number in range(1000):
+        store.take(numbered(number))
+    store.take(refused(1000, "invalid_input"))
+    for number in range(1001, 4000):
+        store.take(refused(number))
+    assert store.held(anything).num == 1000 + 1 + NUM_REFUSED
+    assert store.find("refused-1000", anything) is not None
+    assert store.find("refused-1001", anything) is None
+    assert numbers(store, outcome="failed") == [-number for number in range(3999, 3999 - NUM_REFUSED, -1)][:50]
+    assert len(store.since(ns(0), anything)) == 1000 + 1 + NUM_REFUSED
+
+
+def test_refusals_and_others_are_listed_together_in_order() -> None:
+    store = store_for(100)
+    for number in range(0, 10, 2):
+        store.take(numbered(number))
+        store.take(refused(number + 1))
+    assert numbers(store) == [-9, 8, -7, 6, -5, 4, -3, 2, -1, 0]
+
+
+def test_in_a_small_room_refusals_take_a_small_part() -> None:
+    store = store_for(32)
+    for number in range(100):
+        store.take(refused(number))
+        store.take(numbered(number))
+    listed = numbers(store, limit=500)
+    assert 1 <= sum(number < 0 for number in listed) <= 2
+    assert sum(number > 0 for number in listed) >= 29
 
 
 def test_a_list_goes_on_where_another_ended() -> None:

@@ -54,6 +54,40 @@ def test_nothing_is_recorded_if_nobody_reads() -> None:
     assert not Recording(RecordsConfig(ratio=1.0)).wants()
 
 
+def test_of_a_flood_of_refusals_few_are_recorded_and_no_other_kind_is_lost() -> None:
+    now_s = 100.0
+    recording, reader, wants_all = Recording(RecordsConfig(), clock_s=lambda: now_s), _Reader(), _Reader()
+    recording.add(reader)
+    num_made = 0
+
+    def refused() -> RequestRecord:
+        nonlocal num_made
+        num_made += 1
+        return record(10)
+
+    for _ in range(1000):
+        recording.refused("capacity", refused)
+    assert num_made == len(reader.taken) == 10, "those that nobody gets are not made"
+    recording.refused("invalid_input", refused)
+    assert len(reader.taken) == 11
+    assert recording.wants(), "they have tokens of their own"
+    recording.want_all(wants_all, is_wanted=True)
+    for _ in range(5):
+        recording.refused("capacity", refused)
+    assert (len(reader.taken), len(wants_all.taken)) == (11, 5)
+    now_s += 0.5
+    for _ in range(10):
+        recording.refused("capacity", refused)
+    assert (len(reader.taken), len(wants_all.taken)) == (16, 15)
+
+
+def test_where_no_request_is_recorded_refused_ones_are_not_either() -> None:
+    recording, reader = Recording(RecordsConfig(ratio=0.0)), _Reader()
+    recording.add(reader)
+    recording.refused("capacity", lambda: record(10))
+    assert not reader.taken
+
+
 def test_a_busy_server_records_a_sample_evenly_spread() -> None:
     now_s = 100.0
     recording = Recording(RecordsConfig(max_per_s=10), clock_s=lambda: now_s)

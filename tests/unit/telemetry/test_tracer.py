@@ -86,13 +86,21 @@ def test_a_failed_request_joins_the_trace_of_a_caller_that_does_not_keep_it() ->
     assert (root.parent, root.context.trace_id) == (caller, caller.trace_id)
 
 
+def test_a_request_that_was_refused_is_traced() -> None:
+    kept = Kept()
+    with tracer_of(kept) as tracer:
+        refused = record_of(outcome="capacity", caller=CALLER)
+        refused.story = None
+        tracer.take(refused)
+    (root,) = kept.roots()
+    assert (root.attributes["dyorc.outcome"], root.error, root.parent) == ("capacity", "it broke", CALLER)
+
+
 def test_other_requests_are_not_traced() -> None:
     kept = Kept()
     with tracer_of(kept) as tracer:
-        usual, unrecorded = record_of(call_in(batch_of(1))), record_of(outcome="deadline")
-        unrecorded.story = None
+        usual = record_of(call_in(batch_of(1)))
         tracer.take(usual)
-        tracer.take(unrecorded)
     with tracer_of(kept, slow_or_failed=False) as tracer:
         tracer.take(record_of(outcome="deadline"))
     assert not kept.spans

@@ -1,6 +1,7 @@
 """One batch in this process: its inputs as arrays, what became of it, and how long that took. Any thread."""
 
 import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from dyorc.tensor import TensorRef
 from dyorc.trace_context import TraceContext
 from dyorc.transport.codec import Rows
 from dyorc.transport.outbox import NoRoomError
+
+_INTERVALS_OF_WAIT = 2.0
+"""A thread is scheduled a little later than it asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class Ran:
     Attributes:
         event: What to tell the engine; None if there was no room for the results.
         result: The results, in that case.
-        wall_s: How long it took. Time in which the system ran somebody else in its place does not count.
+        wall_s: How long it took. Time in which the system ran somebody else in its place does not count, nor does time in which
+            other threads of this process had the interpreter.
         cpu_s: How long its thread computed.
     """
 
@@ -64,7 +69,7 @@ class Ran:
 
 def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
     """Runs a batch and copies its results."""
-    num_waits, wall_s, cpu_s = _num_waits(), time.perf_counter(), time.thread_time()
+    num_waits, all_s, wall_s, cpu_s = _num_waits(), time.process_time(), time.perf_counter(), time.thread_time()
     result = executor.run(batch.columns, batch.statics, results.reserve, batch.span)
     event: BatchDone | BatchFailed | None
     if isinstance(result, BatchError):
@@ -76,9 +81,24 @@ def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
         result = None
         results.done()
     wall_s, cpu_s = time.perf_counter() - wall_s, time.thread_time() - cpu_s
-    if wall_s > 2 * cpu_s and _num_waits() == num_waits:
-        wall_s = cpu_s  # it waited for nothing, so it was interrupted
+    if wall_s > 2 * cpu_s:
+        wall_s -= min(wall_s - cpu_s, _others_s(_num_waits() - num_waits, wall_s, time.process_time() - all_s - cpu_s))
     return Ran(event, result, wall_s, cpu_s)
+
+
+def _others_s(num_waits: int, wall_s: float, others_cpu_s: float) -> float:
+    """Returns for how long others ran in a batch's place.
+
+    A thread that waits for the interpreter wakes up after each switch interval to ask for it. One that waits for anything else,
+    a device or a time, sleeps until that comes. So the number of waits tells one from the other.
+
+    Args:
+        num_waits: How many times it gave up its core to wait for something.
+        others_cpu_s: For how long other threads of this process computed meanwhile.
+    """
+    if not num_waits:
+        return wall_s  # it was interrupted
+    return min(others_cpu_s, num_waits * _INTERVALS_OF_WAIT * sys.getswitchinterval())
 
 
 def _num_waits() -> int:

@@ -2,14 +2,13 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from dyorc.engine.story import Step, StoryReader
-from dyorc.gateway.http.errors import Header
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.requests import InferRequest
-from dyorc.gateway.traceparents import UNTRACED, Traced, Tracing, begun, caller_in_headers, caller_in_metadata
+from dyorc.gateway.traceparents import UNTRACED, Traced, Tracing, begun, caller_in_metadata
 from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
 from dyorc.trace_context import TraceContext
 
@@ -132,9 +131,9 @@ class Origins:
 
     # The trace that a request belongs to. While none is traced, nobody looks for it.
 
-    def traced_by_headers(self, headers: Iterable[Header]) -> Traced:
-        """Returns the place of a request with these headers."""
-        return UNTRACED if self.tracing is None else begun(self.tracing, caller_in_headers(headers))
+    def traced(self, caller: TraceContext | None) -> Traced:
+        """Returns the place of a request that has come by HTTP."""
+        return UNTRACED if self.tracing is None else begun(self.tracing, caller)
 
     def traced_by_metadata(self, context: Any) -> Traced:
         """Returns the place of a request with the metadata of this gRPC call."""

@@ -1,4 +1,4 @@
-"""Finds the caller's place in its trace, in what came with a request. Called only while requests are traced."""
+"""Finds the caller's place in its trace, in what came with a request."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
@@ -8,8 +8,8 @@ from dyorc.protocol.headers import TRACEPARENT, TRACESTATE
 from dyorc.telemetry.tracing.spans import Span
 from dyorc.trace_context import TraceContext, read_traceparent
 
-_TRACEPARENT = TRACEPARENT.encode()
-_TRACESTATE = TRACESTATE.encode()
+TRACEPARENT_NAME, TRACESTATE_NAME = TRACEPARENT.encode(), TRACESTATE.encode()
+"""Of headers, encoded."""
 
 
 class Tracing(Protocol):
@@ -41,18 +41,24 @@ UNTRACED = Traced(None, None)
 
 def begun(tracing: Tracing, caller: TraceContext | None) -> Traced:
     """Returns the place of a request that has come."""
-    return Traced(caller, tracing.begin(caller))
+    span = tracing.begin(caller)
+    return UNTRACED if span is None and caller is None else Traced(caller, span)
 
 
 def caller_in_headers(headers: Iterable[Header]) -> TraceContext | None:
     """Returns the caller's span, from headers with names in lower case."""
     parent = state = b""
     for name, value in headers:
-        if name == _TRACEPARENT:
+        if name == TRACEPARENT_NAME:
             parent = value
-        elif name == _TRACESTATE:
+        elif name == TRACESTATE_NAME:
             state = value
-    return read_traceparent(parent.decode("latin-1"), state.decode("latin-1")) if parent else None
+    return caller_of(parent, state) if parent else None
+
+
+def caller_of(parent: bytes, state: bytes) -> TraceContext | None:
+    """Returns the caller's span, from the values of both headers."""
+    return read_traceparent(parent.decode("latin-1"), state.decode("latin-1"))
 
 
 def caller_in_metadata(metadata: Any) -> TraceContext | None:

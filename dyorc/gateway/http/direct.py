@@ -162,7 +162,7 @@ class DirectRequest:
             arrays = self._decode(body)
             request = self._request
             exchange = self.exchange
-            traced = service.origins.traced_by_headers(exchange.head.headers)
+            traced = service.origins.traced(route.head.caller)
             if service.origins.wants(request, traced):
                 arrival = Arrival("http", exchange.ids, exchange.arrived_ns, route.num_bytes, exchange.read_ns, traced)
                 self._origin = service.origins.new(arrival)

@@ -8,8 +8,10 @@ from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
 from dyorc.gateway.http.errors import Header
 from dyorc.gateway.ids import usable
+from dyorc.gateway.traceparents import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of
 from dyorc.protocol import headers, media_types
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
+from dyorc.trace_context import TraceContext
 
 _FRAMES = media_types.FRAMES.encode()
 _JSON_LENGTH = headers.JSON_LENGTH.encode()
@@ -31,6 +33,8 @@ _READ = frozenset(
         b"expect",
         _REQUEST_ID,
         _TIMEOUT,
+        TRACEPARENT_NAME,
+        TRACESTATE_NAME,
     }
 )
 _SECONDS = re.compile(rb"\d{1,15}(\.\d{1,15})?")
@@ -57,6 +61,7 @@ class RequestHead(NamedTuple):
         accepts_frames: Whether a stream may be sent as frames.
         awaits_word: Whether the client waits for "100 Continue" before it sends the body.
         request_id: The client's id for the request; empty if the headers contain none that can be used.
+        caller: The client's place in a trace, if it sent one.
     """
 
     announced_bytes: int | None = None
@@ -68,6 +73,7 @@ class RequestHead(NamedTuple):
     accepts_frames: bool = False
     awaits_word: bool = False
     request_id: str = ""
+    caller: TraceContext | None = None
 
 
 def target_of(path: str) -> Target | None:
@@ -97,6 +103,7 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
     announced_bytes = json_bytes = encoding = answer_encoding = timeout_s = None
     negotiates = accepts_frames = awaits_word = False
     request_id = ""
+    parent = state = b""
     for name, value in sent:
         if name not in _READ:
             continue
@@ -114,11 +121,16 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
             awaits_word = value.lower() == b"100-continue" and not is_old
         elif name == _REQUEST_ID:
             request_id = usable(value.decode("latin-1"))
+        elif name == TRACEPARENT_NAME:
+            parent = value
+        elif name == TRACESTATE_NAME:
+            state = value
         else:
             timeout_s = timeout_s_of(value)
     return RequestHead(
-        announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, awaits_word, request_id
-    )
+        announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, awaits_word, request_id,
+        caller_of(parent, state) if parent else None,
+    )  # fmt: skip
 
 
 def _json_length_of(value: bytes) -> int:

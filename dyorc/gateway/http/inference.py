@@ -152,7 +152,7 @@ class InferenceRoutes:
         """Reads a request, and returns it with its origin, if it is recorded."""
         body = await self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
         origins, exchange = self._service.origins, cast(Exchange, incoming.scope[EXCHANGE])
-        traced = origins.traced_by_headers(incoming.scope["headers"])
+        traced = origins.traced(incoming.head.caller)
         arrival = Arrival("http", exchange.ids, exchange.arrived_ns, len(body), exchange.read_ns, traced)
         request = decode(body)
         return request, origins.of(request, arrival)

@@ -1,0 +1,91 @@
+"""How long a batch took is told without the time in which others had its place."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from dyorc.cells.batches import LocalBatch, run
+from dyorc.replica.executor import BatchError
+
+BATCH = LocalBatch("r", 1, 1, (), (), (), 0.0)
+
+
+class _Program:
+    """Stands for a loaded program: calls a function instead of computing. How long that takes is told all the same."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+
+    def run(self, *_: object) -> BatchError:
+        self._work()
+        return BatchError("ValueError", "no results are needed here", "")
+
+
+class _Results:
+    def reserve(self, *_: object) -> None: ...
+
+    def done(self) -> None: ...
+
+
+class _Busy:
+    """A thread that computes in Python and gives the interpreter back only when it is asked to."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def __call__(self) -> None:
+        while not self.is_over:
+            sum(range(50))
+
+
+@contextmanager
+def busy_thread() -> Iterator[Callable[[], float]]:
+    """Yields a function that returns for how long a busy thread has computed."""
+    busy = _Busy()
+    thread = threading.Thread(target=busy)
+    thread.start()
+    assert thread.ident is not None
+    clock = time.pthread_getcpuclockid(thread.ident)
+    try:
+        yield lambda: time.clock_gettime(clock)
+    finally:
+        busy.is_over = True
+        thread.join()
+
+
+def ran(work: Callable[[], object]) -> Any:
+    """Runs a batch that does this."""
+    return run(BATCH, cast(Any, _Program(work)), cast(Any, _Results()))
+
+
+def give_the_interpreter_away() -> None:
+    """Does what a library does that computes without the interpreter, several times, for no time at all."""
+    for _ in range(20):
+        time.sleep(0)
+
+
+def test_time_in_which_another_thread_had_the_interpreter_does_not_count() -> None:
+    with busy_thread() as computed_s:
+        before_s, began_s = computed_s(), time.perf_counter()
+        found = ran(give_the_interpreter_away)
+        elapsed_s, others_s = time.perf_counter() - began_s, computed_s() - before_s
+    assert others_s > 0.01
+    assert found.wall_s < elapsed_s - 0.5 * others_s
+
+
+def test_time_in_which_a_program_sleeps_counts_whoever_computes_meanwhile() -> None:
+    with busy_thread():
+        assert ran(lambda: time.sleep(0.1)).wall_s > 0.08
+
+
+def test_time_in_which_a_program_computes_counts() -> None:
+    def compute() -> None:
+        end_s = time.thread_time() + 0.02
+        while time.thread_time() < end_s:
+            pass
+
+    with busy_thread():
+        found = ran(compute)
+    assert found.wall_s >= found.cpu_s >= 0.02

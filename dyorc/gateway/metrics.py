@@ -29,7 +29,7 @@ class Metrics:
         self._siblings = service.siblings
         self._off_loop = service.off_loop
         self._models = sorted(service.catalog.models)
-        self._sources: list[Source] = [read_own, _read_start, service.backend.measure, service.admission.measure, *sources]
+        self._sources: list[Source] = [read_own, read_start, service.backend.measure, service.admission.measure, *sources]
         if service.shedding is not None:
             self._sources.append(service.shedding.measure)
         inherited = service.whole.also_count(_METRICS, lambda: self._own(only_counted=True).as_values())
@@ -74,7 +74,8 @@ class Metrics:
         return readings
 
 
-def _read_start(readings: Readings) -> None:
+def read_start(readings: Readings) -> None:
+    """Adds that there is this process."""
     readings.add(catalogue.BUILD_INFO, 1, version(), platform.python_version())
     readings.add(catalogue.CELLS, 1)
     readings.add(catalogue.CELL_STARTS, 1)

@@ -122,6 +122,13 @@ JOBS_ENDED = _add("jobs_ended_total", _COUNTER, _group, "Jobs that ended on this
 JOBS_RETRIED = _add("jobs_retried_total", _COUNTER, _group, "Attempts at jobs that ended without a result, so that the job went back to the queue.")
 JOB_STORE_DOWN = _add("job_store_down", _GAUGE, _group, "1 if the store of jobs cannot be used now, else 0.", combine=Combine.MAX)
 
+# Cluster
+
+_group = "Cluster"
+LEADS = _add("leads", _GAUGE, _group, "1 if this orchestrator leads its group and serves, 0 if it stands by.", ["group"])
+FENCE = _add("leadership_fence", _GAUGE, _group, "The number of its leadership, which grows with each of the group; 0 if it stands by.", ["group"], Combine.MAX)
+LEASE_STORE_DOWN = _add("leadership_store_down", _GAUGE, _group, "1 if the store of the lease cannot be used now: a leader goes on leading, nobody else can begin to.", ["group"], Combine.MAX)
+
 # Server
 
 _group = "Server"

@@ -19,7 +19,7 @@ from dyorc.telemetry.metrics.metric import Combine, Kind
 from dyorc.telemetry.metrics.process_source import ReplicaProcesses, usage_of
 from dyorc.telemetry.metrics.readings import Readings
 
-LABELS = {"workflow", "program", "outcome", "tenant", "reason", "tier", "state", "transport", "version", "python"}
+LABELS = {"workflow", "program", "outcome", "tenant", "reason", "tier", "state", "transport", "version", "python", "group"}
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 _DOCS = Path(__file__).parents[3] / "docs"
 

@@ -1,0 +1,1 @@
+"""``dyorc orchestrator``: the engine and its replicas, without clients. Gateways dial in."""

@@ -1,0 +1,72 @@
+"""The operations port of a process without clients: does it live, is it ready, and its metrics. Nobody needs a key."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dyorc.config import Settings
+from dyorc.errors import NotReadyError
+from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.metrics import read_start
+from dyorc.off_loop import OffLoop
+from dyorc.ports import bound
+from dyorc.protocol import media_types
+from dyorc.protocol.routes import LIVE, METRICS, READY
+from dyorc.services.orchestrator.duty import Duty
+from dyorc.telemetry.metrics.exposition import exposition
+from dyorc.telemetry.metrics.process_source import read_own
+from dyorc.telemetry.metrics.readings import Readings, Source
+
+_log = structlog.get_logger("dyorc.orchestrator")
+
+
+@contextlib.asynccontextmanager
+async def operations(duty: Duty, sources: Sequence[Source], settings: Settings) -> AsyncGenerator[str]:
+    """Serves that port while entered; yields its URL.
+
+    Args:
+        sources: What counts something.
+
+    Raises:
+        OSError: If the address is not available.
+    """
+    host, port = settings.telemetry.metrics_host, settings.cluster.operations_port or 0
+    config = settings.gateway.model_copy(
+        update={"host": host, "port": port, "allow_open": True, "tls_certificate_file": "", "tls_client_roots_file": ""}
+    )
+    with contextlib.closing(OffLoop("dyorc-metrics")) as off_loop:
+        app = _app(duty, (read_own, read_start, *sources), off_loop)
+        async with HttpServer(app, config, None, listener=bound(host, port)) as server:
+            _log.info("operations", url=server.url)
+            yield server.url
+
+
+def _app(duty: Duty, sources: Sequence[Source], off_loop: OffLoop) -> Starlette:
+    async def live(_: Request) -> Response:
+        return _json({"live": True})
+
+    async def ready(_: Request) -> Response:
+        try:
+            duty.require_ready()
+        except NotReadyError as error:
+            return _json({"error": str(error), "code": error.code}, 503)
+        return _json({"ready": True})
+
+    async def metrics(request: Request) -> Response:
+        readings = Readings()
+        for source in sources:
+            source(readings)
+        text, content_type = await off_loop.run(exposition, readings, request.headers.get("accept", ""))
+        return Response(text, headers={"Content-Type": content_type})
+
+    return Starlette(routes=[Route(LIVE, live), Route(READY, ready), Route(METRICS, metrics)])
+
+
+def _json(body: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(body), status, media_type=media_types.JSON)

@@ -110,6 +110,7 @@ class ProgramStatus:
         num_gpus: What a replica takes of a device while it holds the program.
         lead: How long it takes until a replica is ready, as last measured; None before the first.
         most_on: How many replicas may hold it on the devices where others need room.
+        is_awaited: Whether the server is not ready without it. Nobody waits for a program of a version that is not served yet.
     """
 
     name: str
@@ -124,6 +125,7 @@ class ProgramStatus:
     num_gpus: float = 0.0
     lead: LeadTimes | None = None
     most_on: Mapping[str, int] = field(default_factory=dict[str, int])
+    is_awaited: bool = True
 
     @property
     def replica_pids(self) -> dict[str, int]:
@@ -186,22 +188,31 @@ class StatusBoard:
     """Every program's status; signals changes."""
 
     def __init__(self, programs: Iterable[Program]) -> None:
-        self.programs = {
-            program.name: ProgramStatus(program.name, number, number, num_gpus=program.options.num_gpus)
-            for program in programs
-            for number in (program.options.bounds.num_at_start,)
-        }
+        self.programs: dict[str, ProgramStatus] = {}
         self._changed = asyncio.Event()
+        for program in programs:
+            self.add(program)
 
     @property
     def is_ready(self) -> bool:
         """Whether every program has a replica, except those that should have none."""
-        return all(status.is_as_wanted for status in self.programs.values())
+        return all(status.is_as_wanted for status in self.programs.values() if status.is_awaited)
 
     @property
     def is_failing(self) -> bool:
         """Whether some program could not be loaded the last time."""
-        return any(status.state is ProgramState.FAILING for status in self.programs.values())
+        return any(status.state is ProgramState.FAILING for status in self.programs.values() if status.is_awaited)
+
+    def add(self, program: Program, *, is_awaited: bool = True) -> None:
+        """Notes a program that has no replica yet."""
+        name, number = program.name, program.options.bounds.num_at_start
+        self.programs[name] = ProgramStatus(name, number, number, num_gpus=program.options.num_gpus, is_awaited=is_awaited)
+        self._changed.set()
+
+    def remove(self, program: str) -> None:
+        """Forgets a program."""
+        del self.programs[program]
+        self._changed.set()
 
     def twin(self) -> "StatusBoard":
         """Returns a board of the same programs that knows nothing of them yet."""

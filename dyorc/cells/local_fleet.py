@@ -76,7 +76,7 @@ class LocalFleet:
     _around: Surroundings
 
     def __init__(self, programs: Sequence[Program], site: CellSite, tensors: Tensors, status: StatusBoard) -> None:
-        self._programs = programs
+        self._programs = {program.name: program for program in programs}
         self._site = site
         self._tensors = tensors
         self._status = status
@@ -98,14 +98,36 @@ class LocalFleet:
             post=post, flush=flush, notes=self._site.notes,
         )  # fmt: skip
         with shared_with_programs(self._site.config.switch_interval_s):
-            for program in self._programs:
-                self._status.programs[program.name].max_replicas = 1
-                self._status.want(program.name, int(self._wanted[program.name]))
-                self._start_loading(program)
+            for program in self._programs.values():
+                self._begin(program)
             try:
                 yield
             finally:
                 await self._stop()
+
+    def add(self, program: Program) -> bool:
+        """Loads another program, if it is to run here."""
+        if self._site.is_shared and not program.options.in_process:
+            return False
+        self._programs[program.name] = program
+        self._wanted[program.name] = program.options.bounds.num_at_start > 0
+        self._begin(program)
+        return True
+
+    def remove(self, program: str) -> None:
+        """Forgets a program, and drops it if it is still loaded."""
+        if self._programs.pop(program, None) is None:
+            return
+        del self._wanted[program]
+        if (loader := self._loaders.pop(program, None)) is not None:
+            loader.cancel()
+        if (hosted := self._hosted.pop(program, None)) is not None:
+            hosted.drop()
+
+    def _begin(self, program: Program) -> None:
+        self._status.programs[program.name].max_replicas = 1
+        self._status.want(program.name, int(self._wanted[program.name]))
+        self._start_loading(program)
 
     async def _stop(self) -> None:
         for task in self._tasks:
@@ -151,7 +173,11 @@ class LocalFleet:
             self._status.loading(name)
             thread = ProgramThread(name, asyncio.get_running_loop())
             self._threads.append(thread)
-            loaded = await thread.run(partial(_load, program))
+            try:
+                loaded = await thread.run(partial(_load, program))
+            except asyncio.CancelledError:
+                thread.stop()
+                raise
         if isinstance(loaded, ProgramLoadError):
             thread.stop()
             self._failed(loaded)
@@ -270,7 +296,7 @@ class LocalFleet:
             return False
         self._wanted[program] = num_warm > 0
         self._status.want(program, min(num_warm, 1))
-        self._start_loading(self._program(program))
+        self._start_loading(self._programs[program])
         return True
 
     def park(self, replica_id: str) -> None:
@@ -280,7 +306,7 @@ class LocalFleet:
             _log.info("replica_parked", program=hosted.program, replica=replica_id)
             hosted.drop()
             asyncio.get_running_loop().run_in_executor(None, free_memory)
-            self._start_loading(self._program(hosted.program))  # it may be wanted again by now
+            self._start_loading(self._programs[hosted.program])  # it may be wanted again by now
 
     def give_up(self, replica_id: str, reason: str) -> None:
         """A batch hangs. Its thread is left to itself, and the program loaded again on another."""
@@ -288,7 +314,7 @@ class LocalFleet:
         if hosted is not None:
             _log.warning("batch_hangs", program=hosted.program, reason=reason)
             hosted.give_up()
-            self._start_loading(self._program(hosted.program))
+            self._start_loading(self._programs[hosted.program])
 
     def _take_out(self, replica_id: str) -> Hosted | None:
         """Forgets a loaded program, and returns it; None if it has another name by now."""
@@ -296,9 +322,6 @@ class LocalFleet:
             if hosted.replica_id == replica_id:
                 return self._hosted.pop(name)
         return None
-
-    def _program(self, name: str) -> Program:
-        return next(program for program in self._programs if program.name == name)
 
     def set_logs(self, config: LogsConfig) -> None:
         """Does nothing: there are no other processes."""

@@ -17,6 +17,8 @@ from dyorc.engine.events import (
     Event,
     LoadFailed,
     PartTaken,
+    ProgramAdded,
+    ProgramRemoved,
     ReplicaJoined,
     ReplicaLeaving,
     ReplicaLeft,
@@ -27,6 +29,7 @@ from dyorc.engine.events import (
     TimerFired,
     ValueFetched,
     Warned,
+    WorkflowRemoved,
 )
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.guessing.speculation import Speculator
@@ -77,6 +80,7 @@ class Engine:
         self.speculator = Speculator(config.speculation, predictor, self._host.statistics)
         shared = Shared(config, self.speculator, self._host)
         self.turn, self.timers, self.leases = shared.turn, shared.timers, shared.leases
+        self._deployed = deployed
         self.scheduler = make_scheduler(shared, deployed)
         self.tasks = TaskRunner(shared, deployed, self.scheduler)
 
@@ -155,8 +159,31 @@ class Engine:
                 self.tasks.answering.cancel(request_id, RequestCancelledError("the request was cancelled"))
             case TimerFired():
                 pass  # due timers are looked at after every event
+            case ProgramAdded():
+                self._add(event)
+            case ProgramRemoved():
+                self._remove(event)
+            case WorkflowRemoved(workflow=workflow):
+                self.speculator.forget(workflow)
+                self.scheduler.take(event)
             case _:
                 assert_never(event)
+
+    def _add(self, event: ProgramAdded) -> None:
+        program = event.program
+        known = self._deployed.get(program.name)
+        if known is None:
+            self._deployed[program.name] = program
+            self.scheduler.take(event)
+        elif known is not program:
+            self.tasks.twins.add(program)
+
+    def _remove(self, event: ProgramRemoved) -> None:
+        program = event.program
+        self.tasks.twins.discard(program)
+        if self._deployed.get(program.name) is program:
+            self.scheduler.take(event)
+            del self._deployed[program.name]
 
     def _arrive(self, event: RequestArrived) -> None:
         error = self._check_room(event)

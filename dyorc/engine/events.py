@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.story import Move, Story
@@ -174,6 +175,30 @@ class ReplicasWanted(msgspec.Struct, frozen=True):
     misplaced: tuple[str, ...] = ()
 
 
+class ProgramAdded(msgspec.Struct, frozen=True):
+    """A program may be called from now on; its replicas join later.
+
+    If another program of that name is deployed, it stands for both: calls of the new one run on its replicas.
+    """
+
+    program: Program
+
+
+class ProgramRemoved(msgspec.Struct, frozen=True):
+    """No request calls a program any more. If another stands for it, only the name by which it was called is forgotten.
+
+    Whoever has had its replicas parked (`ReplicasWanted`) loses nothing; calls that are there all the same fail.
+    """
+
+    program: Program
+
+
+class WorkflowRemoved(msgspec.Struct, frozen=True):
+    """No request runs a workflow any more: what was learned of it is forgotten."""
+
+    workflow: Workflow
+
+
 Event: TypeAlias = (
     RequestArrived
     | RequestCancelled
@@ -190,4 +215,7 @@ Event: TypeAlias = (
     | LoadFailed
     | ReplicasWanted
     | Warned
+    | ProgramAdded
+    | ProgramRemoved
+    | WorkflowRemoved
 )

@@ -14,12 +14,15 @@ from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
     LoadFailed,
+    ProgramAdded,
+    ProgramRemoved,
     ReplicaJoined,
     ReplicaLeaving,
     ReplicaLeft,
     ReplicasWanted,
     TensorsLost,
     Warned,
+    WorkflowRemoved,
 )
 from dyorc.engine.model.calls import Call
 from dyorc.engine.timers import Timer
@@ -28,8 +31,9 @@ from dyorc.tensor import BlockId
 
 ReplicaEvent: TypeAlias = (
     BatchDone | BatchFailed | TensorsLost | ReplicaJoined | ReplicaLeft | ReplicaLeaving | LoadFailed | ReplicasWanted | Warned
-)
-"""What can happen to replicas and their batches, and how many are wanted."""
+    | ProgramAdded | ProgramRemoved | WorkflowRemoved
+)  # fmt: skip
+"""What can happen to replicas and their batches, and what is wanted of programs."""
 
 
 class Load(msgspec.Struct, frozen=True):

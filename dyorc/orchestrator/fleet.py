@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import Event
@@ -25,6 +26,15 @@ class Fleet(Protocol):
             post: Takes an event. The engine gets it at the end of the loop's turn.
             flush: Called when no more events follow for now: the engine gets all of them at once.
         """
+        ...
+
+    def add(self, program: Program) -> bool:
+        """Serves another program, which is on the status board. Returns whether its replicas come by themselves; otherwise
+        somebody has to start them."""
+        ...
+
+    def remove(self, program: str) -> None:
+        """Forgets a program that is not wanted any more, and takes no replica of it from now on."""
         ...
 
     def dispatch(self, action: DispatchBatch) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import Event, ReplicaJoined, ReplicaLeft
@@ -32,6 +33,15 @@ class Fleets:
         elif isinstance(event, ReplicaLeft):
             self._fleet_of.pop(event.replica_id, None)
         post(event)
+
+    def add(self, program: Program) -> bool:
+        """Offers a program to one fleet after the other."""
+        return any(fleet.add(program) for fleet in self._fleets)
+
+    def remove(self, program: str) -> None:
+        """Tells all fleets."""
+        for fleet in self._fleets:
+            fleet.remove(program)
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Runs a batch. If its replica has left, the engine is about to be told."""

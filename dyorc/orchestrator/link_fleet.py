@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import (
@@ -134,6 +135,14 @@ class LinkFleet:
         self._staged.clear()
 
     # To replicas
+
+    def add(self, program: Program) -> bool:
+        """Replicas may dial in from now on, once somebody has started them."""
+        return False
+
+    def remove(self, program: str) -> None:
+        """Tells no replica of a program anything any more."""
+        self._roster.remove(program)
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch."""

@@ -141,6 +141,13 @@ class Roster:
             self._fill(found[0])
             self._fill_others(found[1])
 
+    def remove(self, program: str) -> None:
+        """Forgets a program."""
+        if (timer := self._retries.pop(program, None)) is not None:
+            timer.cancel()
+        for known in (self._num_warm, self._asked_s, self._num_failures):
+            known.pop(program, None)
+
     def close(self) -> None:
         """Tells replicas nothing any more."""
         for timer in self._retries.values():

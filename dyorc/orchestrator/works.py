@@ -1,6 +1,6 @@
 """The programs of an orchestrator as the scaler sees them: how they are in the engine and in the fleet, and how they change."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,20 +23,20 @@ class Works:
     """A `dyorc.orchestrator.scaler.Plant`.
 
     Args:
+        programs: Those that are deployed, by name, as they are at any time.
         status: How many replicas there are.
         load: Returns what a program has to do, as the engine knows it.
     """
 
-    def __init__(self, programs: Sequence[Program], status: StatusBoard, load: Callable[[str], Load], want: Want) -> None:
+    def __init__(self, programs: Mapping[str, Program], status: StatusBoard, load: Callable[[str], Load], want: Want) -> None:
         self._programs = programs
-        self._costs = {program.name: _cost(program) for program in programs}
         self._status = status
         self._load = load
         self._want = want
 
     def loads(self) -> Sequence[ProgramLoad]:
         """Returns all programs as they are now."""
-        return [self._program_load(program) for program in self._programs]
+        return [self._program_load(program) for program in self._programs.values()]
 
     def want(self, wish: Wish) -> None:
         """Has the engine use as many replicas as are wished for, and the fleet keep as many."""
@@ -52,7 +52,7 @@ class Works:
         return ProgramLoad(
             program=name,
             bounds=_within(program.options.bounds, status.max_replicas),
-            cost=self._costs[name],
+            cost=_cost(program),
             counts=status.counts(),
             lead=status.lead or _UNKNOWN,
             speed=None if load.line is None else Speed(*load.line, program.options.max_batch_size),

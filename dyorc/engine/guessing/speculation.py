@@ -108,6 +108,10 @@ class Speculator:
             budget = self._budgets[workflow] = Budget(self._config)
         return budget
 
+    def forget(self, workflow: Workflow) -> None:
+        """Forgets a workflow that nobody runs any more."""
+        self._budgets.pop(workflow, None)
+
     def report(self) -> dict[str, Any]:
         """Returns how guessing goes, as plain values: for all workflows together, and the device time of each."""
         return {

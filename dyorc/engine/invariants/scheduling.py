@@ -36,7 +36,7 @@ def calls_are_in_one_place(engine: Engine) -> None:
                 )
     for pool in scheduler_of(engine).pools.values():
         for call in (*pool.queue, *pool.suspects, *pool.guesses):
-            if call.callee is not pool.program:
+            if call.callee.name != pool.program.name:
                 raise InvariantError(f"{call!r} is in the queue of {pool.program.name!r}")
 
 

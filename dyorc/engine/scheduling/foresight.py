@@ -33,6 +33,10 @@ class Foresight:
             average = self._task_ns[workflow] = Average()
         average.add(duration_ns)
 
+    def forget(self, workflow: Workflow) -> None:
+        """Forgets a workflow that nobody runs any more."""
+        self._task_ns.pop(workflow, None)
+
     def expected_ns(self, cell: Cell, now_ns: int) -> int:
         """Returns when the value of a cell is expected, not before now. What never ended yet counts as taking no time."""
         return self._expected_ns(cell, now_ns, _MAX_LINKS, {})

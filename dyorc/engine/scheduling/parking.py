@@ -53,6 +53,15 @@ class Parking:
             pool.forgive()
         self.balance(pool)
 
+    def added(self, program: str) -> None:
+        """Takes in what was said of a program before it was there."""
+        if (event := self._wanted.get(program)) is not None:
+            self.want(event)
+
+    def removed(self, program: str) -> None:
+        """Nothing is wanted of a program any more."""
+        self._wanted.pop(program, None)
+
     def balance(self, pool: Pool) -> None:
         """Parks or drains surplus replicas, misplaced ones first, then idle ones; takes draining ones back if there are too few.
         Cost: looks at all replicas."""

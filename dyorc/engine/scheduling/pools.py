@@ -4,6 +4,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
@@ -15,6 +16,7 @@ from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.suspects import Suspects
 from dyorc.engine.scheduling.targets import Target
+from dyorc.engine.seam import Load
 from dyorc.engine.statistics import Record
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
@@ -192,6 +194,27 @@ class Pool:
         wait_ns = max(0, replica.expected_free_ns - now_ns)
         return now_ns + int(self.least_latency.pace * wait_ns + batch_s * 1e9)
 
+    def load(self) -> Load:
+        """Returns what there is to do. Cost: looks at all replicas."""
+        holders = (*self.replicas.values(), *self.draining.values())
+        num_running = sum([len(batch.calls) for replica in holders for batch in replica.batches.values()])
+        return Load(self.queue.size + len(self.suspects), num_running, self.latency.line, self.waiting_bytes())
+
+    def report(self) -> dict[str, Any]:
+        """Returns the queues and costs, as plain values; costs are None before the first batch."""
+        line = self.latency.line
+        return {
+            "num_queued": self.queue.size,
+            "num_guesses_queued": self.guesses.size,
+            "num_suspects": len(self.suspects),
+            "batch_base_ms": None if line is None else round(line[0] * 1e3, 4),
+            "batch_item_ms": None if line is None else round(line[1] * 1e3, 4),
+        }
+
+    def take_all(self) -> list[Call]:
+        """Removes and returns all calls that have not been sent. The caller sets their new state."""
+        return [*self.queue.take_all(), *self.suspects.take_out(_any), *self.guesses.take_out(_any)]
+
     def slot_price(self, size: int) -> float:
         """Returns a call's share of the time of a batch of `size`, T(n)/n, relative to a full batch; 1 if unknown."""
         full = self.program.options.max_batch_size
@@ -246,6 +269,10 @@ class Pool:
             return next(iter(next(iter(nodes.values())).values()))
         num_bytes = _bytes_by_node(calls)
         return next(iter(nodes[max(nodes, key=num_bytes.__getitem__)].values()))
+
+
+def _any(call: Call) -> bool:
+    return True
 
 
 def _bytes_by_node(calls: Iterable[Call]) -> Counter[str]:

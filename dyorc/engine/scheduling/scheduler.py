@@ -14,12 +14,15 @@ from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
     LoadFailed,
+    ProgramAdded,
+    ProgramRemoved,
     ReplicaJoined,
     ReplicaLeaving,
     ReplicaLeft,
     ReplicasWanted,
     TensorsLost,
     Warned,
+    WorkflowRemoved,
 )
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.standing import Order
@@ -34,6 +37,7 @@ from dyorc.engine.scheduling.pools import Pool
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.retrying import Retrying, fail
+from dyorc.engine.scheduling.roll import Roll
 from dyorc.engine.scheduling.staging import Staging
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.seam import Load, ReplicaEvent
@@ -69,6 +73,7 @@ class Scheduler:
         self._foresight = Foresight(self.pools)
         self.replicas: dict[str, Replica] = {}
         self._parking = Parking(shared, self.pools, self.replicas, self._prefetch_ns)
+        self._roll = Roll(shared, self.pools, self._parking, self._replica_left)
         self.processors: dict[str, Processor] = {}
         self.batches: dict[int, Batch] = {}
         self._former = BatchFormer(shared, Bets(shared.speculator, self._foresight, config.speculation.margin), self.batches)
@@ -94,6 +99,12 @@ class Scheduler:
                 self._parking.want(event)
             case Warned():
                 self._retrying.warned(event, self.pools)
+            case ProgramAdded(program=program):
+                self._roll.add(program)
+            case ProgramRemoved(program=program):
+                self._roll.remove(program.name)
+            case WorkflowRemoved(workflow=workflow):
+                self._foresight.forget(workflow)
 
     def fire(self, timer: Timer) -> None:
         """Handles a timer that is due: a batch has run for too long, or a program may form its next batch."""
@@ -108,7 +119,7 @@ class Scheduler:
     def drain(self) -> None:
         """Sends every touched program's replicas as many batches as they take."""
         turn = self._turn
-        pools = [self.pools[name] for name in turn.touched]
+        pools = [self.pools[name] for name in turn.touched if name in self.pools]
         turn.touched.clear()
         for pool in pools:
             if pool.suspects.waiting and not self._retrying.is_another_tried(pool, self.pools):
@@ -204,10 +215,7 @@ class Scheduler:
 
     def load(self, program: str) -> Load:
         """Returns what a program has to do. Cost: looks at its replicas."""
-        pool = self.pools[program]
-        holders = (*pool.replicas.values(), *pool.draining.values())
-        num_running = sum([len(batch.calls) for replica in holders for batch in replica.batches.values()])
-        return Load(pool.queue.size + len(pool.suspects), num_running, pool.latency.line, pool.waiting_bytes())
+        return self.pools[program].load()
 
     def coldness(self, program: str) -> str:
         """Returns why calls of a program cannot run now, if that is because none of its replicas is ready; empty otherwise."""
@@ -215,16 +223,7 @@ class Scheduler:
 
     def report(self, program: str) -> dict[str, Any]:
         """Returns a program's queue and costs, as plain values; costs are None before the first batch."""
-        pool = self.pools[program]
-        line = pool.latency.line
-        return {
-            "num_queued": pool.queue.size,
-            "num_guesses_queued": pool.guesses.size,
-            "num_suspects": len(pool.suspects),
-            "num_refused_inputs": self._refusals.num_of.get(program, 0),
-            "batch_base_ms": None if line is None else round(line[0] * 1e3, 4),
-            "batch_item_ms": None if line is None else round(line[1] * 1e3, 4),
-        }
+        return self.pools[program].report() | {"num_refused_inputs": self._refusals.num_of.get(program, 0)}
 
     # Replicas
 

@@ -46,6 +46,7 @@ class TaskRunner:
     Attributes:
         answering: The requests themselves, from their arrival to their answer.
         fetches: Values being fetched for workflows to read.
+        twins: Programs that deployed ones of the same name stand for.
     """
 
     def __init__(self, shared: Shared, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
@@ -54,6 +55,7 @@ class TaskRunner:
         self._turn = turn
         self._leases = leases
         self._programs = programs
+        self.twins: set[Program] = set()
         self._dispatcher = dispatcher
         self._watch = shared.host.watch
         self._release = EarlyRelease(turn, leases)
@@ -214,7 +216,7 @@ class TaskRunner:
         """
         segment = path.segment
         request = segment.task.request
-        if isinstance(callee, Program) and self._programs.get(callee.name) is not callee:
+        if isinstance(callee, Program) and self._programs.get(callee.name) is not callee and callee not in self.twins:
             raise NotDeployedError(
                 f"program {callee.name!r} is not deployed; deployed are {sorted(self._programs)}. "
                 f"If the workflow reaches it in a way that cannot "

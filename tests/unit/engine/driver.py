@@ -37,6 +37,7 @@ from dyorc.engine.events import (
     Event,
     LoadFailed,
     PartTaken,
+    ProgramAdded,
     ReplicaJoined,
     ReplicaLeft,
     ReplicasWanted,
@@ -127,6 +128,11 @@ class World:
         self._nodes[replica_id] = node
         self.tell(ReplicaJoined(replica_id, program.name, node, num_cores))
         return replica_id
+
+    def add(self, program: Program) -> None:
+        """Deploys another program."""
+        self._executors.setdefault(program.name, Executor.load(program))
+        self.tell(ProgramAdded(program))
 
     def want(self, program: Program, num_warm: int, lead_s: float = 0.0, misplaced: tuple[str, ...] = ()) -> None:
         """Says how many replicas a program should have."""

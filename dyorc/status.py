@@ -49,6 +49,10 @@ class ReplicaState(Enum):
     """It has been told to drop its program."""
 
 
+HOLDING = frozenset({ReplicaState.LOADING, ReplicaState.READY, ReplicaState.PARKING})
+"""In these, a replica has weights in memory, or is about to."""
+
+
 @dataclass
 class ReplicaStatus:
     """One replica.

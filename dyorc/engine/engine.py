@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias, assert_never
 
 from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import Action, FailRequest, SetTimer
 from dyorc.engine.events import (
@@ -132,6 +133,10 @@ class Engine:
     def workflows_in_flight(self) -> Iterator[str]:
         """Yields the workflow's name of every request that has not been answered."""
         return self.tasks.answering.workflows_in_flight()
+
+    def runs(self, workflow: Workflow) -> bool:
+        """Returns whether a request of a workflow is in flight. Cost: looks at all requests."""
+        return any(one.root is not None and one.root.callee is workflow for one in self.tasks.requests.values())
 
     def count_lost(self) -> None:
         """Counts unanswered requests as failed, because this engine is given up."""

@@ -17,6 +17,7 @@ import structlog
 
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
 from dyorc.config import LogsConfig, OrchestratorConfig
 from dyorc.engine.actions import (
     Action,
@@ -35,10 +36,13 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
     Event,
     PartTaken,
+    ProgramAdded,
+    ProgramRemoved,
     ReplicasWanted,
     RequestArrived,
     RequestCancelled,
     TimerFired,
+    WorkflowRemoved,
 )
 from dyorc.engine.histogram import Histogram
 from dyorc.engine.seam import Load
@@ -59,7 +63,7 @@ from dyorc.orchestrator.tensors import Tensors
 from dyorc.orchestrator.warnings import warned_of
 from dyorc.orchestrator.works import Works
 from dyorc.receiver import Receiver
-from dyorc.status import StatusBoard
+from dyorc.status import HOLDING, StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
@@ -70,6 +74,7 @@ _log = structlog.get_logger("dyorc.orchestrator")
 
 T = TypeVar("T")
 
+_LOOK_AGAIN_S = 1.0
 _MAX_TURN_NS = 2_000_000
 """After this long, what has come of a turn waits for the next, so that connections are served in between."""
 
@@ -92,7 +97,9 @@ class Orchestrator:
     def __init__(
         self, programs: Sequence[Program], config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
     ) -> None:
-        self._programs = programs
+        self._programs = {program.name: program for program in programs}
+        self._scaled = dict(self._programs)
+        self._twins: set[Program] = set()
         self._config = config
         self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
         # A replica may still answer an earlier engine, of this process or of one before it.
@@ -125,7 +132,7 @@ class Orchestrator:
             stack.callback(self.tensors.close)
             stack.push_async_callback(self._answers.close)
             await stack.enter_async_context(self._fleet.running(self._post, self._flush_now))
-            await stack.enter_async_context(self.scaler.running(Works(self._programs, self.status, self._load, self.want)))
+            await stack.enter_async_context(self.scaler.running(Works(self._scaled, self.status, self._load, self.want)))
             self._stack = stack.pop_all()
         return self
 
@@ -196,6 +203,61 @@ class Orchestrator:
         """
         self._post(ReplicasWanted(program, num_warm, lead_s, tuple(misplaced)))
         self._fleet.want(program, num_warm, num_parked)
+
+    # Programs that come and go
+
+    def add(self, program: Program, *, is_awaited: bool = True) -> bool:
+        """Serves another program from now on. If one of its name is served already, that one stands for it.
+
+        Args:
+            is_awaited: See `ProgramStatus`.
+
+        Returns:
+            Whether its replicas come by themselves; otherwise somebody has to start them.
+        """
+        if program.name in self._programs:
+            self._twins.add(program)
+            self._tell_now(ProgramAdded(program))
+            return True
+        self._programs[program.name] = program
+        self._tell_now(ProgramAdded(program))
+        self.status.add(program, is_awaited=is_awaited)
+        self._scaled[program.name] = program
+        return self._fleet.add(program)
+
+    async def empty(self, program: Program) -> None:
+        """Has a program's replicas let go of it, each once it has returned what it runs. Returns when all have. Whatever still
+        calls the program would wait for ever."""
+        if self._programs.get(program.name) is not program:
+            return
+        self._scaled.pop(program.name, None)
+        self.want(program.name, 0, 0)
+        status = self.status.programs[program.name]
+        while any(one.state in HOLDING for one in status.replicas.values()):
+            await self.status.wait_for_change(_LOOK_AGAIN_S)
+
+    def remove(self, program: Program) -> None:
+        """Forgets a program, or a twin, that nothing calls any more."""
+        self._twins.discard(program)
+        self._tell_now(ProgramRemoved(program))
+        if self._programs.get(program.name) is program:
+            del self._programs[program.name]
+            self._scaled.pop(program.name, None)
+            self._fleet.remove(program.name)
+            self.status.remove(program.name)
+            self.scaler.forget(program.name)
+
+    def runs(self, workflow: Workflow) -> bool:
+        """Returns whether a request of a workflow is in flight."""
+        return self._engine.runs(workflow)
+
+    def forget(self, workflow: Workflow) -> None:
+        """Forgets what was learned of a workflow that is not served any more."""
+        self._tell_now(WorkflowRemoved(workflow))
+
+    def _tell_now(self, event: Event) -> None:
+        self._post(event)
+        self._flush_now()
 
     def submit(self, submission: Submission, receiver: Receiver[Any], stream: PartStream | None = None) -> int:
         """Runs a workflow on checked inputs. It may have parts, or its answer, before this returns.
@@ -357,13 +419,14 @@ class Orchestrator:
 
     def _new_engine(self) -> Engine:
         self._num_engines += 1
-        return Engine(self._config.engine, self._programs, self._host)
+        return Engine(self._config.engine, self._programs.values(), self._host)
 
     def _start_over(self) -> None:
         """Handles a bug of the engine: fails what is in flight, and starts a new engine. Idle replicas announce themselves
         again."""
         self._engine.count_lost()
         self._engine = self._new_engine()
+        self._events[:0] = [ProgramAdded(twin) for twin in self._twins]
         self._fleet.start_over()
         self.tensors.free_all()
         self._answers.lose_all()

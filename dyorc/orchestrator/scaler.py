@@ -176,6 +176,11 @@ class Scaler:
         self._policy.override(program, num_warm, num_parked)
         self.decide()
 
+    def forget(self, program: str) -> None:
+        """Forgets a program that is not served any more."""
+        self._last.pop(program, None)
+        self._policy.forget(program)
+
     def _as_ordered(self, load: ProgramLoad) -> ProgramLoad:
         """Returns a program with the bounds that it has now: a number that is fixed is fixed anew by an order."""
         order = self._policy.overrides.get(load.program)

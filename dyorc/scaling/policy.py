@@ -56,6 +56,11 @@ class PredictivePolicy:
         else:
             self._overrides[program] = Override(num_warm, num_parked)
 
+    def forget(self, program: str) -> None:
+        """Forgets a program that is not there any more."""
+        for known in (self._overrides, self._steadyings, self._wished):
+            known.pop(program, None)
+
     @property
     def overrides(self) -> dict[str, Override]:
         """What is ordered by hand, by program."""

@@ -1,0 +1,93 @@
+"""Programs that are added to a running cell, and leave it."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from dyorc.authoring.workflow import of_program
+from dyorc.errors import InternalError, NotDeployedError
+from dyorc.status import ProgramState
+from dyorc.submission import Submission
+from tests.deadlines import wait_until_async
+from tests.unit.cells.test_local_fleet import X, ask, celled, program_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_program_is_added_called_and_removed() -> None:
+    first = program_of(lambda: lambda x: x + 1)
+    second = program_of(lambda: lambda x: x + 2).with_options(name="tried@2")
+    async with celled(first) as orchestrator:
+        assert orchestrator.add(second, is_awaited=False)
+        assert orchestrator.status.is_ready, "nobody waits for it yet"
+        status = orchestrator.status.programs["tried@2"]
+        await wait_until_async(lambda: status.state is ProgramState.READY, "it is loaded")
+        for _ in range(50):
+            np.testing.assert_array_equal(await ask(orchestrator, second, X), X + 2)
+        workflow = of_program(second)
+        asked = asyncio.ensure_future(orchestrator.infer(Submission(workflow, [X])))
+        await asyncio.sleep(0)
+        (y,) = await asked
+        assert not orchestrator.runs(workflow)
+        await orchestrator.empty(second)
+        orchestrator.remove(second)
+        orchestrator.forget(workflow)
+        assert set(orchestrator.report()["programs"]) == {"tried"}
+        assert set(orchestrator.scaling()["programs"]) == {"tried"}
+        np.testing.assert_array_equal(await ask(orchestrator, first, X), X + 1)
+        with pytest.raises(NotDeployedError):
+            await ask(orchestrator, second, X)
+        orchestrator.add(second)
+        np.testing.assert_array_equal(await ask(orchestrator, second, X), X + 2)
+
+
+async def test_a_program_that_is_still_loading_or_cannot_load_is_removed() -> None:
+    loading, loaded = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def load() -> None:
+        loop.call_soon_threadsafe(loading.set)
+        asyncio.run_coroutine_threadsafe(loaded.wait(), loop).result()
+
+    def fail() -> None:
+        raise OSError("no weights")
+
+    first = program_of(lambda: lambda x: x + 1)
+    slow = program_of(lambda: load() or (lambda x: x)).with_options(name="slow")
+    broken = program_of(fail).with_options(name="broken")
+    async with celled(first) as orchestrator:
+        orchestrator.add(slow, is_awaited=False)
+        await loading.wait()
+        orchestrator.remove(slow)
+        loaded.set()
+        orchestrator.add(broken, is_awaited=False)
+        status = orchestrator.status.programs["broken"]
+        await wait_until_async(lambda: status.state is ProgramState.FAILING, "it fails to load")
+        assert orchestrator.status.is_ready
+        assert not orchestrator.status.is_failing
+        await orchestrator.empty(broken)
+        orchestrator.remove(broken)
+        assert set(orchestrator.report()["programs"]) == {"tried"}
+        np.testing.assert_array_equal(await ask(orchestrator, first, X), X + 1)
+
+
+async def test_one_program_stands_for_both_versions_even_with_a_new_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = program_of(lambda: lambda x: x + 1)
+    twin = first.with_options()
+    async with celled(first) as orchestrator:
+        orchestrator.add(twin)
+        np.testing.assert_array_equal(await ask(orchestrator, twin, X), X + 1)
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("dyorc.engine.engine.Engine._arrive", fail)
+            with pytest.raises(InternalError):
+                await ask(orchestrator, first, X)
+        np.testing.assert_array_equal(await ask(orchestrator, twin, X), X + 1)
+        orchestrator.remove(twin)
+        np.testing.assert_array_equal(await ask(orchestrator, first, X), X + 1)
+        with pytest.raises(NotDeployedError):
+            await ask(orchestrator, twin, X)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dyorc.errors import ModuleImportError, text_of
 
-_OURS = str(Path(__file__).with_name("loading.py"))
+_OURS = frozenset(str(Path(__file__).with_name(name)) for name in ("loading.py", "bundle_imports.py"))
 
 
 def import_error(module: str, error: Exception) -> ModuleImportError:
@@ -23,7 +23,7 @@ def import_error(module: str, error: Exception) -> ModuleImportError:
 
 def _is_of_users(frame: traceback.FrameSummary) -> bool:
     name = frame.filename
-    return name != _OURS and not name.startswith("<frozen importlib") and not name.endswith("/importlib/__init__.py")
+    return name not in _OURS and not name.startswith("<frozen importlib") and not name.endswith("/importlib/__init__.py")
 
 
 def _text_of(error: Exception) -> str:

@@ -24,7 +24,20 @@ def load(target: str) -> Workflow | Program:
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise DefinitionError(f"{target!r} names nothing to serve; expected PATH:WORKFLOW, like app.py:classify")
-    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    return name_in(import_place(place), place, name)
+
+
+def import_place(place: str) -> ModuleType:
+    """Imports a file or a module. Raises what `load` raises."""
+    return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+
+
+def name_in(module: ModuleType, place: str, name: str) -> Workflow | Program:
+    """Returns a workflow or program of a module, which was named as `place`.
+
+    Raises:
+        DefinitionError: If there is none of this name; lists what exists.
+    """
     found = getattr(module, name, None)
     if not isinstance(found, Workflow | Program):
         known = sorted(key for key, value in vars(module).items() if isinstance(value, Workflow | Program))
@@ -32,18 +45,29 @@ def load(target: str) -> Workflow | Program:
     return found
 
 
-def load_program(target: str, name: str) -> Program:
+def programs_of(found: Workflow | Program) -> tuple[Program, ...]:
+    """Returns the programs that are needed to serve a workflow or a program."""
+    return (found,) if isinstance(found, Program) else found.programs
+
+
+def program_in(found: Workflow | Program, target: str, name: str) -> Program:
     """Returns the program called `name` among those that `target` needs, with the options that its code declares.
 
     Raises:
         DefinitionError: If there is none.
     """
-    found = load(target)
-    programs = (found,) if isinstance(found, Program) else found.programs
+    programs = programs_of(found)
     for program in programs:
         if program.name == name:
             return program
     raise DefinitionError(f"{target} needs no program {name!r}; it needs {[program.name for program in programs]}")
+
+
+def put_on_path(place: str) -> None:
+    """Lets a file import its neighbours, and a module those of the current folder, as `python -m` does."""
+    folder = str(Path(place).resolve().parent) if place.endswith(".py") else os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def absolute(target: str) -> str:
@@ -61,8 +85,7 @@ def _import_file(path: Path) -> ModuleType:
         name = f"{name}_{zlib.crc32(str(path).encode()):08x}"  # another module has the plain name
     if name in sys.modules:
         return sys.modules[name]
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+    put_on_path(str(path))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise DefinitionError(f"{path} cannot be imported")
@@ -85,8 +108,7 @@ def _file_of(name: str) -> str | None:
 
 
 def _import_module(name: str) -> ModuleType:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does
+    put_on_path(name)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -88,6 +88,15 @@ class ProgramOptions:
             raise DefinitionError(f"{owner}: pad needs batched=True")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Definition:
+    """What a program is made of: a function, or a class and the arguments of its constructor."""
+
+    target: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A program, ready to be called in a workflow. Its weights are loaded in its replicas, never here.
@@ -97,6 +106,7 @@ class Program:
         declared: Its signature as written, with the batch dimension if it is batched.
         signature: Its signature for one item.
         factory: Makes the callable; runs once per replica.
+        definition: What it is made of, to compare it with others; None if that is not known.
         overrides: Options from outside its code (`overrides.py`), which its replicas need to know.
     """
 
@@ -107,6 +117,7 @@ class Program:
     factory: Callable[[], Callable[..., Any]]
     batch_keys: BatchKeys
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    definition: Definition | None = None
 
     @classmethod
     def make(
@@ -117,6 +128,7 @@ class Program:
         options: ProgramOptions,
         *,
         skip_first: bool = False,
+        definition: Definition | None = None,
     ) -> Self:
         """Reads the signature of `function`.
 
@@ -133,7 +145,8 @@ class Program:
             options = replace(options, max_batch_size=1)
         elif not signature.inputs:
             raise DefinitionError(f"{owner}: it takes no tensor, so there is nothing to batch; declare batched=False")
-        return cls(name, options, declared, signature, factory, BatchKeys.of(owner, signature, options.pad))
+        batch_keys = BatchKeys.of(owner, signature, options.pad)
+        return cls(name, options, declared, signature, factory, batch_keys, definition=definition)
 
     def with_options(self, *, name: str | None = None, **changes: Any) -> Self:
         """Returns the same program under another name or with other options."""
@@ -174,8 +187,9 @@ class ProgramClass(Generic[P]):
                 f"{self.__name__} is a program class; make the program once, outside the workflow: "
                 f"{self._name} = {self.__name__}()"
             )
-        method = self._cls.__call__
-        return Program.make(self._name, method, lambda: self._cls(*args, **kwargs), self._options, skip_first=True)
+        method, definition = self._cls.__call__, Definition(self._cls, args, kwargs)
+        factory = lambda: self._cls(*args, **kwargs)  # noqa: E731
+        return Program.make(self._name, method, factory, self._options, skip_first=True, definition=definition)
 
 
 @overload
@@ -212,7 +226,7 @@ def program(target: Any = None, /, **options: Any) -> Any:
             return ProgramClass(target, parsed, name)
         if not inspect.isfunction(target) or inspect.iscoroutinefunction(target):
             raise DefinitionError(f"@dyorc.program decorates a class or a plain function, got {target!r}")
-        return Program.make(name or target.__name__, target, lambda: target, parsed)
+        return Program.make(name or target.__name__, target, lambda: target, parsed, definition=Definition(target))
 
     return decorate if target is None else decorate(target)
 

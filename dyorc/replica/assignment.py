@@ -8,6 +8,10 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from dyorc.authoring.bundle_imports import BundleImporter
+from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.loading import load, program_in
+from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.link import ReplicaEnd, dial
@@ -23,12 +27,19 @@ class Source:
         target: What is imported there, e.g. ``/app/flow.py:classify``.
         program: The name of one of the target's programs.
         overrides: Its options that are not those in its code.
+        bundle: The code; None: it lies on this machine's disk.
     """
 
     folder: str
     target: str
     program: str
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    bundle: Bundle | None = None
+
+    def load(self) -> Program:
+        """Imports it, for a process that runs nothing else. Raises what `dyorc.authoring.loading.load` raises."""
+        found = load(self.target) if self.bundle is None else BundleImporter(self.bundle).load()
+        return program_in(found, self.target, self.program)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +120,8 @@ class Assignment:
     @property
     def key(self) -> str:
         """Stands for its program: replicas with the same key can take each other's place."""
-        return f"{self.source.target}|{self.source.program}"
+        bundle = self.source.bundle
+        return f"{self.source.target}|{self.source.program}|{self.identity.program}|{'' if bundle is None else bundle.digest}"
 
     def of_another(self) -> "Assignment":
         """Returns the same for another copy."""

@@ -13,7 +13,6 @@ import threading
 import traceback
 from typing import NoReturn
 
-from dyorc.authoring.loading import load_program
 from dyorc.authoring.overrides import override
 from dyorc.authoring.program import Program
 from dyorc.errors import text_of
@@ -67,7 +66,7 @@ def _listening(path: str):
 
 def _find(source: Source) -> Program:
     """Imports the user's module."""
-    program = override(load_program(source.target, source.program), source.overrides)
+    program = override(source.load(), source.overrides)
     if "ray" in sys.modules:
         importlib.import_module("dyorc.replica.ray_driver").connect()
     return program

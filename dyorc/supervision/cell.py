@@ -13,11 +13,11 @@ import sys
 
 import uvloop
 
+from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.config import Settings
 from dyorc.embedded import Embedded, serve_embedded
 from dyorc.errors import DyOrcError, ModuleImportError
 from dyorc.services.place import Place
-from dyorc.supervision.changes import folders_of, is_below
 from dyorc.supervision.channel import Channel, Message, open_channel
 from dyorc.supervision.limits import of_one_cell
 from dyorc.supervision.notes import CellNotes

@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from dyorc.authoring.user_files import is_own
+
 _LOOK_S = 0.15
 _SETTLE_S = 0.05
 """An editor may remove a file before it writes it again, and write several at once."""
 _MAX_FILES = 2000
-_FOREIGN = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__"})
 _Stamp = tuple[int, int]
 _GONE = (0, 0)
 
@@ -73,35 +74,13 @@ class Changes:
         num_left = _MAX_FILES
         for top in self._folders:
             for folder, inner, names in os.walk(top):
-                inner[:] = [name for name in inner if _is_ours(os.path.join(folder, name))]
+                inner[:] = [name for name in inner if is_own(os.path.join(folder, name))]
                 for name in names:
                     if name.endswith(".py"):
                         yield os.path.join(folder, name)
                         num_left -= 1
                 if num_left <= 0:
                     return
-
-
-def _is_ours(folder: str) -> bool:
-    name = os.path.basename(folder)
-    return not name.startswith(".") and name not in _FOREIGN and not os.path.exists(os.path.join(folder, "pyvenv.cfg"))
-
-
-def is_below(path: str, folders: Iterable[Path]) -> bool:
-    """Whether a file is the user's own, below one of the folders, and not a library that lies there too."""
-    for folder in folders:
-        top = f"{folder}{os.sep}"
-        if path.startswith(top):
-            parts = path.removeprefix(top).split(os.sep)[:-1]
-            places = [os.path.join(folder, *parts[: number + 1]) for number in range(len(parts))]
-            return all(map(_is_ours, places))
-    return False
-
-
-def folders_of(targets: Iterable[str]) -> list[Path]:
-    """Returns where the user's code is: the current folder, and those of the targets."""
-    places = [Path(target.rpartition(":")[0]) for target in targets]
-    return list(dict.fromkeys([Path.cwd(), *(place.resolve().parent for place in places if place.suffix == ".py")]))
 
 
 def _short(path: str) -> str:

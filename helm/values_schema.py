@@ -1,0 +1,45 @@
+"""Makes the chart's values.schema.json from its own values, values.schema.yaml, and DyOrc's settings: `make schema` writes it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dyorc.config import Settings
+
+_FOLDER = Path(__file__).parent
+SCHEMA = _FOLDER / "dyorc" / "values.schema.json"
+
+
+def values_schema() -> str:
+    """Returns it as text, the same for the same settings and values."""
+    found: dict[str, Any] = yaml.safe_load((_FOLDER / "values.schema.yaml").read_text())
+    hooks = found["$defs"]["hooks"]["properties"]
+    _close(found, hooks)
+    settings = Settings.model_json_schema()
+    defined = settings.pop("$defs")
+    if clashing := defined.keys() & (found["$defs"].keys() | {"Settings"}):
+        raise ValueError(f"{', '.join(sorted(clashing))}: defined by the settings and by values.schema.yaml")
+    found["$defs"] |= defined | {"Settings": settings}
+    found |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Values of the chart dyorc"}
+    return json.dumps(found, indent=2, sort_keys=True) + "\n"
+
+
+def _close(schema: Any, hooks: dict[str, Any]) -> None:
+    """Refuses all keys that a schema does not name, in objects that name some."""
+    if isinstance(schema, list):
+        for one in schema:
+            _close(one, hooks)
+    if not isinstance(schema, dict):
+        return
+    if schema.pop("x-hooks", False):
+        schema["properties"] = hooks | schema["properties"]
+    for one in list(schema.values()):
+        _close(one, hooks)
+    if schema.get("type") == "object" and "properties" in schema:
+        schema.setdefault("additionalProperties", False)
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(values_schema())

@@ -1,0 +1,281 @@
+"""The chart, rendered by Helm's own engine: five files of values, what is refused, and what it promises of every pod.
+
+What a cluster does with it is not tried: there is none.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dyorc.configuration.checking import problems_in
+from tests.integration.chart import charts
+from tests.integration.chart.charts import Answer, Document, ask, examples
+
+pytestmark = [
+    pytest.mark.together,
+    pytest.mark.skipif(not charts.is_there(), reason="Helm's engine is not installed: make .venv-helm/.made"),
+]
+
+_DEPLOY = charts.CHART.parents[1] / "deploy"
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Answer]:
+    """What the chart makes of the examples, checked for the newest Kubernetes that has all they use."""
+    values = examples()
+    return dict(zip(values, ask(values.values(), versions=[charts.NEW]), strict=True))
+
+
+def test_five_examples_pass_lint_and_strict_schemas(answers: Mapping[str, Answer]) -> None:
+    assert set(answers) == {"minimal", "production", "gpu", "external-redis", "everything-off"}
+    for name, answer in answers.items():
+        assert (answer.refused, answer.problems) == ("", []), name
+
+
+def test_the_oldest_kubernetes_takes_them_too_but_for_volumes_of_images() -> None:
+    values = examples()
+    answers = dict(zip(values, ask(values.values(), versions=[charts.OLD]), strict=True))
+    assert all("'image' was unexpected" in problem for problem in answers.pop("gpu").problems)
+    assert [answer.problems for answer in answers.values()] == [[]] * 4
+
+
+def test_schemas_find_what_is_wrong() -> None:
+    values = examples()["gpu"]
+    pod = {
+        "gateway": {"extraContainers": [{"name": "x", "image": "x", "portz": 1}]},
+        "orchestrator": {"tolerations": [{"kye": "x"}]},
+    }
+    ray = {"ray": values["ray"] | {"head": {"extraVolumes": [{"name": "x", "emptyDirectory": {}}]}}}
+    (answer,) = ask([values | pod | ray], versions=[charts.NEW])
+    assert [problem.partition(" ")[0] for problem in answer.problems] == ["Deployment", "Deployment", "RayCluster"]
+    for name, problem in zip(("portz", "kye", "emptyDirectory"), answer.problems, strict=True):
+        assert f"'{name}' was unexpected" in problem
+
+
+@pytest.mark.parametrize("name", charts.VALUES)
+def test_what_is_rendered_is_what_was_reviewed(answers: Mapping[str, Answer], name: str) -> None:
+    expected = (charts.GOLDEN / f"{name}.yaml").read_text()
+    assert charts.as_golden(answers[name]) == expected, f"{name} is rendered differently: see the change with `make chart-golden`"
+
+
+_TYPOS: list[tuple[dict[str, Any], str]] = [
+    ({"gatway": {}}, "at '': additional properties 'gatway' not allowed"),
+    ({"gateway": {"replcas": 3}}, "at '/gateway': additional properties 'replcas' not allowed"),
+    ({"settings": {"gateway": {"max_request": 1}}}, "at '/settings/gateway': additional properties 'max_request' not allowed"),
+    ({"settings": {"telemetry": {"logs": {"fromat": "json"}}}}, "at '/settings/telemetry/logs': additional properties 'fromat'"),
+    (
+        {"settings": {"programs": {"large": {"max_batchsize": 1}}}},
+        "at '/settings/programs/large': additional properties 'max_batchsize'",
+    ),
+    ({"settings": {"engine": {"max_requests": 0}}}, "at '/settings/engine/max_requests': minimum: got 0, want 1"),
+    ({"ray": {"workerGroups": {"gpu": {"gpu": 1}}}}, "at '/ray/workerGroups/gpu': additional properties 'gpu' not allowed"),
+    ({"ray": {"kind": "raycluster"}}, "at '/ray/kind': value must be one of 'none', 'RayCluster', 'RayService', 'external'"),
+    ({"pods": {"tolerations": {}}}, "at '/pods/tolerations': got object, want array"),
+    ({"groups": {"A_b": {"workflows": ["a:b"]}}}, "invalid propertyName 'A_b'"),
+]
+
+_IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"settings": {"gateway": {"port": 1}}}, "settings.gateway.port is the chart's: set gateway.service.port"),
+    ({"settings": {"store": "redis://x"}}, "settings.store is the chart's: set redis"),
+    ({"settings": {"cluster": {"host": "x"}}}, "settings.cluster.host is the chart's"),
+    ({"groups": {"a": {"workflows": []}}}, "groups.a.workflows is empty: name what to serve"),
+    ({"workflows": {"from": "persistentVolumeClaim", "persistentVolumeClaim": "x"}}, "groups is empty: name what to serve"),
+    ({"redis": {"enabled": False}}, "there is no Redis: set redis.enabled"),
+    ({"gateway": {"service": {"type": "LoadBalancer"}}}, "open to everybody outside of the cluster: set gateway.tenants"),
+    ({"gateway": {"ingress": {"enabled": True}}}, "open to everybody outside of the cluster: set gateway.tenants"),
+    ({"gateway": {"tls": {"clientRoots": True}}}, "gateway.tls.clientRoots needs gateway.tls.existingSecret"),
+    ({"ray": {"kind": "external"}}, "ray.kind=external needs ray.address"),
+    ({"ray": {"kind": "external", "address": "a:1"}}, "networkPolicy.rayNodes is empty"),
+    ({"ray": {"kind": "RayService"}}, "ray.kind=RayService needs ray.serveConfigV2"),
+]
+
+
+def test_a_typo_is_refused_by_name() -> None:
+    answers = ask(values for values, _ in _TYPOS)
+    for (values, expected), answer in zip(_TYPOS, answers, strict=True):
+        assert expected in answer.refused, values
+
+
+def test_what_cannot_work_is_refused_and_the_text_says_what_to_set() -> None:
+    answers = ask(values for values, _ in _IMPOSSIBLE)
+    for (values, expected), answer in zip(_IMPOSSIBLE, answers, strict=True):
+        assert expected in answer.refused, values
+
+
+def _configuration(answer: Answer) -> str:
+    return answer.one("ConfigMap", "-config")["data"]["dyorc.toml"]
+
+
+def test_dyorc_finds_nothing_wrong_with_the_configuration(answers: Mapping[str, Answer], tmp_path: Path) -> None:
+    for name, answer in answers.items():
+        folder = tmp_path / name
+        for secret in ("cluster/cluster.keys", "tenants/keys.toml", "tls/tls.crt", "tls/tls.key"):
+            (folder / secret).parent.mkdir(parents=True, exist_ok=True)
+            (folder / secret).touch()
+        file = folder / "dyorc.toml"
+        file.write_text(_configuration(answer).replace("/etc/dyorc", str(folder)))
+        assert problems_in(file) == [], name
+
+
+def test_settings_arrive_as_they_were_written() -> None:
+    settings = {
+        "telemetry": {"traces": {"endpoint": 'http://x:1/?a=<b>&c="d"\\é'}, "records": {"ratio": 0.25, "max_bytes": 2**40}},
+        "jobs": {"webhook_hosts": ["a.example", "b.example:80"], "ttl_s": 1e-7},
+        "scaling": {"budget": {"max_cpus": 12.5}},
+        "programs": {"odd name.x": {"ray_actor_options": {"resources": {"disk": 1}, "list": [1, [True], {"a": "b"}]}}},
+    }
+    (answer,) = ask([{"settings": settings}])
+    found = tomllib.loads(_configuration(answer))
+    assert found["programs"] == settings["programs"]
+    assert found["jobs"] == settings["jobs"]
+    assert found["scaling"] == settings["scaling"]
+    assert found["telemetry"]["traces"] == settings["telemetry"]["traces"]
+    assert found["telemetry"]["records"] == settings["telemetry"]["records"]
+    assert isinstance(found["telemetry"]["records"]["max_bytes"], int)
+
+
+def test_keys_that_were_made_once_stay() -> None:
+    kept = {
+        "demo-dyorc-cluster": {"cluster.keys": "b2xk"},
+        "demo-dyorc-redis": {"password": "b2xk"},
+        "demo-dyorc-ray": {"token": "b2xk"},
+    }
+    values = {"ray": {"kind": "external", "address": "a:1"}, "networkPolicy": {"enabled": False}}
+    (upgraded,) = ask([values], secrets=kept)
+    (fresh,) = ask([values], secrets={})
+    assert upgraded.refused == fresh.refused == ""
+    for name, data in kept.items():
+        assert upgraded.one("Secret", name.removeprefix("demo-dyorc"))["data"] == data
+        assert fresh.one("Secret", name.removeprefix("demo-dyorc"))["data"] != data
+
+
+def test_alerts_and_boards_are_those_of_the_repository(answers: Mapping[str, Answer]) -> None:
+    rules = answers["production"].one("PrometheusRule", "")["spec"]
+    assert rules == yaml.safe_load((_DEPLOY / "prometheus" / "dyorc.rules.yml").read_text())
+    boards = answers["production"].one("ConfigMap", "-dashboards")["data"]
+    assert boards == {f"dyorc-{file.name}": file.read_text() for file in (_DEPLOY / "grafana").glob("*.json")}
+
+
+def test_the_notes_have_a_client_line(answers: Mapping[str, Answer]) -> None:
+    assert 'dyorc.Client("http://127.0.0.1:8000")' in answers["minimal"].notes
+    assert "Nobody needs a key" in answers["minimal"].notes
+    assert 'dyorc.Client("https://127.0.0.1:8000", key=' in answers["production"].notes
+    assert "From outside: https://flows.example.com/" in answers["external-redis"].notes
+
+
+def test_without_values_an_example_is_served() -> None:
+    (answer,) = ask([{}], versions=[charts.OLD])
+    assert (answer.refused, answer.problems) == ("", [])
+    assert "@dyorc.workflow" in answer.one("ConfigMap", "-workflows")["data"]["example.py"]
+    orchestrator = answer.one("Deployment", "-orchestrator-default")["spec"]["template"]["spec"]["containers"][0]
+    assert orchestrator["args"][:3] == ["dyorc", "orchestrator", "example.py:classify"]
+    assert "an example, whose weights are random" in answer.notes
+
+
+def test_each_group_has_orchestrators_of_its_own_and_gateways_know_all(answers: Mapping[str, Answer]) -> None:
+    answer = answers["production"]
+    text = answer.one("Deployment", "-orchestrator-text")["spec"]
+    vision = answer.one("Deployment", "-orchestrator-vision")["spec"]
+    assert (text["replicas"], vision["replicas"]) == (3, 2)
+    assert vision["template"]["spec"]["containers"][0]["args"][2:4] == ["vision/ocr.py:read", "vision/digits.py:classify"]
+    assert vision["selector"] != text["selector"]
+    assert tomllib.loads(_configuration(answer))["cluster"]["groups"] == ["text", "vision"]
+
+
+def test_pods_have_time_to_end(answers: Mapping[str, Answer]) -> None:
+    for name, drain_s in (("minimal", 10), ("production", 30)):
+        pod = answers[name].one("Deployment", "-gateway")["spec"]["template"]["spec"]
+        sleep_s = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert pod["terminationGracePeriodSeconds"] >= drain_s + sleep_s + 10
+
+
+def _pods(answer: Answer) -> Iterator[Document]:
+    """Yields the templates of all pods."""
+    for one in answer.documents:
+        match one["kind"]:
+            case "Deployment" | "StatefulSet":
+                yield one["spec"]["template"]
+            case "RayCluster":
+                yield one["spec"]["headGroupSpec"]["template"]
+                yield from (group["template"] for group in one["spec"]["workerGroupSpecs"])
+            case "Pod":
+                yield {"metadata": one["metadata"], "spec": one["spec"]}
+
+
+def test_no_pod_may_more_than_it_needs(answers: Mapping[str, Answer]) -> None:
+    for answer in answers.values():
+        for pod in _pods(answer):
+            spec = pod["spec"]
+            assert spec["securityContext"]["runAsNonRoot"]
+            assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert not spec["enableServiceLinks"]  # DYORC_... variables that no setting knows would stop the server
+            is_autoscaling = pod["metadata"]["labels"]["app.kubernetes.io/component"] == "ray-head"
+            assert is_autoscaling or not spec["automountServiceAccountToken"]
+            for container in [*spec["containers"], *spec.get("initContainers", ())]:
+                assert container["securityContext"] == {
+                    "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+                }  # fmt: skip
+
+
+def test_what_pods_refer_to_is_there(answers: Mapping[str, Answer]) -> None:
+    given = {"dyorc-tenants", "dyorc-tls", "otel-headers", "managed-redis", "ray-token", "dyorc-cluster", "flows", "default"}
+    for name, answer in answers.items():
+        made = {one["metadata"]["name"] for one in answer.documents}
+        for pod in _pods(answer):
+            assert set(_references(pod)) <= made | given, name
+
+
+def _references(found: Any) -> Iterator[str]:
+    """Yields the names of secrets, ConfigMaps, claims and accounts."""
+    if isinstance(found, list):
+        for one in found:
+            yield from _references(one)
+    if isinstance(found, dict):
+        for key, one in found.items():
+            match key:
+                case "secretKeyRef" | "configMap" | "configMapKeyRef":
+                    yield one["name"]
+                case "secretName" | "claimName" | "serviceAccountName":
+                    yield one
+                case _:
+                    yield from _references(one)
+
+
+def test_services_and_probes_lead_to_ports_that_are_open(answers: Mapping[str, Answer]) -> None:
+    for answer in answers.values():
+        pods = [(pod["metadata"]["labels"], pod["spec"]["containers"][0]) for pod in _pods(answer)]
+        for service in (one["spec"] for one in answer.documents if one["kind"] == "Service"):
+            chosen = [container for labels, container in pods if service["selector"].items() <= labels.items()]
+            assert chosen
+            for container in chosen:
+                open_ports = {port["name"] for port in container["ports"]}
+                assert {port["targetPort"] for port in service["ports"]} <= open_ports
+                probes = [container[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
+                assert {probe["httpGet"]["port"] for probe in probes if "httpGet" in probe} <= open_ports
+
+
+def test_each_pod_has_one_network_policy_which_lets_metrics_and_clients_in(answers: Mapping[str, Answer]) -> None:
+    answer = answers["production"]
+    policies = [one["spec"] for one in answer.documents if one["kind"] == "NetworkPolicy"]
+    for pod in _pods(answer):
+        labels = pod["metadata"]["labels"]
+        matching = [one for one in policies if one["podSelector"]["matchLabels"].items() <= labels.items()]
+        assert len(matching) == (labels["app.kubernetes.io/component"] != "test"), labels
+    ports = [
+        {port["port"] for port in rule.get("ports", ())} for rule in answer.one("NetworkPolicy", "-gateway")["spec"]["ingress"]
+    ]
+    assert ports == [{8000, 8001}, {9464, 9100}, set()]
+
+
+def test_rays_own_autoscaler_understands_the_cluster(answers: Mapping[str, Answer]) -> None:
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+
+    found = _derive_autoscaling_config_from_ray_cr(answers["gpu"].one("RayCluster", "-ray"))["available_node_types"]
+    assert found["headgroup"]["resources"]["CPU"] == 0  # no replica runs there
+    assert {"CPU": 8, "GPU": 1}.items() <= found["gpu"]["resources"].items()
+    assert (found["gpu"]["min_workers"], found["gpu"]["max_workers"]) == (0, 8)
+    assert (found["cpu"]["min_workers"], found["cpu"]["resources"]["CPU"]) == (1, 4)

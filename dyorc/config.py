@@ -16,7 +16,7 @@ Secret: TypeAlias = Annotated[str, Field(json_schema_extra={"writeOnly": True})]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")  # `dyorc.configuration.descriptions` knows the docstrings
 
 
 class SpeculationConfig(_Section):

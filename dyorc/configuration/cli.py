@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from dyorc.configuration.checking import problems_in
 from dyorc.configuration.defaults import defaults as text_of_defaults
 from dyorc.configuration.file import USUAL, find_file
 from dyorc.configuration.in_force import print_in_force
@@ -25,6 +24,8 @@ def check(
     ] = False,
 ) -> None:
     """Names all that is wrong with a configuration file, by line and key. Ends with 1 if there is anything."""
+    from dyorc.configuration.checking import problems_in  # here, because it imports what users write programs with
+
     path = find_file(file) or USUAL
     problems = problems_in(path, is_loading=load)
     for line in problems:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from dyorc.config import ProgramOverrides, Settings
+from dyorc.configuration.descriptions import describe
 from dyorc.configuration.keys import PROGRAMS
 from dyorc.configuration.toml_text import comment, value_text
 
@@ -18,6 +19,7 @@ _HEAD = """\
 
 def defaults() -> str:
     """Returns the text of the file."""
+    describe()
     return "\n".join([_HEAD, *_section(Settings, ()), *_programs()]).rstrip() + "\n"
 
 

@@ -3,10 +3,12 @@
 import json
 
 from dyorc.config import Settings
+from dyorc.configuration.descriptions import describe
 
 
 def schema() -> str:
     """Returns it as text, the same for the same settings."""
+    describe()
     found = Settings.model_json_schema()
     found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     found["title"] = "dyorc.toml"

@@ -14,6 +14,7 @@ from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.gateway.catalog import Catalog
 from dyorc.running import Places, Running, in_process, on_ray
+from dyorc.services.collector import collecting_later
 from dyorc.services.place import Place
 from dyorc.telemetry.tracing.starting import Traces
 
@@ -64,7 +65,8 @@ def loaded(targets: Sequence[str], settings: Settings) -> Generator[Loaded]:
         DefinitionError: If a target cannot be served, or the settings have options of a program that is not there.
     """
     modules = frozenset(sys.modules)
-    found = [load(target) for target in targets]
+    with collecting_later():
+        found = [load(target) for target in targets]
     catalog = Catalog.of(found)
     places: dict[Program, str] = {}
     for target, one in zip(targets, found, strict=True):

@@ -17,6 +17,7 @@ from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.config import Settings
 from dyorc.embedded import Embedded, serve_embedded
 from dyorc.errors import DyOrcError, ModuleImportError
+from dyorc.services.collector import collecting_later
 from dyorc.services.place import Place
 from dyorc.supervision.channel import Channel, Message, open_channel
 from dyorc.supervision.limits import of_one_cell
@@ -70,7 +71,7 @@ async def _run(end: socket.socket) -> int:
 
 def _import_ahead(libraries: list[str]) -> None:
     for name in libraries:
-        with contextlib.suppress(Exception):  # the user's code will raise it again
+        with contextlib.suppress(Exception), collecting_later():  # the user's code will raise it again
             importlib.import_module(name)
 
 

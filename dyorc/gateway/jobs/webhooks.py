@@ -13,7 +13,6 @@ import time
 from typing import Self
 from urllib.parse import urlsplit
 
-import httpx
 import structlog
 
 from dyorc.config import JobsConfig
@@ -75,8 +74,11 @@ class Webhooks:
         self._sending: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._client = httpx.AsyncClient(timeout=self._config.webhook_timeout_s, follow_redirects=False, trust_env=False)
         if self._config.webhook_hosts:
+            import httpx  # here, because most servers send none: it takes long, and its client reads all certificates
+
+            timeout_s = self._config.webhook_timeout_s
+            self._client = httpx.AsyncClient(timeout=timeout_s, follow_redirects=False, trust_env=False)
             self._task = asyncio.create_task(self._send_forever())
         return self
 
@@ -84,8 +86,9 @@ class Webhooks:
         """Stops. Webhooks being sent are sent again later, since it is unknown whether they arrived."""
         self._is_stopping = True
         self._is_due.set()
-        if self._task is not None:
-            await self._task
+        if self._task is None:
+            return
+        await self._task
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
@@ -142,6 +145,8 @@ class Webhooks:
 
     async def _send(self, delivery: Delivery) -> str | None:
         """Sends one. Returns what went wrong, or None. Of the response, only the status matters."""
+        import httpx
+
         body = job_bytes(delivery.job)
         headers = {"content-type": media_types.JSON}
         if (trace := trace_of(delivery.job)) is not None:

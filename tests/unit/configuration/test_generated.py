@@ -31,7 +31,8 @@ def test_every_setting_and_its_docstring_are_printed() -> None:
     plain = " ".join(line.removeprefix("# ") for line in text.splitlines())
     for path, one in SETTINGS.items():
         assert one.is_section or f"{path[-1]} =" in text or path == ("programs",), path
-        if one.field.description and not one.is_section and path != ("programs",):
+        if not one.is_section and path != ("programs",):
+            assert one.field.description, path
             assert " ".join(one.field.description.replace("``", "`").split()) in plain, path
     assert all(len(line) <= 130 for line in text.splitlines())
 

@@ -18,7 +18,7 @@ def test_the_workflow_calls_targets_of_the_makefile() -> None:
     job = _read(".github/workflows/ci.yml")["jobs"]["make"]
     targets = job["strategy"]["matrix"]["target"]
     assert {"run": "make ${{ matrix.target }}"} in job["steps"]
-    assert {"lint", "test", "test-dist"} == set(targets)
+    assert {"lint", "test", "test-compiled", "test-dist"} == set(targets)
     assert all(re.search(rf"^{target}:.* ## ", _MAKEFILE, re.MULTILINE) for target in targets)
     assert re.search(r"^test-dist: dist ", _MAKEFILE, re.MULTILINE), "what is tested is what was built"
 

@@ -1,10 +1,8 @@
 """Serves dynamic workflows of tensor programs, runs them without a server, or simulates them."""
 
 import asyncio
-import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +14,13 @@ from rich.markup import escape
 from dyorc.config import Settings
 from dyorc.configuration.cli import app as configuration
 from dyorc.configuration.in_force import print_in_force
-from dyorc.configuration.reading import Reading, read
 from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.explain_cli import explain
 from dyorc.gateway.keys_cli import app as keys
 from dyorc.profile_cli import profile
 from dyorc.scale_cli import scale
+from dyorc.services.stopping import set_on_signals
+from dyorc.serving_options import Config, GrpcPort, Host, InProcess, Port, Targets, read_flags, workflows_of
 from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
 from dyorc.telemetry import logs
@@ -40,18 +39,6 @@ _app.command()(explain)
 _app.command()(trace)
 _app.command()(profile)
 _console = Console(soft_wrap=True)
-
-Targets = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[PATH:WORKFLOW...]",
-        help="Workflows to serve, such as app.py:classify or package.module:flow; by default those in the configuration file.",
-    ),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Configuration file; by default DYORC_CONFIG, or dyorc.toml in this folder."),
-]
 
 
 def main() -> None:
@@ -84,11 +71,9 @@ def _options(
 def serve(
     targets: Targets = None,
     config: Config = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
-    grpc_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port for gRPC; by default the one after --port; 0 takes a free one.")
-    ] = None,
+    host: Host = None,
+    port: Port = None,
+    grpc_port: GrpcPort = None,
     allow_client_shm: Annotated[
         bool | None,
         typer.Option(
@@ -104,10 +89,7 @@ def serve(
         bool | None,
         typer.Option("--allow-open/--no-allow-open", help="Listen beyond loopback without asking for keys or certificates."),
     ] = None,
-    in_process: Annotated[
-        bool | None,
-        typer.Option("--in-process/--on-ray", help="Run the programs in the server's own process, without Ray; or on Ray."),
-    ] = None,
+    in_process: InProcess = None,
     cells: Annotated[
         str | None,
         typer.Option(
@@ -127,12 +109,12 @@ def serve(
         "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port, "gateway.allow_open": allow_open,
         "gateway.keys_file": None if keys_file is None else str(keys_file), "gateway.allow_client_shm": allow_client_shm,
     }  # fmt: skip
-    reading = _read(config, flags, verbose)
+    reading = read_flags(config, flags, verbose)
     settings = reading.settings
     if print_settings:
         print_in_force(reading)
         return
-    found = _workflows(reading)
+    found = workflows_of(reading, _console)
     if settings.cells.num_cells is None:
         logs.set_up(settings.telemetry.logs)
         uvloop.run(_serve(found, settings, settings.in_process))
@@ -146,13 +128,13 @@ def serve(
 def dev(
     targets: Targets = None,
     config: Config = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
+    host: Host = None,
+    port: Port = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log programs that move.")] = False,
 ) -> None:
     """Serves workflows without Ray, and loads them again whenever their code changes. Ctrl-C stops."""
-    reading = _read(config, {"workflows": targets or None, "gateway.host": host, "gateway.port": port}, verbose)
-    become_supervisor(_workflows(reading), reading.settings, 1, is_dev=True)
+    reading = read_flags(config, {"workflows": targets or None, "gateway.host": host, "gateway.port": port}, verbose)
+    become_supervisor(workflows_of(reading, _console), reading.settings, 1, is_dev=True)
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
@@ -161,11 +143,11 @@ async def _serve(targets: list[str], settings: Settings, in_process: bool) -> No
 
     stop = asyncio.Event()
     started_s = time.monotonic()
-    _set_on_signals(stop)
+    set_on_signals(stop)
     if not in_process:
         _console.print("Starting a local Ray ...")
     async with serve_embedded(targets, settings, without_ray=in_process) as server:
-        _set_on_signals(stop)  # again, because Ray installs handlers of its own
+        set_on_signals(stop)  # again, because Ray installs handlers of its own
         _console.print(f"Listening on {server.url}", highlight=False)
         if server.grpc_address:
             _console.print(f"gRPC on {server.grpc_address}", highlight=False)
@@ -182,11 +164,6 @@ async def _serve(targets: list[str], settings: Settings, in_process: bool) -> No
         await stopping
         _console.print("Stopping ...")
     _console.print("Stopped.")
-
-
-def _set_on_signals(stop: asyncio.Event) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 @_app.command()
@@ -220,22 +197,6 @@ def run(
     if output is not None:
         write_outputs(output, arrays)
     _console.print(f"{time.perf_counter() - started_s:.2f} s, loading included", style="dim")
-
-
-def _read(config: Path | None, flags: Mapping[str, Any], is_verbose: bool) -> Reading:
-    reading = read(config, flags)
-    if is_verbose and reading.settings.telemetry.logs.level != "debug":
-        return read(config, {**flags, "telemetry.logs.level": "info"})
-    return reading
-
-
-def _workflows(reading: Reading) -> list[str]:
-    """Returns what to serve, and says where the settings come from."""
-    if not reading.settings.workflows:
-        raise ConfigurationError("nothing to serve: name workflows, such as app.py:classify, or list them in dyorc.toml")
-    if reading.file is not None:
-        _console.print(f"Settings from {reading.file}", highlight=False)
-    return list(reading.settings.workflows)
 
 
 if __name__ == "__main__":

@@ -346,6 +346,9 @@ class ClusterConfig(_Section):
     """An orchestrator's group: those that take turns at serving the same workflows. One of them leads, the others stand by."""
     groups: tuple[str, ...] = Field(default=("default",), min_length=1)
     """The groups behind a gateway."""
+    num_gateways: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    """Processes of a gateway that share its ports, under a supervisor that starts them again if they end; "auto": one for each
+    core; None: one, without a supervisor."""
     host: str = ""
     """Address of this machine for gateways and orchestrators on other machines; empty: all are on this one."""
     port: int = Field(default=0, ge=0, le=65535)

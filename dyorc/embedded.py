@@ -5,11 +5,9 @@
 
 import contextlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.services.collector import settle_garbage_collector
@@ -17,40 +15,15 @@ from dyorc.services.endpoints import endpoints
 from dyorc.services.intake import intake
 from dyorc.services.place import Place
 from dyorc.services.programs import deployed_beside, head_start, loaded, run_programs
-from dyorc.status import StatusBoard
+from dyorc.services.served import Served
 from dyorc.store.opening import store_of
 from dyorc.telemetry.tracing.starting import tracing
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """A running server."""
-
-    url: str
-    grpc_address: str
-    """Empty without gRPC."""
-    catalog: Catalog
-    status: StatusBoard
-    complaints: Callable[[], Awaitable[Mapping[str, str]]]
-    """Returns what keeps programs from starting."""
-
-    async def wait_until_ready(self, changed_s: float = 0.25) -> AsyncIterator[Mapping[str, str]]:
-        """Yields complaints at every change, and every `changed_s` seconds, until all programs are ready."""
-        complaints: Mapping[str, str] = {}
-        num_rounds = 0
-        while not self.status.is_ready:
-            await self.status.wait_for_change(changed_s)
-            num_rounds += 1
-            if num_rounds % 20 == 0:
-                complaints = await self.complaints()
-            yield complaints
-        settle_garbage_collector()
 
 
 @contextlib.asynccontextmanager
 async def serve_embedded(
     targets: Sequence[str], settings: Settings, *, without_ray: bool = False, place: Place | None = None
-) -> AsyncGenerator[Embedded]:
+) -> AsyncGenerator[Served]:
     """Starts everything; programs are still loading when this yields. At the end, stops everything in reverse order.
 
     Args:
@@ -87,4 +60,4 @@ async def serve_embedded(
         ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
         settle_garbage_collector()
         await stack.enter_async_context(deployed_beside(running))
-        yield Embedded(ends.url, ends.grpc_address, what.catalog, orchestrator.status, running.complaints)
+        yield Served(ends.url, ends.grpc_address, what.catalog, orchestrator.status, running.complaints)

@@ -66,9 +66,9 @@ class Live:
         self._telling: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._is_over = False
-        self._siblings.answer(_LIVE, lambda _: msgspec.to_builtins(self._own()))
+        self._siblings.answer(_LIVE, lambda _: msgspec.to_builtins(self._told()))
         self._siblings.answer(_GRAPH, self._own_graph)
-        self._siblings.answer(_HISTORY, lambda what: msgspec.to_builtins(self._own_past(*what)))
+        self._siblings.answer(_HISTORY, lambda what: msgspec.to_builtins(self._told_past(*what)))
 
     async def __aenter__(self) -> Self:
         self._sampling = asyncio.create_task(self._sample_forever())
@@ -100,17 +100,27 @@ class Live:
         self._latest = snapshot_of(time.time(), cells, found.missing, self._service.whole.status.programs, workflows)
         return self._latest
 
+    def _told(self) -> CellReport:
+        """Returns what another process adds to its own."""
+        return self._own().without_backend() if self._siblings.shares_backend else self._own()
+
     def _own(self) -> CellReport:
         backend = self._service.backend
         levels = backend.levels()
+        tenants = self._service.admission.in_flight()
+        if self._siblings.shares_backend:
+            in_flight = sum(num_requests for num_requests, _ in tenants.values())
+        else:
+            in_flight = sum(one.in_flight for one in levels.workflows.values())
         rates = self._history.rates()
         return CellReport(
             pid=os.getpid(),
             levels=levels,
+            in_flight=in_flight,
             programs=rates["programs"],
             workflows=rates["workflows"],
             latencies=self._history.latencies,
-            tenants=self._service.admission.in_flight(),
+            tenants=tenants,
             batches={name: _batches(backend.statistics(name)) for name in levels.programs},
             jobs={} if self._jobs is None else self._jobs.report(),
         )
@@ -182,6 +192,9 @@ class Live:
         decisions = sorted((one for past in each for one in past.decisions), key=lambda one: one["at_s"])
         return {kind: name, **msgspec.to_builtins(span), "decisions": decisions}
 
+    def _told_past(self, kind: str, name: str, window_s: int) -> _Past:
+        return _Past(span=None, decisions=[]) if self._siblings.shares_backend else self._own_past(kind, name, window_s)
+
     def _own_past(self, kind: str, name: str, window_s: int) -> _Past:
         is_program = kind == "program"
         series = (self._history.programs if is_program else self._history.workflows).get(name)
@@ -201,7 +214,7 @@ class Live:
         learned, rate = Learned(), 0.0
         for one in (self._own_graph(workflow), *found.values.values()):
             learned.merge(Learned.of_values(one["learned"]))
-            rate += one["requests_per_s"]
+            rate = max(rate, one["requests_per_s"]) if self._siblings.shares_backend else rate + one["requests_per_s"]
         programs = [program.name for program in self._service.catalog.models[workflow].programs]
         return {"workflow": workflow, "window_s": WINDOW_S, **learned.report(programs, rate)}
 

@@ -30,6 +30,7 @@ class CellReport(msgspec.Struct, kw_only=True):
 
     Attributes:
         levels: What it is doing now.
+        in_flight: Its requests.
         programs: Its rates, by program.
         workflows: The same by workflow.
         latencies: Of each workflow, the requests answered lately by how long they took, in buckets.
@@ -40,12 +41,19 @@ class CellReport(msgspec.Struct, kw_only=True):
 
     pid: int
     levels: Levels
+    in_flight: int = 0
     programs: Rates
     workflows: Rates
     latencies: dict[str, list[int]] = {}
     tenants: dict[str, tuple[int, int]]
     batches: dict[str, dict[int, Batches]] = {}
     jobs: dict[str, Any] = {}
+
+    def without_backend(self) -> "CellReport":
+        """Returns what is its own: the backend that it shares says the same to the others."""
+        return msgspec.structs.replace(
+            self, levels=Levels(programs={}, workflows={}), programs={}, workflows={}, latencies={}, batches={}
+        )
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
@@ -180,10 +188,7 @@ def _tenants(cells: Iterable[CellReport]) -> dict[str, dict[str, int]]:
 
 
 def _cells(cells: Mapping[int, CellReport], missing: Sequence[int]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        {"cell": number, "pid": one.pid, "in_flight": sum(each.in_flight for each in one.levels.workflows.values())}
-        for number, one in cells.items()
-    ]
+    found: list[dict[str, Any]] = [{"cell": number, "pid": one.pid, "in_flight": one.in_flight} for number, one in cells.items()]
     found += [{"cell": number, "pid": None, "in_flight": None} for number in missing]
     return sorted(found, key=lambda cell: cell["cell"])
 

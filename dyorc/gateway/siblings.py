@@ -32,6 +32,11 @@ class Siblings(Protocol):
         ...
 
     @property
+    def shares_backend(self) -> bool:
+        """Whether all of them have the same backend, so that its figures must be counted once."""
+        ...
+
+    @property
     def tenant_counts(self) -> TenantCounts | None:
         """What tenants have in flight in the others; None if there are no others."""
         ...
@@ -73,6 +78,7 @@ class OnlyChild:
     """There are no others."""
 
     number = 0
+    shares_backend = False
     tenant_counts = None
 
     def status(self, own: StatusBoard) -> StatusBoard:

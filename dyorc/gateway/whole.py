@@ -39,12 +39,12 @@ class Whole:
         self._parts: dict[str, Callable[[], Any]] = {}
         self._logs: LogControl | None = None
         self.status = siblings.status(backend.status)
-        siblings.answer(_REPORT, lambda _: self._own_report())
+        siblings.answer(_REPORT, lambda _: self._told_report())
         siblings.answer(_STATISTICS, self._counts)
         self._counted: dict[str, Callable[[], Any]] = {_STATISTICS: self._all_counts}
         self._inherited_of: dict[str, Any] = siblings.counting(self._all_counted) or {}
         self._inherited = _statistics_of(self._inherited_of.get(_STATISTICS, {}))
-        siblings.answer(_SCALING, lambda _: backend.scaling())
+        siblings.answer(_SCALING, lambda _: {} if siblings.shares_backend else backend.scaling())
         siblings.answer(_SCALE, lambda wish: backend.scale(*wish))
         siblings.answer(_REGISTER, self._register_here)
         siblings.answer(_UNREGISTER, self._unregister_here)
@@ -75,8 +75,9 @@ class Whole:
         if not found.values and not found.missing:
             return own["report"] | {"pid": own["pid"]}
         each = {self._siblings.number: own, **found.values}
-        cells: list[dict[str, Any]] = [
-            {"cell": number, "pid": one["pid"], "num_requests": one["report"]["num_requests"], "link": one["report"]["link"]}
+        cells = [
+            {"cell": number, "pid": one["pid"]}
+            | {name: one["report"][name] for name in ("num_requests", "link") if not self._siblings.shares_backend}
             for number, one in each.items()
         ]
         cells += [{"cell": number, "pid": None} for number in found.missing]
@@ -86,6 +87,12 @@ class Whole:
     def _own_report(self) -> dict[str, Any]:
         parts = {name: report() for name, report in self._parts.items()}
         return {"pid": os.getpid(), "report": self._backend.report() | parts}
+
+    def _told_report(self) -> dict[str, Any]:
+        """Returns what another process adds to its own."""
+        if not self._siblings.shares_backend:
+            return self._own_report()
+        return {"pid": os.getpid(), "report": {name: report() for name, report in self._parts.items()}}
 
     async def statistics(self, names: Sequence[str]) -> list[ModelStatistics]:
         """Returns the statistics of models, in the same order."""
@@ -108,9 +115,13 @@ class Whole:
 
     def _counts(self, names: Sequence[str]) -> dict[str, Any]:
         self._siblings.count()  # what others have seen must not be lost
+        if self._siblings.shares_backend:
+            return {}
         return {name: msgspec.to_builtins(self._own_statistics(name)) for name in names}
 
     def _all_counts(self) -> dict[str, Any]:
+        if self._siblings.shares_backend:
+            return {}
         return {name: msgspec.to_builtins(self._own_statistics(name)) for name in self._models}
 
     # Scaling
@@ -124,7 +135,8 @@ class Whole:
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has a program keep so many replicas in each process; see `Backend.scale`."""
         self._backend.scale(program, num_warm, num_parked)
-        await self._siblings.ask(_SCALE, [program, num_warm, num_parked])
+        if not self._siblings.shares_backend:
+            await self._siblings.ask(_SCALE, [program, num_warm, num_parked])
 
     # Clients' memory
 

@@ -15,10 +15,10 @@ import uvloop
 
 from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.config import Settings
-from dyorc.embedded import Embedded, serve_embedded
 from dyorc.errors import DyOrcError, ModuleImportError
 from dyorc.services.collector import collecting_later
 from dyorc.services.place import Place
+from dyorc.services.served import Served
 from dyorc.supervision.channel import Channel, Message, open_channel
 from dyorc.supervision.limits import of_one_cell
 from dyorc.supervision.notes import CellNotes
@@ -87,7 +87,9 @@ class _Cell:
         self._order = order
         self._settings = of_one_cell(Settings(**order["settings"]), order["num_cells"])
         self._channel = channel
-        self._siblings = CellSiblings(order["number"], order["num_cells"], channel, _tenants(order))
+        self._siblings = CellSiblings(
+            order["number"], order["num_cells"], channel, _tenants(order), shares_backend=order["is_gateway"]
+        )
         self._siblings.inherit(order["counted"])
         if order["warning"] is not None:
             self._siblings.warn(order["warning"])
@@ -125,12 +127,21 @@ class _Cell:
         )  # fmt: skip
         # Bytecode is found by whole seconds and the file's length: a second change within a second could go unnoticed.
         sys.dont_write_bytecode = order["is_dev"]
-        async with serve_embedded(order["targets"], settings, without_ray=True, place=place) as server:
+        async with self._server(place) as server:
             self._is_listening = True
             self._channel.send("listening", url=server.url, grpc_address=server.grpc_address, files=self._files())
             live = asyncio.create_task(self._live(server, settings.cells.hang_limit_s))
             await self._stop.wait()
             live.cancel()
+
+    def _server(self, place: Place) -> contextlib.AbstractAsyncContextManager[Served]:
+        if self._order["is_gateway"]:
+            from dyorc.services.gateway.main import serve_gateway
+
+            return serve_gateway(self._settings, place)
+        from dyorc.embedded import serve_embedded
+
+        return serve_embedded(self._order["targets"], self._settings, without_ray=True, place=place)
 
     def _files(self) -> list[str]:
         """Returns the user's modules that are imported, if somebody watches them."""
@@ -140,7 +151,7 @@ class _Cell:
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         return sorted({file for file in files if isinstance(file, str) and file.endswith(".py") and is_below(file, folders)})
 
-    async def _live(self, server: Embedded, hang_limit_s: float) -> None:
+    async def _live(self, server: Served, hang_limit_s: float) -> None:
         """Says when the programs are ready, and from then on, that the event loop turns."""
         async for _ in server.wait_until_ready():
             pass

@@ -89,7 +89,7 @@ class Dev:
             cell = self._cell = await self._next_cell()
             cell.order(
                 targets=self._plan.targets, settings=settings, num_cells=1, number=0,
-                remembered={}, listens_when_ready=False, is_dev=True, listener=self._listener.fileno(),
+                remembered={}, listens_when_ready=False, is_dev=True, is_gateway=False, listener=self._listener.fileno(),
                 notes=None, warning=None, tenants=None, counted=None,
             )  # fmt: skip
             changing = asyncio.create_task(self._changes.happened())

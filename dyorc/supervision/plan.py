@@ -14,6 +14,7 @@ class Plan:
         targets: Such as ``app.py:classify``.
         settings: All settings, for the cells. The supervisor uses only what stands here by itself.
         num_cells: How many cells.
+        is_gateway: Whether they are gateways, instead of cells that run programs.
         is_dev: Whether it is one cell that is started again when its code changes.
         logs_json: Whether what goes wrong is written as JSON.
         host, port: For HTTP.
@@ -27,6 +28,7 @@ class Plan:
     settings: dict[str, Any]
     num_cells: int
     is_dev: bool
+    is_gateway: bool
     logs_json: bool
     host: str
     port: int

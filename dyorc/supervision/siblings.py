@@ -28,10 +28,20 @@ class CellSiblings:
         num_cells: How many there are with it.
         channel: To the supervisor.
         tenant_counts: What tenants have in flight in the others.
+        shares_backend: Whether they are gateways before the same orchestrators.
     """
 
-    def __init__(self, number: int, num_cells: int, channel: Channel, tenant_counts: TenantCounts | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        num_cells: int,
+        channel: Channel,
+        tenant_counts: TenantCounts | None = None,
+        *,
+        shares_backend: bool = False,
+    ) -> None:
         self.number = number
+        self.shares_backend = shares_backend
         self.tenant_counts = tenant_counts
         self._num_cells = num_cells
         self._channel = channel
@@ -51,11 +61,12 @@ class CellSiblings:
 
     def status(self, own: StatusBoard) -> StatusBoard:
         """Returns the board of all cells: until all have been ready once, a program is in the worst of its states, later in the
-        best. From now on, the others learn of changes on this cell's board."""
+        best. From now on, the others learn of changes on this cell's board. If they have the same backend, this is its board.
+        """
         self._own, self._together = own, own.twin()
         self._following = asyncio.get_running_loop().create_task(self._follow(own))
         self.tell()
-        return self._together
+        return own if self.shares_backend else self._together
 
     async def _follow(self, own: StatusBoard) -> None:
         while True:

@@ -24,7 +24,9 @@ def num_cells_of(text: str) -> int:
     raise ConfigurationError(f"--cells is {text!r}, expected auto or a number above 0")
 
 
-def become_supervisor(targets: Sequence[str], settings: Settings, num_cells: int, *, is_dev: bool = False) -> None:
+def become_supervisor(
+    targets: Sequence[str], settings: Settings, num_cells: int, *, is_dev: bool = False, is_gateway: bool = False
+) -> None:
     """Replaces the program of this process, so that the supervisor has only what it needs in memory. Does not return.
 
     Raises:
@@ -35,6 +37,7 @@ def become_supervisor(targets: Sequence[str], settings: Settings, num_cells: int
     grpc_port = gateway.grpc_port if gateway.grpc_port is not None else gateway.port and gateway.port + 1
     plan = Plan(
         targets=list(targets), settings=settings.model_dump(mode="json"), num_cells=num_cells, is_dev=is_dev,
+        is_gateway=is_gateway,
         logs_json=settings.telemetry.logs.format == "json", host=gateway.host, port=gateway.port,
         grpc_port=grpc_port if gateway.grpc else None,
         drain_timeout_s=gateway.drain_timeout_s, hang_limit_s=cells.hang_limit_s, restart_delay_s=cells.restart_delay_s,

@@ -57,7 +57,7 @@ class Supervisor:
             settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
             self._order = {
                 "targets": plan.targets, "settings": settings, "num_cells": plan.num_cells,
-                "is_dev": False, "listener": None,
+                "is_dev": False, "is_gateway": plan.is_gateway, "listener": None,
             }  # fmt: skip
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, self._stop.set)

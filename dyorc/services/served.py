@@ -1,0 +1,33 @@
+"""A running server, whichever process runs the programs: where clients reach it, and whether it is ready."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from dyorc.gateway.catalog import Catalog
+from dyorc.services.collector import settle_garbage_collector
+from dyorc.status import StatusBoard
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server."""
+
+    url: str
+    grpc_address: str
+    """Empty without gRPC."""
+    catalog: Catalog
+    status: StatusBoard
+    complaints: Callable[[], Awaitable[Mapping[str, str]]]
+    """Returns what keeps programs from starting."""
+
+    async def wait_until_ready(self, changed_s: float = 0.25) -> AsyncIterator[Mapping[str, str]]:
+        """Yields complaints at every change, and every `changed_s` seconds, until all programs are ready."""
+        complaints: Mapping[str, str] = {}
+        num_rounds = 0
+        while not self.status.is_ready:
+            await self.status.wait_for_change(changed_s)
+            num_rounds += 1
+            if num_rounds % 20 == 0:
+                complaints = await self.complaints()
+            yield complaints
+        settle_garbage_collector()

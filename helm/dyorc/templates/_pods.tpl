@@ -86,7 +86,7 @@ topologySpreadConstraints:
 - name: REDIS_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ include "dyorc.redisSecret" .root }}, key: {{ .root.Values.redis.auth.key }}}}
 - name: DYORC_STORE
-  value: redis://:$(REDIS_PASSWORD)@{{ include "dyorc.fullname" .root }}-redis:6379/0
+  value: redis://:$(REDIS_PASSWORD)@{{ include "dyorc.fullname" .root }}-redis.{{ .root.Release.Namespace }}.svc:6379/0
 {{- else }}
 - name: DYORC_STORE
   valueFrom: {secretKeyRef: {name: {{ include "dyorc.storeSecret" .root }}, key: {{ .root.Values.redis.external.key }}}}

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from dyorc.config import Settings
+from dyorc.configuration.schema import schema
 
 _FOLDER = Path(__file__).parent
 SCHEMA = _FOLDER / "dyorc" / "values.schema.json"
@@ -17,7 +17,8 @@ def values_schema() -> str:
     found: dict[str, Any] = yaml.safe_load((_FOLDER / "values.schema.yaml").read_text())
     hooks = found["$defs"]["hooks"]["properties"]
     _close(found, hooks)
-    settings = Settings.model_json_schema()
+    settings = json.loads(schema())
+    del settings["$schema"]
     defined = settings.pop("$defs")
     if clashing := defined.keys() & (found["$defs"].keys() | {"Settings"}):
         raise ValueError(f"{', '.join(sorted(clashing))}: defined by the settings and by values.schema.yaml")

@@ -27,19 +27,19 @@ def values_schema() -> str:
     return json.dumps(found, indent=2, sort_keys=True) + "\n"
 
 
-def _close(schema: Any, hooks: dict[str, Any]) -> None:
-    """Refuses all keys that a schema does not name, in objects that name some."""
-    if isinstance(schema, list):
-        for one in schema:
+def _close(part: Any, hooks: dict[str, Any]) -> None:
+    """Refuses all keys that a part of the schema does not name, in objects that name some."""
+    if isinstance(part, list):
+        for one in part:
             _close(one, hooks)
-    if not isinstance(schema, dict):
+    if not isinstance(part, dict):
         return
-    if schema.pop("x-hooks", False):
-        schema["properties"] = hooks | schema["properties"]
-    for one in list(schema.values()):
+    if part.pop("x-hooks", False):
+        part["properties"] = hooks | part["properties"]
+    for one in list(part.values()):
         _close(one, hooks)
-    if schema.get("type") == "object" and "properties" in schema:
-        schema.setdefault("additionalProperties", False)
+    if part.get("type") == "object" and "properties" in part:
+        part.setdefault("additionalProperties", False)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ def test_the_source_archive_holds_what_builds_runs_and_explains_it() -> None:
         held = {name.partition("/")[2] for name in archive.getnames()}
     files = {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "hatch_build.py", "constraints.txt"}
     assert _tracked("dyorc", "loadgen", "deploy", "docs", "examples") | files <= held
+    assert {"helm/dyorc/Chart.yaml", "helm/dyorc/files/dyorc.rules.yml", "helm/dyorc/files/grafana/overview.json"} <= held
     assert not {name for name in held if name.startswith(("tests/", "benchmarks/", "."))} - {".gitignore"}
 
 

@@ -11,6 +11,7 @@ import uvloop
 from rich.console import Console
 from rich.markup import escape
 
+from dyorc.cluster_keys_cli import cluster_keys
 from dyorc.config import Settings
 from dyorc.configuration.cli import app as configuration
 from dyorc.configuration.in_force import print_in_force
@@ -34,6 +35,7 @@ _app.add_typer(keys, name="keys")
 _app.add_typer(configuration, name="config")
 _app.command()(status)
 _app.command()(top)
+_app.command("cluster-keys")(cluster_keys)
 _app.command()(scale)
 _app.command()(explain)
 _app.command()(trace)

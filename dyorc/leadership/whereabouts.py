@@ -14,7 +14,7 @@ import structlog
 from dyorc.errors import StoreError
 from dyorc.leadership.leader import Leader, leader_of, lease_name
 from dyorc.store.leases import Leases
-from dyorc.store.opening import store_of
+from dyorc.store.opening import leases_of
 
 _log = structlog.get_logger("dyorc.leadership")
 
@@ -102,7 +102,7 @@ def find_leader(store: str, group: str, timeout_s: float = 2.0) -> Leader | None
     """
 
     async def look() -> Leader | None:
-        async with asyncio.timeout(timeout_s), store_of(store) as opened:
+        async with asyncio.timeout(timeout_s), leases_of(store) as opened:
             return leader_of(await opened.lease(lease_name(group)))
 
     try:

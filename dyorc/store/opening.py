@@ -1,11 +1,14 @@
 """The store that the setting `STORE` names."""
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from dyorc.errors import DefinitionError
 from dyorc.store.base import Store
+from dyorc.store.leases import Leases
 from dyorc.store.sqlite import SqliteStore, default_path
+from dyorc.store.sqlite_leases import SqliteLeases
 
 
 def store_of(setting: str) -> Store:
@@ -30,3 +33,16 @@ def store_of(setting: str) -> Store:
             return RedisStore(setting)
         case scheme:
             raise DefinitionError(f"the setting STORE begins with {scheme + '://'!r}, expected sqlite:///path or redis://host/0")
+
+
+def leases_of(setting: str) -> AbstractAsyncContextManager[Leases]:
+    """Returns only the leases of a store, not open yet: of a file, nothing else is opened.
+
+    Args:
+        setting: As for `store_of`.
+
+    Raises:
+        DefinitionError: If it is something else; shows only its scheme.
+    """
+    store = store_of(setting)
+    return SqliteLeases(store.path) if isinstance(store, SqliteStore) else store

@@ -44,13 +44,16 @@ class SqliteStore:
     Args:
         path: The file.
         clock_s: Unix time in seconds.
+
+    Attributes:
+        path: The file.
     """
 
     def __init__(self, path: Path, clock_s: Callable[[], float] = time.time) -> None:
-        self._path = path
+        self.path = path
         self._clock_s = clock_s
         self._batches = Batches[sqlite3.Connection](self._run_all)
-        self._leases = SqliteLeases(path.with_name(f"{path.name}-leases"), clock_s)
+        self._leases = SqliteLeases(path, clock_s)
         self._is_new = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -63,18 +66,18 @@ class SqliteStore:
             self._connection = await self._batches.on_thread(self._open)
         except (sqlite3.Error, OSError, NewerSchemaError) as error:
             await self._batches.close()
-            raise StoreError(f"the job store {self._path} cannot be opened: {error}") from error
+            raise StoreError(f"the job store {self.path} cannot be opened: {error}") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._leases.close()
+        await self._leases.__aexit__()
         await self._batches.on_thread(self._connection.close)
         await self._batches.close()
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-        connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
             prepare_new(connection)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -109,7 +112,7 @@ class SqliteStore:
                     connection.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
-            raise StoreError(f"the job store {self._path} cannot be used now: {error}") from error
+            raise StoreError(f"the job store {self.path} cannot be used now: {error}") from error
         return outcomes
 
     @staticmethod
@@ -231,19 +234,19 @@ class SqliteStore:
 
     async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
         """See `Leases.acquire_lease`."""
-        return await self._leases.acquire(name, owner, lease_s, above)
+        return await self._leases.acquire_lease(name, owner, lease_s, above)
 
     async def renew_lease(self, name: str, owner: str, lease_s: float, held: Lease) -> bool:
         """See `Leases.renew_lease`."""
-        return await self._leases.renew(name, owner, lease_s, held)
+        return await self._leases.renew_lease(name, owner, lease_s, held)
 
     async def release_lease(self, name: str, owner: str, fence: int) -> None:
         """See `Leases.release_lease`."""
-        await self._leases.release(name, owner, fence)
+        await self._leases.release_lease(name, owner, fence)
 
     async def lease(self, name: str) -> Lease:
         """See `Leases.lease`."""
-        return await self._leases.read(name)
+        return await self._leases.lease(name)
 
 
 def _raising(error: Exception) -> StepOutcome:

@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from dyorc.errors import StoreError
 from dyorc.store.leases import Lease
@@ -43,37 +44,39 @@ _NOBODY = _Row(0, "", b"", 0.0, 0.0)
 
 
 class SqliteLeases:
-    """The leases of one file, which is created for this user alone when somebody asks for the first.
+    """The leases beside a store's file, in one that is created for this user alone when somebody asks for the first.
 
     Args:
-        path: The file.
+        path: The store's file.
         clock_s: Unix time in seconds.
     """
 
-    def __init__(self, path: Path, clock_s: Callable[[], float]) -> None:
-        self._path = path
+    def __init__(self, path: Path, clock_s: Callable[[], float] = time.time) -> None:
+        self._path = path.with_name(f"{path.name}-leases")
         self._clock_s = clock_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dyorc-leases")
         self._connection: sqlite3.Connection | None = None
 
-    async def close(self) -> None:
-        """Closes the file."""
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self._on_thread(self._close)
         self._thread.shutdown()
 
-    async def acquire(self, name: str, owner: str, lease_s: float, above: int) -> int | None:
+    async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
         """See `Leases.acquire_lease`."""
         return await self._call(_acquire, name, owner, lease_s, above)
 
-    async def renew(self, name: str, owner: str, lease_s: float, held: Lease) -> bool:
+    async def renew_lease(self, name: str, owner: str, lease_s: float, held: Lease) -> bool:
         """See `Leases.renew_lease`."""
         return await self._call(_renew, name, owner, lease_s, held)
 
-    async def release(self, name: str, owner: str, fence: int) -> None:
+    async def release_lease(self, name: str, owner: str, fence: int) -> None:
         """See `Leases.release_lease`."""
         await self._call(_release, name, owner, fence)
 
-    async def read(self, name: str) -> Lease:
+    async def lease(self, name: str) -> Lease:
         """See `Leases.lease`."""
         row = await self._on_thread(lambda: self._guarded(lambda connection: _read(connection, name)))
         return Lease(fence=row.fence, record=row.record if row.is_held(self._clock_s()) else b"")

@@ -1,0 +1,58 @@
+"""A cluster's keys in a file, so that all its processes have the same ones, also after they were started again.
+
+Whoever can read the file can do everything that a process of the cluster can. `dyorc cluster-keys` makes one.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from dyorc.errors import ConfigurationError, TransportError
+from dyorc.transport.network import Secrets
+from dyorc.transport.zmq_security import ClusterKeys
+
+
+class _Content(msgspec.Struct, forbid_unknown_fields=True):
+    public: str
+    secret: str
+    token: str
+
+
+def write_new_keys(path: Path) -> None:
+    """Makes new keys, in a file that only this user can read.
+
+    Raises:
+        ConfigurationError: If the file exists, or cannot be written.
+    """
+    secrets = Secrets.generate()
+    content = _Content(secrets.keys.public.decode(), secrets.keys.secret.decode(), secrets.token)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigurationError(
+            f"{str(path)!r} exists and is left as it is: processes that have its keys would no longer be let in; "
+            "remove it first to have new ones"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"cluster keys cannot be written to {str(path)!r}: {error.strerror}") from error
+    with open(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)
+        file.write(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
+
+
+def read_keys(path: str) -> Secrets:
+    """Reads a cluster's keys.
+
+    Raises:
+        ConfigurationError: If the file cannot be read, or holds something else. The text shows nothing of what is in it.
+    """
+    try:
+        content = msgspec.json.decode(Path(path).read_bytes(), type=_Content)
+        return Secrets(keys=ClusterKeys(content.public.encode(), content.secret.encode()), token=content.token)
+    except OSError as error:
+        raise ConfigurationError(f"the cluster's keys cannot be read from {path!r}: {error.strerror}") from error
+    except (msgspec.DecodeError, TransportError, ValueError):
+        raise ConfigurationError(
+            f"{path!r} does not hold a cluster's keys: expected the file that `dyorc cluster-keys` has written"
+        ) from None

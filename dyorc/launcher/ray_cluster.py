@@ -1,6 +1,9 @@
 # pyright: basic
 # Ray ships no complete types.
-"""Keeps replicas on a Ray cluster that somebody else runs, on any of its nodes."""
+"""Keeps replicas on a Ray cluster that somebody else runs, on any of its nodes.
+
+An orchestrator that leads a group leaves them loaded when it ends; the next leader takes them over.
+"""
 
 import asyncio
 import secrets
@@ -11,29 +14,35 @@ from typing import Self
 
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
-from dyorc.errors import DefinitionError
+from dyorc.errors import ConfigurationError, DefinitionError
+from dyorc.launcher.lasting import Lasting
 from dyorc.launcher.libraries import Imports
 from dyorc.launcher.plans import Plans
 from dyorc.launcher.processes import end_replica_process
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
-from dyorc.replica.assignment import ForkPlace, Uplink
+from dyorc.leadership.leader import Lead
+from dyorc.replica.assignment import ForkPlace, Group, Uplink
+from dyorc.store.sqlite import default_path
 from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
+from dyorc.transport.keys_file import read_keys
 from dyorc.transport.network import Network, Secrets
 
 
 class RayCluster:
-    """A connection to a cluster, while entered. Removes its replicas at the end; the cluster stays.
+    """A connection to a cluster, while entered. Removes its replicas at the end, unless it leads a group; the cluster stays.
 
     Args:
         programs: Each program with the target that its replicas import; the file must exist on all nodes.
         imports: What the user's modules import.
         spans: Where spans of the programs' code go; None if nothing is traced.
+        lead: This process's leadership; None if it leads no group.
 
     Raises:
         DefinitionError: If there is no address at which the replicas find this machine.
+        ConfigurationError: If it leads a group, and the keys of the cluster cannot be read.
     """
 
     def __init__(
@@ -42,6 +51,7 @@ class RayCluster:
         programs: Mapping[Program, str],
         settings: Settings,
         spans: Destination | None = None,
+        lead: Lead | None = None,
     ) -> None:
         deployment, link = settings.deployment, settings.link
         if not link.host:
@@ -49,14 +59,17 @@ class RayCluster:
         self._deployment = deployment
         self._link = link
         self._arena_folder = settings.transport.arena_folder
-        self.network = Network(host=link.host, secrets=Secrets.generate())
-        place = ForkPlace(folder=f"dyorc-forks-{secrets.token_hex(4)}", modules=imports.libraries)
+        self._is_lasting = lead is not None
+        self.network = Network(host=link.host, secrets=_keys(settings, is_needed=self._is_lasting))
+        name = secrets.token_hex(4) if lead is None else lead.group
+        place = ForkPlace(folder=f"dyorc-forks-{name}", modules=imports.libraries)
         plans = Plans(programs, deployment, place, None, link.kill_after_s)
         uplink = Uplink(
             address="", link=link, transport=settings.transport, logs=settings.telemetry.logs, secrets=self.network.secrets,
-            spans=spans,
+            spans=spans, group=None if lead is None else Group(name=lead.group, store=settings.store or f"sqlite://{default_path()}"),
         )  # fmt: skip
-        self.replicas = ServeReplicas(plans, deployment, uplink)
+        lasting = None if lead is None else Lasting(lead.group, imports.code, uplink)
+        self.replicas = ServeReplicas(plans, deployment, uplink, lasting=lasting)
 
     async def __aenter__(self) -> Self:
         try:
@@ -69,7 +82,8 @@ class RayCluster:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.replicas.stop_scaling()
         try:
-            await self.replicas.delete()
+            if not self._is_lasting:
+                await self.replicas.delete()
         finally:
             await asyncio.to_thread(self._stop)
             sweep(self._arena_folder)
@@ -97,8 +111,12 @@ class RayCluster:
         return ray.get_runtime_context().get_node_id()
 
     def end_replica(self, pid: int) -> None:
-        """Kills a replica's process on this machine, if it still runs; its Serve replica has another forked."""
-        end_replica_process(pid)
+        """Kills a replica's process on this machine, if it still runs; its Serve replica has another forked.
+
+        One that may only have left for another leader is left alone: its Serve replica looks after it.
+        """
+        if not self._is_lasting:
+            end_replica_process(pid)
 
     def _start(self) -> None:
         import ray
@@ -118,3 +136,15 @@ class RayCluster:
 
         if ray.is_initialized():
             ray.shutdown()
+
+
+def _keys(settings: Settings, *, is_needed: bool) -> Secrets:
+    """Returns the cluster's keys: replicas that were there before know only those."""
+    if settings.cluster.keys_file:
+        return read_keys(settings.cluster.keys_file)
+    if is_needed:
+        raise ConfigurationError(
+            "replicas on a Ray cluster outlive their orchestrator, and need the same keys as the next one: make a file by "
+            "`dyorc cluster-keys FILE`, and set cluster.keys_file to it"
+        )
+    return Secrets.generate()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
 from dyorc.launcher.forked_replicas import ForkedReplicas
+from dyorc.launcher.lasting import Lasting
 from dyorc.launcher.plans import Plans, num_at_start
 from dyorc.launcher.serve_scaling import ServeScaling
 from dyorc.launcher.starting import start
@@ -23,15 +24,24 @@ class ServeReplicas:
     Args:
         uplink: How replicas reach this process; its address is known when they are deployed.
         ahead: Has processes forked before Serve asks for them; None if only Serve knows where they will be.
+        lasting: For replicas that outlive this process, and may be there before it; None: they are its own.
     """
 
-    def __init__(self, plans: Plans, config: DeploymentConfig, uplink: Uplink, ahead: ForkedReplicas | None = None) -> None:
+    def __init__(
+        self,
+        plans: Plans,
+        config: DeploymentConfig,
+        uplink: Uplink,
+        ahead: ForkedReplicas | None = None,
+        lasting: Lasting | None = None,
+    ) -> None:
         self._plans = plans
         self._config = config
         self._uplink = uplink
         self._ahead = ahead
+        self._lasting = lasting
         self._is_deployed = False
-        self._scaling = ServeScaling({program.name: num_at_start(program) for program in plans.programs})
+        self._scaling = ServeScaling({program.name: num_at_start(program) for program in plans.programs}, self._application)
         for program in plans.programs:
             self._scaling.scale(program.name, program.options.bounds.num_at_start)
 
@@ -51,9 +61,10 @@ class ServeReplicas:
         Raises:
             LaunchError: If Serve refuses them twice. Asking again for what it has accepted changes nothing.
         """
-        await start("the programs on Ray Serve", self._deploy, lambda: None)
+        found: dict[str, int] = {}
+        await start("the programs on Ray Serve", lambda: found.update(self._deploy()), lambda: None)
         self._is_deployed = True
-        self._scaling.begin()
+        self._scaling.begin(found)
         if self._ahead is not None:
             self._ahead.hand_over()
 
@@ -67,18 +78,34 @@ class ServeReplicas:
         """Asks Serve for no other numbers any more."""
         await self._scaling.close()
 
-    def _deploy(self) -> None:
+    @property
+    def plans(self) -> dict[str, str]:
+        """What stands for the code and options of each program; empty if nobody else can have asked for replicas."""
+        if self._lasting is None:
+            return {}
+        return {program.name: self._lasting.plan(program, target) for program, target in self._plans.programs.items()}
+
+    def _application(self, program: str) -> str:
+        return program if self._lasting is None else self._lasting.application(program)
+
+    def _deploy(self) -> dict[str, int]:
+        """Returns how many replicas were there before, by program."""
         import ray
         from ray import serve
 
         from dyorc.replica.deployment import ReplicaDeployment
 
         num_devices = ray.cluster_resources().get("GPU", 0.0)
+        plans = self.plans
+        found = {} if self._lasting is None else self._lasting.nums_running()
+        found = {name: number for name, number in found.items() if name in plans}
         targets = []
         for program in self._plans.programs:
+            plan = plans.get(program.name, "")
             deployment = serve.deployment(ReplicaDeployment).options(
                 name=program.name,
-                num_replicas=num_at_start(program),
+                version=plan or None,
+                num_replicas=max(num_at_start(program), found.get(program.name, 0)),
                 ray_actor_options=self._plans.actor_options(program, num_devices),
                 health_check_period_s=self._config.health_check_period_s,
                 health_check_timeout_s=self._config.health_check_timeout_s,
@@ -86,9 +113,14 @@ class ServeReplicas:
                 graceful_shutdown_timeout_s=self._config.graceful_shutdown_timeout_s,
                 logging_config={"log_level": "WARNING", "enable_access_log": False},
             )
-            bound = deployment.bind(self._plans.source(program), self._uplink, self._plans.hosting(program))
-            targets.append(serve.RunTarget(bound, name=program.name, route_prefix=None, external_scaler_enabled=True))
+            source = replace(self._plans.source(program), plan=plan)
+            bound = deployment.bind(source, self._uplink, self._plans.hosting(program))
+            application = self._application(program.name)
+            targets.append(serve.RunTarget(bound, name=application, route_prefix=None, external_scaler_enabled=True))
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+        if self._lasting is not None:
+            self._lasting.delete_others(plans.keys())
+        return {name: max(number, 1) for name, number in found.items()}
 
     async def delete(self) -> None:
         """Ends all replicas, and waits until they have ended."""
@@ -98,7 +130,7 @@ class ServeReplicas:
         from ray import serve
 
         for program in self._plans.programs:
-            serve.delete(program.name, _blocking=True)
+            serve.delete(self._application(program.name), _blocking=True)
 
     async def complaints(self) -> dict[str, str]:
         """Returns Serve's complaints about programs that it cannot run, by program."""
@@ -108,8 +140,9 @@ class ServeReplicas:
         from ray import serve
 
         found: dict[str, str] = {}
+        programs = {self._application(program.name): program.name for program in self._plans.programs}
         for name, application in serve.status().applications.items():
-            for deployment in application.deployments.values():
+            for deployment in application.deployments.values() if name in programs else ():
                 if deployment.message and deployment.status.value in ("UNHEALTHY", "UPDATING", "DEPLOY_FAILED"):
-                    found[name] = deployment.message.strip().splitlines()[0]
+                    found[programs[name]] = deployment.message.strip().splitlines()[0]
         return found

@@ -3,7 +3,7 @@
 """Tells Ray Serve how many replicas of each program there should be, while it runs them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -23,16 +23,23 @@ class ServeScaling:
 
     Args:
         asked: How many replicas of each program Serve is asked for when it gets them.
+        application: Returns the name of a program's application.
     """
 
-    def __init__(self, asked: Mapping[str, int]) -> None:
+    def __init__(self, asked: Mapping[str, int], application: Callable[[str], str] = lambda program: program) -> None:
+        self._application = application
         self._asked = dict(asked)
         self._wanted = dict(asked)
         self._is_begun = False
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Serve has the programs: from now on, it is told."""
+    def begin(self, found: Mapping[str, int]) -> None:
+        """Serve has the programs: from now on, it is told.
+
+        Args:
+            found: How many replicas it already has of some of them.
+        """
+        self._asked.update(found)
         self._is_begun = True
         self._tell()
 
@@ -58,7 +65,7 @@ class ServeScaling:
         delay_s = _RETRY_S
         while changes := {name: number for name, number in self._wanted.items() if number != self._asked[name]}:
             try:
-                await asyncio.to_thread(_tell, changes)
+                await asyncio.to_thread(_tell, {self._application(name): (name, num) for name, num in changes.items()})
             except Exception as error:  # whatever Ray raises, or the controller
                 _log.warning("scaling_refused", wanted=changes, error=text_of(error).splitlines()[-1])
                 await asyncio.sleep(delay_s)
@@ -68,12 +75,12 @@ class ServeScaling:
         self._task = None
 
 
-def _tell(wanted: Mapping[str, int]) -> None:
+def _tell(wanted: Mapping[str, tuple[str, int]]) -> None:
     import ray
     from ray.serve._private.common import DeploymentID
     from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 
     controller = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
-    for program, number in wanted.items():
-        told = controller.update_deployment_replicas.remote(DeploymentID(name=program, app_name=program), number)
+    for application, (program, number) in wanted.items():
+        told = controller.update_deployment_replicas.remote(DeploymentID(name=program, app_name=application), number)
         ray.get(told, timeout=_ANSWER_S)

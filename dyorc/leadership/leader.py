@@ -1,5 +1,8 @@
 """The leader record: where the orchestrator that leads a group is found."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import msgspec
 
 from dyorc.store.leases import Lease
@@ -23,6 +26,23 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     replicas_address: str = ""
     node: str = ""
     pid: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """A leadership, for those parts of the process that act by it.
+
+    Attributes:
+        group: What it leads.
+        fence: Its fence.
+        is_sure: Whether it may act as the leader now.
+        heard_of: Called with a higher fence that somebody has heard of.
+    """
+
+    group: str
+    fence: int
+    is_sure: Callable[[], bool]
+    heard_of: Callable[[int], None]
 
 
 def lease_of(leader: Leader) -> Lease:

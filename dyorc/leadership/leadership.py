@@ -25,7 +25,7 @@ from typing import Self
 import structlog
 
 from dyorc.errors import StoreError
-from dyorc.leadership.leader import Leader, lease_name, lease_of
+from dyorc.leadership.leader import Lead, Leader, lease_name, lease_of
 from dyorc.store.leases import Lease, Leases
 
 _log = structlog.get_logger("dyorc.leadership")
@@ -65,6 +65,7 @@ class Leadership:
         self._sure_until_s = 0.0
         self._lost: asyncio.Future[str] = asyncio.Future()
         self._is_due = asyncio.Event()
+        self._outranked_by = 0
         self._renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -84,6 +85,19 @@ class Leadership:
     def is_sure(self) -> bool:
         """Whether this process may act as the leader now. If not, it has to wait for what the store says."""
         return not self._lost.done() and self._clock_s() < self._sure_until_s
+
+    @property
+    def lead(self) -> Lead:
+        """This leadership, once it is won, for those who act by it."""
+        return Lead(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, heard_of=self.heard_of)
+
+    def heard_of(self, fence: int) -> None:
+        """Takes note of a higher fence that a gateway or a replica knows. If nobody in the store has it, the store has lost its
+        data; those who know that fence would follow nobody, so the lead is given up for one above it.
+        """
+        if fence > max(self.fence, self._outranked_by):
+            self._outranked_by = fence
+            self._is_due.set()
 
     async def win(self) -> int:
         """Waits until this process leads, however long that takes. Returns the fence."""
@@ -135,6 +149,8 @@ class Leadership:
         try:
             async with asyncio.timeout(limit_s):
                 is_ours = await self._leases.renew_lease(self._name, self.owner, self._lease_s, held)
+                if is_ours and self._outranked_by:
+                    await self._raise_fence()
         except (StoreError, TimeoutError) as error:
             if self._clock_s() - began_s < 2 * limit_s:
                 self._store_is_away(error)
@@ -148,10 +164,23 @@ class Leadership:
                 f"within {self._lease_s} s"
             )
             return
+        if self._outranked_by:
+            self._lost.set_result(
+                f"somebody knows a leader of group {self.group!r} with fence {self._outranked_by}, which the store does not: it "
+                "has lost its data; the next fence is higher"
+            )
+            return
         self._sure_until(began_s)
         if self.is_store_away:
             self.is_store_away = False
             _log.info("store_is_back", group=self.group, fence=self.fence)
+
+    async def _raise_fence(self) -> None:
+        """Has the store give the next leader a fence above all that are known."""
+        await self._leases.release_lease(self._name, self.owner, self.fence)
+        raised = await self._leases.acquire_lease(self._name, self.owner, self._lease_s, self._outranked_by)
+        if raised:
+            await self._leases.release_lease(self._name, self.owner, raised)
 
     def _sure_until(self, began_s: float) -> None:
         """Notes that the lease was prolonged, at the earliest when the store was asked, or could not be."""

@@ -1,9 +1,9 @@
 """The fleet of replicas that dial in: takes their messages and sends them theirs."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -21,6 +21,7 @@ from dyorc.engine.events import (
     TensorsLost,
 )
 from dyorc.errors import TransportError
+from dyorc.leadership.leader import Lead
 from dyorc.orchestrator.roster import Roster, Scale
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
@@ -71,6 +72,8 @@ class Site:
         network: This process's place among other nodes; None without other nodes.
         end: Called with the process id of a replica of this node that was given up, to end it if it still runs.
         scale: Called with a program and how many processes it should have.
+        lead: This process's leadership; None if it leads no group.
+        plans: What stands for the code and options of each program; replicas of others are not taken. Empty: any.
     """
 
     address: str
@@ -80,6 +83,8 @@ class Site:
     network: Network | None = None
     end: Callable[[int], None] = lambda pid: None
     scale: Scale = lambda program, num_processes: None
+    lead: Lead | None = None
+    plans: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class LinkFleet:
@@ -95,6 +100,7 @@ class LinkFleet:
 
     def __init__(self, site: Site, tensors: Tensors, status: StatusBoard) -> None:
         self._site = site
+        self._fence = 0 if site.lead is None else site.lead.fence
         self._status = status
         self._tensors = tensors
         self._peers: dict[str, bytes] = {}
@@ -283,6 +289,13 @@ class LinkFleet:
 
     def _greet(self, peer: bytes, hello: Hello | Parked) -> None:
         replica_id = hello.replica_id
+        if hello.plan != self._site.plans.get(hello.program, hello.plan):
+            _log.debug("replica_outdated", replica=replica_id)  # Serve replaces it
+            return
+        if hello.fence > self._fence and self._site.lead is not None:
+            self._site.lead.heard_of(hello.fence)
+            self._link.send(peer, [encode(Welcome(self._fence))])  # so that it looks for who leads
+            return
         if hello.holder.holder_id != replica_id:
             raise TransportError(f"replica {replica_id!r} says it holds tensors as {hello.holder.holder_id!r}")
         known = self._peers.get(replica_id)
@@ -293,7 +306,7 @@ class LinkFleet:
         if replica_id not in self._welcomed:
             self._welcomed.add(replica_id)
             self._tensors.join(hello.holder)
-            self._send(replica_id, [encode(Welcome())])
+            self._send(replica_id, [encode(Welcome(self._fence))])
             if self._logs is not None:
                 self._send(replica_id, [self._logs])
         if isinstance(hello, Parked):

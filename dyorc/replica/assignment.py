@@ -28,6 +28,7 @@ class Source:
         program: The name of one of the target's programs.
         overrides: Its options that are not those in its code.
         bundle: The code; None: it lies on this machine's disk.
+        plan: Stands for its code and options, where replicas outlive the orchestrator that asked for them.
     """
 
     folder: str
@@ -35,6 +36,7 @@ class Source:
     program: str
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     bundle: Bundle | None = None
+    plan: str = ""
 
     def load(self) -> Program:
         """Imports it, for a process that runs nothing else. Raises what `dyorc.authoring.loading.load` raises."""
@@ -64,16 +66,30 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group of orchestrators that take turns.
+
+    Attributes:
+        name: Its name.
+        store: The setting `STORE`, where its leader is found.
+    """
+
+    name: str
+    store: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Uplink:
     """How replicas reach the orchestrator, and tensors that others hold. The same for all of a server's replicas.
 
     Attributes:
-        address: Where the orchestrator listens.
+        address: Where the orchestrator listens, or the one that led when the replica was asked for.
         link: Settings of the link to it.
         transport: Settings of the tensor path.
         logs: How they log.
         secrets: Keys by which the processes of several nodes recognize each other; None on one node.
         spans: Where spans of the programs' code go; None if nothing is traced.
+        group: The orchestrators whose leader replicas follow; None if there is only one orchestrator.
     """
 
     address: str
@@ -82,14 +98,15 @@ class Uplink:
     logs: LogsConfig = field(default_factory=LogsConfig)
     secrets: Secrets | None = None
     spans: Destination | None = None
+    group: Group | None = None
 
     def network(self, host: str) -> Network | None:
         """Returns the place of a process on `host` among other nodes; None without other nodes."""
         return None if self.secrets is None else Network(host=host, secrets=self.secrets)
 
-    def dial(self, receive_timeout_s: float) -> ReplicaEnd:
-        """Connects to the orchestrator. Receiving gives up after this time."""
-        return dial(self.address, self.link, receive_timeout_s, keys=None if self.secrets is None else self.secrets.keys)
+    def dial(self, receive_timeout_s: float, address: str) -> ReplicaEnd:
+        """Connects to the orchestrator there. Receiving gives up after this time."""
+        return dial(address, self.link, receive_timeout_s, keys=None if self.secrets is None else self.secrets.keys)
 
 
 def _values_of(section: BaseModel) -> dict[str, Any]:
@@ -120,8 +137,9 @@ class Assignment:
     @property
     def key(self) -> str:
         """Stands for its program: replicas with the same key can take each other's place."""
-        bundle = self.source.bundle
-        return f"{self.source.target}|{self.source.program}|{self.identity.program}|{'' if bundle is None else bundle.digest}"
+        source, bundle = self.source, self.source.bundle
+        code = source.plan if bundle is None else bundle.digest
+        return f"{source.target}|{source.program}|{self.identity.program}|{code}"
 
     def of_another(self) -> "Assignment":
         """Returns the same for another copy."""

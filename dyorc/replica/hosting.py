@@ -74,7 +74,7 @@ def _find(source: Source) -> Program:
 
 def _host(assignment: Assignment, listener: socket.socket) -> int:
     faulthandler.enable()  # a program that crashes the interpreter shows where
-    worker = Worker(lambda: _find(assignment.source), assignment.identity, assignment.uplink)
+    worker = Worker(lambda: _find(assignment.source), assignment.identity, assignment.uplink, assignment.source.plan)
     loaded = threading.Event()
     failures: list[str] = []
 

@@ -20,6 +20,7 @@ class ProgramCopy:
     """The program, and what the replica says of itself.
 
     Attributes:
+        plan: Stands for its code and options.
         start_s: How long it took from the start of the process until the program was found.
         executor: The loaded program; None while it is parked.
         load_s: How long loading it last took.
@@ -29,19 +30,26 @@ class ProgramCopy:
     program: Program
     identity: Identity
     holder: Holder
+    plan: str
     start_s: float
     executor: Executor | None = None
     load_s: float = 0.0
     spans: ProgramSpans | None = None
 
-    def introduction(self) -> Hello | Parked:
-        """Returns the message by which the replica announces itself as it is now."""
+    def introduction(self, fence: int = 0) -> Hello | Parked:
+        """Returns the message by which the replica announces itself as it is now.
+
+        Args:
+            fence: The highest of an orchestrator that it has heard of.
+        """
         identity, pid = self.identity, os.getpid()
         name, program, num_cores = identity.replica_id, identity.program, identity.num_cores
         if self.executor is None:
             start_s, device = self.start_s, identity.device
-            return Parked(name, program, pid, self.holder, num_cores=num_cores, start_s=start_s, device=device)
-        return Hello(name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s)
+            return Parked(
+                name, program, pid, self.holder, num_cores=num_cores, start_s=start_s, device=device, plan=self.plan, fence=fence
+            )
+        return Hello(name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s, plan=self.plan, fence=fence)
 
     def warm(self) -> LoadFailure | None:
         """Loads the program, unless it is loaded. Returns why that was not possible; the copy is parked then."""

@@ -8,6 +8,7 @@ import structlog
 
 from dyorc.errors import TransportError
 from dyorc.replica.assignment import Uplink
+from dyorc.replica.following import Following
 from dyorc.transport.messages import Forget, Stage, StagingHello, Unstage, decode, encode
 from dyorc.transport.staging import Staging
 
@@ -23,12 +24,14 @@ class Stager:
     """Runs while entered.
 
     Args:
+        following: Which orchestrator it hears.
         staging: What it fills.
     """
 
-    def __init__(self, replica_id: str, uplink: Uplink, staging: Staging) -> None:
+    def __init__(self, replica_id: str, uplink: Uplink, following: Following, staging: Staging) -> None:
         self._replica_id = replica_id
         self._uplink = uplink
+        self._following = following
         self._staging = staging
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, name="dyorc-stager", daemon=True)
@@ -42,11 +45,15 @@ class Stager:
         self._thread.join()
 
     def _main(self) -> None:
-        link = self._uplink.dial(_IDLE_S)
+        link = self._uplink.dial(_IDLE_S, address := self._following.address)
         try:
             num_idle = 0
             link.send([encode(StagingHello(self._replica_id))])
             while not self._stopping.is_set():
+                if self._following.address != address:
+                    link.close(0)
+                    link = self._uplink.dial(_IDLE_S, address := self._following.address)
+                    link.send([encode(StagingHello(self._replica_id))])
                 is_busy = self._staging.fetch_next()
                 frames = link.receive(is_waiting=not is_busy)  # between two tensors: the next may no longer be needed
                 if frames is not None:

@@ -16,6 +16,7 @@ from dyorc.errors import TransportError
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import load_error
+from dyorc.replica.following import FollowedLink, Following
 from dyorc.replica.freeing import process_age_s
 from dyorc.replica.program_copy import ProgramCopy, failure_of
 from dyorc.replica.stager import Stager
@@ -25,7 +26,6 @@ from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Frame
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import Inbox
-from dyorc.transport.link import ReplicaEnd
 from dyorc.transport.messages import (
     BatchRequest,
     Forget,
@@ -52,16 +52,19 @@ class Worker:
 
     Args:
         find: Finds the program, by importing the user's module.
+        plan: Stands for its code and options.
 
     Attributes:
         exchange: Its end of the tensor path.
     """
 
-    def __init__(self, find: Callable[[], Program], identity: Identity, uplink: Uplink) -> None:
+    def __init__(self, find: Callable[[], Program], identity: Identity, uplink: Uplink, plan: str = "") -> None:
         self._find = find
         self._name = identity.program
         self._identity = identity
         self._uplink = uplink
+        self._plan = plan
+        self._following = Following(uplink)
         network = uplink.network(identity.host)
         self.exchange = Exchange(identity.replica_id, identity.node, uplink.transport, network)
         self._thread = threading.Thread(target=self._main, name=f"dyorc-{self._name}", daemon=True)
@@ -93,7 +96,7 @@ class Worker:
         this time. If there is no orchestrator, after the running batch.
         """
         give_up_s = time.monotonic() + timeout_s
-        with closing(self._uplink.dial(min(_NOTED_S, timeout_s))) as link:
+        with closing(self._uplink.dial(min(_NOTED_S, timeout_s), self._following.address)) as link:
             link.send([encode(Leaving(self._identity.replica_id, timeout_s))])
             is_noted = link.receive() is not None
         if is_noted:
@@ -111,12 +114,13 @@ class Worker:
 
     def _main(self) -> None:
         try:
-            with closing(self._uplink.dial(self._uplink.link.announce_interval_s)) as link:
+            self._following.look()  # the one that asked for this replica may have been succeeded long ago
+            with closing(FollowedLink(self._uplink, self._following, self._uplink.link.announce_interval_s)) as link:
                 link.send([encode(Loading(self._identity.replica_id, self._name))])
                 with self.exchange as exchange:
                     program = self._find_program(link)
                     self._timeout_s = program.options.execution_timeout_s
-                    copy = ProgramCopy(program, self._identity, exchange.holder, process_age_s(), spans=self._spans())
+                    copy = ProgramCopy(program, self._identity, exchange.holder, self._plan, process_age_s(), spans=self._spans())
                     self._found.set()
                     self._work(link, exchange, copy)
         except BaseException as error:
@@ -124,7 +128,7 @@ class Worker:
         finally:
             self._found.set()
 
-    def _work(self, link: ReplicaEnd, exchange: Exchange, copy: ProgramCopy) -> None:
+    def _work(self, link: FollowedLink, exchange: Exchange, copy: ProgramCopy) -> None:
         """Runs batches; fetches tensors ahead, if there are other nodes."""
         with ExitStack() as stack:
             if copy.spans is not None:
@@ -134,7 +138,7 @@ class Worker:
                 routes = exchange.routes()
                 stack.callback(routes.close)
                 staging = Staging(routes, self._uplink.transport.staging_bytes)
-                stack.enter_context(Stager(self._identity.replica_id, self._uplink, staging))
+                stack.enter_context(Stager(self._identity.replica_id, self._uplink, self._following, staging))
             routes = exchange.routes()
             stack.callback(routes.close)
             session = _Session(link, exchange, routes, copy, staging)
@@ -146,7 +150,7 @@ class Worker:
     def _busy(self, is_busy: bool) -> None:
         self._busy_since_s = time.monotonic() if is_busy else None
 
-    def _find_program(self, link: ReplicaEnd) -> Program:
+    def _find_program(self, link: FollowedLink) -> Program:
         try:
             return self._find()
         except BaseException as error:  # the user's module may raise anything when it is imported
@@ -158,7 +162,9 @@ class Worker:
 class _Session:
     """A replica at work: carries out the orchestrator's messages, one after the other."""
 
-    def __init__(self, link: ReplicaEnd, exchange: Exchange, routes: Routes, copy: ProgramCopy, staging: Staging | None) -> None:
+    def __init__(
+        self, link: FollowedLink, exchange: Exchange, routes: Routes, copy: ProgramCopy, staging: Staging | None
+    ) -> None:
         self._link = link
         self._exchange = exchange
         self._routes = routes
@@ -173,7 +179,7 @@ class _Session:
         while not (stopping.is_set() or (leaving.is_set() and self._is_done())):
             if not self._batches and (self._is_announcing or not self._receive()):
                 self._is_announcing = False
-                self._link.send([encode(self._copy.introduction())])
+                self._link.send([encode(self._copy.introduction(self._link.fence))])
                 continue
             while self._batches:
                 busy(True)
@@ -214,21 +220,33 @@ class _Session:
         if frames is None:
             return False
         message = decode(frames[0])
-        if isinstance(message, BatchRequest):
+        if isinstance(message, Welcome):
+            self._join(message.fence)
+        elif not self._link.is_trusted:
+            return True  # of an orchestrator that does not lead, or has not said yet that it does
+        elif isinstance(message, BatchRequest):
             self._batches.append((message, frames[1:]))
         else:
             self._obey(message)
         return True
+
+    def _join(self, fence: int) -> None:
+        """Works for who is at the other end of the link from now on, and for nobody else."""
+        is_another = fence != self._link.fence
+        if self._link.heed(fence):
+            self._exchange.free_all()
+            if self._staging is not None:
+                self._staging.clear()
+        else:
+            self._is_announcing = True
+        if is_another:
+            self._batches.clear()
 
     def _obey(self, message: Message) -> None:
         match message:
             case Release(blocks=blocks):
                 for block in blocks:
                     self._exchange.arena.free(block)
-            case Welcome():
-                self._exchange.free_all()
-                if self._staging is not None:
-                    self._staging.clear()
             case Forget(holder_id=holder_id):
                 self._routes.forget(holder_id)
             case Warm():

@@ -16,14 +16,14 @@ from dyorc.trace_context import TraceContext
 from dyorc.transport.codec import ColumnHeader, Frame
 from dyorc.transport.tiers import Holder, Span
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """Replica: I have loaded my program. Said when it has, when it connects, and again while it is idle.
 
     `num_cores` is the number of its machine's cores, if the program runs on them; 0 for a device of its own. `load_s` is how long
-    loading took.
+    loading took. `plan` stands for its code and options; `fence` is the highest of an orchestrator that it has heard of.
     """
 
     replica_id: str
@@ -33,13 +33,16 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     version: int = PROTOCOL_VERSION
     num_cores: int = 0
     load_s: float = 0.0
+    plan: str = ""
+    fence: int = 0
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """Replica: my process is up and has imported everything; I hold no program. Said when that is so, when it connects, and again
     while nobody tells it to load its program.
 
-    `start_s` is how long the process took to get there; `device` is the one that it is on, if it is not alone there for sure.
+    `start_s` is how long the process took to get there; `device` is the one that it is on, if it is not alone there for sure;
+    `plan` and `fence` are as in `Hello`.
     """
 
     replica_id: str
@@ -50,6 +53,8 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
     num_cores: int = 0
     start_s: float = 0.0
     device: str = ""
+    plan: str = ""
+    fence: int = 0
 
 
 class Warm(msgspec.Struct, frozen=True, array_like=True, tag=14):
@@ -133,7 +138,12 @@ class InputsLost(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Orchestrator: you are accepted. Free your arena; nobody will read it."""
+    """Orchestrator: you are accepted. Free your arena; nobody will read it. The first that a connection says.
+
+    A replica that knows a higher `fence` leaves, and uses nothing that comes by this connection.
+    """
+
+    fence: int = 0
 
 
 class Release(msgspec.Struct, frozen=True, array_like=True, tag=8):

@@ -107,3 +107,13 @@ async def test_followers_look_at_once_when_asked(tmp_path: Path) -> None:
         await store.renew_lease("leader/g", leadership.owner, LONG_S, lease_of(leader))
         whereabouts.look()
         await wait_until_async(lambda: whereabouts.leader == leader, "it has looked")
+
+
+async def test_a_store_that_has_lost_its_data_gives_the_next_leader_a_fence_above_all_that_are_known(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s") as store:
+        async with Leadership(store, "g", _LEASE_S) as leadership:
+            assert await leadership.win() == 1
+            leadership.heard_of(57)
+            assert "fence 57, which the store does not" in await leadership.lost()
+        async with Leadership(store, "g", _LEASE_S) as leadership:
+            assert await leadership.win() > 57

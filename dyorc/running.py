@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
+from dyorc.leadership.leader import Lead
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.telemetry.tracing.starting import Traces
@@ -33,11 +34,13 @@ class Running:
         deploy: Starts the replicas that are not in this process, and returns when they are supervised. Call it once requests can
             come. May raise LaunchError.
         complaints: Returns what keeps programs from starting, by program.
+        address: Where replicas dial in; empty if none do.
     """
 
     orchestrator: Orchestrator
     deploy: Callable[[], Awaitable[None]]
     complaints: Callable[[], Awaitable[Mapping[str, str]]]
+    address: str = ""
 
 
 @contextlib.asynccontextmanager
@@ -68,7 +71,12 @@ async def in_process(
 
 @contextlib.asynccontextmanager
 async def on_ray(
-    places: Places, settings: Settings, imports: "Imports", start: "HeadStart | None", traces: Traces | None = None
+    places: Places,
+    settings: Settings,
+    imports: "Imports",
+    start: "HeadStart | None",
+    traces: Traces | None = None,
+    lead: Lead | None = None,
 ) -> AsyncGenerator[Running]:
     """Runs programs on Ray, those that are to be ``in_process`` here.
 
@@ -76,8 +84,10 @@ async def on_ray(
         imports: What the programs' modules import.
         start: For a Ray of our own; None for an existing one.
         traces: Where spans go; None if nothing is traced.
+        lead: The leadership by which it runs them; None if there is no other orchestrator.
 
     Raises:
+        ConfigurationError: If the next leader could not reach its replicas, for want of the cluster's keys.
         LaunchError: If Ray cannot be started.
         TransportError: If no arena can be made, or replicas cannot be listened to.
     """
@@ -89,14 +99,14 @@ async def on_ray(
     local = [program for program in places if program.options.in_process]
     remote = {program: target for program, target in places.items() if not program.options.in_process}
     wanted = imports, remote, settings, None if traces is None else traces.destination
-    async with RayCluster(*wanted) if start is None else LocalRay(start, *wanted) as ray:
+    async with RayCluster(*wanted, lead) if start is None else LocalRay(start, *wanted) as ray:
         site = Site(
             address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
-            end=ray.end_replica, scale=ray.replicas.scale,
+            end=ray.end_replica, scale=ray.replicas.scale, lead=lead, plans=ray.replicas.plans,
         )  # fmt: skip
         beside = _beside_replicas(local, settings, ray.node, None if traces is None else traces.spans) if local else None
         async with linked(tuple(places), settings.orchestrator, site, beside) as (orchestrator, address):
-            yield Running(orchestrator, lambda: ray.deploy(address), ray.replicas.complaints)
+            yield Running(orchestrator, lambda: ray.deploy(address), ray.replicas.complaints, address)
 
 
 def _beside_replicas(programs: list[Program], settings: Settings, node: str, spans: ProgramSpans | None) -> "MakeFleet":

@@ -13,6 +13,7 @@ from dyorc.authoring.overrides import overridden
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.gateway.catalog import Catalog
+from dyorc.leadership.leader import Lead
 from dyorc.running import Places, Running, in_process, on_ray
 from dyorc.services.collector import collecting_later
 from dyorc.services.place import Place
@@ -79,7 +80,7 @@ def loaded(targets: Sequence[str], settings: Settings) -> Generator[Loaded]:
 @contextlib.asynccontextmanager
 async def run_programs(
     what: Loaded, settings: Settings, start: "HeadStart | None", traces: Traces | None, place: Place | None = None,
-    *, without_ray: bool,
+    *, without_ray: bool, lead: Lead | None = None,
 ) -> AsyncGenerator[Running]:  # fmt: skip
     """Runs programs, and the engine that calls them, while entered.
 
@@ -87,6 +88,7 @@ async def run_programs(
         start: From `head_start`.
         traces: Where spans go; None if nothing is traced.
         place: The process's place among others without Ray; None if it is alone.
+        lead: The leadership by which it runs them; None if it leads no group.
 
     Raises:
         LaunchError: If Ray cannot be started.
@@ -98,7 +100,7 @@ async def run_programs(
     else:
         from dyorc.launcher.libraries import Imports
 
-        running = on_ray(what.places, settings, Imports.since(what.modules, what.targets), start, traces)
+        running = on_ray(what.places, settings, Imports.since(what.modules, what.targets), start, traces, lead)
     async with running as found:
         yield found
 

@@ -38,7 +38,7 @@ def test_a_file_with_something_else_is_named_and_not_shown(tmp_path: Path, conte
         read_keys(str(path))
     assert str(path) in str(caught.value)
     assert "geheim" not in str(caught.value)
-    with pytest.raises(ConfigurationError, match="cannot be read from .*none"):
+    with pytest.raises(ConfigurationError, match=r"cannot be read from .*none"):
         read_keys(str(tmp_path / "none"))
 
 

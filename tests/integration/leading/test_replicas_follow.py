@@ -101,7 +101,7 @@ async def leaders(tmp_path: Path) -> AsyncGenerator[_Leaders]:
 
 async def _answer(orchestrator: Orchestrator) -> float:
     await wait_until_async(lambda: orchestrator.status.is_ready, "the replica is there")
-    return float((await orchestrator.infer(Submission(counted, [np.float32(10)])))[0])
+    return float((await orchestrator.infer(Submission(counted, [np.array(10, np.float32)])))[0])
 
 
 async def test_a_loaded_replica_finds_the_next_leader_at_another_address(leaders: _Leaders) -> None:

@@ -444,8 +444,10 @@ class Scheduler:
             return NEVER_NS
         if running.expected_ns is None:
             return NEVER_NS - 1  # unknown: only a full batch goes ahead
-        ahead_s = (1 - self._config.prefetch_ratio) * (replica.latency.predict(len(running.calls)) or 0.0)
-        return running.expected_ns - int(replica.pool.link_ns.value + ahead_s * NS_PER_S)
+        ahead_ns = replica.pool.link_ns.value
+        if (early := 1 - self._config.prefetch_ratio) > 0:
+            ahead_ns += early * (replica.latency.predict(len(running.calls)) or 0.0) * NS_PER_S
+        return running.expected_ns - int(ahead_ns)
 
     def _take_back(self, replica_id: str, batch_id: int) -> Batch | None:
         """Notes that a batch has ended on its replica, and returns it; None if the engine had given it up."""

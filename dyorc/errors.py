@@ -6,6 +6,7 @@ The class says what happened; the attributes say what to do about it:
     |- DefinitionError            a program or workflow is declared wrongly; raised where it is declared
     |  `- ModuleImportError          the module that holds it raised when it was imported
     |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
+    |- LeadLostError              another orchestrator leads the group now; ends the process
     |- LaunchError                Ray, which runs the programs, could not be started; raised when the server starts
     |- ClientError                the request is wrong, sending it again will not help
     |  |- InvalidInputError         a tensor or a parameter does not fit the model
@@ -96,6 +97,12 @@ class ConfigurationError(DyOrcError, ValueError):
     """A setting, or a file that it names, cannot be used. Raised when a server starts, never by a request."""
 
     code = "configuration"
+
+
+class LeadLostError(DyOrcError):
+    """Another orchestrator leads the group now. Whoever runs this process starts it again, as a standby."""
+
+    code = "lead_lost"
 
 
 class LaunchError(DyOrcError):

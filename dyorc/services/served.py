@@ -20,14 +20,21 @@ class Served:
     complaints: Callable[[], Awaitable[Mapping[str, str]]]
     """Returns what keeps programs from starting."""
 
-    async def wait_until_ready(self, changed_s: float = 0.25) -> AsyncIterator[Mapping[str, str]]:
-        """Yields complaints at every change, and every `changed_s` seconds, until all programs are ready."""
-        complaints: Mapping[str, str] = {}
-        num_rounds = 0
-        while not self.status.is_ready:
-            await self.status.wait_for_change(changed_s)
-            num_rounds += 1
-            if num_rounds % 20 == 0:
-                complaints = await self.complaints()
-            yield complaints
-        settle_garbage_collector()
+    def wait_until_ready(self) -> AsyncIterator[Mapping[str, str]]:
+        """Yields complaints until all programs are ready."""
+        return until_ready(self.status, self.complaints)
+
+
+async def until_ready(
+    status: StatusBoard, complaints: Callable[[], Awaitable[Mapping[str, str]]], changed_s: float = 0.25
+) -> AsyncIterator[Mapping[str, str]]:
+    """Yields complaints at every change, and every `changed_s` seconds, until all programs are ready."""
+    found: Mapping[str, str] = {}
+    num_rounds = 0
+    while not status.is_ready:
+        await status.wait_for_change(changed_s)
+        num_rounds += 1
+        if num_rounds % 20 == 0:
+            found = await complaints()
+        yield found
+    settle_garbage_collector()

@@ -20,6 +20,7 @@ from dyorc.protocol import media_types
 from dyorc.protocol.routes import LIVE, METRICS, READY
 from dyorc.services.orchestrator.duty import Duty
 from dyorc.telemetry.metrics.exposition import exposition
+from dyorc.telemetry.metrics.loop_watch import LoopWatch
 from dyorc.telemetry.metrics.process_source import read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
 
@@ -27,11 +28,8 @@ _log = structlog.get_logger("dyorc.orchestrator")
 
 
 @contextlib.asynccontextmanager
-async def operations(duty: Duty, sources: Sequence[Source], settings: Settings) -> AsyncGenerator[str]:
+async def operations(duty: Duty, settings: Settings) -> AsyncGenerator[str]:
     """Serves that port while entered; yields its URL.
-
-    Args:
-        sources: What counts something.
 
     Raises:
         OSError: If the address is not available.
@@ -40,11 +38,13 @@ async def operations(duty: Duty, sources: Sequence[Source], settings: Settings) 
     config = settings.gateway.model_copy(
         update={"host": host, "port": port, "allow_open": True, "tls_certificate_file": "", "tls_client_roots_file": ""}
     )
-    with contextlib.closing(OffLoop("dyorc-metrics")) as off_loop:
-        app = _app(duty, (read_own, read_start, *sources), off_loop)
-        async with HttpServer(app, config, None, listener=bound(host, port)) as server:
-            _log.info("operations", url=server.url)
-            yield server.url
+    async with contextlib.AsyncExitStack() as stack:
+        off_loop = stack.enter_context(contextlib.closing(OffLoop("dyorc-metrics")))
+        watch = await stack.enter_async_context(LoopWatch())
+        app = _app(duty, (read_own, read_start, watch.measure, duty.measure), off_loop)
+        server = await stack.enter_async_context(HttpServer(app, config, None, listener=bound(host, port)))
+        _log.info("operations", url=server.url)
+        yield server.url
 
 
 def _app(duty: Duty, sources: Sequence[Source], off_loop: OffLoop) -> Starlette:

@@ -22,17 +22,15 @@ SETTINGS = Settings(cluster=ClusterConfig(operations_port=0))
 async def client_of(duty: Duty) -> AsyncGenerator[httpx.AsyncClient]:
     """Returns a client of the operations port of an orchestrator."""
     async with (
-        operations(duty, [duty.measure], SETTINGS) as url,
+        operations(duty, SETTINGS) as url,
         httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, trust_env=False) as client,
     ):
         yield client
 
 
 async def test_a_standby_lives_and_is_not_ready(tmp_path: Path) -> None:
-    status = StatusBoard([double])
-    status.joined("double", "double-0", 1)
     async with store_of(f"sqlite://{tmp_path}/store.db") as store, Leadership(store, "nets", 3.0) as leadership:
-        duty = Duty(leadership, status)
+        duty = Duty(leadership)
         async with client_of(duty) as client:
             assert (await client.get("/v2/health/live")).status_code == 200
             found = await client.get("/v2/health/ready")
@@ -44,16 +42,16 @@ async def test_a_standby_lives_and_is_not_ready(tmp_path: Path) -> None:
 async def test_a_leader_is_ready_when_its_programs_are(tmp_path: Path) -> None:
     status = StatusBoard([double])
     async with store_of(f"sqlite://{tmp_path}/store.db") as store, Leadership(store, "nets", 3.0) as leadership:
-        duty = Duty(leadership, status)
+        duty = Duty(leadership)
         await leadership.win()
-        duty.is_serving = True
         async with client_of(duty) as client:
-            found = await client.get("/v2/health/ready")
-            assert found.status_code == 503
-            assert "program 'double' is starting" in found.json()["error"]
-            status.joined("double", "double-0", 1)
-            assert (await client.get("/v2/health/ready")).status_code == 200
-            metrics = (await client.get("/metrics")).text
-            assert 'dyorc_leads{group="nets"} 1.0' in metrics
-            assert 'dyorc_leadership_fence{group="nets"} 1.0' in metrics
-            assert "dyorc_process_resident_bytes" in metrics
+            with duty.serving(status):
+                found = await client.get("/v2/health/ready")
+                assert found.status_code == 503
+                assert "program 'double' is starting" in found.json()["error"]
+                status.joined("double", "double-0", 1)
+                assert (await client.get("/v2/health/ready")).status_code == 200
+                metrics = (await client.get("/metrics")).text
+                assert 'dyorc_leads{group="nets"} 1.0' in metrics
+                assert 'dyorc_leadership_fence{group="nets"} 1.0' in metrics
+                assert "dyorc_process_resident_bytes" in metrics

@@ -48,7 +48,7 @@ async def serve_embedded(
         programs = run_programs(what, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)
         orchestrator = running.orchestrator
-        inlet = stack.enter_context(intake(what.catalog, orchestrator, settings, siblings, traces))
+        inlet = stack.enter_context(intake(orchestrator, settings, siblings, traces))
         listener = None
         if place is not None:
             place.siblings.heed(orchestrator.warn)
@@ -60,4 +60,4 @@ async def serve_embedded(
         ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
         settle_garbage_collector()
         await stack.enter_async_context(deployed_beside(running))
-        yield Served(ends.url, ends.grpc_address, what.catalog, orchestrator.status, running.complaints)
+        yield Served(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)

@@ -13,6 +13,7 @@ from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.leadership.leader import Lead
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.repertoire import Repertoire
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.telemetry.tracing.starting import Traces
 
@@ -45,7 +46,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def in_process(
-    places: Places,
+    repertoire: Repertoire,
     settings: Settings,
     num_cells: int = 1,
     notes: "Notes | None" = None,
@@ -65,12 +66,13 @@ async def in_process(
 
     sections = settings.orchestrator, settings.transport, settings.cells
     spans = None if traces is None else traces.spans
-    async with cell(tuple(places), *sections, num_cells, notes, spans) as orchestrator:
+    async with cell(repertoire, *sections, num_cells, notes, spans) as orchestrator:
         yield Running(orchestrator, _nothing, _no_complaints)
 
 
 @contextlib.asynccontextmanager
 async def on_ray(
+    repertoire: Repertoire,
     places: Places,
     settings: Settings,
     imports: "Imports",
@@ -81,6 +83,7 @@ async def on_ray(
     """Runs programs on Ray, those that are to be ``in_process`` here.
 
     Args:
+        places: Its programs.
         imports: What the programs' modules import.
         start: For a Ray of our own; None for an existing one.
         traces: Where spans go; None if nothing is traced.
@@ -105,7 +108,7 @@ async def on_ray(
             end=ray.end_replica, scale=ray.replicas.scale, lead=lead, plans=ray.replicas.plans,
         )  # fmt: skip
         beside = _beside_replicas(local, settings, ray.node, None if traces is None else traces.spans) if local else None
-        async with linked(tuple(places), settings.orchestrator, site, beside) as (orchestrator, address):
+        async with linked(repertoire, settings.orchestrator, site, beside) as (orchestrator, address):
             yield Running(orchestrator, lambda: ray.deploy(address), ray.replicas.complaints, address)
 
 

@@ -6,14 +6,14 @@ import msgspec
 
 from dyorc.arrays import Array
 from dyorc.authoring.signature import StaticValue
-from dyorc.authoring.workflow import Workflow
+from dyorc.offers import ModelKey
 from dyorc.telemetry.record import Origin, Recorder
 from dyorc.terms import Terms
 from dyorc.transport.body import Body
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """A workflow to run on inputs that have been checked.
+    """A model to run on inputs that have been checked.
 
     Attributes:
         origin: Where it comes from; None: nothing is written down about it. Its story can be read there.
@@ -21,7 +21,7 @@ class Submission(msgspec.Struct, frozen=True):
         body: Memory in which inputs lie already, if any do. Whoever submits it drops it.
     """
 
-    workflow: Workflow
+    model: ModelKey
     inputs: Sequence[Array]
     statics: tuple[StaticValue, ...] = ()
     terms: Terms = Terms()

@@ -6,13 +6,13 @@ from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
-from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.story import Story
 from dyorc.errors import UnknownModelError
 from dyorc.gateway.backend import Started
 from dyorc.receiver import Receiver
+from dyorc.repertoire import Repertoire
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
@@ -54,12 +54,14 @@ class FakeBackend:
 
     def __init__(
         self,
-        programs: Sequence[Program],
+        repertoire: Repertoire,
         answer: Callable[[Workflow, Sequence[Array]], list[list[Array]]],
         stream: MakeParts | None = None,
     ) -> None:
         self.tensors = NoRoom()
-        self.status = StatusBoard(programs)
+        self.offers = repertoire.offers
+        self._workflows = repertoire.workflows
+        self.status = StatusBoard(repertoire.programs)
         self.seen: list[Terms] = []
         self.now = Levels()
         self.scaled: dict[str, tuple[int | None, int | None]] = {}
@@ -96,7 +98,7 @@ class FakeBackend:
         if submission.origin is not None:
             story = submission.origin.story = Story(len(self.seen), 0)
             story.end(0, is_answered=True)
-        (outputs,) = self._answer(submission.workflow, submission.inputs)
+        (outputs,) = self._answer(self._workflows[submission.model], submission.inputs)
         return outputs
 
     async def stream(
@@ -104,7 +106,7 @@ class FakeBackend:
     ) -> AsyncGenerator[list[T]]:
         """Yields the parts."""
         self.seen.append(submission.terms)
-        workflow = submission.workflow
+        workflow = self._workflows[submission.model]
         make_parts = self._make_parts if workflow.is_streaming else self._one_by_one
         async with aclosing(make_parts(workflow, submission.inputs)) as ready:
             async for parts in ready:

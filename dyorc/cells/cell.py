@@ -1,15 +1,15 @@
 """A cell: an orchestrator whose programs run in its own process. Wiring only."""
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from dyorc.authoring.program import Program
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.cells.notes import Notes
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.repertoire import Repertoire
 from dyorc.status import StatusBoard
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.transport.exchange import Exchange
@@ -20,7 +20,7 @@ _UNLIMITED = 2**62
 
 @asynccontextmanager
 async def cell(
-    programs: Sequence[Program],
+    repertoire: Repertoire,
     config: OrchestratorConfig,
     transport: TransportConfig,
     cells: CellsConfig,
@@ -40,10 +40,10 @@ async def cell(
     """
     transport = transport.model_copy(update={"inline_limit_bytes": _UNLIMITED})
     tensors = Tensors(Exchange(OWN, _NODE, transport))
-    status = StatusBoard(programs)
+    status = StatusBoard(repertoire.programs)
     num_cores = max(1, len(os.sched_getaffinity(0)) // num_cells)
     site = CellSite(config=cells, node=_NODE, num_cores=num_cores, notes=notes, spans=spans)
-    fleet = LocalFleet(programs, site, tensors, status)
-    async with Orchestrator(programs, config, tensors, status, fleet) as orchestrator:
+    fleet = LocalFleet(repertoire.programs, site, tensors, status)
+    async with Orchestrator(repertoire, config, tensors, status, fleet) as orchestrator:
         tensors.exchange.arena.hide()
         yield orchestrator

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from dyorc.arrays import Array
 from dyorc.config import LogsConfig
 from dyorc.engine.statistics import ModelStatistics
+from dyorc.offers import Offers
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
@@ -42,7 +43,12 @@ class BodyMemory(Protocol):
 
 
 class Backend(Protocol):
-    """Runs workflows. The models are known beforehand, from the user's code."""
+    """Runs workflows."""
+
+    @property
+    def offers(self) -> Offers:
+        """The models that it runs, which may change."""
+        ...
 
     @property
     def tensors(self) -> BodyMemory:

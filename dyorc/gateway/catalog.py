@@ -1,64 +1,81 @@
-"""The models that the gateway offers: workflows, and every single program."""
+"""The models that the gateway offers: workflows, and every single program. Made of offers, and made anew when these change."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import msgspec
 
 from dyorc.arrays import Array, inline
-from dyorc.authoring.program import Program
+from dyorc.authoring.batching import BatchKeys
 from dyorc.authoring.signature import Signature, StaticValue
-from dyorc.authoring.workflow import Workflow, of_program
-from dyorc.errors import DefinitionError, UnknownModelError
+from dyorc.errors import UnknownModelError
+from dyorc.offers import ModelKey, Offer, Offers, ProgramOffer
 from dyorc.protocol.parameters import PARAMETERS, REPEATABLE
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
-    """One model.
+    """One version of a model.
 
     Attributes:
-        workflow: What a request runs.
-        program: The program, if the model is a single one.
+        key: Its name and version.
+        is_streaming: Whether it answers in parts.
+        is_repeatable: Whether a request may be repeated even if it has run: no program of it has an effect that counts twice.
     """
 
-    workflow: Workflow
-    program: Program | None = None
+    key: ModelKey
+    offer: Offer
+    signature: Signature
+    is_streaming: bool
+    is_repeatable: bool
 
-    @property
+    @classmethod
+    def of(cls, offer: Offer) -> "Model":
+        """Returns the model of an offer."""
+        is_repeatable = not any(program.has_effect for program in offer.programs)
+        return cls(offer.key, offer, offer.signature.signature(), offer.is_streaming, is_repeatable)
+
+    @cached_property
     def name(self) -> str:
-        return self.workflow.name
+        return self.key.name
+
+    @cached_property
+    def version(self) -> str:
+        return self.key.version
 
     @property
-    def signature(self) -> Signature:
-        return self.workflow.signature
+    def programs(self) -> Sequence[ProgramOffer]:
+        return self.offer.programs
 
     @property
-    def programs(self) -> Sequence[Program]:
-        return self.workflow.programs
-
-    @property
-    def is_streaming(self) -> bool:
-        """Whether it answers in parts."""
-        return self.workflow.is_streaming
+    def is_program(self) -> bool:
+        """Whether it is a single program."""
+        return self.offer.is_program
 
     @property
     def platform(self) -> str:
         """The kind of model, for the protocol."""
-        return "dyorc_program" if self.program else "dyorc_workflow"
+        return "dyorc_program" if self.is_program else "dyorc_workflow"
 
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether a request may be repeated even if it has run: no program of it has an effect that counts twice."""
-        return all(program.options.is_repeatable for program in self.programs)
+    @cached_property
+    def _batch_keys(self) -> BatchKeys | None:
+        """What limits the sizes of a single program's inputs."""
+        if not self.is_program:
+            return None
+        return BatchKeys(self.signature.owner, self.signature, self.offer.programs[0].padding)
 
-    def metadata(self) -> dict[str, Any]:
-        """Returns the protocol's model metadata. Shapes are those of one item; the server does the batching."""
+    def metadata(self, versions: Sequence[str]) -> dict[str, Any]:
+        """Returns the protocol's model metadata. Shapes are those of one item; the server does the batching.
+
+        Args:
+            versions: All that there are of the model.
+        """
         signature = self.signature
         return {
             "name": self.name,
-            "versions": ["1"],
+            "versions": list(versions),
             "platform": self.platform,
             "inputs": [{"name": spec.name, "datatype": spec.dtype, "shape": spec.wire_shape} for spec in signature.inputs],
             "outputs": [
@@ -81,38 +98,44 @@ class Model:
         """
         tensors = [inline(array) for array in arrays]
         self.signature.check_inputs(tensors)
-        if self.program is not None:
-            self.program.batch_keys.key(tensors, statics)
+        if self._batch_keys is not None:
+            self._batch_keys.key(tensors, statics)
         self.signature.check_finite(arrays)
 
 
-@dataclass(frozen=True)
 class Catalog:
-    """All models by name, and the programs they need."""
+    """All models. For the event loop's thread.
 
-    models: dict[str, Model] = field(default_factory=dict[str, Model])
-    programs: tuple[Program, ...] = ()
+    Args:
+        offers: What is on offer; the catalog follows its changes.
 
-    @classmethod
-    def of(cls, targets: Iterable[Workflow | Program]) -> Self:
-        """Collects models and programs.
+    Attributes:
+        models: By name, in the version that requests get which name none.
+        versions: All of them, by name, in the order of the offers.
+    """
 
-        Raises:
-            DefinitionError: If two of them have the same name.
-        """
-        workflows: dict[str, Workflow] = {}
-        programs: dict[str, Program] = {}
-        for target in targets:
-            if isinstance(target, Workflow) and workflows.setdefault(target.name, target) is not target:
-                raise DefinitionError(f"two workflows are named {target.name!r}; rename one with @dyorc.workflow(name=...)")
-            for program in (target,) if isinstance(target, Program) else target.programs:
-                if programs.setdefault(program.name, program) is not program:
-                    raise DefinitionError(f"two programs are named {program.name!r}; rename one with .with_options(name=...)")
-        if clash := sorted(workflows.keys() & programs.keys()):
-            raise DefinitionError(f"a workflow and a program are both named {clash[0]!r}, and both are models; rename one")
-        models = {name: Model(workflow) for name, workflow in workflows.items()}
-        models |= {name: Model(of_program(program), program) for name, program in programs.items()}
-        return cls(models, tuple(programs.values()))
+    def __init__(self, offers: Offers) -> None:
+        self._offers = offers
+        self.models: dict[str, Model] = {}
+        self.versions: dict[str, dict[str, Model]] = {}
+        self._by_key: dict[tuple[str, str], Model] = {}
+        offers.watch(self._read)
+        self._read()
+
+    def _read(self) -> None:
+        """Takes in what is on offer now. A model whose offer is the same stays the same object."""
+        known = self._by_key
+        found = [known.get(offer.key) for offer in self._offers.all]
+        models = [
+            model if model is not None and model.offer == offer else Model.of(offer)
+            for model, offer in zip(found, self._offers.all, strict=True)
+        ]
+        self._by_key = {model.key: model for model in models}
+        self.models.clear()
+        self.versions.clear()
+        for model in models:
+            self.models.setdefault(model.name, model)
+            self.versions.setdefault(model.name, {})[model.version] = model
 
     def model(self, name: str, version: str | None = None) -> Model:
         """Returns a model by name.
@@ -120,9 +143,9 @@ class Catalog:
         Raises:
             UnknownModelError: If there is none, or not this version.
         """
-        model = self.models.get(name)
-        if model is None:
+        model = self.models.get(name) if version is None else self._by_key.get((name, version))
+        if model is not None:
+            return model
+        if name not in self.models:
             raise UnknownModelError(f"unknown model {name!r}; served are {sorted(self.models)}")
-        if version not in (None, "1"):
-            raise UnknownModelError(f"model {name!r} has no version {version!r}; it has ['1']")
-        return model
+        raise UnknownModelError(f"model {name!r} has no version {version!r}; it has {list(self.versions[name])}")

@@ -96,7 +96,7 @@ class Live:
         cells = {self._siblings.number: self._own()}
         cells |= {number: msgspec.convert(value, CellReport, strict=False) for number, value in found.values.items()}
         models = self._service.catalog.models
-        workflows = [name for name, model in models.items() if model.program is None]
+        workflows = [name for name, model in models.items() if not model.is_program]
         self._latest = snapshot_of(time.time(), cells, found.missing, self._service.whole.status.programs, workflows)
         return self._latest
 

@@ -28,7 +28,7 @@ class Metrics:
     def __init__(self, service: InferenceService, *sources: Source) -> None:
         self._siblings = service.siblings
         self._off_loop = service.off_loop
-        self._models = sorted(service.catalog.models)
+        self._models = service.catalog.models
         self._sources: list[Source] = [read_own, read_start, service.backend.measure, service.admission.measure, *sources]
         if service.shedding is not None:
             self._sources.append(service.shedding.measure)
@@ -67,7 +67,7 @@ class Metrics:
     def _own(self, *, only_counted: bool = False) -> Readings:
         readings = Readings(only_counted=only_counted)
         readings.merge(self._inherited)
-        for model in self._models:  # a series that begins at 1 has not grown, for Prometheus
+        for model in sorted(self._models):  # a series that begins at 1 has not grown, for Prometheus
             readings.add(catalogue.REQUESTS, 0, model, OK)
         for source in self._sources:
             source(readings)

@@ -6,9 +6,9 @@ original names, so the same values serve HTTP and, through `json_format.ParseDic
 
 from typing import Any
 
-from dyorc.authoring.program import Program
 from dyorc.authoring.spec import TensorSpec
 from dyorc.gateway.catalog import Model
+from dyorc.offers import ProgramOffer
 from dyorc.tensor import DType
 
 _HIGHEST_PRIORITY_LEVEL = 2**31 - 1
@@ -26,12 +26,12 @@ def model_config(model: Model) -> dict[str, Any]:
         "name": model.name,
         "platform": model.platform,
         "backend": "dyorc",
-        "version_policy": {"specific": {"versions": [1]}},
+        "version_policy": {"specific": {"versions": [int(model.version)] if model.version.isdecimal() else []}},
         "max_batch_size": 0,
         "input": [_tensor(spec) for spec in signature.inputs],
         "output": [_tensor(spec) for spec in signature.outputs.tensors],
         "model_transaction_policy": {"decoupled": model.is_streaming},
-        **(_ensemble(model) if model.program is None else _program(model.program)),
+        **(_program(model, model.programs[0]) if model.is_program else _ensemble(model)),
     }
 
 
@@ -50,24 +50,20 @@ def _ensemble(model: Model) -> dict[str, Any]:
     }
 
 
-def _program(program: Program) -> dict[str, Any]:
-    options = program.options
-    values = {spec.name: spec.type.__name__ for spec in program.signature.statics}
-    limits = {"dyorc_max_batch_size": str(options.max_batch_size), "dyorc_execution_timeout_s": str(options.execution_timeout_s)}
+def _program(model: Model, program: ProgramOffer) -> dict[str, Any]:
+    values = {spec.name: spec.type.__name__ for spec in model.signature.statics}
+    limits = {"dyorc_max_batch_size": str(program.max_batch_size), "dyorc_execution_timeout_s": str(program.execution_timeout_s)}
+    kind = "KIND_GPU" if program.is_on_gpu else "KIND_CPU"
     return {
-        "instance_group": [{"name": program.name, "count": options.bounds.num_at_start, "kind": _kind(program)}],
+        "instance_group": [{"name": program.name, "count": program.num_replicas, "kind": kind}],
         "dynamic_batching": {
             "max_queue_delay_microseconds": 0,
             "priority_levels": _HIGHEST_PRIORITY_LEVEL,
             "default_priority_level": _HIGHEST_PRIORITY_LEVEL,
-            "default_queue_policy": {"allow_timeout_override": True, "max_queue_size": options.max_queued_calls},
+            "default_queue_policy": {"allow_timeout_override": True, "max_queue_size": program.max_queued_calls},
         },
         "parameters": _parameters(values | limits),
     }
-
-
-def _kind(program: Program) -> str:
-    return "KIND_GPU" if program.options.ray_actor_options.get("num_gpus") else "KIND_CPU"
 
 
 def _parameters(values: dict[str, str]) -> dict[str, Any]:

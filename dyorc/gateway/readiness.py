@@ -25,7 +25,8 @@ def is_ready(status: StatusBoard, model: Model) -> bool:
 
 def repository_index(catalog: Catalog, status: StatusBoard, tenant: Tenant, *, only_ready: bool) -> list[dict[str, Any]]:
     """Returns the models that a tenant may use, as the protocol's repository index: name, version, state, reason."""
-    entries = [_entry_of(status, model) for name, model in sorted(catalog.models.items()) if tenant.may_use(name)]
+    names = sorted(filter(tenant.may_use, catalog.models))
+    entries = [_entry_of(status, model) for name in names for model in catalog.versions[name].values()]
     return [entry for entry in entries if entry["state"] == "READY" or not only_ready]
 
 
@@ -33,7 +34,7 @@ def _entry_of(status: StatusBoard, model: Model) -> dict[str, Any]:
     waiting = [one for one in _programs_of(status, model) if not one.is_as_wanted]
     is_failing = any(one.state is ProgramState.FAILING for one in waiting)
     state = "READY" if not waiting else "UNAVAILABLE" if is_failing else "LOADING"
-    return {"name": model.name, "version": "1", "state": state, "reason": "; ".join(_describe(one) for one in waiting)}
+    return {"name": model.name, "version": model.version, "state": state, "reason": "; ".join(_describe(one) for one in waiting)}
 
 
 def _programs_of(status: StatusBoard, model: Model | None) -> list[ProgramStatus]:

@@ -52,13 +52,12 @@ class InferenceService:
 
     def __init__(
         self,
-        catalog: Catalog,
         backend: Backend,
         config: GatewayConfig,
         siblings: Siblings | None = None,
         origins: Origins | None = None,
     ) -> None:
-        self.catalog = catalog
+        self.catalog = Catalog(backend.offers)
         self.backend = backend
         self.config = config
         self.access = Access(config.keys_file)
@@ -68,7 +67,7 @@ class InferenceService:
         self.off_loop = OffLoop("dyorc-requests")
         self.origins = origins or Origins()
         self._recorder = self.origins.recorder
-        self.whole = Whole(backend, self.clients, self.siblings, list(catalog.models))
+        self.whole = Whole(backend, self.clients, self.siblings, self.catalog.models)
         self.shedding = Shedding(LoopLag()) if config.shed else None
 
     def close(self) -> None:
@@ -123,7 +122,7 @@ class InferenceService:
         """
         _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s)
-        submission = Submission(model.workflow, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
+        submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
         return await self.backend.infer(submission, take=self._limited(model, take), started=started)
 
     def submit(
@@ -147,7 +146,7 @@ class InferenceService:
         """
         _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s)
-        submission = Submission(model.workflow, arrays, request.statics, terms, origin, body, self._recorder)
+        submission = Submission(model.key, arrays, request.statics, terms, origin, body, self._recorder)
         return self.backend.submit(submission, receiver)
 
     def stream(
@@ -167,7 +166,7 @@ class InferenceService:
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """
         terms = self._terms(ticket, request, timeout_s)
-        submission = Submission(model.workflow, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
+        submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
         return self.backend.stream(submission, take=self._limited(model, take), started=started)
 
     def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:

@@ -1,7 +1,7 @@
 """What concerns the whole server, however many processes it has: readiness, statistics, its report, and what clients register."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,10 +28,10 @@ class Whole:
         backend: Runs this process's requests.
         clients: The memory that clients share with it.
         siblings: The other processes.
-        models: The names of all models.
+        models: The names of all models, which may change.
     """
 
-    def __init__(self, backend: Backend, clients: ClientMemory, siblings: Siblings, models: Sequence[str] = ()) -> None:
+    def __init__(self, backend: Backend, clients: ClientMemory, siblings: Siblings, models: Collection[str] = ()) -> None:
         self._models = models
         self._backend = backend
         self._clients = clients

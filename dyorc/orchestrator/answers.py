@@ -23,7 +23,7 @@ from dyorc.transport.inbox import InputsLostError
 
 T = TypeVar("T")
 
-_SCHEDULER_FAILED = "the scheduler failed while the request was in flight"
+SCHEDULER_FAILED = "the scheduler failed while the request was in flight"
 
 
 def own_arrays(arrays: list[Array]) -> list[Array]:
@@ -32,7 +32,7 @@ def own_arrays(arrays: list[Array]) -> list[Array]:
 
 
 class Answers:
-    """What becomes of requests: answers, parts and errors, handed to whoever asked.
+    """An `Asker` for receivers in this process: hands them the answers, parts and errors of their requests.
 
     Args:
         tensors: Where bytes are.
@@ -64,7 +64,7 @@ class Answers:
         self._forget(request_id, pending)
         return pending
 
-    def fail(self, request_id: int, error: Exception) -> None:
+    def failed(self, request_id: int, error: Exception) -> None:
         """Hands an error over, if the request is still in flight."""
         pending = self._pending.get(request_id)
         if pending is not None:
@@ -75,7 +75,7 @@ class Answers:
         for request_id, pending in list(self._pending.items()):
             pending.is_untaken = False
             if not pending.is_taking:
-                self.fail(request_id, InternalError(_SCHEDULER_FAILED))
+                self.failed(request_id, InternalError(SCHEDULER_FAILED))
 
     async def close(self) -> None:
         """Hands over what threads are making of outputs, whose memory must still be there, and fails the rest."""
@@ -83,7 +83,7 @@ class Answers:
         if self._taking:
             await asyncio.wait(self._taking)
         for request_id in list(self._pending):
-            self.fail(request_id, InternalError("the orchestrator has stopped"))
+            self.failed(request_id, InternalError("the orchestrator has stopped"))
 
     def _end(self, request_id: int, pending: Pending, error: Exception | None, taken: Any = None) -> None:
         """Ends a request: hands over the error or what was made of the outputs, and the record."""
@@ -125,7 +125,7 @@ class Answers:
             self._post(AnswerTaken(request_id, blocks))
 
         def fail(error: Exception) -> None:
-            self.fail(request_id, InternalError(f"the answer could not be put together: {error}"))
+            self.failed(request_id, InternalError(f"the answer could not be put together: {error}"))
             self._post(AnswerTaken(request_id))
 
         self._read(tensors, hand_over, lose, fail)
@@ -161,12 +161,12 @@ class Answers:
                 if lost:
                     return
             elif lost:
-                error = InternalError(_SCHEDULER_FAILED)
+                error = InternalError(SCHEDULER_FAILED)
         self._end(request_id, pending, error, taken)
 
     # Parts
 
-    def answer_part(self, action: AnswerPart) -> None:
+    def part(self, action: AnswerPart) -> None:
         """Adds a part to its stream once its bytes are here. The engine keeps them until it is taken."""
         request_id, index, tensors = action.request_id, action.index, action.tensors
 
@@ -179,7 +179,7 @@ class Answers:
             self._post(PartTaken(request_id, index, blocks))
 
         def fail(error: Exception) -> None:
-            self.fail(request_id, InternalError(f"part {index} could not be put together: {error}"))
+            self.failed(request_id, InternalError(f"part {index} could not be put together: {error}"))
             self._post(RequestCancelled(request_id))  # the engine would wait until the part is taken
 
         self._read(tensors, hand_over, lose, fail)

@@ -1,16 +1,16 @@
 """An orchestrator whose replicas dial in: wiring only."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeAlias
 
-from dyorc.authoring.program import Program
 from dyorc.config import OrchestratorConfig
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.repertoire import Repertoire
 from dyorc.status import StatusBoard
 from dyorc.transport.exchange import Exchange
 
@@ -26,7 +26,7 @@ class Linked(NamedTuple):
 
 @asynccontextmanager
 async def linked(
-    programs: Sequence[Program], config: OrchestratorConfig, site: Site, beside: MakeFleet | None = None
+    repertoire: Repertoire, config: OrchestratorConfig, site: Site, beside: MakeFleet | None = None
 ) -> AsyncGenerator[Linked]:
     """Runs an orchestrator while entered.
 
@@ -37,8 +37,8 @@ async def linked(
         TransportError: If no arena can be made, or the address cannot be listened on.
     """
     tensors = Tensors(Exchange(OWN, site.node, site.transport, site.network))
-    status = StatusBoard(programs)
+    status = StatusBoard(repertoire.programs)
     link = LinkFleet(site, tensors, status)
     fleet = link if beside is None else Fleets([beside(tensors, status), link])  # replicas of all other programs dial in
-    async with Orchestrator(programs, config, tensors, status, fleet) as orchestrator:
+    async with Orchestrator(repertoire, config, tensors, status, fleet) as orchestrator:
         yield Linked(orchestrator, link.address)

@@ -34,6 +34,7 @@ from dyorc.engine.actions import (
 )
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
+    AnswerTaken,
     Event,
     PartTaken,
     ProgramAdded,
@@ -48,8 +49,10 @@ from dyorc.engine.histogram import Histogram
 from dyorc.engine.seam import Load
 from dyorc.engine.shared import Host
 from dyorc.engine.statistics import ModelStatistics
-from dyorc.errors import InternalError, RequestCancelledError
-from dyorc.orchestrator.answers import Answers, own_arrays
+from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
+from dyorc.offers import ModelKey, Offers
+from dyorc.orchestrator.answers import SCHEDULER_FAILED, Answers, own_arrays
+from dyorc.orchestrator.asker import Asker
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.levels import levels_of
@@ -63,6 +66,7 @@ from dyorc.orchestrator.tensors import Tensors
 from dyorc.orchestrator.warnings import warned_of
 from dyorc.orchestrator.works import Works
 from dyorc.receiver import Receiver
+from dyorc.repertoire import Repertoire
 from dyorc.status import HOLDING, StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
@@ -83,7 +87,7 @@ class Orchestrator:
     """Runs workflows on replicas.
 
     Args:
-        programs: What is deployed.
+        repertoire: The workflows, and the programs that are deployed.
         tensors: References to all tensors; open as long as the orchestrator runs.
         status: What each program is doing, as `fleet` reports it.
         fleet: The replicas.
@@ -95,15 +99,16 @@ class Orchestrator:
     """
 
     def __init__(
-        self, programs: Sequence[Program], config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
+        self, repertoire: Repertoire, config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
     ) -> None:
-        self._programs = {program.name: program for program in programs}
+        self._repertoire = repertoire
+        self._programs = {program.name: program for program in repertoire.programs}
         self._scaled = dict(self._programs)
         self._twins: set[Program] = set()
         self._config = config
         self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
         # A replica may still answer an earlier engine, of this process or of one before it.
-        is_scaled = any(not program.options.bounds.is_fixed for program in programs)
+        is_scaled = any(not program.options.bounds.is_fixed for program in repertoire.programs)
         self.scaler = Scaler(config.scaling, is_needed=is_scaled)
         self._traffic = self.scaler.traffic if is_scaled else None
         self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch, observer=self._traffic)
@@ -115,6 +120,7 @@ class Orchestrator:
         self.tensors = tensors
         self._fleet = fleet
         self._answers = Answers(tensors, self._post)
+        self._askers: dict[int, Asker] = {}  # who asked for a request, if not somebody in this process
         self._events: list[Event] = []
         self._is_flush_due = False
         self._is_flushing = False
@@ -144,12 +150,17 @@ class Orchestrator:
     @property
     def num_requests(self) -> int:
         """Requests in flight."""
-        return self._answers.num_requests
+        return self._answers.num_requests + len(self._askers)
+
+    @property
+    def offers(self) -> Offers:
+        """The models that it runs."""
+        return self._repertoire.offers
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values: each program's replicas, queue and cost, and how guessing goes."""
         return {
-            "num_requests": self._answers.num_requests,
+            "num_requests": self.num_requests,
             "programs": {
                 name: status.as_report() | self._engine.scheduler.report(name) for name, status in self.status.programs.items()
             },
@@ -269,22 +280,22 @@ class Orchestrator:
             The request's number, for `cancel`.
 
         Raises:
+            UnknownModelError: If there is no such model, or not any more.
             CapacityError: If the arena is full.
             PayloadTooLargeError: If the inputs would not fit into an empty arena.
         """
+        workflow = self._repertoire.workflows.get(submission.model)
+        if workflow is None:
+            raise _unknown(submission.model)
         tensors = self.tensors.keep_all(submission.inputs, submission.body)
         self._num_requests += 1
         request_id = self._num_requests
-        identity = InputsIdentity(submission.workflow.name, submission.inputs, submission.statics)
+        identity = InputsIdentity(workflow.name, submission.inputs, submission.statics)
         recorded = Recorded.begin(request_id, submission)
         story = None if recorded is None else recorded.story
         is_alone = self._answers.open(request_id, Pending(receiver, identity, recorded, stream))
-        self._post(
-            RequestArrived(request_id, submission.workflow, tensors, submission.statics, submission.terms, identity, story)
-        )
-        self._num_arrived += 1
-        if is_alone and self._num_arrived == 1 and not self._is_crowded:
-            self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
+        arrived = RequestArrived(request_id, workflow, tensors, submission.statics, submission.terms, identity, story)
+        self._arrive(arrived, is_alone and not self._askers)
         return request_id
 
     def cancel(self, request_id: int) -> bool:
@@ -344,7 +355,8 @@ class Orchestrator:
         request. A workflow that does not stream has one part. Arguments and errors are those of `infer`; parts that precede an
         error are yielded first.
         """
-        if not submission.workflow.is_streaming:
+        workflow = self._repertoire.workflows.get(submission.model)
+        if workflow is None or not workflow.is_streaming:
             yield [await self.infer(submission, take=take, started=started)]
             return
         end: Awaited[list[Array]] = Awaited(self._loop.create_future(), own_arrays)
@@ -362,7 +374,52 @@ class Orchestrator:
         finally:
             self.cancel(request_id)
 
+    # Requests of others
+
+    def workflow(self, model: ModelKey) -> Workflow:
+        """Returns what a request for a model runs.
+
+        Raises:
+            UnknownModelError: If there is no such model.
+        """
+        if (workflow := self._repertoire.workflows.get(model)) is None:
+            raise _unknown(model)
+        return workflow
+
+    def next_number(self) -> int:
+        """Returns a number for a request (`ask`)."""
+        self._num_requests += 1
+        return self._num_requests
+
+    def ask(self, arrived: RequestArrived, asker: Asker) -> None:
+        """Runs a request for somebody in another process. What becomes of it may be known before this returns."""
+        self._askers[arrived.request_id] = asker
+        self._arrive(arrived, is_alone=self.num_requests == 1)
+
+    def tell(self, event: AnswerTaken | PartTaken) -> None:
+        """Takes what an asker says about tensors that it has read. Call `end` for a request whose answer was taken."""
+        self._post(event)
+
+    def end(self, request_id: int) -> None:
+        """Forgets a request whose asker has its answer."""
+        self._askers.pop(request_id, None)
+
+    def give_up(self, request_id: int) -> None:
+        """Cancels a request whose asker does not want it any more."""
+        if self._askers.pop(request_id, None) is not None:
+            self._post(RequestCancelled(request_id))
+
     # Events in
+
+    def _arrive(self, arrived: RequestArrived, is_alone: bool) -> None:
+        """Hands a request to the engine: at the end of the loop's turn, with others, or now if no other is in flight."""
+        self._events.append(arrived)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+        self._num_arrived += 1
+        if is_alone and self._num_arrived == 1 and not self._is_crowded:
+            self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
 
     def _post(self, event: Event) -> None:
         self._events.append(event)
@@ -412,7 +469,7 @@ class Orchestrator:
             except Exception:
                 _log.exception("action_failed", action=type(action).__name__)
                 if isinstance(action, AnswerRequest | AnswerPart):
-                    self._answers.fail(action.request_id, InternalError("the answer could not be put together"))
+                    self._fail(action.request_id, InternalError("the answer could not be put together"))
         self._fleet.end_turn()
         if self._traffic is not None and self._traffic.is_urgent:
             self.scaler.decide()
@@ -430,19 +487,24 @@ class Orchestrator:
         self._fleet.start_over()
         self.tensors.free_all()
         self._answers.lose_all()
+        for request_id in list(self._askers):
+            self._fail(request_id, InternalError(SCHEDULER_FAILED))
 
     # Actions out
+
+    def _fail(self, request_id: int, error: Exception) -> None:
+        self._askers.pop(request_id, self._answers).failed(request_id, error)
 
     def _carry_out(self, action: Action) -> None:
         match action:
             case DispatchBatch():
                 self._fleet.dispatch(action)
             case AnswerRequest():
-                self._answers.answer(action)
+                self._askers.get(action.request_id, self._answers).answer(action)
             case AnswerPart():
-                self._answers.answer_part(action)
+                self._askers.get(action.request_id, self._answers).part(action)
             case FailRequest(request_id=request_id, error=error):
-                self._answers.fail(request_id, error)
+                self._fail(request_id, error)
             case ReleaseTensors(blocks=blocks):
                 self.tensors.free(blocks)
                 self._fleet.release(blocks)
@@ -460,3 +522,7 @@ class Orchestrator:
                 self._fleet.give_up(replica_id, reason)
             case _:
                 assert_never(action)
+
+
+def _unknown(model: ModelKey) -> UnknownModelError:
+    return UnknownModelError(f"model {model.name!r} has no version {model.version!r} here")

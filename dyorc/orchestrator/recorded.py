@@ -31,7 +31,7 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
         if origin is None:
             return None
         story = origin.story = Story(request_id, time.monotonic_ns(), origin.span)
-        return cls(origin, story, submission.workflow.name, submission.terms.tenant, submission.recorder)
+        return cls(origin, story, submission.model.name, submission.terms.tenant, submission.recorder)
 
     def end(self, error: Exception | None) -> None:
         """Hands the record over, now that the receiver has the answer or this error."""

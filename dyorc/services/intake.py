@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.errors import status_of_outcome
 from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.origins import Origins
@@ -44,13 +43,10 @@ class Intake:
 
 
 @contextlib.contextmanager
-def intake(
-    catalog: Catalog, backend: Backend, settings: Settings, siblings: Siblings | None, traces: Traces | None
-) -> Generator[Intake]:
+def intake(backend: Backend, settings: Settings, siblings: Siblings | None, traces: Traces | None) -> Generator[Intake]:
     """Takes requests in while entered.
 
     Args:
-        catalog: The models on offer.
         backend: Runs them.
         siblings: The other processes of the same server; None if there are none.
         traces: Where spans go; None if nothing is traced.
@@ -64,7 +60,7 @@ def intake(
         recording.add(traces.tracer)
     requests = RequestLog(config.logs.requests, config.records.slow_s, status_of_outcome)
     origins = Origins(recording, None if traces is None else traces.tracer)
-    service = InferenceService(catalog, backend, settings.gateway, siblings, origins)
+    service = InferenceService(backend, settings.gateway, siblings, origins)
     with contextlib.closing(service):
         service.whole.control_logs(LogControl(config.logs, requests, recording, backend.set_logs))
         yield Intake(service, recording, settings)

@@ -12,8 +12,8 @@ from dyorc.authoring.loading import absolute, load
 from dyorc.authoring.overrides import overridden
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
-from dyorc.gateway.catalog import Catalog
 from dyorc.leadership.leader import Lead
+from dyorc.repertoire import Repertoire
 from dyorc.running import Places, Running, in_process, on_ray
 from dyorc.services.collector import collecting_later
 from dyorc.services.place import Place
@@ -29,13 +29,13 @@ class Loaded:
 
     Attributes:
         targets: What was asked for.
-        catalog: The models.
+        repertoire: The workflows and programs.
         places: Each program, with the target from which its replicas load it.
         modules: Names of the modules that were imported before them.
     """
 
     targets: Sequence[str]
-    catalog: Catalog
+    repertoire: Repertoire
     places: Places
     modules: frozenset[str]
 
@@ -68,13 +68,12 @@ def loaded(targets: Sequence[str], settings: Settings) -> Generator[Loaded]:
     modules = frozenset(sys.modules)
     with collecting_later():
         found = [load(target) for target in targets]
-    catalog = Catalog.of(found)
     places: dict[Program, str] = {}
     for target, one in zip(targets, found, strict=True):
         for program in (one,) if isinstance(one, Program) else one.programs:
             places.setdefault(program, absolute(target))
     with overridden(places, {name: one.changes for name, one in settings.programs.items()}):
-        yield Loaded(targets, catalog, places, modules)
+        yield Loaded(targets, Repertoire.of(found), places, modules)
 
 
 @contextlib.asynccontextmanager
@@ -96,11 +95,12 @@ async def run_programs(
     """
     if without_ray:
         num_cells, notes = (1, None) if place is None else (place.num_cells, place.notes)
-        running = in_process(what.places, settings, num_cells, notes, traces)
+        running = in_process(what.repertoire, settings, num_cells, notes, traces)
     else:
         from dyorc.launcher.libraries import Imports
 
-        running = on_ray(what.places, settings, Imports.since(what.modules, what.targets), start, traces, lead)
+        imports = Imports.since(what.modules, what.targets)
+        running = on_ray(what.repertoire, what.places, settings, imports, start, traces, lead)
     async with running as found:
         yield found
 

@@ -13,7 +13,6 @@ import msgspec
 import uvloop
 
 from dyorc.config import GatewayConfig, JobsConfig, OrchestratorConfig
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
@@ -21,6 +20,7 @@ from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
+from dyorc.repertoire import Repertoire
 from dyorc.store.opening import store_of
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 from tests.workflows import effects
@@ -40,11 +40,11 @@ class Part(msgspec.Struct, frozen=True):
 
 
 async def _serve(part: Part) -> None:
-    catalog = Catalog.of([effects.noted])
+    repertoire = Repertoire.of([effects.noted])
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
     site = Site(address=part.address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")
-    async with linked(catalog.programs, OrchestratorConfig(), site) as (orchestrator, _):
-        service = InferenceService(catalog, orchestrator, config)
+    async with linked(repertoire, OrchestratorConfig(), site) as (orchestrator, _):
+        service = InferenceService(orchestrator, config)
         async with (
             Jobs(service, store_of(part.store), _JOBS) as jobs,
             HttpServer(Gateway(service, jobs), config, service.shedding, DirectInference(service)),

@@ -17,12 +17,12 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, OrchestratorConfig, TransportConfig
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
+from dyorc.repertoire import Repertoire
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from tests.workflows import checksummed
@@ -32,7 +32,7 @@ ORCHESTRATOR = "orchestrator"
 LINK = LinkConfig(heartbeat_interval_s=0.2, heartbeat_timeout_s=1.0, announce_interval_s=0.05, kill_after_s=1.5)
 REQUEST_TIMEOUT_S = 120.0
 
-_CATALOG = Catalog.of([checksummed.checked, checksummed.made, checksummed.sent, checksummed.paired])
+_REPERTOIRE = Repertoire.of([checksummed.checked, checksummed.made, checksummed.sent, checksummed.paired])
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -80,14 +80,14 @@ async def _orchestrate(part: Part) -> None:
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
     engine = EngineConfig(request_timeout_s=REQUEST_TIMEOUT_S)
     site = Site(address=part.address, link=LINK, transport=part.transport, node="here", end=_end)
-    async with linked(_CATALOG.programs, OrchestratorConfig(engine=engine), site) as (orchestrator, _):
-        service = InferenceService(_CATALOG, orchestrator, config)
+    async with linked(_REPERTOIRE, OrchestratorConfig(engine=engine), site) as (orchestrator, _):
+        service = InferenceService(orchestrator, config)
         async with HttpServer(_Gateway(service), config, service.shedding):
             await asyncio.Event().wait()
 
 
 def _replicate(part: Part) -> None:
-    program = next(program for program in _CATALOG.programs if program.name == part.role)
+    program = next(program for program in _REPERTOIRE.programs if program.name == part.role)
     identity = Identity(replica_id=part.replica_id, program=program.name, node="here")
     worker = Worker(lambda: program, identity, Uplink(address=part.address, link=LINK, transport=part.transport))
     worker.start()

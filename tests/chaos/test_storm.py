@@ -12,12 +12,12 @@ import numpy as np
 from dyorc.arrays import Array
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.orchestrator.answers import own_arrays
-from dyorc.submission import Submission
 from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.codec import StoredColumn
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.zmq_link import RouterLink
+from tests.asking import submission
 from tests.chaos import storm
 from tests.deadlines import wait_until, wait_until_async
 from tests.integration.stack import running
@@ -138,7 +138,7 @@ async def _take_an_answer_away() -> None:
                     arena.free(block.block_id)
             return own_arrays(arrays)
 
-        (words,) = await stack.orchestrator.infer(Submission(checksummed.made, (np.array(5),), (50_001,)), take=take)
+        (words,) = await stack.orchestrator.infer(submission(checksummed.made, (np.array(5),), (50_001,)), take=take)
         np.testing.assert_array_equal(words, checksummed.expected_words(5, 50_001))
         assert num_takes == 2
 

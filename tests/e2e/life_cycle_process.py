@@ -22,7 +22,7 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.running import on_ray
 from dyorc.scaling.model import ReplicaCounts
 from dyorc.status import ReplicaState
-from dyorc.submission import Submission
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.workflows import weights
 
@@ -53,7 +53,7 @@ class Clients:
             if self._is_enough:
                 return
             x = np.array([client, number, 1, -1], np.float32)
-            (y,) = await self._orchestrator.infer(Submission(self._workflow, [x]))
+            (y,) = await self._orchestrator.infer(submission(self._workflow, [x]))
             np.testing.assert_array_equal(y, x * 4)
             self.num_answers += 1
             await asyncio.sleep(0.005)

@@ -10,7 +10,7 @@ import json
 import numpy as np
 import psutil
 
-from dyorc.submission import Submission
+from tests.asking import submission
 from tests.integration.stack import Stack, num_descriptors, running
 from tests.workflows import arithmetic
 
@@ -25,10 +25,10 @@ async def _send(stack: Stack, num: int) -> None:
             size = (4, 30_000)[number % 50 == 0]  # now and then a tensor that is kept aside
             if size == 4:
                 x = np.full(4, number % 7 + 1, np.float32)
-                (y,) = await stack.orchestrator.infer(Submission(arithmetic.double_until_large, [x]))
+                (y,) = await stack.orchestrator.infer(submission(arithmetic.double_until_large, [x]))
                 assert y.max() >= 100
             else:
-                total, _ = await stack.orchestrator.infer(Submission(arithmetic.sums, [np.ones(size, np.float32)]))
+                total, _ = await stack.orchestrator.infer(submission(arithmetic.sums, [np.ones(size, np.float32)]))
                 assert total == size
 
     await asyncio.gather(*(client(range(at, num, _NUM_CLIENTS)) for at in range(_NUM_CLIENTS)))

@@ -28,7 +28,6 @@ from dyorc.config import (
     TransportConfig,
 )
 from dyorc.errors import ProgramLoadError
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.grpc.server import GrpcServer
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
@@ -43,6 +42,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.repertoire import Repertoire
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.status import ProgramStatus, ReplicaState
@@ -93,7 +93,7 @@ def within(timeout_s: float) -> Terms:
 class Stack:
     """A running server. Replicas are started by the test that needs them."""
 
-    catalog: Catalog
+    repertoire: Repertoire
     orchestrator: Orchestrator
     address: str
     link: LinkConfig
@@ -208,17 +208,15 @@ async def running(
     It serves HTTP and, if asked for, gRPC; with a `store` it takes jobs too. Records of requests go to `recorder`;
     there are routes that show those in `records`.
     """
-    catalog = Catalog.of(targets)
+    repertoire = Repertoire.of(targets)
     gateway = gateway or GatewayConfig(port=0, drain_timeout_s=1)
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dyorc-"))
         address = f"unix://{folder}/link" if network is None else f"tcp://{network.host}:*"
         engine = engine or EngineConfig()
         site = Site(address=address, link=link, transport=transport, node="here", network=network)
-        orchestrator, address = await stack.enter_async_context(linked(catalog.programs, OrchestratorConfig(engine=engine), site))
-        service = stack.enter_context(
-            contextlib.closing(InferenceService(catalog, orchestrator, gateway, origins=Origins(recorder)))
-        )
+        orchestrator, address = await stack.enter_async_context(linked(repertoire, OrchestratorConfig(engine=engine), site))
+        service = stack.enter_context(contextlib.closing(InferenceService(orchestrator, gateway, origins=Origins(recorder))))
         lines = RequestLog("off", 1.0, status_of_outcome)
         service.whole.control_logs(LogControl(LogsConfig(), lines, Recording(RecordsConfig()), orchestrator.set_logs))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
@@ -227,12 +225,12 @@ async def running(
         http = HttpServer(app, gateway, service.shedding, DirectInference(service))
         server = await stack.enter_async_context(http)
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False))
-        found = Stack(catalog, orchestrator, address, link, transport, client, service, network)
+        found = Stack(repertoire, orchestrator, address, link, transport, client, service, network)
         found.records = records
         if grpc:
             found.grpc_address = (await stack.enter_async_context(GrpcServer(service, gateway))).address
         stack.push_async_callback(found.close)
-        for program in catalog.programs:
+        for program in repertoire.programs:
             for _ in range(num_replicas):
                 await found.start_worker(program)
         yield found

@@ -132,7 +132,7 @@ async def test_a_browser_gets_the_documentation_and_all_that_it_loads_without_a_
     found = await client.get(page.url.join(described), headers=headers)
     assert found.status_code == 200
     assert found.json()["components"]["securitySchemes"].keys() == {"bearer", "api_key"}
-    for name in served.stack.catalog.models:
+    for name in served.stack.service.catalog.models:
         assert name not in found.text
 
 

@@ -9,8 +9,8 @@ from jaxtyping import Float
 
 import dyorc
 from dyorc.arrays import Array
-from dyorc.submission import Submission
 from tests import oip
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running
 from tests.integration.test_tensor_path import infer, wait_until_empty
@@ -54,7 +54,7 @@ async def ask(stack: Stack, num_requests: int) -> None:
 async def test_small_requests_are_answered_while_a_large_answer_is_made() -> None:
     gate = Gate()
     async with running([stretched, arithmetic.quadruple]) as stack:
-        making = asyncio.create_task(stack.orchestrator.infer(Submission(stretched, [SEED]), take=gate.take))
+        making = asyncio.create_task(stack.orchestrator.infer(submission(stretched, [SEED]), take=gate.take))
         await wait_until_async(gate.has_begun.is_set, "the answer is being made")
         await ask(stack, 20)
         assert stack.orchestrator.num_requests == 1  # the large one goes on
@@ -67,7 +67,7 @@ async def test_small_requests_are_answered_while_a_large_answer_is_made() -> Non
 async def test_outputs_of_a_cancelled_request_are_freed_when_nobody_reads_them() -> None:
     gate = Gate()
     async with running([stretched, arithmetic.quadruple]) as stack:
-        making = asyncio.create_task(stack.orchestrator.infer(Submission(stretched, [SEED]), take=gate.take))
+        making = asyncio.create_task(stack.orchestrator.infer(submission(stretched, [SEED]), take=gate.take))
         await wait_until_async(gate.has_begun.is_set, "the answer is being made")
         making.cancel()
         await ask(stack, 5)
@@ -89,14 +89,14 @@ async def test_an_error_on_the_thread_reaches_the_caller() -> None:
 
     async with running([stretched]) as stack:
         with pytest.raises(ValueError, match="dyorc-answers"):
-            await stack.orchestrator.infer(Submission(stretched, [SEED]), take=take)
+            await stack.orchestrator.infer(submission(stretched, [SEED]), take=take)
         await wait_until_empty(stack)
 
 
 async def test_small_answers_need_no_thread() -> None:
     async with running([arithmetic.quadruple]) as stack:
         name = await stack.orchestrator.infer(
-            Submission(arithmetic.quadruple, [SMALL]), take=lambda _: threading.current_thread()
+            submission(arithmetic.quadruple, [SMALL]), take=lambda _: threading.current_thread()
         )
         assert name is threading.main_thread()
 
@@ -104,7 +104,7 @@ async def test_small_answers_need_no_thread() -> None:
 async def test_the_status_shows_what_each_arena_takes() -> None:
     gate = Gate()
     async with running([stretched]) as stack:
-        making = asyncio.create_task(stack.orchestrator.infer(Submission(stretched, [SEED]), take=gate.take))
+        making = asyncio.create_task(stack.orchestrator.infer(submission(stretched, [SEED]), take=gate.take))
         await wait_until_async(gate.has_begun.is_set, "the answer is being made")
         arenas = (await stack.client.get("/status")).json()["tensors"]["arenas"]
         gate.is_open.set()

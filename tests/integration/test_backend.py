@@ -15,11 +15,11 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.config import GatewayConfig
 from dyorc.errors import CapacityError
 from dyorc.gateway.backend import Backend
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
+from dyorc.repertoire import Repertoire
 from tests import oip
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic, streaming
@@ -44,11 +44,11 @@ def answer(workflow: Workflow, inputs: Sequence[Array]) -> list[list[Array]]:
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     """Serves two models, one of which streams."""
-    catalog = Catalog.of([arithmetic.quadruple, streaming.count_up])
-    fake = FakeBackend(catalog.programs, answer)
+    repertoire = Repertoire.of([arithmetic.quadruple, streaming.count_up])
+    fake = FakeBackend(repertoire, answer)
     backend: Backend = fake
     config = GatewayConfig(port=0, drain_timeout_s=1)
-    with contextlib.closing(InferenceService(catalog, backend, config)) as service:
+    with contextlib.closing(InferenceService(backend, config)) as service:
         async with (
             HttpServer(Gateway(service), config, service.shedding, DirectInference(service)) as server,
             httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False) as client,

@@ -18,10 +18,10 @@ import dyorc
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import GatewayConfig
 from dyorc.errors import InvalidInputError, ProgramError
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
+from dyorc.repertoire import Repertoire
 from tests import oip
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.fake_backend import FakeBackend
@@ -49,10 +49,10 @@ def run_here(workflow: Workflow, inputs: Sequence[oip.Array]) -> list[list[oip.A
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
     """Starts one server for this module."""
-    catalog = Catalog.of([scripted.count, scripted.fill, arithmetic.sums, tensors.echo])
-    backend = FakeBackend(catalog.programs, run_here, lambda workflow, inputs: found.script.play(workflow, inputs))
+    repertoire = Repertoire.of([scripted.count, scripted.fill, arithmetic.sums, tensors.echo])
+    backend = FakeBackend(repertoire, run_here, lambda workflow, inputs: found.script.play(workflow, inputs))
     config = GatewayConfig(port=0, drain_timeout_s=1)
-    with contextlib.closing(InferenceService(catalog, backend, config)) as service:
+    with contextlib.closing(InferenceService(backend, config)) as service:
         async with (
             HttpServer(Gateway(service), config, service.shedding) as server,
             httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False) as client,

@@ -14,7 +14,7 @@ import pytest
 from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, Source
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.keeper import Keeper
-from dyorc.submission import Submission
+from tests.asking import submission
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.stack import Stack, running
 from tests.workflows import leaving
@@ -64,7 +64,7 @@ async def test_what_a_replica_runs_when_serve_ends_it_is_not_run_twice_and_its_t
     async with running([sums], num_replicas=0) as stack, contextlib.AsyncExitStack() as keepers:
         first = await keep(stack, client, "first")
         (pid,) = stack.status(noted).replica_pids.values()
-        answer = asyncio.create_task(stack.orchestrator.infer(Submission(sums, [_X], (folder,))))
+        answer = asyncio.create_task(stack.orchestrator.infer(submission(sums, [_X], (folder,))))
         await wait_until_async(runs.exists, "it runs")
         second = await keep(stack, client, "second")
         keepers.push_async_callback(asyncio.to_thread, second.stop)

@@ -13,8 +13,8 @@ import pytest
 
 from dyorc.errors import DeadlineError
 from dyorc.status import ProgramState, ReplicaState
-from dyorc.submission import Submission
 from dyorc.terms import Terms
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running
 from tests.workflows import weights
@@ -46,7 +46,7 @@ class Clients:
             if self._is_enough.is_set():
                 return
             x = np.array([client, number, 1, -1], np.float32)
-            (y,) = await self._stack.orchestrator.infer(Submission(fourfold, [x]))
+            (y,) = await self._stack.orchestrator.infer(submission(fourfold, [x]))
             np.testing.assert_array_equal(y, x * 4)
             self.num_answers += 1
             await asyncio.sleep(0.002)  # keeps the load small
@@ -72,7 +72,7 @@ async def reach(stack: Stack, **counts: int) -> None:
 
 
 async def ask(stack: Stack) -> None:
-    (y,) = await stack.orchestrator.infer(Submission(fourfold, [_X]))
+    (y,) = await stack.orchestrator.infer(submission(fourfold, [_X]))
     np.testing.assert_array_equal(y, 4 * _X)
 
 
@@ -113,7 +113,7 @@ async def test_requests_are_held_while_a_program_is_scaled_to_zero_and_back() ->
 async def test_tensors_of_a_parked_replica_are_read_by_others() -> None:
     async with running([fourfold], num_replicas=0) as stack:
         await stack.start_process(_TARGET, weighted, "first")
-        (y,) = await stack.orchestrator.infer(Submission(fourfold, [_X]))
+        (y,) = await stack.orchestrator.infer(submission(fourfold, [_X]))
         np.testing.assert_array_equal(y, 4 * _X)
         stack.orchestrator.want("weighted", 0, 1)
         await reach(stack, parked=1)
@@ -129,7 +129,7 @@ async def test_a_request_that_cannot_wait_until_a_program_is_warm_fails_at_once(
         deadline_ns = asyncio.get_running_loop().time() + 5
         terms = Terms(deadline_ns=int(deadline_ns * 1e9))
         with pytest.raises(DeadlineError, match="program 'weighted' is cold; a replica takes about 60 s to be ready"):
-            await stack.orchestrator.infer(Submission(fourfold, [_X], terms=terms))
+            await stack.orchestrator.infer(submission(fourfold, [_X], terms=terms))
 
 
 async def test_a_parked_replica_is_killed() -> None:

@@ -16,12 +16,12 @@ from starlette.types import Message
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
 from dyorc.gateway import live as live_module
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
+from dyorc.repertoire import Repertoire
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
 from dyorc.telemetry.record import Origin, RequestRecord
 from tests.deadlines import TIMEOUT_S, wait_until_async
@@ -67,11 +67,11 @@ async def serving(file: Path) -> AsyncGenerator[Served]:
     (operator, may), (user, may_not), (guest, guests) = new_key(), new_key(), new_key()
     team = TenantRecord(name="team", keys=[msgspec.structs.replace(may, may_manage=True), may_not])
     write_tenants(file, [team, TenantRecord(name="guests", keys=[guests], models=["quadruple"])])
-    catalog = Catalog.of([arithmetic.quadruple, arithmetic.sums])
-    backend = FakeBackend(catalog.programs, lambda workflow, inputs: [list[Array](inputs)])
+    repertoire = Repertoire.of([arithmetic.quadruple, arithmetic.sums])
+    backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     backend.now = BUSY
     config = GatewayConfig(port=0, drain_timeout_s=TIMEOUT_S, keys_file=str(file))
-    with contextlib.closing(InferenceService(catalog, backend, config)) as service:
+    with contextlib.closing(InferenceService(backend, config)) as service:
         live = Live(service, period_s=_PERIOD_S)
         async with HttpServer(Gateway(service, live=live), config, service.shedding) as server, live:
             yield Served(server.url, live, backend, service, file, operator, user, guest)

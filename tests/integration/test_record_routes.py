@@ -12,13 +12,13 @@ import pytest
 
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig, RecordsConfig
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.siblings import Answers, OnlyChild
+from dyorc.repertoire import Repertoire
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import RecordStore
 from tests.deadlines import TIMEOUT_S
@@ -73,14 +73,14 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     file = tmp_path / "keys.toml"
     team = TenantRecord(name="team", keys=[msgspec.structs.replace(may, may_manage=True), may_not])
     write_tenants(file, [team, TenantRecord(name="guests", keys=[guests], models=["quadruple"])])
-    catalog = Catalog.of([arithmetic.quadruple])
-    backend = FakeBackend(catalog.programs, lambda workflow, inputs: [list[Array](inputs)])
+    repertoire = Repertoire.of([arithmetic.quadruple])
+    backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     config = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
     stores = RecordStore(RecordsConfig()), RecordStore(RecordsConfig())
     here, there = Twin(0), Twin(1)
     Records(stores[1], there)
     here.other = there
-    with contextlib.closing(InferenceService(catalog, backend, config, here)) as service:
+    with contextlib.closing(InferenceService(backend, config, here)) as service:
         gateway = Gateway(service, records=Records(stores[0], here))
         async with HttpServer(gateway, config, service.shedding) as server:
             yield Served(server.url, stores, {"operator": operator, "user": user, "guest": guest}, there)

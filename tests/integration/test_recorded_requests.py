@@ -10,9 +10,9 @@ import pytest
 
 from dyorc.config import JobsConfig
 from dyorc.store.sqlite import SqliteStore
-from dyorc.submission import Submission
 from dyorc.telemetry.record import Origin, RequestRecord
 from tests import oip, oip_grpc
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running, within
 from tests.workflows import faulty, guarded, slow, streaming
@@ -234,13 +234,13 @@ async def test_a_batch_says_how_its_inputs_came(stack: Stack, shelf: Shelf) -> N
 
 
 async def test_without_an_origin_nothing_is_recorded(stack: Stack, shelf: Shelf) -> None:
-    submission = Submission(guarded.guarded, [X], terms=within(30), recorder=shelf)
-    await stack.orchestrator.infer(submission)
+    asked = submission(guarded.guarded, [X], terms=within(30), recorder=shelf)
+    await stack.orchestrator.infer(asked)
     assert not shelf.records
 
 
 async def test_without_a_recorder_the_story_can_be_read(stack: Stack) -> None:
     origin = Origin(request_id="r-4", transport="http")
-    await stack.orchestrator.infer(Submission(guarded.guarded, [X], origin=origin))
+    await stack.orchestrator.infer(submission(guarded.guarded, [X], origin=origin))
     assert origin.story is not None
     assert origin.story.steps()[-1]["event"] == "answered"

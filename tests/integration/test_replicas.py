@@ -15,8 +15,8 @@ from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
-from dyorc.submission import Submission
 from tests import oip
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, Stack, running
 from tests.workflows import arithmetic, faulty, slow
@@ -32,7 +32,7 @@ async def _send_until(stack: Stack, is_enough: asyncio.Event, client: int, laten
     while not is_enough.is_set():
         x = np.array([client, num, 1, -1], np.float32)
         started_s = time.monotonic()
-        (y,) = await stack.orchestrator.infer(Submission(arithmetic.quadruple, [x]))
+        (y,) = await stack.orchestrator.infer(submission(arithmetic.quadruple, [x]))
         latencies_s.append(time.monotonic() - started_s)
         np.testing.assert_array_equal(y, x * 4)
         num += 1
@@ -90,7 +90,7 @@ async def test_requests_wait_while_there_is_no_replica() -> None:
         process.kill()
         await wait_until_async(lambda: not stack.status(arithmetic.double).replica_pids, "the death is noticed")
         assert (await stack.client.get("/v2/health/ready")).status_code == 503
-        waiting = asyncio.create_task(stack.orchestrator.infer(Submission(arithmetic.quadruple, [X])))
+        waiting = asyncio.create_task(stack.orchestrator.infer(submission(arithmetic.quadruple, [X])))
         await wait_until_async(lambda: stack.orchestrator.num_requests == 1, "it is in flight")
         await stack.start_process(_TARGET, arithmetic.double, "second")
         np.testing.assert_array_equal((await waiting)[0], X * 4)
@@ -140,9 +140,9 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
                     workers.append(worker)
                     await asyncio.to_thread(worker.start)
                 await wait_until_async(lambda: first.status.is_ready, "both are there")
-                np.testing.assert_array_equal((await first.infer(Submission(arithmetic.quadruple, [X])))[0], X * 4)
+                np.testing.assert_array_equal((await first.infer(submission(arithmetic.quadruple, [X])))[0], X * 4)
                 # A batch is on its way while the orchestrator ends.
-                lost = asyncio.create_task(first.infer(Submission(slow.resting, [X], (0.3,))))
+                lost = asyncio.create_task(first.infer(submission(slow.resting, [X], (0.3,))))
                 await wait_until_async(lambda: first.num_requests == 1, "it is in flight")
             with contextlib.suppress(Exception):
                 await lost
@@ -150,8 +150,8 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
             async with linked(programs, OrchestratorConfig(), site) as (second, _):
                 await wait_until_async(lambda: second.status.is_ready, "both replicas are back")
                 print(f"\nfound again after {time.monotonic() - ended_s:.2f} s")
-                np.testing.assert_array_equal((await second.infer(Submission(arithmetic.quadruple, [X])))[0], X * 4)
-                np.testing.assert_array_equal((await second.infer(Submission(slow.resting, [X], (0.01,))))[0], X + 1)
+                np.testing.assert_array_equal((await second.infer(submission(arithmetic.quadruple, [X])))[0], X * 4)
+                np.testing.assert_array_equal((await second.infer(submission(slow.resting, [X], (0.01,))))[0], X + 1)
                 pids = {name: next(iter(one.replica_pids.values())) for name, one in second.status.programs.items()}
             assert set(pids.values()) == {os.getpid()}
         finally:

@@ -15,11 +15,11 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.client import Client
 from dyorc.config import GatewayConfig
 from dyorc.errors import PermissionDeniedError, UnknownModelError
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.service import InferenceService
+from dyorc.repertoire import Repertoire
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic
 
@@ -46,10 +46,10 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     file = tmp_path / "keys.toml"
     keys = [msgspec.structs.replace(may, may_manage=True), may_not]
     write_tenants(file, [TenantRecord(name="team", keys=keys)])
-    catalog = Catalog.of([arithmetic.quadruple])
-    backend = FakeBackend(catalog.programs, answer)
+    repertoire = Repertoire.of([arithmetic.quadruple])
+    backend = FakeBackend(repertoire, answer)
     config = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
-    with contextlib.closing(InferenceService(catalog, backend, config)) as service:
+    with contextlib.closing(InferenceService(backend, config)) as service:
         async with HttpServer(Gateway(service), config, service.shedding) as server:
             yield Served(server.url, backend, operator, user)
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.grpc.inference import ModelInfer
 from dyorc.gateway.grpc.server import GrpcServer
 from dyorc.gateway.http.app import Gateway
@@ -22,6 +21,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.loop_lag import LoopLag
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.shedding import Shedding
+from dyorc.repertoire import Repertoire
 from tests import oip, oip_grpc
 from tests.fake_backend import FakeBackend
 from tests.slow_loops import Loop, busy
@@ -54,10 +54,10 @@ class Served:
 @pytest.fixture
 async def served(leaves_nothing: None) -> AsyncIterator[Served]:
     """Serves two models, one of which streams."""
-    catalog = Catalog.of([arithmetic.quadruple, streaming.count_up])
-    backend = FakeBackend(catalog.programs, lambda workflow, inputs: [[X]])
+    repertoire = Repertoire.of([arithmetic.quadruple, streaming.count_up])
+    backend = FakeBackend(repertoire, lambda workflow, inputs: [[X]])
     config = GatewayConfig(port=0, drain_timeout_s=1)
-    with contextlib.closing(InferenceService(catalog, backend, config)) as service:
+    with contextlib.closing(InferenceService(backend, config)) as service:
         async with (
             HttpServer(Gateway(service), config, service.shedding) as server,
             GrpcServer(service, config) as grpc_server,

@@ -5,9 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from dyorc.authoring.workflow import of_program
 from dyorc.errors import InternalError
-from dyorc.submission import Submission
+from tests.asking import submission
 from tests.integration.stack import running
 from tests.workflows import arithmetic
 
@@ -20,12 +19,12 @@ async def test_a_crash_of_the_engine_loses_no_counts(monkeypatch: pytest.MonkeyP
 
     async with running([arithmetic.quadruple]) as stack:
         orchestrator, before_ms = stack.orchestrator, time.time_ns() // 1_000_000
-        await orchestrator.infer(Submission(arithmetic.quadruple, [X]))
+        await orchestrator.infer(submission(arithmetic.quadruple, [X]))
         with monkeypatch.context() as broken:
             broken.setattr("dyorc.engine.engine.Engine.handle", crash)
             with pytest.raises(InternalError):
-                await orchestrator.infer(Submission(arithmetic.quadruple, [X]))
-        await orchestrator.infer(Submission(arithmetic.quadruple, [X]))
+                await orchestrator.infer(submission(arithmetic.quadruple, [X]))
+        await orchestrator.infer(submission(arithmetic.quadruple, [X]))
         totals = orchestrator.statistics("quadruple")
         assert (totals.inference_count, totals.success.count) == (2, 2)
         assert before_ms <= totals.last_inference_ms <= time.time_ns() // 1_000_000 + 1
@@ -36,7 +35,7 @@ async def test_the_times_of_a_program_add_up() -> None:
     async with running([program]) as stack:
         started_ns = time.monotonic_ns()
         for _ in range(5):
-            await stack.orchestrator.infer(Submission(of_program(program), [X]))
+            await stack.orchestrator.infer(submission(program, [X]))
         elapsed_ns = time.monotonic_ns() - started_ns
         totals = stack.orchestrator.statistics(program.name)
     assert (totals.inference_count, totals.execution_count, totals.batches.keys()) == (5, 5, {1})

@@ -10,8 +10,8 @@ import pytest
 from dyorc.arrays import Array
 from dyorc.config import EngineConfig
 from dyorc.errors import DeadlineError, ProgramError
-from dyorc.submission import Submission
 from dyorc.telemetry.record import Origin
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running, within
 from tests.workflows import streaming
@@ -42,7 +42,7 @@ async def leaves_no_request(stack: Stack) -> AsyncIterator[None]:
 
 
 def count_up(stack: Stack, num_parts: int, x: Array = X, **asked: Any) -> AsyncGenerator[list[list[Array]]]:
-    return stack.orchestrator.stream(Submission(streaming.count_up, [x], (num_parts,), **asked))
+    return stack.orchestrator.stream(submission(streaming.count_up, [x], (num_parts,), **asked))
 
 
 def num_made() -> int:
@@ -56,7 +56,7 @@ async def test_parts_come_in_order_and_end(stack: Stack) -> None:
 
 
 async def test_a_part_comes_before_the_next_one_is_made(stack: Stack) -> None:
-    parts = stack.orchestrator.stream(Submission(streaming.count_up_to_10, [np.array([1, 1], np.float32)]))
+    parts = stack.orchestrator.stream(submission(streaming.count_up_to_10, [np.array([1, 1], np.float32)]))
     numbers = [part[0][0] async for together in parts for part in together]
     assert numbers == list(range(2, 11))
 
@@ -82,7 +82,7 @@ async def test_a_slow_consumer_stops_the_workflow_and_gets_all_that_is_ready_at_
 async def test_large_parts_are_read_where_they_were_made(stack: Stack) -> None:
     ends: list[list[float]] = []
     stream = stack.orchestrator.stream(
-        Submission(streaming.ramps, [SEED], (12,)), take=lambda arrays: (arrays[0].flags.owndata, arrays[0][[0, -1]].tolist())
+        submission(streaming.ramps, [SEED], (12,)), take=lambda arrays: (arrays[0].flags.owndata, arrays[0][[0, -1]].tolist())
     )
     async for together in stream:
         for owns_data, values in together:
@@ -101,7 +101,7 @@ async def test_closing_early_cancels_the_request(stack: Stack) -> None:
 
 async def test_cancelling_the_future_cancels_the_request(stack: Stack) -> None:
     futures: list[asyncio.Future[list[Array]]] = []
-    parts = stack.orchestrator.stream(Submission(streaming.count_up, [X], (1000,)), started=futures.append)
+    parts = stack.orchestrator.stream(submission(streaming.count_up, [X], (1000,)), started=futures.append)
     await anext(parts)
     futures[0].cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -28,7 +28,6 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import RecordsConfig, TransportConfig
 from dyorc.errors import TransportError
-from dyorc.submission import Submission
 from dyorc.telemetry.diagnosis import diagnose
 from dyorc.telemetry.record import Origin
 from dyorc.telemetry.record_store import RecordStore
@@ -41,6 +40,7 @@ from dyorc.transport.staging import Fetch, Staging
 from dyorc.transport.tiers import Holder, Span
 from dyorc.transport.zmq_link import DealerLink
 from dyorc.transport.zmq_security import ClusterKeys, secure_client
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.route_process import SIZES, Answer, Question
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, Stack, running, within
@@ -100,7 +100,7 @@ async def serving(
 async def carry(stack: Stack, seed: int, rest_s: float = 0.0, timeout_s: float = 30.0) -> float:
     """Sends one request, checks its tensor and returns the seconds that it took."""
     started_s = time.monotonic()
-    checksum, _, _ = await stack.orchestrator.infer(Submission(far.carried, [np.array(seed)], (rest_s,), within(timeout_s)))
+    checksum, _, _ = await stack.orchestrator.infer(submission(far.carried, [np.array(seed)], (rest_s,), within(timeout_s)))
     assert int(checksum) == far.checksum_of(far.words_of(seed)), f"wrong bytes in the tensor of seed {seed}"
     return time.monotonic() - started_s
 
@@ -116,11 +116,11 @@ async def test_programs_on_two_hosts_read_pages_as_well_as_on_one(hosts: TwoHost
         (_OCR, _program(ocr, name)) for name in ("detect", "straighten", "classify", "recognise")
     )
     async with serving(hosts, [ocr], first=[detect, straighten, classify, recognise]) as stack:
-        alone = await stack.orchestrator.infer(Submission(ocr, [page], terms=within(60)))
+        alone = await stack.orchestrator.infer(submission(ocr, [page], terms=within(60)))
     hosts.first.kill()
     async with serving(hosts, [ocr], first=[detect, classify], second=[straighten, recognise]) as stack:
         num_before = hosts.first.num_bytes_sent()
-        text, boxes, scores = await stack.orchestrator.infer(Submission(ocr, [page], terms=within(60)))
+        text, boxes, scores = await stack.orchestrator.infer(submission(ocr, [page], terms=within(60)))
         num_sent = hosts.first.num_bytes_sent() - num_before
     print(f"\n{page.nbytes} bytes of a page, {num_sent} sent to the other host")
     assert [line.decode() for line in text] == texts
@@ -151,7 +151,7 @@ async def test_tensors_cannot_be_read_on_the_way(hosts: TwoHosts) -> None:
     first, second = [(_MARKED, far.count)], [(_MARKED, far.repeat)]
     async with serving(hosts, [far.marked], first=first, second=second) as stack:
         with hosts.captured() as seen:
-            (num,) = await stack.orchestrator.infer(Submission(far.marked, [times]))
+            (num,) = await stack.orchestrator.infer(submission(far.marked, [times]))
     assert num == times
     assert len(seen) > times * len(far.MARK), "the tensor went over the link"
     assert far.MARK not in seen
@@ -255,7 +255,7 @@ async def test_a_request_says_that_it_waited_for_a_large_tensor_from_the_other_h
         with hosts.slowed(mbit_per_s=100):
             origin = Origin(request_id="far", transport="http")
             await stack.orchestrator.infer(
-                Submission(far.carried, [np.array(1)], (0.0,), within(30.0), origin=origin, recorder=recording)
+                submission(far.carried, [np.array(1)], (0.0,), within(30.0), origin=origin, recorder=recording)
             )
     record = records.find("far", lambda _: True)
     assert record is not None

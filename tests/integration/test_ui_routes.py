@@ -9,13 +9,13 @@ import pytest
 
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
-from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.ui.files import ui_files
+from dyorc.repertoire import Repertoire
 from tests.deadlines import TIMEOUT_S
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic
@@ -28,10 +28,10 @@ async def serving(file: Path, *, has_page: bool = True) -> AsyncIterator[httpx.A
     """Serves one model to those who have a key; yields a client without one."""
     _, key = new_key()
     write_tenants(file, [TenantRecord(name="team", keys=[key])])
-    catalog = Catalog.of([arithmetic.quadruple])
-    backend = FakeBackend(catalog.programs, lambda workflow, inputs: [list[Array](inputs)])
+    repertoire = Repertoire.of([arithmetic.quadruple])
+    backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     config = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
-    with contextlib.closing(InferenceService(catalog, backend, config)) as service:
+    with contextlib.closing(InferenceService(backend, config)) as service:
         gateway = Gateway(service, live=Live(service) if has_page else None)
         async with (
             HttpServer(gateway, config, service.shedding) as server,

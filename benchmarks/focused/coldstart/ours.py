@@ -13,6 +13,7 @@ import benchmarks.focused.coldstart.program as program
 from dyorc.config import LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
+from dyorc.repertoire import Repertoire
 from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink, new_replica_id
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.holder import Holder
@@ -61,7 +62,7 @@ async def measure(folder: Path, weights: Path) -> Starts:
 @contextlib.asynccontextmanager
 async def _orchestrator(uplink: Uplink) -> AsyncGenerator[StatusBoard]:
     site = Site(address=uplink.address, link=uplink.link, transport=uplink.transport, node=_NODE)
-    async with linked((program.cold,), OrchestratorConfig(), site) as (orchestrator, _):
+    async with linked(Repertoire.of([program.cold]), OrchestratorConfig(), site) as (orchestrator, _):
         yield orchestrator.status
 
 

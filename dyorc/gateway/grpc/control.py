@@ -52,7 +52,8 @@ class Control:
         return ParseDict(server_metadata(self._service.clients), pb.ServerMetadataResponse())
 
     def model_metadata(self, request: Any, tenant: Tenant) -> Any:
-        return ParseDict(self._model(request, tenant).metadata(), pb.ModelMetadataResponse())
+        versions = list(self._service.catalog.versions.get(request.name, ()))
+        return ParseDict(self._model(request, tenant).metadata(versions), pb.ModelMetadataResponse())
 
     def model_config(self, request: Any, tenant: Tenant) -> Any:
         return ParseDict({"config": model_config(self._model(request, tenant))}, pb.ModelConfigResponse())

@@ -41,7 +41,7 @@ def encode_response(
         InvalidInputError: If a client truncated its memory.
         ClientMemoryError: If an output does not fit into its region.
     """
-    response = ModelInferResponse(model_name=model.name, model_version="1", id=request.request_id)
+    response = ModelInferResponse(model_name=model.name, model_version=model.version, id=request.request_id)
     names = model.signature.outputs.names
     outputs = response.outputs
     raws: list[Buffer] = []
@@ -89,7 +89,7 @@ def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> b
     """Returns the message that ends a request's responses on a stream."""
     answer = ModelStreamInferResponse()
     response = answer.infer_response
-    response.model_name, response.model_version, response.id = model.name, "1", request_id
+    response.model_name, response.model_version, response.id = model.name, model.version, request_id
     response.parameters[FINAL].bool_param = True
     if story is not None:
         response.parameters[EXPLAIN].string_param = orjson.dumps(story).decode()

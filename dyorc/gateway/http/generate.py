@@ -117,5 +117,7 @@ def encode_generate(
         response[name] = flat[0] if array.size == 1 else flat
     if story is not None:
         response["parameters"] = {EXPLAIN: story}
-    response |= {"model_name": model.name, "model_version": "1"} | ({"id": request.request_id} if request.request_id else {})
+    response |= {"model_name": model.name, "model_version": model.version} | (
+        {"id": request.request_id} if request.request_id else {}
+    )
     return json_parts(response)

@@ -38,7 +38,7 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get(_VERSION, response_model=ModelMetadata, tags=["models"])
     async def metadata(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Inputs and outputs of a model. Shapes are those of one item."""
-        return find(request, name, version).metadata()
+        return find(request, name, version).metadata(list(service.catalog.versions[name]))
 
     @app.get(f"{_MODEL}/{MODEL_READY}", response_model=ModelReady, tags=["health"])
     @app.get(f"{_VERSION}/{MODEL_READY}", response_model=ModelReady, tags=["health"])

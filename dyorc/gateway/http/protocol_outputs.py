@@ -101,7 +101,7 @@ def encode_response(
         else:
             output["data"] = texts(output["name"], array) if dtype is DType.BYTES else array.reshape(-1)
         outputs.append(output)
-    response: dict[str, Any] = {"model_name": model.name, "model_version": "1", "outputs": outputs}
+    response: dict[str, Any] = {"model_name": model.name, "model_version": model.version, "outputs": outputs}
     if request_id:
         response["id"] = request_id
     if story is not None:

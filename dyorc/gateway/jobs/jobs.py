@@ -122,7 +122,7 @@ class Jobs:
             id=new_id(),
             tenant=tenant.name,
             model_name=model.name,
-            model_version="1",
+            model_version=model.version,
             body=body,
             ttl_s=self._ttl_s(head.ttl_s),
             is_urgent=request.priority > 0,

@@ -73,7 +73,7 @@ class Runner:
         self._on_end = on_end
         self.attempts = Attempts(service, config)
         self.quota = Quota(max_queued=config.max_queued, max_tenant_bytes=config.max_bytes_per_tenant, max_bytes=config.max_bytes)
-        self._models = [name for name, model in service.catalog.models.items() if not model.is_streaming]
+        self._catalog = service.catalog
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self._runs: dict[str, _Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -166,7 +166,8 @@ class Runner:
         if len(self._runs) >= self._config.max_running:
             await self._unless_stopping(self._has_room.wait())
             return
-        lanes = await self._store.lanes(self._models, self._config.lease_s)
+        models = [name for name, model in self._catalog.models.items() if not model.is_streaming]
+        lanes = await self._store.lanes(models, self._config.lease_s)
         picked = self._slots.pick(lanes)
         claims = await self._store.claim(picked, self._owner, self._config.lease_s) if picked else []
         refused = [refusal for claim in claims if (refusal := self._admit(claim))]

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.together
 @asynccontextmanager
 async def jobs_beside(stack: Stack, store: JobStore, drain_timeout_s: float = 10) -> AsyncGenerator[Jobs]:
     """Serves jobs, and stops while the replicas go on."""
-    service = InferenceService(stack.catalog, stack.orchestrator, GatewayConfig(drain_timeout_s=drain_timeout_s))
+    service = InferenceService(stack.orchestrator, GatewayConfig(drain_timeout_s=drain_timeout_s))
     with closing(service):
         async with Jobs(service, store, SLOW) as jobs:
             yield jobs

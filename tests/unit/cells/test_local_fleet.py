@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 import dyorc
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.authoring.workflow import of_program
 from dyorc.cells.cell import cell
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.engine.engine import Engine
@@ -24,7 +23,7 @@ from dyorc.engine.events import ReplicaJoined, ReplicaLeft
 from dyorc.errors import ExecutionError, InternalError, ProgramError, ProgramLoadError
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.status import ProgramState
-from dyorc.submission import Submission
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.shared_folders import arena_folder
 from tests.workflows import arithmetic, streaming
@@ -46,7 +45,7 @@ async def celled(*programs: Program, **settings: Any) -> AsyncGenerator[Orchestr
 
 async def ask(orchestrator: Orchestrator, program: Program, x: Array) -> Array:
     """Makes one call."""
-    (y,) = await orchestrator.infer(Submission(of_program(program), [x]))
+    (y,) = await orchestrator.infer(submission(program, [x]))
     return y
 
 
@@ -74,10 +73,10 @@ def program_of(make: Callable[[], Callable[[Any], Any]], **options: Any) -> Prog
 async def test_workflows_and_streams_are_served() -> None:
     async with celled(*arithmetic.double_until_large.programs, *streaming.count_up.programs) as orchestrator:
         for _ in range(20):
-            (y,) = await orchestrator.infer(Submission(arithmetic.double_until_large, [X]))
+            (y,) = await orchestrator.infer(submission(arithmetic.double_until_large, [X]))
             np.testing.assert_array_equal(y, X * 64)
         start = np.array([1, 1], np.float32)
-        parts = orchestrator.stream(Submission(streaming.count_up, [start], (5,)))
+        parts = orchestrator.stream(submission(streaming.count_up, [start], (5,)))
         assert [part[0][0] async for together in parts for part in together] == [2, 3, 4, 5, 6]
 
 
@@ -87,7 +86,7 @@ async def test_a_stream_whose_parts_are_there_at_once_loses_none() -> None:
         await move_to_loop(orchestrator, streaming.add_one, start)
         for _ in range(3):
             async with asyncio.timeout(60):
-                parts = orchestrator.stream(Submission(streaming.count_up, [start], (40,)))
+                parts = orchestrator.stream(submission(streaming.count_up, [start], (40,)))
                 found = [part[0][0] async for together in parts for part in together]
             assert found == list(range(101, 141))
 
@@ -375,7 +374,7 @@ async def test_a_long_chain_of_inline_steps_lets_others_use_the_loop() -> None:
     async with celled(step) as orchestrator:
         await move_to_loop(orchestrator, step, np.array([0]))
         turns = 0
-        task = asyncio.ensure_future(orchestrator.infer(Submission(chain, [np.array([0])])))
+        task = asyncio.ensure_future(orchestrator.infer(submission(chain, [np.array([0])])))
         while not task.done():
             await asyncio.sleep(0)
             turns += 1

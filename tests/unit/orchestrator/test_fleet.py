@@ -18,7 +18,7 @@ from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
-from dyorc.submission import Submission
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.exchanges import exchange
 from tests.unit.orchestrator.in_memory_fleet import InMemoryFleet
@@ -47,7 +47,7 @@ async def served(
 @pytest.mark.parametrize("inline_limit_bytes", [0, 1024])
 async def test_it_answers(tmp_path: Path, inline_limit_bytes: int) -> None:
     async with served(tmp_path, arithmetic.double_until_large, inline_limit_bytes) as (orchestrator, fleet):
-        (y,) = await orchestrator.infer(Submission(arithmetic.double_until_large, [X]))
+        (y,) = await orchestrator.infer(submission(arithmetic.double_until_large, [X]))
         np.testing.assert_array_equal(y, X * 64)
     assert bool(fleet.num_released) == (inline_limit_bytes == 0), "only what is stored is released"
 
@@ -55,7 +55,7 @@ async def test_it_answers(tmp_path: Path, inline_limit_bytes: int) -> None:
 async def test_it_answers_in_parts(tmp_path: Path) -> None:
     start = np.array([1, 1], np.float32)
     async with served(tmp_path, streaming.count_up) as (orchestrator, _):
-        parts = orchestrator.stream(Submission(streaming.count_up, [start], (5,)))
+        parts = orchestrator.stream(submission(streaming.count_up, [start], (5,)))
         assert [part[0][0] async for together in parts for part in together] == [2, 3, 4, 5, 6]
 
 
@@ -71,7 +71,7 @@ async def test_a_part_that_cannot_be_read_ends_the_stream_and_its_request(
         monkeypatch.setattr(orchestrator.tensors, "is_near", lambda _: False)
         monkeypatch.setattr(orchestrator.tensors, "fetch", fetch)
         with pytest.raises(InternalError, match="part 0 could not be put together: its holder answers nonsense"):
-            await anext(orchestrator.stream(Submission(streaming.count_up, [np.array([1, 1], np.float32)], (1000,))))
+            await anext(orchestrator.stream(submission(streaming.count_up, [np.array([1, 1], np.float32)], (1000,))))
         engine = orchestrator._engine  # pyright: ignore[reportPrivateUsage]
         await wait_until_async(lambda: not engine.tasks.requests, "the engine forgets the request", 5)
 
@@ -80,13 +80,13 @@ async def test_what_a_program_raises_fails_its_request(tmp_path: Path) -> None:
     start = np.array([13, 13], np.float32)
     async with served(tmp_path, streaming.count_up) as (orchestrator, _):
         with pytest.raises(ProgramError, match="13 is not allowed"):
-            await anext(orchestrator.stream(Submission(streaming.count_up, [start], (5,))))
+            await anext(orchestrator.stream(submission(streaming.count_up, [start], (5,))))
 
 
 async def test_a_batch_whose_replica_is_gone_runs_on_the_next(tmp_path: Path) -> None:
     async with served(tmp_path, arithmetic.quadruple) as (orchestrator, fleet):
         fleet.is_holding = True
-        waiting = asyncio.create_task(orchestrator.infer(Submission(arithmetic.quadruple, [X])))
+        waiting = asyncio.create_task(orchestrator.infer(submission(arithmetic.quadruple, [X])))
         await wait_until_async(lambda: fleet.held, "the batch is on its way")
         fleet.is_holding = False
         fleet.replace("double")
@@ -97,7 +97,7 @@ async def test_a_replica_that_hangs_is_given_up(tmp_path: Path) -> None:
     hasty = of_program(arithmetic.double.with_options(name="hasty", execution_timeout_s=0.05))
     async with served(tmp_path, hasty) as (orchestrator, fleet):
         fleet.is_holding = True
-        waiting = asyncio.create_task(orchestrator.infer(Submission(hasty, [X])))
+        waiting = asyncio.create_task(orchestrator.infer(submission(hasty, [X])))
         await wait_until_async(lambda: fleet.given_up, "the engine has lost patience")
         fleet.is_holding = False
         for action in fleet.held[1:]:  # sent to those that came after it
@@ -123,20 +123,20 @@ async def break_engine(orchestrator: Orchestrator, workflow: Workflow) -> None:
 
     orchestrator._engine = Broken(orchestrator._engine)  # pyright: ignore
     with pytest.raises(InternalError, match="the scheduler failed"):
-        await orchestrator.infer(Submission(workflow, [X]))
+        await orchestrator.infer(submission(workflow, [X]))
 
 
 async def test_a_new_engine_is_told_of_the_replicas(tmp_path: Path) -> None:
     async with served(tmp_path, arithmetic.quadruple) as (orchestrator, _):
         await break_engine(orchestrator, arithmetic.quadruple)
-        np.testing.assert_array_equal((await orchestrator.infer(Submission(arithmetic.quadruple, [X])))[0], X * 4)
+        np.testing.assert_array_equal((await orchestrator.infer(submission(arithmetic.quadruple, [X])))[0], X * 4)
 
 
 async def test_a_new_engine_refuses_the_inputs_that_the_last_one_refused(tmp_path: Path) -> None:
     bad = X + 1
     async with served(tmp_path, arithmetic.quadruple) as (orchestrator, fleet):
         fleet.is_holding = True
-        waiting = asyncio.create_task(orchestrator.infer(Submission(arithmetic.quadruple, [bad])))
+        waiting = asyncio.create_task(orchestrator.infer(submission(arithmetic.quadruple, [bad])))
         for number in (1, 2):
             await wait_until_async(lambda number=number: len(fleet.held) == number, "the batch is on its way")
             fleet.replace("double")
@@ -145,4 +145,4 @@ async def test_a_new_engine_refuses_the_inputs_that_the_last_one_refused(tmp_pat
         fleet.is_holding = False
         await break_engine(orchestrator, arithmetic.quadruple)
         with pytest.raises(SuspectInputError, match="an equal request"):
-            await orchestrator.infer(Submission(arithmetic.quadruple, [bad]))
+            await orchestrator.infer(submission(arithmetic.quadruple, [bad]))

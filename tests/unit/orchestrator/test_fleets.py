@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyorc.authoring.workflow import of_program
 from dyorc.config import OrchestratorConfig
 from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
-from dyorc.submission import Submission
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.exchanges import exchange
 from tests.unit.orchestrator.in_memory_fleet import InMemoryFleet
@@ -37,9 +36,9 @@ async def served(folder: Path) -> AsyncGenerator[tuple[Orchestrator, InMemoryFle
 
 async def ask(orchestrator: Orchestrator) -> None:
     """Calls each program once."""
-    (y,) = await orchestrator.infer(Submission(of_program(double), [X]))
+    (y,) = await orchestrator.infer(submission(double, [X]))
     np.testing.assert_array_equal(y, 2 * X)
-    total, _ = await orchestrator.infer(Submission(of_program(add_up), [X]))
+    total, _ = await orchestrator.infer(submission(add_up, [X]))
     assert total == X.sum()
 
 

@@ -1,0 +1,13 @@
+"""Requests that tests hand to an orchestrator themselves."""
+
+from typing import Any
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
+from dyorc.offers import ModelKey
+from dyorc.submission import Submission
+
+
+def submission(model: Workflow | Program, *values: Any, **others: Any) -> Submission:
+    """Returns a request for the only version of a workflow or program; the rest is that of `Submission`."""
+    return Submission(ModelKey(model.name), *values, **others)

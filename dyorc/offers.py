@@ -54,18 +54,19 @@ class StaticOffer(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A `StaticSpec`. A default of None says that there is none."""
 
     name: str
-    type: Literal["bool", "int", "float", "str"]
+    kind: Literal["bool", "int", "float", "str"]
     default: StaticValue | None = None
 
     @classmethod
     def of(cls, spec: StaticSpec) -> Self:
         """Returns a spec as plain values."""
-        return cls(**spec.described())
+        found = spec.described()
+        return cls(found["name"], found["type"], found["default"])
 
     def spec(self) -> StaticSpec:
         """Returns the spec that this was made of."""
         default = inspect.Parameter.empty if self.default is None else self.default
-        return StaticSpec(self.name, _TYPES[self.type], default)
+        return StaticSpec(self.name, _TYPES[self.kind], default)
 
 
 ParameterOffer: TypeAlias = TensorOffer | StaticOffer

@@ -16,12 +16,14 @@ from jaxtyping import Float, Int
 import dyorc
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
 from dyorc.cells.cell import cell
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import ReplicaJoined, ReplicaLeft
 from dyorc.errors import ExecutionError, InternalError, ProgramError, ProgramLoadError
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.repertoire import Repertoire
 from dyorc.status import ProgramState
 from tests.asking import submission
 from tests.deadlines import wait_until_async
@@ -34,11 +36,11 @@ X = np.arange(4, dtype=np.float32)
 
 
 @contextlib.asynccontextmanager
-async def celled(*programs: Program, **settings: Any) -> AsyncGenerator[Orchestrator]:
+async def celled(*targets: Program | Workflow, **settings: Any) -> AsyncGenerator[Orchestrator]:
     """Runs a cell and enters once it is ready."""
     config = CellsConfig(**{"load_retry_s": 0.01} | settings)
     transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
-    async with cell(programs, OrchestratorConfig(), transport, config) as orchestrator:
+    async with cell(Repertoire.of(targets), OrchestratorConfig(), transport, config) as orchestrator:
         await wait_until_async(lambda: orchestrator.status.is_ready, "all programs are loaded")
         yield orchestrator
 
@@ -71,7 +73,7 @@ def program_of(make: Callable[[], Callable[[Any], Any]], **options: Any) -> Prog
 
 
 async def test_workflows_and_streams_are_served() -> None:
-    async with celled(*arithmetic.double_until_large.programs, *streaming.count_up.programs) as orchestrator:
+    async with celled(arithmetic.double_until_large, streaming.count_up) as orchestrator:
         for _ in range(20):
             (y,) = await orchestrator.infer(submission(arithmetic.double_until_large, [X]))
             np.testing.assert_array_equal(y, X * 64)
@@ -81,7 +83,7 @@ async def test_workflows_and_streams_are_served() -> None:
 
 
 async def test_a_stream_whose_parts_are_there_at_once_loses_none() -> None:
-    async with celled(*streaming.count_up.programs, inline_limit_s=0.2) as orchestrator:
+    async with celled(streaming.count_up, inline_limit_s=0.2) as orchestrator:
         start = np.array([100, 100], np.float32)
         await move_to_loop(orchestrator, streaming.add_one, start)
         for _ in range(3):
@@ -269,7 +271,7 @@ async def test_a_program_that_can_never_be_loaded_fails_its_requests_and_no_othe
 
     broken = program_of(make)
     transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
-    programs = (broken, arithmetic.double)
+    programs = Repertoire.of((broken, arithmetic.double))
     async with cell(programs, OrchestratorConfig(), transport, CellsConfig(load_retry_s=0.01)) as orchestrator:
         np.testing.assert_array_equal(await ask(orchestrator, arithmetic.double, X), 2 * X)
         with pytest.raises(ProgramLoadError, match="no weights"):
@@ -371,7 +373,7 @@ async def test_a_long_chain_of_inline_steps_lets_others_use_the_loop() -> None:
             await x
         return x
 
-    async with celled(step) as orchestrator:
+    async with celled(chain) as orchestrator:
         await move_to_loop(orchestrator, step, np.array([0]))
         turns = 0
         task = asyncio.ensure_future(orchestrator.infer(submission(chain, [np.array([0])])))
@@ -404,7 +406,7 @@ async def test_statistics_count_as_for_any_replica() -> None:
 
 async def test_nothing_is_left_when_it_stops() -> None:
     before = left()
-    async with celled(arithmetic.double, *streaming.count_up.programs) as orchestrator:
+    async with celled(arithmetic.double, streaming.count_up) as orchestrator:
         await ask(orchestrator, arithmetic.double, X)
         assert left() != before
     assert left() == before
@@ -456,7 +458,7 @@ async def test_a_program_that_is_not_wanted_any_more_while_it_loads_is_dropped()
     has_begun, is_open = threading.Event(), threading.Event()
     program = program_of(lambda: has_begun.set() or (is_open.wait(60) and (lambda x: x + 1)))
     config, transport = CellsConfig(), TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
-    async with cell([program], OrchestratorConfig(), transport, config) as orchestrator:
+    async with cell(Repertoire.of([program]), OrchestratorConfig(), transport, config) as orchestrator:
         status = orchestrator.status.programs["tried"]
         await wait_until_async(has_begun.is_set, "it is being loaded")
         orchestrator.want("tried", 0, 0)

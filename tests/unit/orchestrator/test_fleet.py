@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from dyorc.arrays import Array
-from dyorc.authoring.workflow import Workflow, of_program
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
 from dyorc.config import OrchestratorConfig
 from dyorc.engine.engine import Engine
 from dyorc.errors import InternalError, ProgramError, SuspectInputError, TransportError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.repertoire import Repertoire
 from dyorc.status import StatusBoard
 from tests.asking import submission
 from tests.deadlines import wait_until_async
@@ -31,14 +33,15 @@ pytestmark = pytest.mark.anyio
 
 @contextlib.asynccontextmanager
 async def served(
-    folder: Path, workflow: Workflow, inline_limit_bytes: int = 0
+    folder: Path, target: Workflow | Program, inline_limit_bytes: int = 0
 ) -> AsyncGenerator[tuple[Orchestrator, InMemoryFleet]]:
-    """Serves one workflow; at its end all memory has to be free."""
+    """Serves one workflow or program; at its end all memory has to be free."""
     tensors = Tensors(exchange(str(folder), OWN, inline_limit_bytes=inline_limit_bytes))
-    in_memory = InMemoryFleet(workflow.programs, tensors)
+    repertoire = Repertoire.of([target])
+    in_memory = InMemoryFleet(repertoire.programs, tensors)
     fleet: Fleet = in_memory
     config = OrchestratorConfig()
-    async with Orchestrator(workflow.programs, config, tensors, StatusBoard(workflow.programs), fleet) as orchestrator:
+    async with Orchestrator(repertoire, config, tensors, StatusBoard(repertoire.programs), fleet) as orchestrator:
         yield orchestrator, in_memory
         arena = tensors.exchange.arena
         await wait_until_async(lambda: arena.num_blocks == 0, "all blocks are free")
@@ -94,7 +97,7 @@ async def test_a_batch_whose_replica_is_gone_runs_on_the_next(tmp_path: Path) ->
 
 
 async def test_a_replica_that_hangs_is_given_up(tmp_path: Path) -> None:
-    hasty = of_program(arithmetic.double.with_options(name="hasty", execution_timeout_s=0.05))
+    hasty = arithmetic.double.with_options(name="hasty", execution_timeout_s=0.05)
     async with served(tmp_path, hasty) as (orchestrator, fleet):
         fleet.is_holding = True
         waiting = asyncio.create_task(orchestrator.infer(submission(hasty, [X])))

@@ -11,6 +11,7 @@ from dyorc.config import OrchestratorConfig
 from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.repertoire import Repertoire
 from dyorc.status import StatusBoard
 from tests.asking import submission
 from tests.deadlines import wait_until_async
@@ -28,9 +29,11 @@ async def served(folder: Path) -> AsyncGenerator[tuple[Orchestrator, InMemoryFle
     """Serves two programs, each in a fleet of its own."""
     tensors = Tensors(exchange(str(folder), OWN, inline_limit_bytes=0))
     first, second = InMemoryFleet([double], tensors), InMemoryFleet([add_up], tensors)
-    programs = (double, add_up)
+    repertoire = Repertoire.of([double, add_up])
     fleets = Fleets([first, second])
-    async with Orchestrator(programs, OrchestratorConfig(), tensors, StatusBoard(programs), fleets) as orchestrator:
+    async with Orchestrator(
+        Repertoire.of(programs), OrchestratorConfig(), tensors, StatusBoard(programs), fleets
+    ) as orchestrator:
         yield orchestrator, first, second
 
 

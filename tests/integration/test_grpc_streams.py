@@ -14,7 +14,6 @@ import pytest
 
 from dyorc.config import GatewayConfig
 from dyorc.errors import DyOrcError, ProgramError
-from dyorc.gateway.catalog import Model
 from dyorc.gateway.grpc import streams
 from tests import oip, oip_grpc
 from tests.deadlines import wait_until_async
@@ -82,7 +81,7 @@ class Parts:
 
 def install(parts: Parts, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes `affine` answer in these parts."""
-    monkeypatch.setattr(Model, "is_streaming", property(lambda model: model.name == "affine"))
+    monkeypatch.setitem(vars(stack.service.catalog.model("affine")), "is_streaming", True)
     monkeypatch.setattr(stack.service, "stream", parts.stream)
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.catalog import Model
 from tests import oip
 from tests.integration.jobs.served_jobs import X, serving, submit
 from tests.integration.jobs.stored_jobs import MakeStore
@@ -89,6 +88,6 @@ async def test_jobs_refuse_streams_and_shared_memory_of_clients(file_store: Make
         request = {"model_name": "quadruple", "inputs": [tensor]}
         answer = await stack.client.post("/v1/jobs", json=request)
         assert (answer.status_code, answer.json()["code"]) == (501, "unsupported"), answer.text
-        monkeypatch.setattr(Model, "is_streaming", True)
+        monkeypatch.setitem(vars(stack.service.catalog.model("quadruple")), "is_streaming", True)
         answer = await submit(stack.client, "quadruple")
         assert (answer.status_code, answer.json()["code"]) == (501, "unsupported")

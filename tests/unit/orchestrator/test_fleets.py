@@ -31,9 +31,8 @@ async def served(folder: Path) -> AsyncGenerator[tuple[Orchestrator, InMemoryFle
     first, second = InMemoryFleet([double], tensors), InMemoryFleet([add_up], tensors)
     repertoire = Repertoire.of([double, add_up])
     fleets = Fleets([first, second])
-    async with Orchestrator(
-        Repertoire.of(programs), OrchestratorConfig(), tensors, StatusBoard(programs), fleets
-    ) as orchestrator:
+    status = StatusBoard(repertoire.programs)
+    async with Orchestrator(repertoire, OrchestratorConfig(), tensors, status, fleets) as orchestrator:
         yield orchestrator, first, second
 
 

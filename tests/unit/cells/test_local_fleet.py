@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 import dyorc
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.authoring.workflow import Workflow
+from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.cells.cell import cell
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.engine.engine import Engine
@@ -25,7 +25,7 @@ from dyorc.errors import ExecutionError, InternalError, ProgramError, ProgramLoa
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import Repertoire
 from dyorc.status import ProgramState
-from tests.asking import submission
+from tests.asking import serve_also, submission
 from tests.deadlines import wait_until_async
 from tests.shared_folders import arena_folder
 from tests.workflows import arithmetic, streaming
@@ -47,6 +47,7 @@ async def celled(*targets: Program | Workflow, **settings: Any) -> AsyncGenerato
 
 async def ask(orchestrator: Orchestrator, program: Program, x: Array) -> Array:
     """Makes one call."""
+    serve_also(orchestrator, of_program(program))
     (y,) = await orchestrator.infer(submission(program, [x]))
     return y
 

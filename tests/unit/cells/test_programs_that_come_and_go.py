@@ -8,7 +8,7 @@ import pytest
 from dyorc.authoring.workflow import of_program
 from dyorc.errors import InternalError, NotDeployedError
 from dyorc.status import ProgramState
-from dyorc.submission import Submission
+from tests.asking import serve_also, submission
 from tests.deadlines import wait_until_async
 from tests.unit.cells.test_local_fleet import X, ask, celled, program_of
 
@@ -26,7 +26,8 @@ async def test_a_program_is_added_called_and_removed() -> None:
         for _ in range(50):
             np.testing.assert_array_equal(await ask(orchestrator, second, X), X + 2)
         workflow = of_program(second)
-        await orchestrator.infer(Submission(workflow, [X]))
+        serve_also(orchestrator, workflow)
+        await orchestrator.infer(submission(workflow, [X]))
         assert not orchestrator.runs(workflow)
         await orchestrator.empty(second)
         orchestrator.remove(second)

@@ -83,10 +83,9 @@ class _Account:
         """Returns its bytes in flight in all processes."""
         return self.num_bytes if self.elsewhere is None else self.num_bytes + self.elsewhere.num_bytes()
 
-    def tell(self) -> None:
+    def tell(self, elsewhere: CountsElsewhere) -> None:
         """Tells the other processes what it has here."""
-        if self.elsewhere is not None:
-            self.elsewhere.tell(self.num_requests, self.num_bytes, self.full_s)
+        elsewhere.tell(self.num_requests, self.num_bytes, self.full_s)
 
 
 class Ticket:
@@ -198,8 +197,10 @@ class Admission:
             raise self._over("tenant_requests", tenant, account, f"{held} requests in flight, and may have {tenant.max_requests}")
         if self.num_requests >= self._max_requests:
             raise self._full("server_requests", account, f"{self.num_requests} requests", f"{self._max_requests}")
-        if account.num_requests and self._is_beyond_share(
-            tenant, account, account.num_requests + 1, self._max_requests - self.num_requests - 1
+        if (
+            tenant.name
+            and account.num_requests
+            and self._is_beyond_share(tenant, account, account.num_requests + 1, self._max_requests - self.num_requests - 1)
         ):
             text = f"{account.num_requests} requests in flight: its share, as others need room too"
             raise self._over("tenant_share", tenant, account, text)
@@ -215,7 +216,8 @@ class Admission:
         account.num_bytes += num_bytes
         self.num_requests += 1
         self.num_bytes += num_bytes
-        account.tell()
+        if account.elsewhere is not None:
+            account.tell(account.elsewhere)
         return Ticket(self, tenant, account, num_bytes, now_s)
 
     # For tickets
@@ -225,7 +227,8 @@ class Admission:
         self._check_bytes(tenant, account, num_bytes, is_only=account.num_requests == 1)
         account.num_bytes += num_bytes
         self.num_bytes += num_bytes
-        account.tell()
+        if account.elsewhere is not None:
+            account.tell(account.elsewhere)
 
     def release(self, tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
         """Ends a ticket."""
@@ -233,7 +236,8 @@ class Admission:
         account.num_bytes -= num_bytes
         self.num_requests -= 1
         self.num_bytes -= num_bytes
-        account.tell()
+        if account.elsewhere is not None:
+            account.tell(account.elsewhere)
         self._stay_s += _SMOOTHING * (self._clock_s() - since_s - self._stay_s)
         if not account.num_requests and account.weight >= self._heaviest:
             self._heaviest = max((one.weight for one in self._accounts.values() if one.num_requests), default=0.0)
@@ -249,13 +253,13 @@ class Admission:
             limit = f"{self._max_bytes}, and {num_bytes} more were to come"
             raise self._full("server_bytes", account, f"{self.num_bytes} bytes", limit)
         # The tenant's only request may be as large as there is room; of several, each counts.
-        if not is_only and self._is_beyond_share(tenant, account, held, free):
+        if tenant.name and not is_only and self._is_beyond_share(tenant, account, held, free):
             text = f"{account.num_bytes} bytes in flight: its share, as others need room too"
             raise self._over("tenant_share", tenant, account, text)
 
     def _is_beyond_share(self, tenant: Tenant, account: _Account, held: int, free: int) -> bool:
         """Returns whether a tenant would hold too much compared to what would then be free."""
-        return bool(tenant.name) and held > _GREED * account.weight / self._heaviest * free
+        return held > _GREED * account.weight / self._heaviest * free
 
     def _take_token(self, tenant: Tenant, account: _Account, rate: float, now_s: float) -> None:
         """Takes a token: `rate` per second, with a burst of one second's worth, and at least one."""

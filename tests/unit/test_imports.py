@@ -1,0 +1,43 @@
+"""What a start waits for: only what it needs is imported, with the garbage collector at rest."""
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dyorc.config import Settings
+from dyorc.services.programs import loaded
+
+APP = """
+import gc
+import numpy as np
+from jaxtyping import Float
+import dyorc
+
+IS_COLLECTING = gc.isenabled()
+
+
+@dyorc.program
+def collecting(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    return x + IS_COLLECTING
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "slow"),
+    [("dyorc.cli", "numpy jaxtyping fastapi grpc httpx ray torch"), ("dyorc.supervision.cell", "httpx ray torch matplotlib")],
+)
+def test_a_command_imports_no_library_that_it_may_not_need(module: str, slow: str) -> None:
+    program = f"import sys, {module}; print(*(name for name in {slow.split()} if name in sys.modules))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+def test_the_collector_rests_while_modules_are_imported(tmp_path: Path) -> None:
+    file = tmp_path / "collected_app.py"
+    file.write_text(APP)
+    with loaded([f"{file}:collecting"], Settings()):
+        assert sys.modules["collected_app"].IS_COLLECTING is False
+        assert gc.isenabled()

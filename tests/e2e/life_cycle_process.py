@@ -19,6 +19,7 @@ from dyorc.configuration.reading import read_settings
 from dyorc.launcher.head_start import HeadStart
 from dyorc.launcher.libraries import Imports
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.repertoire import Repertoire
 from dyorc.running import on_ray
 from dyorc.scaling.model import ReplicaCounts
 from dyorc.status import ReplicaState
@@ -68,7 +69,8 @@ async def main() -> None:
         workflow = load(_TARGET)  # as a server does: it is not the workflow of the module imported above
         assert isinstance(workflow, Workflow)
         (program,) = workflow.programs
-        async with on_ray({program: _TARGET}, read_settings(), Imports.since(frozenset(), [_TARGET]), start) as running:
+        imports = Imports.since(frozenset(), [_TARGET])
+        async with on_ray(Repertoire.of([workflow]), {program: _TARGET}, read_settings(), imports, start) as running:
             orchestrator = running.orchestrator
             await running.deploy()
             await scale_up_and_down(orchestrator, Clients(orchestrator, workflow))

@@ -16,12 +16,13 @@ from dyorc.leadership.leader import Lead, Leader, lease_name, lease_of
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.repertoire import Repertoire
 from dyorc.replica.assignment import Group, Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.store.leases import Leases
 from dyorc.store.opening import leases_of
-from dyorc.submission import Submission
 from dyorc.transport.messages import BatchRequest, Hello, Warm, Welcome, decode, encode
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.jobs.stored_jobs import LONG_S
 from tests.integration.links.hub import Hub
@@ -45,11 +46,6 @@ class _Counted:
 Counted = _Counted()
 
 
-@dyorc.workflow
-async def counted(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
-    return await Counted(x)
-
-
 class _Leaders:
     """Orchestrators of one group, at addresses of their own, and the store that says which one leads."""
 
@@ -70,7 +66,7 @@ class _Leaders:
             address=self.address(name), link=FAST_LINK, transport=FAST_TRANSPORT, node="here", lead=lead,
             plans={Counted.name: plan} if plan else {},
         )  # fmt: skip
-        async with linked([Counted], OrchestratorConfig(), site) as (orchestrator, _):
+        async with linked(Repertoire.of([Counted]), OrchestratorConfig(), site) as (orchestrator, _):
             yield orchestrator
 
     async def tell(self, name: str, fence: int) -> None:
@@ -101,7 +97,7 @@ async def leaders(tmp_path: Path) -> AsyncGenerator[_Leaders]:
 
 async def _answer(orchestrator: Orchestrator) -> float:
     await wait_until_async(lambda: orchestrator.status.is_ready, "the replica is there")
-    return float((await orchestrator.infer(Submission(counted, [np.array(10, np.float32)])))[0])
+    return float((await orchestrator.infer(submission(Counted, [np.array(10, np.float32)])))[0])
 
 
 async def test_a_loaded_replica_finds_the_next_leader_at_another_address(leaders: _Leaders) -> None:

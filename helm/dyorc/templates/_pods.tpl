@@ -54,7 +54,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{/* The environment of all containers that run DyOrc or Ray. root, options. */}}
+{{/* The environment of all containers that run DyOrc or Ray; only gateways have nothing to do with Ray. root; component. */}}
 {{- define "dyorc.environment" -}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
@@ -62,7 +62,7 @@ topologySpreadConstraints:
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: HOME
   value: /tmp
-{{- if include "dyorc.hasRay" .root }}
+{{- if and (include "dyorc.hasRay" .root) (ne (.component | default "") "gateway") }}
 - name: RAY_AUTH_MODE
   value: token
 - name: RAY_AUTH_TOKEN

@@ -1,10 +1,12 @@
 """A cluster's keys in a file, so that all its processes have the same ones, also after they were started again.
 
-Whoever can read the file can do everything that a process of the cluster can. `dyorc cluster-keys` makes one.
+Whoever can read the file can do everything that a process of the cluster can. `dyorc cluster-keys` makes one. Who has nothing but
+random text, as a Helm chart, writes ``{"seed": "TEXT"}``, from which all processes derive the same keys.
 """
 
 import os
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -17,6 +19,10 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
     public: str
     secret: str
     token: str
+
+
+class _Seed(msgspec.Struct, forbid_unknown_fields=True):
+    seed: Annotated[str, msgspec.Meta(min_length=32)]
 
 
 def write_new_keys(path: Path) -> None:
@@ -48,11 +54,18 @@ def read_keys(path: str) -> Secrets:
         ConfigurationError: If the file cannot be read, or holds something else. The text shows nothing of what is in it.
     """
     try:
-        content = msgspec.json.decode(Path(path).read_bytes(), type=_Content)
-        return Secrets(keys=ClusterKeys(content.public.encode(), content.secret.encode()), token=content.token)
+        return _secrets(msgspec.json.decode(Path(path).read_bytes(), type=dict[str, str]))
     except OSError as error:
         raise ConfigurationError(f"the cluster's keys cannot be read from {path!r}: {error.strerror}") from error
     except (msgspec.DecodeError, TransportError, ValueError):
         raise ConfigurationError(
-            f"{path!r} does not hold a cluster's keys: expected the file that `dyorc cluster-keys` has written"
+            f"{path!r} does not hold a cluster's keys: expected the file that `dyorc cluster-keys` has written, or a seed of 32 "
+            "characters or more"
         ) from None
+
+
+def _secrets(found: dict[str, str]) -> Secrets:
+    if "seed" in found:
+        return Secrets.of(msgspec.convert(found, _Seed).seed)
+    content = msgspec.convert(found, _Content)
+    return Secrets(keys=ClusterKeys(content.public.encode(), content.secret.encode()), token=content.token)

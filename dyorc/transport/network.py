@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 
 from dyorc.config import TransportConfig
@@ -29,6 +30,12 @@ class Secrets:
     def generate(cls) -> "Secrets":
         """Makes new ones."""
         return cls(keys=ClusterKeys.generate(), token=secrets.token_hex(32))
+
+    @classmethod
+    def of(cls, seed: str) -> "Secrets":
+        """Returns the keys of a seed: always the same ones, as hard to guess as the seed."""
+        secret, token = (blake2b(seed.encode(), digest_size=32, person=use).digest() for use in (b"dyorc curve", b"dyorc token"))
+        return cls(keys=ClusterKeys.of(secret), token=token.hex())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

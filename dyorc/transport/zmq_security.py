@@ -55,6 +55,12 @@ class ClusterKeys(msgspec.Struct, frozen=True):
         public, secret = zmq.curve_keypair()
         return cls(public, secret)
 
+    @classmethod
+    def of(cls, secret: bytes) -> "ClusterKeys":
+        """Returns the pair of a secret of 32 bytes: any will do."""
+        encoded = z85.encode(secret)
+        return cls(zmq.curve_public(encoded), encoded)
+
     def __repr__(self) -> str:
         return f"ClusterKeys(public={self.public!r}, secret=<hidden>)"
 

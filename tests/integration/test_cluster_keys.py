@@ -1,8 +1,10 @@
 """The keys of a cluster: a file that `dyorc cluster-keys` makes; without it, nobody gets in."""
 
+import json
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,9 @@ def test_the_command_makes_keys_that_only_this_user_can_read_and_never_replaces_
     assert read_keys(str(path)) == keys
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"public": "geheim", "secret": "geheim", "token": ""}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b'{"public": "geheim", "secret": "geheim", "token": ""}', b"\xff", b'{"seed": "geheim"}']
+)
 def test_a_file_with_something_else_is_named_and_not_shown(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "keys"
     path.write_bytes(content)
@@ -42,9 +46,22 @@ def test_a_file_with_something_else_is_named_and_not_shown(tmp_path: Path, conte
         read_keys(str(tmp_path / "none"))
 
 
-async def test_only_those_with_the_clusters_keys_are_heard(tmp_path: Path) -> None:
+def _write_seed(path: Path) -> None:
+    path.write_text(json.dumps({"seed": f"{path.name} and thirty-two more characters"}))
+
+
+def test_equal_seeds_are_equal_keys_and_others_are_not(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
-        write_new_keys(tmp_path / name)
+        _write_seed(tmp_path / name)
+    ours, again, theirs = (read_keys(str(tmp_path / name)) for name in ("ours", "ours", "theirs"))
+    assert ours == again
+    assert len({ours.keys.secret, theirs.keys.secret, ours.keys.public, theirs.keys.public, ours.token, theirs.token}) == 6
+
+
+@pytest.mark.parametrize("write", [write_new_keys, _write_seed])
+async def test_only_those_with_the_clusters_keys_are_heard(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    for name in ("ours", "theirs"):
+        write(tmp_path / name)
     ours, theirs = (read_keys(str(tmp_path / name)).keys for name in ("ours", "theirs"))
     heard: list[bytes] = []
     callbacks = Callbacks(lambda peer, frames: heard.append(bytes(frames[0])), lambda: None, lambda peer, ending: None)

@@ -4,6 +4,7 @@ What a cluster does with it is not tried: there is none.
 """
 
 import tomllib
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from dyorc.configuration.checking import problems_in
+from dyorc.transport.keys_file import read_keys
 from tests.integration.chart import charts
 from tests.integration.chart.charts import Answer, Document, ask, examples
 
@@ -151,6 +153,15 @@ def test_keys_that_were_made_once_stay() -> None:
     for name, data in kept.items():
         assert upgraded.one("Secret", name.removeprefix("demo-dyorc"))["data"] == data
         assert fresh.one("Secret", name.removeprefix("demo-dyorc"))["data"] != data
+
+
+def test_dyorc_reads_the_keys_that_the_chart_makes(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.keys"
+    found = []
+    for answer in ask([{}, {}]):
+        file.write_bytes(b64decode(answer.one("Secret", "-cluster")["data"]["cluster.keys"]))
+        found.append(read_keys(str(file)))
+    assert found[0] != found[1]
 
 
 def test_alerts_and_boards_are_those_of_the_repository(answers: Mapping[str, Answer]) -> None:

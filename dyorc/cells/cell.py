@@ -6,16 +6,42 @@ from contextlib import asynccontextmanager
 
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.cells.notes import Notes
-from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
+from dyorc.config import CellsConfig, OrchestratorConfig, Settings, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.repertoire import Repertoire
 from dyorc.status import StatusBoard
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.transport.exchange import Exchange
+from dyorc.transport.network import Network
 
 _NODE = "cell"
 _UNLIMITED = 2**62
+
+
+@asynccontextmanager
+async def shared_cell(
+    repertoire: Repertoire, settings: Settings, node: str, network: Network | None, spans: ProgramSpans | None = None
+) -> AsyncGenerator[Orchestrator]:
+    """Runs a cell whose requests come from gateways in other processes while entered: large tensors lie in shared memory.
+
+    Args:
+        node: This machine, as gateways name it.
+        network: This process's place among other machines; None without others.
+        spans: Where spans of the programs' code go.
+
+    Raises:
+        TransportError: If no arena can be made, or other machines cannot be let in.
+    """
+    tensors = Tensors(Exchange(OWN, node, settings.transport, network))
+    status = StatusBoard(repertoire.programs)
+    site = CellSite(
+        config=settings.cells, node=node, num_cores=len(os.sched_getaffinity(0)), is_shared=True,
+        room_wait_s=settings.transport.arena_wait_s, spans=spans,
+    )  # fmt: skip
+    fleet = LocalFleet(repertoire.programs, site, tensors, status)
+    async with Orchestrator(repertoire, settings.orchestrator, tensors, status, fleet) as orchestrator:
+        yield orchestrator
 
 
 @asynccontextmanager

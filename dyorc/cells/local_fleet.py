@@ -50,7 +50,8 @@ class CellSite:
     Attributes:
         node: This machine, as replicas in other processes name it.
         num_cores: Cores that programs on threads share.
-        is_shared: Whether replicas in other processes read what programs return. Large results then lie in shared memory.
+        is_shared: Whether other processes read what programs return. Large results then lie in shared memory.
+        is_alone: Whether all programs run here, and none on replicas.
         room_wait_s: How long they wait for room there.
         notes: Where it is noted what runs; None if nobody reads that.
         spans: Where spans of the programs' code go; None if nothing is traced.
@@ -60,6 +61,7 @@ class CellSite:
     node: str
     num_cores: int
     is_shared: bool = False
+    is_alone: bool = True
     room_wait_s: float = 0.0
     notes: Notes | None = None
     spans: ProgramSpans | None = None
@@ -107,7 +109,7 @@ class LocalFleet:
 
     def add(self, program: Program) -> bool:
         """Loads another program, if it is to run here."""
-        if self._site.is_shared and not program.options.in_process:
+        if not self._site.is_alone and not program.options.in_process:
             return False
         self._programs[program.name] = program
         self._wanted[program.name] = program.options.bounds.num_at_start > 0

@@ -7,7 +7,6 @@ An orchestrator that leads a group leaves them loaded when it ends; the next lea
 
 import asyncio
 import secrets
-import socket
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -19,12 +18,12 @@ from dyorc.launcher.lasting import Lasting
 from dyorc.launcher.libraries import Imports
 from dyorc.launcher.plans import Plans
 from dyorc.launcher.processes import end_replica_process
+from dyorc.launcher.ray_connection import connect, disconnect
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
 from dyorc.leadership.leader import Lead
 from dyorc.replica.assignment import ForkPlace, Group, Uplink
 from dyorc.store.sqlite import default_path
-from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.keys_file import read_keys
@@ -56,9 +55,7 @@ class RayCluster:
         deployment, link = settings.deployment, settings.link
         if not link.host:
             raise DefinitionError("replicas on a Ray cluster need to find this machine: set DYORC_LINK__HOST to its address")
-        self._deployment = deployment
-        self._link = link
-        self._arena_folder = settings.transport.arena_folder
+        self._settings = settings
         self._is_lasting = lead is not None
         self.network = Network(host=link.host, secrets=_keys(settings, is_needed=self._is_lasting))
         name = secrets.token_hex(4) if lead is None else lead.group
@@ -73,9 +70,10 @@ class RayCluster:
 
     async def __aenter__(self) -> Self:
         try:
-            await start(f"replicas on the Ray cluster {self._deployment.ray_address}", self._start, self._stop, max_attempts=1)
+            what = f"replicas on the Ray cluster {self._settings.deployment.ray_address}"
+            await start(what, lambda: connect(self._settings), disconnect, max_attempts=1)
         except BaseException:
-            await asyncio.to_thread(self._stop)
+            await asyncio.to_thread(disconnect)
             raise
         return self
 
@@ -85,8 +83,8 @@ class RayCluster:
             if not self._is_lasting:
                 await self.replicas.delete()
         finally:
-            await asyncio.to_thread(self._stop)
-            sweep(self._arena_folder)
+            await asyncio.to_thread(disconnect)
+            sweep(self._settings.transport.arena_folder)
 
     async def deploy(self, address: str) -> None:
         """Asks Serve for all replicas. They dial in to `address` as they come up.
@@ -100,8 +98,9 @@ class RayCluster:
     @property
     def link_address(self) -> str:
         """Where the orchestrator should listen."""
-        host = f"[{self._link.host}]" if ":" in self._link.host else self._link.host
-        return f"tcp://{host}:{self._link.port or '*'}"
+        link = self._settings.link
+        host = f"[{link.host}]" if ":" in link.host else link.host
+        return f"tcp://{host}:{link.port or '*'}"
 
     @property
     def node(self) -> str:
@@ -117,25 +116,6 @@ class RayCluster:
         """
         if not self._is_lasting:
             end_replica_process(pid)
-
-    def _start(self) -> None:
-        import ray
-        from ray import serve
-
-        logs.adopt_ray()
-        ray.init(
-            address=self._deployment.ray_address,
-            log_to_driver=False,
-            configure_logging=False,
-            _node_ip_address=socket.gethostbyname(self._link.host),
-        )
-        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
-
-    def _stop(self) -> None:
-        import ray
-
-        if ray.is_initialized():
-            ray.shutdown()
 
 
 def _keys(settings: Settings, *, is_needed: bool) -> Secrets:

@@ -105,6 +105,7 @@ class ServeReplicas:
             deployment = serve.deployment(ReplicaDeployment).options(
                 name=program.name,
                 version=plan or None,
+                _internal=True,  # Serve would replace replicas whose version it makes up
                 num_replicas=max(num_at_start(program), found.get(program.name, 0)),
                 ray_actor_options=self._plans.actor_options(program, num_devices),
                 health_check_period_s=self._config.health_check_period_s,

@@ -55,6 +55,20 @@ def head_start(settings: Settings, *, without_ray: bool) -> Generator["HeadStart
         yield start
 
 
+async def connect_ahead(settings: Settings, *, without_ray: bool) -> None:
+    """Connects an orchestrator that stands by to the Ray cluster, if there is one: then it can lead at once when its turn comes.
+
+    Raises:
+        LaunchError: If Ray cannot be reached.
+    """
+    if without_ray or not settings.deployment.ray_address:
+        return
+    from dyorc.launcher.ray_connection import connect, disconnect
+    from dyorc.launcher.starting import start
+
+    await start(f"standing by on {settings.deployment.ray_address}", lambda: connect(settings), disconnect, max_attempts=1)
+
+
 @contextlib.contextmanager
 def loaded(targets: Sequence[str], settings: Settings) -> Generator[Loaded]:
     """Imports what is to be served. While entered, its programs have the options that the settings give them.

@@ -1,14 +1,9 @@
 """`dyorc serve` on a Ray cluster of two nodes that somebody else runs: real Ray on two network namespaces."""
 
-import json
 import os
-import secrets
 import signal
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -18,61 +13,21 @@ import pytest
 from dyorc.arrays import Array
 from tests import oip
 from tests.deadlines import TIMEOUT_S, wait_until
-from tests.leaks import no_leaks
+from tests.ray_nodes import RAY_PORT, ray_environment, ray_nodes
 from tests.server_process import client_of, replica_pids, server_of, target
-from tests.two_hosts import Host, TwoHosts, two_hosts, why_not
+from tests.two_hosts import Host, TwoHosts, why_not
 from tests.workflows import far
 
 pytestmark = pytest.mark.ray
 
-_RAY = str(Path(sys.executable).with_name("ray"))
-_PORT = 6399  # each host has all ports to itself
-_OBJECT_STORE_BYTES = 100_000_000
-
 
 @pytest.fixture
-def ray_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Sets the environment that every process of the cluster needs, and returns a folder for the cluster's files."""
-    with tempfile.TemporaryDirectory(prefix="t-", ignore_cleanup_errors=True) as folder:
-        token = Path(folder, "token")
-        with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))  # Ray asks for one where nodes are not on loopback; all need the same
-        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        monkeypatch.setenv("RAY_AUTH_MODE", "token")
-        monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-        yield Path(folder)
-
-
-@pytest.fixture
-def cluster(ray_environment: Path) -> Iterator[TwoHosts]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoHosts]:
     """Starts two hosts with a Ray node on each: `host_a` on the first, where the test runs, and `host_b` on the second."""
     if reason := why_not():
         pytest.skip(reason)
-    with no_leaks(), two_hosts() as hosts:
-        address = f"{hosts.first.address}:{_PORT}"
-        _start_ray(
-            hosts.first, "host_a", ray_environment, "--head", f"--port={_PORT}", "--include-dashboard=false",
-            f"--temp-dir={ray_environment / 'ray'}", "--num-gpus=1",
-        )  # fmt: skip
-        _start_ray(hosts.second, "host_b", ray_environment, f"--address={address}", "--labels=disk=fast")
-        with hosts.first.entered():
-            yield hosts
-
-
-def _start_ray(host: Host, resource: str, folder: Path, *options: str) -> None:
-    """Starts a node; returns once it is up. The host ends it: `ray stop` would end every Ray of this machine."""
-    output = folder / f"{resource}.log"
-    resources = json.dumps({resource: 1})
-    command = [_RAY, "start", "--block", f"--node-ip-address={host.address}", "--num-cpus=2", f"--resources={resources}"]
-    with output.open("wb") as file:
-        process = host.start([*command, f"--object-store-memory={_OBJECT_STORE_BYTES}", *options], stdout=file.fileno())
-    try:
-        wait_until(
-            lambda: b"Ray runtime started" in output.read_bytes() or process.poll() is not None, f"Ray starts on {resource}"
-        )
-        assert process.poll() is None
-    except AssertionError as error:
-        raise AssertionError(f"{error}; it printed:\n{output.read_text()}") from None
+    with ray_environment() as (folder, environment), ray_nodes(folder, monkeypatch, environment) as hosts:
+        yield hosts
 
 
 def _ask(client: httpx.Client, seed: int) -> oip.Answer:
@@ -98,7 +53,7 @@ def _replicas(host: Host) -> list[psutil.Process]:
 
 def test_programs_on_two_nodes_hand_tensors_to_each_other_and_one_that_dies_is_replaced(cluster: TwoHosts) -> None:
     address = cluster.first.address
-    settings = {"DYORC_DEPLOYMENT__RAY_ADDRESS": f"{address}:{_PORT}", "DYORC_LINK__HOST": address}
+    settings = {"DYORC_DEPLOYMENT__RAY_ADDRESS": f"{address}:{RAY_PORT}", "DYORC_LINK__HOST": address}
     with server_of([target("far", "carried_far")], **settings) as server:
         ready_s = server.wait_until_ready()
         (maker,), (reader,) = replica_pids(server, "make_there"), replica_pids(server, "digest_here")
@@ -136,7 +91,7 @@ def test_programs_take_turns_on_a_device_and_a_label_says_where_one_runs(cluster
     """Ray counts a device on the first host; it does not exist."""
     address = cluster.first.address
     settings = {
-        "DYORC_DEPLOYMENT__RAY_ADDRESS": f"{address}:{_PORT}", "DYORC_LINK__HOST": address, "DYORC_SCALING__INTERVAL_S": "0.1"
+        "DYORC_DEPLOYMENT__RAY_ADDRESS": f"{address}:{RAY_PORT}", "DYORC_LINK__HOST": address, "DYORC_SCALING__INTERVAL_S": "0.1"
     }  # fmt: skip
     names = ["on_wide_a", "on_wide_b", "on_narrow_a", "on_a_label"]
     with server_of([target("sharing", name) for name in names], **settings) as server:

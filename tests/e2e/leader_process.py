@@ -1,0 +1,73 @@
+"""An orchestrator of a group, without gateways: it runs the requests that it is told to on its standard input.
+
+    python -m tests.e2e.leader_process TARGET       # settings come from the environment
+
+It writes a line of JSON for whatever happens: that it leads, that its programs are ready, each answer, why it ends.
+"""
+
+import asyncio
+import sys
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dyorc.authoring.loading import load
+from dyorc.authoring.workflow import Workflow
+from dyorc.configuration.reading import read_settings
+from dyorc.leadership.leadership import Leadership
+from dyorc.running import Running
+from dyorc.services.programs import connect_ahead, deployed_beside, loaded, run_programs
+from dyorc.store.opening import store_of
+from dyorc.submission import Submission
+
+
+def _say(**values: Any) -> None:
+    print(msgspec.json.encode(values).decode(), flush=True)
+
+
+async def _answer(running: Running, workflow: Workflow, seed: int) -> None:
+    while True:
+        try:
+            outputs = await running.orchestrator.infer(Submission(workflow, [np.array(seed)], (0.0,)))
+        except Exception as error:
+            _say(failed=f"{type(error).__name__}: {error}")
+            await asyncio.sleep(0.1)
+        else:
+            _say(seed=seed, outputs=[int(each) for each in outputs])
+            return
+
+
+async def _main(target: str) -> None:
+    settings = read_settings()
+    stdin = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
+    with loaded([target], settings) as what:
+        workflow = load(target)
+        assert isinstance(workflow, Workflow)
+        async with store_of(settings.store) as store, Leadership(store, settings.cluster.group, settings.cluster.lease_s) as held:
+            await connect_ahead(settings, without_ray=False)
+            _say(standing_by=True)
+            fence = await held.win()
+            _say(leads=fence)
+            async with run_programs(what, settings, None, None, without_ray=False, lead=held.lead) as running:
+                held.announce("", running.address)
+                async with deployed_beside(running):
+                    serving, losing = (asyncio.create_task(one) for one in (_serve(running, workflow, stdin), held.lost()))
+                    await asyncio.wait([serving, losing], return_when=asyncio.FIRST_COMPLETED)
+                    _say(over=losing.result() if losing.done() else "")
+                    serving.cancel()
+                    losing.cancel()
+
+
+async def _serve(running: Running, workflow: Workflow, stdin: asyncio.StreamReader) -> None:
+    status = running.orchestrator.status
+    while not status.is_ready:
+        await status.wait_for_change(0.1)
+    _say(ready={name: sorted(one.replica_pids.values()) for name, one in status.programs.items()})
+    while line := await stdin.readline():
+        await _answer(running, workflow, int(line))
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1]))

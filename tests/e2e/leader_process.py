@@ -19,7 +19,7 @@ from dyorc.leadership.leadership import Leadership
 from dyorc.running import Running
 from dyorc.services.programs import connect_ahead, deployed_beside, loaded, run_programs
 from dyorc.store.opening import store_of
-from dyorc.submission import Submission
+from tests.asking import submission
 
 
 def _say(**values: Any) -> None:
@@ -29,7 +29,7 @@ def _say(**values: Any) -> None:
 async def _answer(running: Running, workflow: Workflow, seed: int) -> None:
     while True:
         try:
-            outputs = await running.orchestrator.infer(Submission(workflow, [np.array(seed)], (0.0,)))
+            outputs = await running.orchestrator.infer(submission(workflow, [np.array(seed)], (0.0,)))
         except Exception as error:
             _say(failed=f"{type(error).__name__}: {error}")
             await asyncio.sleep(0.1)

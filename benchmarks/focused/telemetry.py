@@ -1,6 +1,6 @@
 """What being seen costs: one cell's requests per second with nothing switched on, with records, and with traces.
 
-    python -m benchmarks.focused.telemetry [--systems off,records,traces_1_percent,traces_all] [--rounds 5] [--duration-s 4]
+    python -m benchmarks.focused.telemetry [--systems off,records,metrics,default,traces_1_percent,traces_all] [--rounds 5] [--duration-s 4]
 
 The cascade of two small torch networks of the benchmark of overhead, in one cell. The settings take turns, in several rounds.
 Spans go by OTLP over HTTP to a sink in this process, which reads and forgets them and so takes next to nothing of the machine.
@@ -48,6 +48,7 @@ def systems(sink_url: str) -> dict[str, System]:
     return {
         "off": _cell(_OFF),
         "records": _cell({"METRICS": "false", "PAGE": "false"}),
+        "metrics": _cell({"PAGE": "false", "RECORDS__MAX_BYTES": "0"}),
         "default": _cell({}),
         "traces_1_percent": _cell({**traces, "TRACES__RATIO": "0.01"}),
         "traces_all": _cell({**traces, "TRACES__RATIO": "1"}),

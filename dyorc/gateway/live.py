@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from functools import reduce
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +20,7 @@ import structlog
 from dyorc.engine.statistics import ModelStatistics
 from dyorc.errors import CapacityError
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live_report import Batches, CellReport, Snapshot, snapshot_of
+from dyorc.gateway.live_report import Batches, CellReport, Counted, Snapshot, snapshot_of, together
 from dyorc.gateway.service import InferenceService
 from dyorc.telemetry.graph import WINDOW_S, Graphs
 from dyorc.telemetry.learned import Learned
@@ -66,6 +66,10 @@ class Live:
         self._telling: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._is_over = False
+        self._inherited = Counted()
+        if not self._siblings.shares_backend:  # else the backend counts on without this process
+            before = service.whole.also_count(_LIVE, lambda: msgspec.to_builtins(self._own().counted()))
+            self._inherited = _counted({_LIVE: before})
         self._siblings.answer(_LIVE, lambda _: msgspec.to_builtins(self._told()))
         self._siblings.answer(_GRAPH, self._own_graph)
         self._siblings.answer(_HISTORY, lambda what: msgspec.to_builtins(self._told_past(*what)))
@@ -92,21 +96,25 @@ class Live:
         return await asyncio.shield(self._taking)
 
     async def _take(self) -> Snapshot:
+        self._siblings.count()  # what others see must not be lost
         found = await self._siblings.ask(_LIVE)
         cells = {self._siblings.number: self._own()}
         cells |= {number: msgspec.convert(value, CellReport, strict=False) for number, value in found.values.items()}
         models = self._service.catalog.models
         workflows = [name for name, model in models.items() if not model.is_program]
-        self._latest = snapshot_of(time.time(), cells, found.missing, self._service.whole.status.programs, workflows)
+        missing = {number: _counted(found.counted.get(number)) for number in found.missing}
+        self._latest = snapshot_of(time.time(), cells, missing, self._service.whole.status.programs, workflows)
         return self._latest
 
     def _told(self) -> CellReport:
         """Returns what another process adds to its own."""
+        self._siblings.count()
         return self._own().without_backend() if self._siblings.shares_backend else self._own()
 
     def _own(self) -> CellReport:
         backend = self._service.backend
         levels = backend.levels()
+        batches = {name: _batches(backend.statistics(name)) for name in levels.programs}
         tenants = self._service.admission.in_flight()
         if self._siblings.shares_backend:
             in_flight = sum(num_requests for num_requests, _ in tenants.values())
@@ -115,13 +123,13 @@ class Live:
         rates = self._history.rates()
         return CellReport(
             pid=os.getpid(),
-            levels=levels,
+            levels=levels.plus(self._inherited.levels),
             in_flight=in_flight,
             programs=rates["programs"],
             workflows=rates["workflows"],
             latencies=self._history.latencies,
             tenants=tenants,
-            batches={name: _batches(backend.statistics(name)) for name in levels.programs},
+            batches=together([batches, self._inherited.batches]),
             jobs={} if self._jobs is None else self._jobs.report(),
         )
 
@@ -234,6 +242,12 @@ class Live:
     def _until_next(self, offset_ratio: float) -> float:
         """Returns the seconds until the next whole period, and that part of one more."""
         return self._period_s - (time.time() - offset_ratio * self._period_s) % self._period_s
+
+
+def _counted(counted: Mapping[str, Any] | None) -> Counted:
+    """Returns what the page needs of what a process had counted."""
+    values = (counted or {}).get(_LIVE)
+    return Counted() if values is None else msgspec.convert(values, Counted, strict=False)
 
 
 def _batches(statistics: ModelStatistics) -> dict[int, Batches]:

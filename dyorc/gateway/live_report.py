@@ -25,6 +25,17 @@ class Batches(msgspec.Struct, kw_only=True):
     infer_ns: int = 0
 
 
+ByProgram = dict[str, dict[int, Batches]]
+"""Batches of each program, by size."""
+
+
+class Counted(msgspec.Struct, kw_only=True):
+    """What a process has counted so far, which must not be lost with it."""
+
+    levels: Levels = Levels()
+    batches: ByProgram = {}
+
+
 class CellReport(msgspec.Struct, kw_only=True):
     """What one process says of itself.
 
@@ -46,8 +57,12 @@ class CellReport(msgspec.Struct, kw_only=True):
     workflows: Rates
     latencies: dict[str, list[int]] = {}
     tenants: dict[str, tuple[int, int]]
-    batches: dict[str, dict[int, Batches]] = {}
+    batches: ByProgram = {}
     jobs: dict[str, Any] = {}
+
+    def counted(self) -> Counted:
+        """Returns what it has counted so far."""
+        return Counted(levels=self.levels.totals(), batches=self.batches)
 
     def without_backend(self) -> "CellReport":
         """Returns what is its own: the backend that it shares says the same to the others."""
@@ -85,7 +100,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
 def snapshot_of(
     at_s: float,
     cells: Mapping[int, CellReport],
-    missing: Sequence[int],
+    missing: Mapping[int, Counted],
     status: Mapping[str, ProgramStatus],
     workflows: Iterable[str],
 ) -> Snapshot:
@@ -93,18 +108,17 @@ def snapshot_of(
 
     Args:
         cells: By number.
-        missing: The numbers of those that did not answer.
+        missing: The numbers of those that did not answer, and what they, or those before them, had counted.
         status: The programs' replicas in all of them.
         workflows: Those to show even if they have not had a request yet.
     """
-    levels = sum_of(cell.levels for cell in cells.values())
+    levels = sum_of(one.levels for one in (*cells.values(), *missing.values()))
+    batches = together([one.batches for one in (*cells.values(), *missing.values())])
     rates = _added([cell.programs for cell in cells.values()]), _added([cell.workflows for cell in cells.values()])
     return Snapshot(
         at_s=at_s,
         programs={
-            name: _program(
-                levels.programs.get(name, ProgramLevels()), _batches(cells.values(), name), one, rates[0].get(name, {})
-            )
+            name: _program(levels.programs.get(name, ProgramLevels()), batches.get(name, {}), one, rates[0].get(name, {}))
             for name, one in status.items()
         },
         workflows=_workflows(levels, workflows, rates[1], reduce(_joined, (cell.latencies for cell in cells.values()))),
@@ -169,13 +183,16 @@ def _program(
     }
 
 
-def _batches(cells: Iterable[CellReport], program: str) -> dict[int, Batches]:
-    found: dict[int, Batches] = {}
-    for cell in cells:
-        for size, one in cell.batches.get(program, {}).items():
-            before = found.get(size, Batches())
-            found[size] = Batches(count=before.count + one.count, infer_ns=before.infer_ns + one.infer_ns)
-    return dict(sorted(found.items()))
+def together(each: Iterable[ByProgram]) -> ByProgram:
+    """Returns the batches of several processes together, in the order of their sizes."""
+    found: ByProgram = {}
+    for batches in each:
+        for program, by_size in batches.items():
+            mine = found.setdefault(program, {})
+            for size, one in by_size.items():
+                before = mine.get(size, Batches())
+                mine[size] = Batches(count=before.count + one.count, infer_ns=before.infer_ns + one.infer_ns)
+    return {program: dict(sorted(by_size.items())) for program, by_size in found.items()}
 
 
 def _tenants(cells: Iterable[CellReport]) -> dict[str, dict[str, int]]:
@@ -187,7 +204,7 @@ def _tenants(cells: Iterable[CellReport]) -> dict[str, dict[str, int]]:
     return {name: {"in_flight": number, "in_flight_bytes": num_bytes[name]} for name, number in num_requests.most_common()}
 
 
-def _cells(cells: Mapping[int, CellReport], missing: Sequence[int]) -> list[dict[str, Any]]:
+def _cells(cells: Mapping[int, CellReport], missing: Iterable[int]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"cell": number, "pid": one.pid, "in_flight": one.in_flight} for number, one in cells.items()]
     found += [{"cell": number, "pid": None, "in_flight": None} for number in missing]
     return sorted(found, key=lambda cell: cell["cell"])

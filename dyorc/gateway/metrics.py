@@ -32,6 +32,8 @@ class Metrics:
         self._sources: list[Source] = [read_own, read_start, service.backend.measure, service.admission.measure, *sources]
         if service.shedding is not None:
             self._sources.append(service.shedding.measure)
+        if service.origins.tracing is not None:
+            self._sources.append(service.origins.tracing.measure)
         inherited = service.whole.also_count(_METRICS, lambda: self._own(only_counted=True).as_values())
         self._inherited: dict[str, Any] = inherited or {}
         self._siblings.answer(_METRICS, lambda _: self._answer())

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dyorc.gateway.http.errors import Header
 from dyorc.protocol.headers import TRACEPARENT, TRACESTATE
+from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.tracing.spans import Span
 from dyorc.trace_context import TraceContext, read_traceparent
 
@@ -21,6 +22,10 @@ class Tracing(Protocol):
 
     def send(self, span: Span) -> None:
         """Sends a span that is not part of a request."""
+        ...
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it."""
         ...
 
 

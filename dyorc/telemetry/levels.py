@@ -60,6 +60,10 @@ class ProgramLevels(msgspec.Struct, frozen=True, kw_only=True):
     reasons: dict[str, int] = {}
     guesses: GuessLevels = GuessLevels()
 
+    def totals(self) -> "ProgramLevels":
+        """Returns what has been counted so far, without what is now."""
+        return ProgramLevels(num_calls=self.num_calls, reasons=self.reasons, guesses=self.guesses)
+
     def plus(self, other: "ProgramLevels") -> "ProgramLevels":
         """Returns those of two processes together. The fit is that of the process that runs more calls now."""
         busier = self if self.num_running >= other.num_running else other
@@ -96,6 +100,10 @@ class WorkflowLevels(msgspec.Struct, frozen=True, kw_only=True):
     num_failed: int = 0
     latency: list[int] = []
 
+    def totals(self) -> "WorkflowLevels":
+        """Returns what has been counted so far, without what is now."""
+        return WorkflowLevels(num_ended=self.num_ended, num_failed=self.num_failed, latency=self.latency)
+
     def plus(self, other: "WorkflowLevels") -> "WorkflowLevels":
         """Returns those of two processes together."""
         return WorkflowLevels(
@@ -112,6 +120,13 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     programs: dict[str, ProgramLevels] = {}
     workflows: dict[str, WorkflowLevels] = {}
     link: dict[str, int] = {}
+
+    def totals(self) -> "Levels":
+        """Returns what has been counted so far, without what is now."""
+        return Levels(
+            programs={name: one.totals() for name, one in self.programs.items()},
+            workflows={name: one.totals() for name, one in self.workflows.items()},
+        )
 
     def plus(self, other: "Levels") -> "Levels":
         """Returns those of two processes together."""

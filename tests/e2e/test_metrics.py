@@ -56,6 +56,15 @@ class Cells:
             if family.type in ("counter", "histogram") or sample.name == "dyorc_cells"
         }
 
+    def live(self) -> dict[str, float]:
+        """Returns the totals that the page shows."""
+        with client_of(self.server) as client:
+            found = client.get("/live").json()
+        (workflow,), program = found["workflows"].values(), found["programs"]["double"]
+        batched = sum(int(size) * number for size, number in program["batch_sizes"].items())
+        totals = {"requests": workflow["requests_total"], "calls": program["calls_total"], "batches": program["batches_total"]}
+        return totals | {"batched calls": batched / 2} | program["form_reasons"]  # a request calls it twice
+
     def pids(self) -> list[int]:
         return [child.pid for child in psutil.Process(self.server.process.pid).children()]
 
@@ -88,12 +97,17 @@ def test_no_counter_goes_back_while_a_cell_is_killed_and_comes_again(cells: Cell
     said = len(cells.server.lines)
     os.kill(cells.pids()[0], signal.SIGKILL)
     last = before
+    live = cells.live()
     while "is ready again" not in "".join(cells.server.lines[said:]) or last["dyorc_cells[]"] < 2:
         with contextlib.suppress(httpx.TransportError):  # a connection that the kernel had given to the cell that ended
             found = cells.scrape()
             counted = [name for name in last if name != "dyorc_cells[]"]
             assert {name: (last[name], found.get(name)) for name in counted if found.get(name, -1) < last[name]} == {}
             last = found
+            now = cells.live()
+            assert {name: (live[name], now.get(name)) for name in live if now.get(name, -1) < live[name]} == {}
+            live = now
+    assert live["requests"] == live["batched calls"] == cells.num_sent
     assert last["dyorc_cell_starts_total[]"] == before["dyorc_cell_starts_total[]"] + 1
     assert last["dyorc_requests_total[('outcome', 'ok'), ('workflow', 'quadruple')]"] == cells.num_sent
 

@@ -129,6 +129,13 @@ LEADS = _add("leads", _GAUGE, _group, "1 if this orchestrator leads its group an
 FENCE = _add("leadership_fence", _GAUGE, _group, "The number of its leadership, which grows with each of the group; 0 if it stands by.", ["group"], Combine.MAX)
 LEASE_STORE_DOWN = _add("leadership_store_down", _GAUGE, _group, "1 if the store of the lease cannot be used now: a leader goes on leading, nobody else can begin to.", ["group"], Combine.MAX)
 
+# Traces
+
+_group = "Traces"
+SPANS_SENT = _add("spans_sent_total", _COUNTER, _group, "Spans that the collector has taken, of requests and of programs' own code in these processes.")
+SPANS_DROPPED = _add("spans_dropped_total", _COUNTER, _group, "Spans that were lost because the collector is slow or dead, or refused them.")
+TRACES_DROPPED = _add("traces_dropped_total", _COUNTER, _group, "Requests that were to be traced and are not, because too many of them waited for their spans to be made.")
+
 # Server
 
 _group = "Server"

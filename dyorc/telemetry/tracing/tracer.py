@@ -8,10 +8,12 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol, Self
 
 from dyorc.config import TracesConfig
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.telemetry.tracing.request_spans import spans_of
 from dyorc.telemetry.tracing.spans import Span
@@ -31,6 +33,10 @@ class Export(Protocol):
 
     def send(self, spans: Iterable[Span]) -> None:
         """Sends spans soon. Must not block."""
+        ...
+
+    def report(self) -> Mapping[str, int]:
+        """Returns how many spans were sent (`num_spans`), and how many were lost (`num_dropped`)."""
         ...
 
     def close(self, timeout_s: float) -> None:
@@ -94,6 +100,13 @@ class Tracer:
     def send(self, span: Span) -> None:
         """Sends a span that is not part of a request."""
         self._export.send([span])
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it."""
+        report = self._export.report()
+        readings.add(catalogue.SPANS_SENT, report["num_spans"])
+        readings.add(catalogue.SPANS_DROPPED, report["num_dropped"])
+        readings.add(catalogue.TRACES_DROPPED, self.num_dropped)
 
     def _is_worth_it(self, record: RequestRecord) -> bool:
         if not self._config.slow_or_failed:

@@ -7,6 +7,8 @@ import pytest
 
 from dyorc.config import TracesConfig
 from dyorc.errors import ConfigurationError
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.tracing.destination import Destination, destination_of
 from dyorc.telemetry.tracing.spans import Span
 from dyorc.telemetry.tracing.tracer import Tracer
@@ -26,6 +28,9 @@ class Kept:
     def send(self, spans: Iterable[Span]) -> None:
         self.spans.extend(spans)
         self.has_come.set()
+
+    def report(self) -> dict[str, int]:
+        return {"num_spans": len(self.spans), "num_dropped": 3}
 
     def close(self, timeout_s: float) -> None:
         pass
@@ -105,6 +110,19 @@ def test_other_requests_are_not_traced() -> None:
         tracer.take(record_of(outcome="deadline"))
     assert not kept.spans
     assert usual.trace_id == ""
+
+
+def test_what_is_lost_is_counted_in_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyorc.telemetry.tracing.tracer._MAX_WAITING", 1)
+    tracer, readings = tracer_of(Kept(), ratio=1.0), Readings()
+    for number in range(3):
+        tracer.take(record_of(number=number, span=tracer.begin(None)))
+    with tracer:
+        pass  # makes the spans of the one that waits
+    tracer.measure(readings)
+    dropped = [readings.of(metric)[()] for metric in (catalogue.TRACES_DROPPED, catalogue.SPANS_DROPPED)]
+    assert dropped == [2, 3]
+    assert readings.of(catalogue.SPANS_SENT)[()] == 2, "the request, and how it was read"
 
 
 def test_a_request_waits_for_the_batch_of_its_wrong_guess() -> None:

@@ -17,6 +17,7 @@ from dyorc.testing import ServerProcess
 from tests.deadlines import wait_until
 from tests.e2e.test_supervised_cells import wait_for_both
 from tests.server_process import client_of, serving, target
+from tests.trace_format import check_text
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 TARGETS = (
@@ -101,6 +102,14 @@ def test_totals_are_those_of_the_metrics(server: ServerProcess) -> None:
             assert number == metric(text, "dyorc_batches_total", program=name, reason=reason)
         assert program["num_guesses"] == metric(text, "dyorc_guesses_total", program=name)
     assert live["programs"]["double"]["calls_total"] == 2 * NUM_REQUESTS
+
+
+def test_the_trace_of_both_cells_has_the_published_form(server: ServerProcess) -> None:
+    with client_of(server) as client:
+        trace = check_text(client.get("/trace", params={"seconds": 600}).content)
+    assert trace["otherData"]["num_requests"] == 3 * NUM_REQUESTS
+    assert {event["pid"] for event in trace["traceEvents"]} == {1, 2, 3, 4}
+    assert {event["cat"] for event in trace["traceEvents"] if event["ph"] == "s"} == {"call", "tensor"}
 
 
 def edges_of(graph: dict[str, Any]) -> dict[tuple[str, ...], float]:

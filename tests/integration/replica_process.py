@@ -12,9 +12,10 @@ import threading
 import msgspec
 
 from dyorc.authoring.loading import load, program_in
-from dyorc.config import LinkConfig, TransportConfig
+from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
+from dyorc.telemetry import logs
 from dyorc.transport.network import Secrets
 from dyorc.transport.zmq_security import ClusterKeys
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, PLACE, Place
@@ -31,6 +32,7 @@ def main(target: str, name: str, address: str, replica_id: str) -> None:
         secrets = Secrets(keys=keys, token=place.token)
     identity = Identity(replica_id=replica_id, program=name, node=node, host=host)
     uplink = Uplink(address=address, link=link, transport=transport, secrets=secrets)
+    logs.set_up(LogsConfig(), replica=replica_id)
     worker = Worker(lambda: program_in(load(target), target, name), identity, uplink)
     worker.start()
     threading.Event().wait()

@@ -134,10 +134,15 @@ class Stack:
             )
         return worker
 
-    def spawn(self, target: str, program: Program, replica_id: str) -> "subprocess.Popen[bytes]":
-        """Starts a replica in a process of its own."""
+    def spawn(self, target: str, program: Program, replica_id: str, log: Path | None = None) -> "subprocess.Popen[bytes]":
+        """Starts a replica in a process of its own.
+
+        Args:
+            log: A file for what it logs, instead of our standard error.
+        """
         command = [sys.executable, "-m", "tests.integration.replica_process", target, program.name, self.address, replica_id]
-        process = self.processes[replica_id] = subprocess.Popen(command, cwd=_REPOSITORY)
+        with contextlib.nullcontext() if log is None else log.open("wb") as file:
+            process = self.processes[replica_id] = subprocess.Popen(command, cwd=_REPOSITORY, stderr=file)
         return process
 
     def place_of(self, host: Host) -> Place:

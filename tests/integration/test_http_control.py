@@ -136,6 +136,15 @@ async def test_settings_are_shown_and_not_changed(stack: Stack, path: str, name:
     assert name in oip.error_text(response)
 
 
+@pytest.mark.parametrize("name", ["log_color", "log_fil", "level"])
+async def test_a_setting_of_the_log_that_is_unknown_is_refused_by_name(stack: Stack, name: str) -> None:
+    before = (await stack.client.get("/v2/logging")).json()
+    refused = await stack.client.post("/v2/logging", json={"log_info": True, name: "red"})
+    assert refused.status_code == 501
+    assert f"there is no setting {name!r}" in oip.error_text(refused)
+    assert (await stack.client.get("/v2/logging")).json() == before, "nothing of it was taken on"
+
+
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"a"', b"\xff", b'{"a": ' + b"[" * 30_000])
 @pytest.mark.parametrize("path", ["/v2/logging", "/v2/trace/setting", "/v2/repository/index"])
 async def test_malformed_json_is_refused(stack: Stack, path: str, body: bytes) -> None:

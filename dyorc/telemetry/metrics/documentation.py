@@ -11,7 +11,9 @@ _HEAD = """# Metrics
 
 `GET /metrics` shows these for the whole server, whichever of its cells answers. [operations.md](operations.md#metrics-and-alerts)
 says how to scrape them, and which alerts and boards there are. A histogram `x` has the series `x_bucket`, `x_count` and `x_sum`.
-The values of several processes are added up, except where the table says that the largest counts.
+The values of several processes are added up, except where the table says that the largest counts. Native histograms have to
+wait: prometheus-client 0.26 can write samples that are native histograms, but only in the draft format OpenMetrics 2.0, its own
+histograms do not make any, and it does not write protobuf, in which Prometheus takes them.
 """
 
 

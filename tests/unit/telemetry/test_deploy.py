@@ -78,14 +78,99 @@ def test_rules_and_boards_use_only_labels_that_their_metrics_have() -> None:
             assert labels <= {*SERIES[name].labels, "instance", "job"}, (place, query)
 
 
-def test_boards_have_names_and_places_of_their_own() -> None:
-    boards = [json.loads(path.read_text()) for path in _BOARDS]
-    assert [path.stem for path in _BOARDS] == ["overview", "program", "tenants"]
-    assert len({board["uid"] for board in boards}) == len(boards)
-    for board in boards:
-        places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
-        assert len(set(places)) == len(places)
-        assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in board["panels"])
+def test_boards_have_names_of_their_own() -> None:
+    assert [name for name, _ in boards()] == ["overview", "program", "tenants"]
+    assert len({board["uid"] for _, board in boards()}) == len({board["title"] for _, board in boards()}) == len(_BOARDS)
+
+
+_SCHEMA_VERSIONS = range(36, 43)
+"""Of Grafana 9 to 12. A newer Grafana migrates older ones; an older one refuses none, but shows nonsense."""
+_DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_PANELS = {"stat", "timeseries", "heatmap"}
+_UNITS = {"short", "s", "bytes", "Bps", "reqps", "ops", "cps", "percentunit"}
+"""Ids of Grafana's units; one that it does not know is shown as text behind the number."""
+_UNIT_OF = {"_seconds": {"s"}, "_bytes": {"bytes", "Bps"}}
+"""Units that fit to metrics of this name, where their values are neither divided nor counted."""
+
+
+def boards() -> list[tuple[str, dict[str, Any]]]:
+    return [(path.stem, json.loads(path.read_text())) for path in _BOARDS]
+
+
+def test_boards_have_the_form_of_grafanas_model() -> None:
+    for name, board in boards():
+        assert board["schemaVersion"] in _SCHEMA_VERSIONS, name
+        assert board.get("id") is None, f"{name}: an id belongs to the Grafana that it was exported from"
+        assert {"uid", "title", "time", "refresh", "panels", "templating"} <= set(board)
+        assert not {"__inputs", "__requires"} & set(board)
+        ids = [panel["id"] for panel in board["panels"]]
+        assert len(set(ids)) == len(ids) > 3
+        for panel in board["panels"]:
+            assert panel["type"] in _PANELS, panel["title"]
+            assert panel["title"]
+            references = [target["refId"] for target in panel["targets"]]
+            assert len(set(references)) == len(references) >= 1
+            overrides = panel["fieldConfig"]["overrides"]
+            assert all(set(one) == {"matcher", "properties"} for one in overrides), panel["title"]
+
+
+def test_boards_ask_the_data_source_that_is_chosen() -> None:
+    for name, board in boards():
+        variables = {one["name"]: one for one in board["templating"]["list"]}
+        assert variables["datasource"]["type"] == "datasource"
+        assert variables["datasource"]["query"] == "prometheus"
+        assert next(iter(variables)) == "datasource", f"{name}: the others are asked from it"
+        asked = [one["datasource"] for one in variables.values() if one["type"] == "query"]
+        for panel in board["panels"]:
+            asked += [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
+        assert all(one == _DATASOURCE for one in asked), name
+
+
+def test_boards_use_the_variables_that_they_have_and_have_those_that_they_use() -> None:
+    for name, board in boards():
+        texts = json.dumps([board["panels"], [one.get("query") for one in board["templating"]["list"]], board["title"]])
+        used = {one or other for one, other in re.findall(r"\$(?:\{(\w+)[^}]*\}|(\w+))", texts)}
+        used = {one for one in used if not one.startswith("__")} | {"datasource"}
+        assert used == {one["name"] for one in board["templating"]["list"]}, name
+        for variable in board["templating"]["list"]:
+            if variable.get("multi"):
+                for query in board_queries(board):
+                    for operator in re.findall(rf'(=~|!~|=|!=)"\${variable["name"]}"', query):
+                        assert operator in ("=~", "!~"), f"{name}: several values are a pattern: {query}"
+
+
+def test_panels_lie_on_the_grid_side_by_side() -> None:
+    for name, board in boards():
+        taken: dict[tuple[int, int], str] = {}
+        for panel in board["panels"]:
+            place = panel["gridPos"]
+            assert min(place["x"], place["y"]) >= 0
+            assert min(place["w"], place["h"]) >= 2
+            assert place["x"] + place["w"] <= 24
+            for x in range(place["x"], place["x"] + place["w"]):
+                for y in range(place["y"], place["y"] + place["h"]):
+                    assert (x, y) not in taken, f"{name}: {panel['title']} covers {taken[x, y]}"
+                    taken[x, y] = panel["title"]
+        rows = {y for _, y in taken}
+        assert rows == set(range(max(rows) + 1)), f"{name}: there is a gap"
+
+
+def test_units_fit_to_what_is_asked() -> None:
+    num_judged = 0
+    for name, board in boards():
+        for panel in board["panels"]:
+            unit = panel["fieldConfig"]["defaults"]["unit"]
+            assert unit in _UNITS, f"{name}: {panel['title']}"
+            for target in panel["targets"]:
+                query = target["expr"]
+                quantile = re.match(r"histogram_quantile\(\S+, *.*?(dyorc_\w+)_bucket", query)
+                plain = re.fullmatch(r"(?:(?:sum|max|min)(?: by \([^)]*\))? ?\()*(dyorc_\w+?)(?:_total)?\{[^}]*\}\)*", query)
+                found = quantile or plain
+                for ending, fitting in _UNIT_OF.items():
+                    if found is not None and found[1].removesuffix("_total").endswith(ending):
+                        num_judged += 1
+                        assert unit in fitting, (name, panel["title"], query)
+    assert num_judged > 8
 
 
 @needs_promtool

@@ -1,58 +1,24 @@
 """The trace has the form that viewers demand: bars nest, arrows have two ends on bars, times are in order."""
 
-from collections import defaultdict
 from typing import Any
 
 import msgspec
+import pytest
 
 from dyorc.engine.story import Move
 from dyorc.telemetry.perfetto import Window, trace_events
 from dyorc.telemetry.record import RequestRecord
+from tests.trace_format import check
 from tests.unit.telemetry.stories import batch, call, ns, record
 
 _WINDOW = Window(from_ns=ns(0), base_ns=ns(0) - 1000)
 
 
 def drawn(*records: RequestRecord, cell: int = 0) -> list[dict[str, Any]]:
-    """Draws requests, and checks the form."""
+    """Draws requests, and checks the form (`tests.trace_format`)."""
     events = msgspec.json.decode(msgspec.json.encode(trace_events(records, _WINDOW, cell)))
     check(events)
     return events
-
-
-def check(events: list[dict[str, Any]]) -> None:
-    """Checks the form of a trace."""
-    rows: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for event in events:
-        assert {"name", "ph", "pid", "tid"} <= set(event)
-        if event["ph"] == "X":
-            assert event["dur"] >= 0 <= event["ts"]
-            start_ns = round(event["ts"] * 1000)
-            rows[event["pid"], event["tid"]].append((start_ns, start_ns + round(event["dur"] * 1000)))
-    for bars in rows.values():
-        _check_nesting(bars)
-    starts = {event["id"]: event for event in events if event["ph"] == "s"}
-    ends = {event["id"]: event for event in events if event["ph"] == "f"}
-    assert starts.keys() == ends.keys()
-    assert len(starts) + len(ends) == sum(event["ph"] in "sf" for event in events)
-    for number, start in starts.items():
-        end = ends[number]
-        assert (start["cat"], start["name"], end["bp"]) == (end["cat"], end["name"], "e")
-        assert start["ts"] <= end["ts"]
-        for event in (start, end):
-            at_ns = round(event["ts"] * 1000)
-            assert any(begin <= at_ns < until for begin, until in rows[event["pid"], event["tid"]])
-    named = {(event["pid"], event["tid"]) for event in events if event["ph"] == "M" and event["name"] == "thread_name"}
-    assert set(rows) <= named
-
-
-def _check_nesting(bars: list[tuple[int, int]]) -> None:
-    open_until: list[int] = []
-    for start, end in sorted(bars, key=lambda bar: (bar[0], -bar[1])):
-        while open_until and open_until[-1] <= start:
-            open_until.pop()
-        assert not open_until or end <= open_until[-1], "bars overlap without one being within the other"
-        open_until.append(end)
 
 
 def of(events: list[dict[str, Any]], phase: str, kind: str) -> list[dict[str, Any]]:
@@ -124,3 +90,35 @@ def test_what_began_long_ago_begins_with_the_trace() -> None:
     old.origin.arrived_ns -= 10_000_000
     (bar,) = of(drawn(old), "X", "request")
     assert (bar["ts"], bar["dur"]) == (0, 20_001)
+
+
+_BAR = {"name": "a", "cat": "c", "ph": "X", "pid": 1, "tid": 1, "ts": 10.0, "dur": 5.0}
+_START = {"name": "a", "cat": "c", "ph": "s", "pid": 1, "tid": 1, "ts": 11.0, "id": 1}
+_END = {**_START, "ph": "f", "ts": 12.0, "bp": "e"}
+_NAMES = [
+    {"name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": "p"}},
+    {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "t"}},
+]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [_BAR | {"ph": "B"}],
+        [_BAR | {"dur": -1.0}],
+        [_BAR | {"ts": 0.00001}],
+        [_BAR | {"tid": 2}],
+        [_BAR, _BAR | {"ts": 12.0, "dur": 10.0}],
+        [_BAR | {"ts": 20.0}, _BAR],
+        [_BAR, _START],
+        [_BAR, _START, _END | {"ts": 15.0}],
+        [_BAR, _START, _END | {"ts": 10.5}],
+        [_BAR, _START, _END | {"cat": "d"}],
+        [_BAR, _START, _START, _END],
+        [_NAMES[1]],
+    ],
+)
+def test_what_is_wrong_is_found(wrong: list[dict[str, Any]]) -> None:
+    check([*_NAMES, _BAR, _START, _END])
+    with pytest.raises(AssertionError):
+        check([*_NAMES, *wrong])

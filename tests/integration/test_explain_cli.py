@@ -51,6 +51,19 @@ async def test_a_request_is_explained_worst_first(served: Served) -> None:
     assert first.count("█") == 6
 
 
+async def test_a_request_that_was_refused_says_why(served: Served) -> None:
+    here, _ = served.stores
+    refused = record(2, tenant="team", outcome="capacity", error="256 requests are in flight, the server takes 256", number=-1)
+    refused.story, refused.ended_ns = None, refused.started_ns
+    here.take(refused)
+    lines = (await run(served, "explain", "r1")).stdout.splitlines()
+    assert lines[0].startswith("r1: classify, 2.0 ms, capacity: 256 requests are in flight")
+    assert lines[1] == "  refused before it ran: 256 requests are in flight, the server takes 256"
+    assert lines[2] == "  1 ms of 2 ms: the client was sending the request"
+    found = (await served.get("/requests?outcome=failed")).json()
+    assert [(one["request_id"], one["outcome"], one["num_calls"]) for one in found["requests"]] == [("r1", "capacity", 0)]
+
+
 async def test_without_a_request_the_slowest_are_listed(served: Served) -> None:
     here, there = served.stores
     here.take(ended(1, "team", duration_ms=30))

@@ -1,6 +1,7 @@
-"""What being seen costs: one cell's requests per second with nothing switched on, with records, and with traces.
+"""What being seen costs: one cell's requests per second with nothing switched on, with records, metrics and traces.
 
-    python -m benchmarks.focused.telemetry [--systems off,records,metrics,default,traces_1_percent,traces_all] [--rounds 5] [--duration-s 4]
+    python -m benchmarks.focused.telemetry [--systems off,records,metrics,default,traces_1_percent,traces_all] [--rounds 5]
+                                           [--duration-s 4]
 
 The cascade of two small torch networks of the benchmark of overhead, in one cell. The settings take turns, in several rounds.
 Spans go by OTLP over HTTP to a sink in this process, which reads and forgets them and so takes next to nothing of the machine.

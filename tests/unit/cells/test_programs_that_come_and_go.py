@@ -82,7 +82,7 @@ async def test_one_program_stands_for_both_versions_even_with_a_new_engine(monke
             raise RuntimeError("a bug")
 
         with monkeypatch.context() as patch:
-            patch.setattr("dyorc.engine.engine.Engine._arrive", fail)
+            patch.setattr("dyorc.engine.engine.Engine.handle", fail)
             with pytest.raises(InternalError):
                 await ask(orchestrator, first, X)
         np.testing.assert_array_equal(await ask(orchestrator, twin, X), X + 1)

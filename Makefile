@@ -19,7 +19,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
 .PHONY: bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-jobs clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-hosts chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -155,6 +155,9 @@ chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: noth
 
 chaos-cells: $(VENV)/.dev ## Kill, stop and crash cells 60 times under load: others notice nothing, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.cells_storm
+
+chaos-hosts: $(VENV)/.dev ## Kill, stop and cut off orchestrators and a host, two hosts and a Ray cluster, 20 times (root); the last line is JSON
+	$(BIN)/python -m tests.chaos.hosts_storm
 
 chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
 	$(BIN)/python -m tests.chaos.jobs_storm

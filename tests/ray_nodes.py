@@ -6,11 +6,13 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
 
+from dyorc.config import TransportConfig
+from dyorc.transport.arena_file import sweep
 from tests.deadlines import wait_until
 from tests.leaks import no_leaks
 from tests.two_hosts import Host, TwoHosts, two_hosts
@@ -22,7 +24,7 @@ _OBJECT_STORE_BYTES = 100_000_000
 SOON_NOTICED = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
 }
 """What docs/operations.md recommends for the head: a node that has died is noticed in seconds."""
@@ -40,17 +42,19 @@ def ray_environment() -> Generator[tuple[Path, Mapping[str, str]]]:
 
 
 @contextlib.contextmanager
-def ray_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> Iterator[TwoHosts]:
+def ray_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> Generator[TwoHosts]:
     """Starts two hosts with a Ray node on each: `host_a` on the first, where the caller is
     meanwhile, and `host_b` on the second.
     """
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with no_leaks(), two_hosts() as hosts:
-        start_head(hosts.first, folder)
-        start_node(hosts.second, hosts.first, folder)
-        with hosts.first.entered():
-            yield hosts
+    with no_leaks():
+        with two_hosts() as hosts:
+            start_head(hosts.first, folder)
+            start_node(hosts.second, hosts.first, folder)
+            with hosts.first.entered():
+                yield hosts
+        sweep(TransportConfig().arena_folder)  # of those that were killed with their host
 
 
 def start_head(host: Host, folder: Path) -> None:

@@ -45,6 +45,7 @@ class Leadership:
         leases: The store, open.
         lease_s: How long the lead lasts without being renewed. Equal for all of the group.
         clock_s: Monotonic.
+        is_alive: Whether the process deserves to lead. While it does not, the lead is not renewed.
 
     Attributes:
         fence: Of this leadership; 0 before it is won.
@@ -52,7 +53,14 @@ class Leadership:
         is_store_away: Whether the last attempt to renew failed because of the store.
     """
 
-    def __init__(self, leases: Leases, group: str, lease_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        leases: Leases,
+        group: str,
+        lease_s: float,
+        clock_s: Callable[[], float] = time.monotonic,
+        is_alive: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.group = group
         self.fence = 0
         self.is_store_away = False
@@ -60,6 +68,7 @@ class Leadership:
         self._name = lease_name(group)
         self._lease_s = lease_s
         self._clock_s = clock_s
+        self._is_alive = is_alive
         self.owner = secrets.token_hex(8)
         self._record = b""
         self._sure_until_s = 0.0
@@ -85,6 +94,11 @@ class Leadership:
     def is_sure(self) -> bool:
         """Whether this process may act as the leader now. If not, it has to wait for what the store says."""
         return not self._lost.done() and self._clock_s() < self._sure_until_s
+
+    @property
+    def reason(self) -> str:
+        """Why the lead is lost; empty if it is not."""
+        return self._lost.result() if self._lost.done() else ""
 
     @property
     def lead(self) -> Lead:
@@ -124,12 +138,20 @@ class Leadership:
 
     def announce(self, address: str, replicas_address: str = "", node: str = "") -> Leader:
         """Says in the store where this leader is found, now and with each renewal. Before that, nobody looks for it."""
-        leader = Leader(
+        leader = self.describe(address, replicas_address, node)
+        self.say(leader)
+        return leader
+
+    def describe(self, address: str, replicas_address: str = "", node: str = "") -> Leader:
+        """Returns the record of this leader."""
+        return Leader(
             group=self.group, fence=self.fence, address=address, replicas_address=replicas_address, node=node, pid=os.getpid()
         )  # fmt: skip
+
+    def say(self, leader: Leader) -> None:
+        """Has the store know a record, now and with each renewal."""
         self._record = lease_of(leader).record
         self._is_due.set()
-        return leader
 
     async def lost(self) -> str:
         """Waits until somebody else leads. Returns a sentence that says so."""
@@ -141,7 +163,8 @@ class Leadership:
                 async with asyncio.timeout(self._lease_s / _RENEWALS):
                     await self._is_due.wait()
             self._is_due.clear()
-            await self._renew()
+            if self._is_alive():
+                await self._renew()
 
     async def _renew(self) -> None:
         began_s, limit_s = self._clock_s(), self._lease_s / _RENEWALS

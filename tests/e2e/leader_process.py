@@ -1,4 +1,5 @@
-"""An orchestrator of a group, without gateways: it runs the requests that it is told to on its standard input.
+"""An orchestrator of a group, without gateways: it runs the requests that it is told to on its standard input. To
+``nodes`` it answers how many nodes Ray believes to be alive.
 
     python -m tests.e2e.leader_process TARGET       # settings come from the environment
 
@@ -65,8 +66,17 @@ async def _serve(running: Running, workflow: Workflow, stdin: asyncio.StreamRead
     while not status.is_ready:
         await status.wait_for_change(0.1)
     _say(ready={name: sorted(one.replica_pids.values()) for name, one in status.programs.items()})
+    tasks: set[asyncio.Task[None]] = set()
     while line := await stdin.readline():
-        await _answer(running, workflow, int(line))
+        task = _say_nodes() if line == b"nodes\n" else _answer(running, workflow, int(line))
+        tasks.add(asyncio.create_task(task))
+
+
+async def _say_nodes() -> None:
+    import ray
+
+    nodes: list[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
+    _say(nodes=sum(node["Alive"] for node in nodes))
 
 
 if __name__ == "__main__":

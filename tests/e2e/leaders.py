@@ -1,5 +1,6 @@
 """Orchestrators of a group as a test sees them: processes on hosts that are told to run requests, and say what happens."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -49,6 +50,7 @@ class LeaderProcess:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.said: list[dict[str, Any]] = []
+        self.answers: dict[int, list[int]] = {}
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -61,17 +63,42 @@ class LeaderProcess:
         self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            pipe.close()
+            with contextlib.suppress(OSError):  # what it was told last, it did not read
+                pipe.close()
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it serves, as far as it has said."""
+        return self._process.poll() is None and self.has_said("ready") and not self.has_said("over")
+
+    @property
+    def fence(self) -> int:
+        """The fence with which it leads; 0 if it does not."""
+        return next((one["leads"] for one in self.said if "leads" in one), 0)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process has."""
+        return self._process.poll() is not None
+
+    def has_said(self, word: str) -> bool:
+        """Returns whether it has said something of this kind."""
+        return any(word in one for one in self.said)
+
+    def tell(self, what: object) -> None:
+        """Writes a line to it, unless it has ended."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(f"{what}\n")
+            self._process.stdin.flush()
 
     def ask(self, seed: int) -> list[int]:
         """Runs a request, however often it has to be tried, and returns its outputs."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{seed}\n")
-        self._process.stdin.flush()
+        self.tell(seed)
         self.wait_for("outputs", lambda said: said["seed"] == seed)
-        return next(one["outputs"] for one in self.said if one.get("seed") == seed)
+        return self.answers[seed]
 
-    def wait_for(self, word: str, is_it: Any = lambda said: True) -> Any:
+    def wait_for(self, word: str, is_it: Callable[[dict[str, Any]], bool] = lambda _: True) -> Any:
         """Returns what it says of something, once it does. Prints how long that took."""
         began_s = time.monotonic()
         found: list[dict[str, Any]] = []
@@ -99,4 +126,7 @@ class LeaderProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
-                self.said.append(json.loads(line))
+                said = json.loads(line)
+                if "outputs" in said:
+                    self.answers[said["seed"]] = said["outputs"]
+                self.said.append(said)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from structlog.testing import capture_logs
 
 from dyorc.leadership.leader import Leader, lease_of
 from dyorc.leadership.leadership import Leadership
-from dyorc.leadership.whereabouts import Whereabouts
+from dyorc.leadership.steady import SteadyLeadership
+from dyorc.leadership.whereabouts import Whereabouts, find_leader
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore
 from tests.deadlines import wait_until_async
@@ -117,3 +119,49 @@ async def test_a_store_that_has_lost_its_data_gives_the_next_leader_a_fence_abov
             assert "fence 57, which the store does not" in await leadership.lost()
         async with Leadership(store, "g", _LEASE_S) as leadership:
             assert await leadership.win() > 57
+
+
+async def test_a_slow_clock_does_not_matter_since_followers_believe_the_higher_fence(tmp_path: Path) -> None:
+    """It runs at a thousandth of the speed, so its owner feels sure for an hour."""
+    async with SqliteStore(tmp_path / "s") as store, Whereabouts(store, "g", poll_s=0.05) as whereabouts:
+        slow = Leadership(store, "g", _LEASE_S, lambda: time.monotonic() / 1000, is_alive=lambda: False)
+        async with slow, Leadership(store, "g", _LEASE_S) as other:
+            fence = await slow.win()
+            await other.win()
+            leader = other.announce("unix:///other")
+            assert slow.is_sure
+            assert await whereabouts.newer(than=fence) == leader
+
+
+async def test_a_workflow_that_computes_for_longer_than_the_lease_does_not_lose_the_lead(tmp_path: Path) -> None:
+    """Nobody else may win meanwhile: the standby has a thread of its own, too."""
+    setting = f"sqlite://{tmp_path}/s"
+    async with SteadyLeadership(setting, "g", _LEASE_S, hang_limit_s=LONG_S) as leadership:
+        fence = await leadership.win()
+        leader = leadership.announce("unix:///here")
+        async with SteadyLeadership(setting, "g", _LEASE_S, hang_limit_s=LONG_S) as standby:
+            waiting = asyncio.create_task(standby.win())
+            await asyncio.sleep(0)
+            time.sleep(3 * _LEASE_S)  # noqa: ASYNC251 (the workflow)
+            await asyncio.sleep(0)
+            assert leadership.is_sure
+            assert not waiting.done()
+            assert _find_leader_beside(setting) == leader
+            waiting.cancel()
+    assert fence == 1
+
+
+async def test_a_loop_that_hangs_loses_the_lead(tmp_path: Path) -> None:
+    setting = f"sqlite://{tmp_path}/s"
+    async with SteadyLeadership(setting, "g", _LEASE_S, hang_limit_s=0.5) as leadership, SqliteStore(tmp_path / "s") as store:
+        fence = await leadership.win()
+        leadership.announce("unix:///here")
+        time.sleep(3 * _LEASE_S)  # noqa: ASYNC251 (it hangs)
+        assert await store.acquire_lease("leader/g", "other", LONG_S) == fence + 1
+        assert "another orchestrator leads" in await leadership.lost()
+
+
+def _find_leader_beside(setting: str) -> Leader | None:
+    """Looks on another thread: this one has a loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(find_leader, setting, "g").result()

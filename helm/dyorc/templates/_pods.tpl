@@ -62,6 +62,8 @@ topologySpreadConstraints:
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: HOME
   value: /tmp
+- name: TINI_SUBREAPER  # the image's init collects what its processes leave behind, also where it is not the first process
+  value: "1"
 {{- if and (include "dyorc.hasRay" .root) (ne (.component | default "") "gateway") }}
 - name: RAY_AUTH_MODE
   value: token

@@ -232,6 +232,19 @@ def test_no_pod_may_more_than_it_needs(answers: Mapping[str, Answer]) -> None:
                 }  # fmt: skip
 
 
+def test_an_orchestrator_shares_with_its_ray_node_all_by_which_ray_finds_it(answers: Mapping[str, Answer]) -> None:
+    pod = answers["gpu"].one("Deployment", "-orchestrator-default")["spec"]["template"]["spec"]
+    (node,) = pod["initContainers"]
+    assert node["restartPolicy"] == "Always"
+    assert "startupProbe" in node  # the orchestrator starts after it
+    assert pod["shareProcessNamespace"]
+    mounts = {one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+    assert {"/tmp", "/dev/shm"} <= mounts & {one["mountPath"] for one in node["volumeMounts"]}
+    assert (
+        "shareProcessNamespace" not in answers["minimal"].one("Deployment", "-orchestrator-default")["spec"]["template"]["spec"]
+    )
+
+
 def test_what_pods_refer_to_is_there(answers: Mapping[str, Answer]) -> None:
     given = {"dyorc-tenants", "dyorc-tls", "otel-headers", "managed-redis", "ray-token", "dyorc-cluster", "flows", "default"}
     for name, answer in answers.items():

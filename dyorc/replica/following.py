@@ -5,16 +5,21 @@ store, where the replica looks when it has heard nothing for a while: its leader
 to do. Of two that say they lead, the one with the higher fence is believed; what the other says is not even read.
 """
 
+import threading
 from collections.abc import Sequence
 
 import structlog
 
+from dyorc.leadership.leader import Leader
 from dyorc.leadership.whereabouts import find_leader
-from dyorc.replica.assignment import Uplink
+from dyorc.replica.assignment import Group, Uplink
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import ReplicaEnd
 
 _log = structlog.get_logger("dyorc.replica")
+
+_LOOK_S = 0.05
+"""How long a replica that might have a batch to run waits for the store."""
 
 
 class Following:
@@ -29,19 +34,34 @@ class Following:
         self.address = uplink.address
         self.fence = 0
         self._group = uplink.group
+        self._looking: threading.Thread | None = None
+        self._found: Leader | None = None
 
     @property
     def is_alone(self) -> bool:
         """Whether there is only one orchestrator, for ever."""
         return self._group is None
 
-    def look(self) -> None:
-        """Asks the store who leads."""
+    @property
+    def is_looking(self) -> bool:
+        """Whether the store has been asked, and has not answered yet."""
+        return self._looking is not None and self._looking.is_alive()
+
+    def look(self, wait_s: float = _LOOK_S) -> None:
+        """Asks the store who leads. If it does not answer in time, what it says counts at the next look."""
         if self._group is None:
             return
-        leader = find_leader(self._group.store, self._group.name)
+        if not self.is_looking:
+            self._looking = threading.Thread(target=self._ask, args=(self._group,), name="dyorc-look", daemon=True)
+            self._looking.start()
+        if self._looking is not None:
+            self._looking.join(wait_s)
+        leader = self._found
         if leader is not None and leader.replicas_address and leader.fence >= self.fence:
             self.fence, self.address = leader.fence, leader.replicas_address
+
+    def _ask(self, group: Group) -> None:
+        self._found = find_leader(group.store, group.name)
 
 
 class FollowedLink:

@@ -43,6 +43,8 @@ from dyorc.transport.messages import (
 from dyorc.transport.routes import Routes
 from dyorc.transport.staging import Staging
 
+_FIRST_LOOK_S = 2.0
+"""How long a replica that starts waits for the store to say who leads, before it dials the address that it was told."""
 _NOTED_S = 1.0
 """How soon the orchestrator says that it knows that a replica leaves, if there is one."""
 
@@ -114,7 +116,7 @@ class Worker:
 
     def _main(self) -> None:
         try:
-            self._following.look()  # the one that asked for this replica may have been succeeded long ago
+            self._following.look(_FIRST_LOOK_S)  # the one that asked for this replica may have been succeeded long ago
             with closing(FollowedLink(self._uplink, self._following, self._uplink.link.announce_interval_s)) as link:
                 link.send([encode(Loading(self._identity.replica_id, self._name))])
                 with self.exchange as exchange:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -18,12 +19,13 @@ from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import Repertoire
 from dyorc.replica.assignment import Group, Identity, Uplink
+from dyorc.replica.following import Following
 from dyorc.replica.worker import Worker
 from dyorc.store.leases import Leases
 from dyorc.store.opening import leases_of
 from dyorc.transport.messages import BatchRequest, Hello, Warm, Welcome, decode, encode
 from tests.asking import submission
-from tests.deadlines import wait_until_async
+from tests.deadlines import wait_until, wait_until_async
 from tests.integration.jobs.stored_jobs import LONG_S
 from tests.integration.links.hub import Hub
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
@@ -177,3 +179,15 @@ async def test_a_replica_of_other_code_is_not_taken(leaders: _Leaders) -> None:
         with leaders.replica("first", plan="new") as worker:
             await asyncio.to_thread(worker.start)
             assert await _answer(first) == 11
+
+
+def test_a_store_that_does_not_answer_does_not_keep_a_replica_from_its_batches(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as redis:  # it accepts connections, and never says anything
+        redis.bind(str(tmp_path / "redis"))
+        redis.listen()
+        group = Group(name="g", store=f"unix://{tmp_path}/redis")
+        following = Following(Uplink(address="unix:///there", link=FAST_LINK, transport=FAST_TRANSPORT, group=group))
+        following.look()
+        assert following.is_looking
+        assert following.address == "unix:///there"
+        wait_until(lambda: not following.is_looking, "it gives up")

@@ -164,6 +164,9 @@ class TransportConfig(_Section):
     """How long memory of an arena must have been free before it is given back."""
     arena_folder: FilePath = "/dev/shm"
     """Folder in which processes of one machine share memory."""
+    share_by_folder: bool = False
+    """Whether processes with the same `arena_folder` share memory although Ray counts them to different nodes: containers of one
+    machine that have mounted it."""
     arena_wait_s: float = Field(default=5.0, ge=0)
     """How long a batch's results may wait for room in the arena, tries in smaller parts included, before its requests get 503."""
     inline_limit_bytes: int | None = Field(default=None, ge=0)

@@ -108,6 +108,13 @@ def default_size(folder: str) -> int:
     return max(half - half % PAGE_BYTES, _MIN_BYTES)
 
 
+def identity_of(folder: str) -> str:
+    """Returns a name that a folder has wherever it is mounted, and no other folder of any machine."""
+    status = os.stat(folder)
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return f"{file.read().strip()}-{status.st_dev:x}-{status.st_ino:x}"
+
+
 def sweep(folder: str) -> list[str]:
     """Removes the arenas of processes that were killed before they could do it themselves.
 

@@ -10,7 +10,7 @@ import numpy as np
 from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
 from dyorc.transport.arena import Arena
-from dyorc.transport.arena_file import default_size
+from dyorc.transport.arena_file import default_size, identity_of
 from dyorc.transport.arena_trimming import Trimming
 from dyorc.transport.arena_usage import ArenaUsage, usage_of
 from dyorc.transport.arena_views import ArenaView
@@ -64,7 +64,7 @@ class Exchange:
                 source = ArenaView(folder, self.arena.name)
                 stack.callback(source.close)
                 addresses = serve_tensors(self._network, source, config, stack)
-            self.holder = Holder(self._holder_id, self._node, self.arena.name, *addresses, probe)
+            self.holder = Holder(self._holder_id, self._node, self.arena.name, *addresses, probe, self._memory)
             self._stack = stack.pop_all()
         return self
 
@@ -76,7 +76,11 @@ class Exchange:
         folder = self.config.arena_folder
         own = InPlaceTier(self._holder_id, ArenaView(folder, self.arena.name))
         wires = () if self._network is None else tuple(wire_tiers(self._network, self.config))
-        return Routes((own, SharedMemoryTier(self._node, folder)), wires)
+        return Routes((own, SharedMemoryTier(self._memory, folder)), wires)
+
+    @property
+    def _memory(self) -> str:
+        return identity_of(self.config.arena_folder) if self.config.share_by_folder else self._node
 
     @property
     def num_tensors(self) -> int:

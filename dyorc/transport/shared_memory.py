@@ -1,4 +1,4 @@
-"""The tier within one node: maps the arena of another process, and reads its tensors in place."""
+"""The tier within one machine: maps the arena of another process, and reads its tensors in place."""
 
 from collections.abc import Sequence
 
@@ -7,23 +7,23 @@ from dyorc.transport.tiers import Holder, Span
 
 
 class SharedMemoryTier:
-    """Reads the tensors of other processes on this node.
+    """Reads the tensors of other processes with the same shared memory.
 
     Args:
-        node: This node.
-        folder: Where its processes share memory.
+        memory: Its name.
+        folder: Where it is.
     """
 
     name = "shm"
 
-    def __init__(self, node: str, folder: str) -> None:
-        self._node = node
+    def __init__(self, memory: str, folder: str) -> None:
+        self._memory = memory
         self._folder = folder
         self._views: dict[str, tuple[str, ArenaView]] = {}
 
     def reaches(self, holder: Holder) -> bool:
-        """Returns whether the holder is a process of this node that has an arena."""
-        return holder.node == self._node and bool(holder.arena)
+        """Returns whether the holder has an arena in this memory."""
+        return holder.memory == self._memory and bool(holder.arena)
 
     def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
         """Returns the bytes where they lie.

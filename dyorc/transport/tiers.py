@@ -35,11 +35,12 @@ class Holder(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         holder_id: Its name; a replica's is its replica id.
-        node: Where it runs. Processes of one node share memory.
-        arena: File name of its arena in that node's shared memory.
+        node: Where it runs.
+        arena: File name of its arena in its shared memory.
         zmq_address: Where its `ZmqTensorServer` listens, e.g. ``tcp://10.0.0.7:4711``; empty if it has none.
         grpc_address: Where its `GrpcTensorServer` listens, e.g. ``10.0.0.7:4712``; empty if it has none.
         probe: Bytes of its arena that anybody may fetch to measure the time; None if no other node can fetch any.
+        memory: Name of the shared memory in which its arena is: those who have the same can read there.
     """
 
     holder_id: str
@@ -48,6 +49,7 @@ class Holder(msgspec.Struct, frozen=True, array_like=True):
     zmq_address: str = ""
     grpc_address: str = ""
     probe: Span | None = None
+    memory: str = ""
 
 
 class Tier(Protocol):

@@ -15,9 +15,10 @@ DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
+VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
 .PHONY: bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-hosts chaos-jobs clean conformance bench bench-full bench-loadgen peers
 
@@ -71,6 +72,13 @@ dist: $(BUILD)/.made ## Build the wheel and the source archive in dist/; the ver
 
 test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in an environment of its own, and run README's twenty lines there
 	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
+
+images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; IMAGE_OPTIONS goes to docker build
+	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
+		--build-arg EXTRAS=traces,demo,ocr $(IMAGE_OPTIONS) .
+
+compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on a Docker engine of its own, and kill its containers under load
+	$(BIN)/python -m pytest -s -m compose tests/compose
 
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix

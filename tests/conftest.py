@@ -18,7 +18,7 @@ from tests.shared_folders import own_arena_folder
 
 _ROOT = Path(__file__).parents[1]
 _MAX_PROCESSES = 8
-_LONGEST_FIRST = ("chaos", "e2e", "property", "integration", "unit")
+_LONGEST_FIRST = ("compose", "chaos", "e2e", "property", "integration", "unit")
 _RAY = "pytestmark = pytest.mark.ray"
 _TOGETHER = ('scope="module"', "pytestmark = pytest.mark.together")
 """Either of these says that the tests of a module share something. The mark is for modules that share a fixture of a
@@ -39,6 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ray: a Ray is started, here or for the whole module")
     config.addinivalue_line("markers", "pure: replaces parts of the engine, which its compiled modules do not allow")
     config.addinivalue_line("markers", "dist: tests what `make dist` has built; runs in `make test-dist` only")
+    config.addinivalue_line(
+        "markers", "compose: runs the cluster of docker-compose.yml; runs in `make compose-test` only, since it is heavy"
+    )
     config.addinivalue_line("markers", "together: the tests of this module share a server, so one process runs them all")
 
 

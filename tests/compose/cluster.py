@@ -1,0 +1,78 @@
+"""The cluster of docker-compose.yml on an engine."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.compose.engine import Engine
+from tests.deadlines import wait_until
+
+ROOT = Path(__file__).parents[2]
+_PROJECT = "dyorc-test"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that runs, or is about to.
+
+    Attributes:
+        files: What Compose reads.
+        variables: What its files ask for.
+    """
+
+    engine: Engine
+    files: Sequence[Path]
+    variables: Mapping[str, str]
+
+    def compose(self, *arguments: str) -> str:
+        """Runs a command of Compose's."""
+        files = [part for file in self.files for part in ("-f", str(file))]
+        command = ["docker-compose", "--project-name", _PROJECT, "--project-directory", str(ROOT), *files, *arguments]
+        return self.engine.run(command, ROOT, **self.variables)
+
+    def container(self, service: str) -> str:
+        """Returns a service's container; empty if it has none."""
+        label = f"label=com.docker.compose.service={service}"
+        return self.engine.docker("ps", "--all", "--quiet", "--no-trunc", "--filter", label).strip()
+
+    def pid(self, service: str) -> int:
+        """Returns the main process of a service's container; 0 if it does not run."""
+        return int(self.engine.docker("inspect", "--format", "{{.State.Pid}}", self.container(service)))
+
+    def kill(self, service: str) -> None:
+        """Kills the main process, and returns when it is gone: Docker then starts the container again, as after any end."""
+        pid = self.pid(service)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: self.pid(service) != pid, f"the container of {service} has ended")
+
+    def is_healthy(self, service: str) -> bool:
+        """Returns whether its health check says so."""
+        return "healthy" in self.engine.docker("inspect", "--format", "{{.State.Health.Status}}", self.container(service)).split()
+
+    def wait_until_healthy(self, *services: str) -> None:
+        """Returns when all are.
+
+        Raises:
+            AssertionError: If they do not become so. The message is what they have logged.
+        """
+        for service in services:
+            try:
+                wait_until(lambda service=service: self.is_healthy(service), f"{service} is healthy")
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self.compose('ps')}\n{self.compose('logs', '--tail=40')}") from None
+
+
+@contextlib.contextmanager
+def cluster(engine: Engine, *profiles: str, override: Path | None = None, **variables: str) -> Generator[Cluster]:
+    """Runs a cluster; returns when Compose has started it. Nothing of it stays."""
+    files = [ROOT / "docker-compose.yml", *([] if override is None else [override])]
+    started = Cluster(engine, files, {"COMPOSE_PROFILES": ",".join(profiles), **variables})
+    try:
+        started.compose("up", "--detach")
+        yield started
+    finally:
+        with contextlib.suppress(AssertionError):
+            started.compose("down", "--volumes", "--timeout", "1")

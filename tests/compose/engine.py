@@ -1,0 +1,118 @@
+"""A Docker engine for a test: one of its own, in a network of its own, of which nothing stays."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tests.deadlines import wait_until
+
+_NAMES = Path("/var/run/netns")
+_START_S = 30.0
+
+
+def why_not() -> str:
+    """Returns what keeps this machine from running an engine; empty if nothing is known to."""
+    if os.geteuid() != 0:
+        return "a Docker engine needs root"
+    commands = ("dockerd", "docker-compose", "docker-init", "iptables", "ip", "nsenter")
+    missing = [command for command in commands if shutil.which(command) is None]
+    return f"there is no {', no '.join(missing)} (Debian: apt install docker.io docker-compose iptables)" if missing else ""
+
+
+class NoEngineError(Exception):
+    """This machine cannot run one, or no containers on it; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A running engine.
+
+    Attributes:
+        environment: For commands that use it.
+        namespace: File of the network in which its containers publish their ports.
+    """
+
+    environment: dict[str, str]
+    namespace: str
+
+    def docker(self, *arguments: str) -> str:
+        """Runs a command of Docker's, and returns what it prints.
+
+        Raises:
+            AssertionError: If it fails.
+        """
+        return self.run(["docker", *arguments])
+
+    def try_out(self, image: str) -> None:
+        """Runs a container.
+
+        Raises:
+            NoEngineError: If none can be run here.
+        """
+        command = ["docker", "run", "--rm", image, "true"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NoEngineError(f"the engine runs no containers: {done.stderr[-1000:]}")
+
+    def run(self, command: list[str], folder: Path | None = None, stdin: IO[bytes] | None = None, **variables: str) -> str:
+        """Runs a command, and returns what it prints."""
+        environment = {**self.environment, **variables}
+        done = subprocess.run(command, cwd=folder, stdin=stdin, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+@contextlib.contextmanager
+def engine() -> Generator[Engine]:
+    """Runs an engine. Its network is a namespace: rules, bridges and ports are gone with it, and the machine's stay as they are.
+
+    Raises:
+        NoEngineError: If it does not start.
+    """
+    name = f"dyorc-{secrets.token_hex(4)}"
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="t-", dir="/tmp", ignore_cleanup_errors=True)))
+        _run("ip", "netns", "add", name)
+        stack.callback(_run, "ip", "netns", "del", name)
+        _run("ip", "-n", name, "link", "set", "lo", "up")
+        namespace = str(_NAMES / name)
+        address = f"unix://{folder}/socket"
+        environment = {**os.environ, "DOCKER_HOST": address, "DOCKER_BUILDKIT": "1", "DOCKER_CONFIG": str(folder / "config")}
+        environment["PATH"] = os.pathsep.join(["/usr/bin", environment["PATH"]])  # the engine's own client, if there is another
+        started = Engine(environment, namespace)
+        paths = [f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid", f"--host={address}"]
+        command = ["nsenter", f"--net={namespace}", "dockerd", *paths]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        stack.callback(_stop, process)
+        wait_until(lambda: _is_up(started) or process.poll() is not None, "the engine answers", _START_S)
+        if process.poll() is not None:
+            raise NoEngineError(f"dockerd ended: {(folder / 'log').read_text()[-1000:]}")
+        yield started
+
+
+def _is_up(started: Engine) -> bool:
+    done = subprocess.run(["docker", "info"], env=started.environment, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends the engine and what it has started: containerd is its child."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)

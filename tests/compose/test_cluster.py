@@ -1,0 +1,92 @@
+"""`docker compose up` on a real engine: README's client line is answered, and any container may be killed.
+
+The engine is the test's own. Where none can be started, this is skipped, and says why. `make compose-test` runs it alone, and
+`python -m tests.compose` measures more, on an image with libraries of its own.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compose import base_image, engine, images
+from tests.compose.cluster import Cluster, cluster
+from tests.compose.kills import HEAD, Kill, kill
+from tests.compose.load import load
+
+pytestmark = pytest.mark.compose
+
+_README = (Path(__file__).parents[2] / "README.md").read_text()
+_URL = "http://127.0.0.1:8000"
+_SETTINGS = """
+workflows = ["/workflows/first/app.py:classify"]
+[transport]
+inline_limit_bytes = 0  # even the smallest tensor travels by shared memory, or by the network
+"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if reason := engine.why_not() or base_image.why_not():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("images")
+    settings = folder / "dyorc.toml"
+    settings.write_text(_SETTINGS)
+    with ExitStack() as stack:
+        try:
+            started = stack.enter_context(engine.engine())
+            libraries = images.build(started, folder)
+        except engine.NoEngineError as error:
+            pytest.skip(str(error))
+        started_s = time.monotonic()
+        with cluster(started, override=libraries, REDIS_IMAGE=images.REDIS, DYORC_TOML=str(settings)) as found:
+            found.wait_until_healthy("server")
+            print(f"\nready {time.monotonic() - started_s:.1f} s after `docker compose up`")
+            yield found
+
+
+def test_readmes_client_line_is_answered(running: Cluster) -> None:
+    (line,) = re.findall(r"^    (curl localhost:8000/v2/models/classify/infer .*\n.*)$", _README, re.MULTILINE)
+    (output,) = json.loads(_run(running, f"{line} --silent --show-error --fail"))["outputs"]
+    assert output["shape"] == [10]
+    assert sum(output["data"]) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_tensors_are_read_in_place_by_another_container(running: Cluster) -> None:
+    moved = re.findall(
+        r'^dyorc_moved_bytes_total\{.*tier="(\w+)".*\} (.*)$', _run(running, f"curl -sf {_URL}/metrics"), re.MULTILINE
+    )
+    assert {tier for tier, num_bytes in moved if float(num_bytes)} == {"shm"}
+
+
+def _run(running: Cluster, command: str) -> str:
+    """Runs a command in the network in which the cluster publishes its ports."""
+    return running.engine.run(["nsenter", f"--net={running.engine.namespace}", "bash", "-c", command])
+
+
+def test_containers_have_no_rights_that_they_do_not_need(running: Cluster) -> None:
+    for service in ("server", "ray-worker", "ray-head"):
+        command = "id -u; touch /opt/x || grep CapEff /proc/1/status"
+        shown = running.engine.docker("exec", running.container(service), "bash", "-c", command)
+        assert shown.split() == ["10001", "CapEff:", "0000000000000000"]
+
+
+def _is_right(answer: Any) -> bool:
+    (output,) = answer["outputs"]
+    return output["shape"] == [10] and abs(sum(output["data"]) - 1) < 1e-3
+
+
+def test_containers_are_killed_under_load_and_no_request_fails(running: Cluster) -> None:
+    data = [float(number) for number in range(1, 65)]
+    body = {"inputs": [{"name": "image", "shape": [64], "datatype": "FP32", "data": data}]}
+    done: list[Kill] = []
+    with load([_URL], "classify", body, _is_right, 4, running.engine.namespace) as sent:
+        for service in ("redis", "ray-worker", "ray-head"):
+            done.append(kill(running, sent, service))
+    print("\n".join(["", HEAD, *(one.row for one in done)]))
+    assert {one.role: one.errors for one in done if one.errors} == {}

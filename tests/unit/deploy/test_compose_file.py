@@ -1,0 +1,176 @@
+"""docker-compose.yml: what it names exists, what it promises holds for every service, and the tools understand it."""
+
+import ast
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dyorc.configuration.reading import read
+from tests.markdown import python_examples
+from tests.unit.deploy.composed import FILE, GPU_FILE, ROOT, composed, mounts, services
+
+_SERVICES = composed()["services"]
+_LASTING = {name: one for name, one in _SERVICES.items() if name != "keys"}
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("DYORC_"):
+            monkeypatch.delenv(name)
+
+
+def test_what_starts_by_default_is_small() -> None:
+    default = {name for name, one in _SERVICES.items() if "profiles" not in one}
+    assert default == {"keys", "redis", "ray-head", "ray-worker", "server"}
+    assert {profile for one in _SERVICES.values() for profile in one.get("profiles", ())} == {"observability"}
+
+
+@pytest.mark.parametrize("name", _SERVICES)
+def test_every_container_has_no_more_rights_than_it_needs(name: str) -> None:
+    service = _SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert "privileged" not in service
+    assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+@pytest.mark.parametrize("name", _LASTING)
+def test_every_container_is_limited_and_started_again(name: str) -> None:
+    service = _LASTING[name]
+    assert service["restart"] == "unless-stopped"
+    assert service["mem_limit"]
+    assert service["pids_limit"] > 0
+    assert service["logging"]["options"]["max-size"]
+
+
+@pytest.mark.parametrize("name", [*services(ours=True), "redis"])
+def test_health_is_checked_and_waited_for(name: str) -> None:
+    service = _SERVICES[name]
+    assert service["healthcheck"] == {"disable": True} if name == "keys" else service["healthcheck"]["test"][0] == "CMD"
+    for needed, how in service.get("depends_on", {}).items():
+        assert how["condition"] == ("service_completed_successfully" if needed == "keys" else "service_healthy")
+
+
+@pytest.mark.parametrize("name", services(ours=False))
+def test_images_of_others_are_pinned(name: str) -> None:
+    repository, _, tag = _SERVICES[name]["image"].partition(":")
+    assert repository
+    assert tag.count(".") == 2, "a whole version"
+
+
+def test_all_that_is_mounted_is_in_the_repository() -> None:
+    found = [path for service in _SERVICES.values() for path in mounts(service).values()]
+    assert len(found) > 5
+    assert all(path.exists() for path in found)
+
+
+@pytest.mark.usefixtures("clean_environment")
+@pytest.mark.parametrize("name", services(ours=True))
+def test_settings_of_the_environment_exist(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable, value in _SERVICES[name].get("environment", {}).items():
+        if variable.startswith("DYORC_") and variable != "DYORC_CONFIG":
+            monkeypatch.setenv(variable, value)
+    read()
+
+
+@pytest.mark.usefixtures("clean_environment")
+@pytest.mark.parametrize("path", sorted((ROOT / "deploy" / "compose").glob("*.toml")), ids=lambda path: path.stem)
+def test_configuration_files_name_workflows_that_are_mounted(path: Path) -> None:
+    for target in read(path).settings.workflows:
+        file = target.partition(":")[0]
+        assert file.startswith("/workflows/")
+        assert (ROOT / "examples" / file.removeprefix("/workflows/")).exists()
+
+
+def test_what_is_served_by_default_is_the_code_in_the_readme() -> None:
+    served = ast.parse((ROOT / "examples" / "first" / "app.py").read_text()).body[1:]  # without its docstring
+    written = ast.parse(python_examples(ROOT / "README.md")[0]).body
+    assert sorted(map(ast.dump, served)) == sorted(map(ast.dump, written))
+
+
+def test_containers_that_share_tensors_share_one_folder_of_memory() -> None:
+    sharing = {name for name, one in _SERVICES.items() if "tensors:/run/dyorc/tensors" in one.get("volumes", ())}
+    assert sharing == {"ray-worker", "server"}
+    assert composed()["volumes"]["tensors"]["driver_opts"]["type"] == "tmpfs"
+
+
+def test_gpus_are_only_asked_for_in_the_file_for_gpus() -> None:
+    worker = composed(GPU_FILE)["services"]["ray-worker"]
+    (device,) = worker["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+    assert worker["build"]["args"] == {"VARIANT": "cuda"}
+    plain, with_gpus = _SERVICES["ray-worker"]["command"].split(), worker["command"].split()
+    assert set(with_gpus) - set(plain) == {"--num-gpus=1"}
+    assert set(plain) <= set(with_gpus)
+    assert "nvidia" not in FILE.read_text()
+
+
+@pytest.fixture(scope="module")
+def compose() -> list[str]:
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) and subprocess.run([*command, "version"], capture_output=True, check=False).returncode == 0:
+            return command
+    pytest.skip("neither `docker compose` nor docker-compose is installed (Debian: apt install docker-compose)")
+
+
+@pytest.mark.parametrize("files", [[FILE], [FILE, GPU_FILE]], ids=["cpu", "gpu"])
+def test_compose_understands_the_files(files: list[Path], compose: list[str]) -> None:
+    named = [part for file in files for part in ("-f", str(file))]
+    command = [*compose, *named, "--profile", "observability", "config"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    resolved = yaml.safe_load(done.stdout)["services"]
+    assert resolved.keys() == _SERVICES.keys()
+    assert resolved["server"]["environment"]["DYORC_STORE"] == "redis://redis:6379/0"
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: apt install prometheus)")
+def test_prometheus_finds_its_rules_where_they_are_mounted(tmp_path: Path) -> None:
+    for inside, path in mounts(_SERVICES["prometheus"]).items():
+        there = tmp_path / inside.lstrip("/")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there)
+    command = ["promtool", "check", "config", str(tmp_path / "etc/prometheus/prometheus.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 rule files found" in done.stdout, done.stdout
+
+
+def test_prometheus_scrapes_the_ports_at_which_services_show_their_metrics() -> None:
+    (job,) = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())["scrape_configs"]
+    scraped = {name: str(found["port"]) for found in job["dns_sd_configs"] for name in found["names"]}
+    shown = {
+        name: port
+        for name, one in services(ours=True).items()
+        if (port := one.get("environment", {}).get("DYORC_TELEMETRY__METRICS_PORT"))
+    }
+    assert scraped == shown
+
+
+def test_grafana_finds_prometheus_and_the_boards() -> None:
+    folder = ROOT / "deploy" / "compose" / "grafana"
+    (source,) = yaml.safe_load((folder / "datasources.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((folder / "boards.yml").read_text())["providers"]
+    grafana = _SERVICES["grafana"]
+    boards = mounts(grafana)[provider["options"]["path"]]
+    home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert str(home.parent) == provider["options"]["path"]
+    assert (boards / home.name).is_file()
+
+
+def test_the_collectors_pipelines_name_what_it_has() -> None:
+    config: dict[str, Any] = yaml.safe_load((ROOT / "deploy/otel/collector.yml").read_text())
+    for pipeline in config["service"]["pipelines"].values():
+        for kind, names in pipeline.items():
+            assert set(names) <= set(config[kind])
+    assert set(config["service"]["extensions"]) <= set(config["extensions"])
+    assert config["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"].endswith(":4317")

@@ -62,14 +62,18 @@ async def _main(target: str) -> None:
 
 
 async def _serve(running: Running, workflow: Workflow, stdin: asyncio.StreamReader) -> None:
+    tasks = {asyncio.create_task(_say_ready(running))}
+    _say(serves=True)
+    while line := await stdin.readline():
+        task = _say_nodes() if line == b"nodes\n" else _answer(running, workflow, int(line))
+        tasks.add(asyncio.create_task(task))
+
+
+async def _say_ready(running: Running) -> None:
     status = running.orchestrator.status
     while not status.is_ready:
         await status.wait_for_change(0.1)
     _say(ready={name: sorted(one.replica_pids.values()) for name, one in status.programs.items()})
-    tasks: set[asyncio.Task[None]] = set()
-    while line := await stdin.readline():
-        task = _say_nodes() if line == b"nodes\n" else _answer(running, workflow, int(line))
-        tasks.add(asyncio.create_task(task))
 
 
 async def _say_nodes() -> None:

@@ -69,7 +69,7 @@ class LeaderProcess:
     @property
     def is_leading(self) -> bool:
         """Whether it serves, as far as it has said."""
-        return self._process.poll() is None and self.has_said("ready") and not self.has_said("over")
+        return self._process.poll() is None and self.has_said("serves") and not self.has_said("over")
 
     @property
     def fence(self) -> int:

@@ -12,6 +12,8 @@ from dyorc.errors import text_of
 _log = structlog.get_logger("dyorc.launcher")
 
 _RETRY_S, _MAX_RETRY_S = 0.5, 10.0
+_KEEP_S = 20.0
+"""How long replicas of an earlier orchestrator are kept before fewer may be asked for: the traffic has to be learned."""
 _ANSWER_S = 10.0
 """How long Serve's controller may take to accept a number."""
 
@@ -31,6 +33,7 @@ class ServeScaling:
         self._asked = dict(asked)
         self._wanted = dict(asked)
         self._is_begun = False
+        self._is_keeping = False
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, found: Mapping[str, int]) -> None:
@@ -41,6 +44,9 @@ class ServeScaling:
         """
         self._asked.update(found)
         self._is_begun = True
+        self._is_keeping = bool(found)
+        if self._is_keeping:
+            asyncio.get_running_loop().call_later(_KEEP_S, self._keep_no_longer)
         self._tell()
 
     def scale(self, program: str, num_processes: int) -> int:
@@ -57,13 +63,24 @@ class ServeScaling:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    def _keep_no_longer(self) -> None:
+        self._is_keeping = False
+        self._tell()
+
+    def _changes(self) -> dict[str, int]:
+        asked = self._asked
+        return {
+            name: number for name, number in self._wanted.items()
+            if number > asked[name] or (number < asked[name] and not self._is_keeping)
+        }  # fmt: skip
+
     def _tell(self) -> None:
         if self._is_begun and self._task is None:
             self._task = asyncio.create_task(self._tell_all())
 
     async def _tell_all(self) -> None:
         delay_s = _RETRY_S
-        while changes := {name: number for name, number in self._wanted.items() if number != self._asked[name]}:
+        while changes := self._changes():
             try:
                 await asyncio.to_thread(_tell, {self._application(name): (name, num) for name, num in changes.items()})
             except Exception as error:  # whatever Ray raises, or the controller

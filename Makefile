@@ -20,7 +20,7 @@ VARIANT ?= cpu
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
 .PHONY: bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-hosts chaos-jobs clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -166,6 +166,9 @@ chaos-cells: $(VENV)/.dev ## Kill, stop and crash cells 60 times under load: oth
 
 chaos-hosts: $(VENV)/.dev ## Kill, stop and cut off orchestrators and a host, two hosts and a Ray cluster, 20 times (root); the last line is JSON
 	$(BIN)/python -m tests.chaos.hosts_storm
+
+chaos-services: $(VENV)/.dev ## Kill orchestrators 50 times under clients at two gateways: nothing failed, wrong or done twice; the last line is JSON
+	$(BIN)/python -m tests.chaos.parted_storm
 
 chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
 	$(BIN)/python -m tests.chaos.jobs_storm

@@ -316,6 +316,17 @@ class StatusBoard:
             status.error = next((one[3] for one in ones.values() if one[3]), "")
             self._set(status, pick((ProgramState(one[0]) for one in ones.values()), key=BEST_FIRST.index))
 
+    def mirror(self, values: Mapping[str, Any]) -> None:
+        """Becomes what another board said of its programs (`as_values`), whichever these are."""
+        for name in self.programs.keys() - values.keys():
+            self.remove(name)
+        for name in values.keys() - self.programs.keys():
+            self.programs[name] = ProgramStatus(name, values[name][1])
+        for name, status in self.programs.items():
+            state, status.num_wanted, replicas, status.error = values[name]
+            status.replicas = {key: ReplicaStatus.of_report(key, one) for key, one in replicas.items()}
+            self._set(status, ProgramState(state))
+
     def _settle(self, status: ProgramStatus) -> None:
         """Finds out the state of a program from those of its replicas."""
         states = {one.state for one in status.replicas.values()}

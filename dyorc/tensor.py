@@ -56,7 +56,8 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
         holder: The process that holds them.
         block: Number of the block of that process's arena that holds them; 0 if they are in `data`.
         offset: Where in that arena they begin.
-        data: The array itself, for small tensors that travel inline. Opaque to the engine.
+        data: The array itself, for small tensors that travel inline. Opaque to the engine. Of a stored one that came from another
+            process: where it lies, with views resolved.
         views: Indices to apply, in order, when the bytes are gathered.
         base: Shape before `views` are applied; None if there are none.
     """

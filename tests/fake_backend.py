@@ -116,6 +116,9 @@ class FakeBackend:
         for part in self._answer(workflow, inputs):
             yield [part]
 
+    async def refresh(self) -> None:
+        """Does nothing: all is known here."""
+
     def statistics(self, name: str) -> ModelStatistics:
         """Counts what it has seen."""
         return ModelStatistics(inference_count=len(self.seen))

@@ -33,6 +33,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
         inputs: The identities of the requests that its calls belong to, while the engine is warned (`Warned`); else empty.
         is_suspect: Whether its only call may end the process that runs it.
         span: Its own, if any of its requests is traced; spans that the program's code makes stand below it.
+        requests: The numbers of the requests that its calls belong to, if the program must not be run twice for a call.
     """
 
     replica_id: str
@@ -45,6 +46,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     inputs: Sequence[Hashable] = ()
     is_suspect: bool = False
     span: TraceContext | None = None
+    requests: Sequence[int] = ()
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):

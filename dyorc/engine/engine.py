@@ -16,6 +16,7 @@ from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
     Event,
+    HolderJoined,
     LoadFailed,
     PartTaken,
     ProgramAdded,
@@ -168,6 +169,8 @@ class Engine:
                 self._add(event)
             case ProgramRemoved():
                 self._remove(event)
+            case HolderJoined(holder_id=holder_id):
+                self.leases.holder_joined(holder_id)
             case WorkflowRemoved(workflow=workflow):
                 self.speculator.forget(workflow)
                 self.scheduler.take(event)

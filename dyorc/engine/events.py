@@ -193,6 +193,12 @@ class ProgramRemoved(msgspec.Struct, frozen=True):
     program: Program
 
 
+class HolderJoined(msgspec.Struct, frozen=True):
+    """A process that is no replica holds inputs of requests: a gateway. `ReplicaLeft` says that it is gone."""
+
+    holder_id: str
+
+
 class WorkflowRemoved(msgspec.Struct, frozen=True):
     """No request runs a workflow any more: what was learned of it is forgotten."""
 
@@ -218,4 +224,5 @@ Event: TypeAlias = (
     | ProgramAdded
     | ProgramRemoved
     | WorkflowRemoved
+    | HolderJoined
 )

@@ -210,6 +210,10 @@ class Story:
         """Whatever took a step, each time it did: a call for each of its batches and for its end, a decision when branches were
         followed and when it was taken."""
 
+    def restore(self, log: list[CallTrace | DecisionTrace | PartTrace | Note]) -> None:
+        """Takes over what took a step, in order, of a story that another process has told."""
+        self._log = log
+
     def dispatched(self, call: CallTrace, batch: BatchTrace) -> None:
         """Notes that a call was sent in a batch."""
         call.batches.append(batch)

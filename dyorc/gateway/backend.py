@@ -96,6 +96,11 @@ class Backend(Protocol):
         stream has one. A part counts as taken when the caller asks for more. Closing the generator cancels the request."""
         ...
 
+    async def refresh(self) -> None:
+        """Brings up to date what `statistics`, `report`, `levels` and `scaling` return. Await it before these; in one process it
+        has nothing to do."""
+        ...
+
     def statistics(self, name: str) -> ModelStatistics:
         """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
         ...

@@ -97,6 +97,7 @@ class Live:
 
     async def _take(self) -> Snapshot:
         self._siblings.count()  # what others see must not be lost
+        await self._service.backend.refresh()
         found = await self._siblings.ask(_LIVE)
         cells = {self._siblings.number: self._own()}
         cells |= {number: msgspec.convert(value, CellReport, strict=False) for number, value in found.values.items()}
@@ -235,6 +236,7 @@ class Live:
         while True:
             await asyncio.sleep(self._until_next(0.0))
             try:
+                await self._service.backend.refresh()
                 self._history.sample(self._service.backend.levels(), round(time.time()), time.monotonic_ns())
             except Exception:
                 _log.exception("sample_failed")

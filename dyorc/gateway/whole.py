@@ -70,6 +70,7 @@ class Whole:
 
     async def report(self) -> dict[str, Any]:
         """Returns the current state of all processes together, as plain values, and which of them did not answer."""
+        await self._backend.refresh()
         own = self._own_report()
         found = await self._siblings.ask(_REPORT)
         if not found.values and not found.missing:
@@ -97,6 +98,7 @@ class Whole:
     async def statistics(self, names: Sequence[str]) -> list[ModelStatistics]:
         """Returns the statistics of models, in the same order."""
         self._siblings.count()
+        await self._backend.refresh()
         found = await self._siblings.ask(_STATISTICS, names)
         own = [self._own_statistics(name) for name in names]
         for values in (*found.values.values(), *(counted[_STATISTICS] for counted in found.counted.values())):
@@ -128,6 +130,7 @@ class Whole:
 
     async def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have in all processes together, and why."""
+        await self._backend.refresh()
         own = self._backend.scaling()
         found = await self._siblings.ask(_SCALING)
         return added_up([own, *found.values.values()]) if found.values else own

@@ -1,5 +1,6 @@
 """Whoever asked for requests: somebody in this process, whose `Answers` bring in the bytes, or a gateway in another."""
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dyorc.engine.actions import AnswerPart, AnswerRequest
@@ -17,6 +18,14 @@ class Asker(Protocol):
 
     def part(self, action: AnswerPart) -> None:
         """Takes a part of the answer of a request that streams."""
+        ...
+
+    def effect_ahead(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
+        """Learns that these requests, some of which are its own, are about to have an effect that must not be had twice.
+
+        Args:
+            go: Called with True once it has taken that in, perhaps before this returns; with False if it never will.
+        """
         ...
 
     def failed(self, request_id: int, error: Exception) -> None:

@@ -36,9 +36,11 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
     AnswerTaken,
     Event,
+    HolderJoined,
     PartTaken,
     ProgramAdded,
     ProgramRemoved,
+    ReplicaLeft,
     ReplicasWanted,
     RequestArrived,
     RequestCancelled,
@@ -53,6 +55,7 @@ from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
 from dyorc.offers import ModelKey, Offers
 from dyorc.orchestrator.answers import SCHEDULER_FAILED, Answers, own_arrays
 from dyorc.orchestrator.asker import Asker
+from dyorc.orchestrator.effects_ahead import EffectsAhead
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.levels import levels_of
@@ -73,6 +76,7 @@ from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.metrics.statistics_source import read_statistics
+from dyorc.transport.tiers import Holder
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -120,6 +124,8 @@ class Orchestrator:
         self.tensors = tensors
         self._fleet = fleet
         self._answers = Answers(tensors, self._post)
+        self._ahead = EffectsAhead(fleet, self._post)
+        self._holders: set[str] = set()  # processes that are no replicas
         self._askers: dict[int, Asker] = {}  # who asked for a request, if not somebody in this process
         self._events: list[Event] = []
         self._is_flush_due = False
@@ -156,6 +162,9 @@ class Orchestrator:
     def offers(self) -> Offers:
         """The models that it runs."""
         return self._repertoire.offers
+
+    async def refresh(self) -> None:
+        """Does nothing: what is said here is always up to date."""
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values: each program's replicas, queue and cost, and how guessing goes."""
@@ -376,6 +385,22 @@ class Orchestrator:
 
     # Requests of others
 
+    def let_in(self, holder: Holder, released: Callable[[int], None]) -> None:
+        """Adds a process in which inputs of requests lie.
+
+        Args:
+            released: Called with each of its blocks that nobody needs any more.
+        """
+        self.tensors.join(holder, released)
+        self._holders.add(holder.holder_id)
+        self._post(HolderJoined(holder.holder_id))
+
+    def let_go(self, holder_id: str) -> None:
+        """Removes such a process, which is gone."""
+        self._holders.discard(holder_id)
+        self.tensors.leave(holder_id)
+        self._post(ReplicaLeft(holder_id, "the gateway has left"))
+
     def workflow(self, model: ModelKey) -> Workflow:
         """Returns what a request for a model runs.
 
@@ -422,6 +447,8 @@ class Orchestrator:
             self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
 
     def _post(self, event: Event) -> None:
+        if self._ahead.held:
+            self._ahead.heed(event)
         self._events.append(event)
         if not self._is_flush_due:
             self._is_flush_due = True
@@ -484,8 +511,10 @@ class Orchestrator:
         self._engine.count_lost()
         self._engine = self._new_engine()
         self._events[:0] = [ProgramAdded(twin) for twin in self._twins]
+        self._events[:0] = [HolderJoined(holder) for holder in self._holders]
         self._fleet.start_over()
         self.tensors.free_all()
+        self._ahead.held.clear()
         self._answers.lose_all()
         for request_id in list(self._askers):
             self._fail(request_id, InternalError(SCHEDULER_FAILED))
@@ -498,7 +527,10 @@ class Orchestrator:
     def _carry_out(self, action: Action) -> None:
         match action:
             case DispatchBatch():
-                self._fleet.dispatch(action)
+                if action.requests and self._askers:
+                    self._ahead.announce(action, self._askers)
+                else:
+                    self._fleet.dispatch(action)
             case AnswerRequest():
                 self._askers.get(action.request_id, self._answers).answer(action)
             case AnswerPart():
@@ -519,6 +551,7 @@ class Orchestrator:
             case ParkReplica(replica_id=replica_id):
                 self._fleet.park(replica_id)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
+                self._ahead.forget(replica_id)
                 self._fleet.give_up(replica_id, reason)
             case _:
                 assert_never(action)

@@ -36,6 +36,11 @@ class PartStream:
         self._num_taken = 0
 
     @property
+    def num_taken(self) -> int:
+        """Parts that were handed over and used."""
+        return self._num_taken
+
+    @property
     def is_over(self) -> bool:
         """Whether the request has ended well."""
         return self._future.done() and not self._future.cancelled() and self._future.exception() is None
@@ -69,9 +74,13 @@ class PartStream:
 
     def take(self, part: ReadPart) -> None:
         """Removes the next part, which was used."""
-        del self._parts[part.index]
+        self._parts.pop(part.index, None)
         self._num_taken += 1
 
     def lose(self, part: ReadPart) -> None:
         """Removes the next part, which was lost and comes again."""
-        del self._parts[part.index]
+        self._parts.pop(part.index, None)
+
+    def start_over(self) -> None:
+        """Forgets what was not handed over: those who sent it are gone, and others send it again."""
+        self._parts.clear()

@@ -6,7 +6,7 @@ reads bytes only for answers, and for values that workflows read.
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -56,6 +56,7 @@ class Tensors:
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self._holders: dict[str, Holder] = {}
+        self._released: dict[str, Callable[[int], None]] = {}
 
     def open(self) -> None:
         """Begins to use the exchange. Call it once the exchange is entered."""
@@ -77,12 +78,19 @@ class Tensors:
 
     # Holders
 
-    def join(self, holder: Holder) -> None:
-        """Adds a replica: references to its tensors become valid."""
+    def join(self, holder: Holder, released: Callable[[int], None] | None = None) -> None:
+        """Adds a process that holds tensors: references to them become valid.
+
+        Args:
+            released: Called with each of its blocks that nobody needs any more; None if somebody else tells it.
+        """
         self._holders[holder.holder_id] = holder
+        if released is not None:
+            self._released[holder.holder_id] = released
 
     def leave(self, holder_id: str) -> None:
-        """Removes a replica that is gone, with its tensors."""
+        """Removes a process that is gone, with its tensors."""
+        self._released.pop(holder_id, None)
         if self._holders.pop(holder_id, None) is not None:
             self._routes.forget(holder_id)
             if self._far_routes is not None:
@@ -170,10 +178,12 @@ class Tensors:
         return TensorRef(dtype=dtype, shape=array.shape, num_bytes=num_bytes, node=node, holder=OWN, block=block, offset=offset)
 
     def free(self, blocks: Sequence[BlockId]) -> None:
-        """Frees those blocks that are ours."""
+        """Frees those blocks that are ours, and tells others whose they are, if they asked for that."""
         for holder_id, block in blocks:
             if holder_id == OWN:
                 self.exchange.arena.free(block)
+            elif holder_id in self._released:
+                self._released[holder_id](block)
 
     def free_all(self) -> None:
         """Frees all blocks that are ours."""
@@ -255,6 +265,34 @@ class Tensors:
         if len({len(column) for column in columns}) > 1:
             raise TransportError(f"outputs of {[len(column) for column in columns]} calls in one batch")
         return list(zip(*columns, strict=True))
+
+    def arrived(
+        self, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[Holder]
+    ) -> tuple[TensorRef, ...]:
+        """Returns references to the tensors of one call that another process has packed (`pack`). Their holders join.
+
+        Raises:
+            TransportError: If a header contradicts itself or its frames.
+        """
+        for holder in holders:
+            if self._holders.get(holder.holder_id) != holder:
+                self.leave(holder.holder_id)
+                self.join(holder)
+        refs: list[TensorRef] = []
+        at = 0
+        for header in headers:
+            end = at + num_frames(header)
+            if isinstance(header, Column):
+                found = self._carried(header, frames[at:end], self._node)
+            else:
+                found = [_placed(header, part, holders) for part in header.parts]
+            if len(found) != 1:
+                raise TransportError(f"a tensor came as {len(found)}")
+            refs += found
+            at = end
+        if at != len(frames):
+            raise TransportError(f"{len(headers)} tensors announce {at} frames and have {len(frames)}")
+        return tuple(refs)
 
     def _carried(self, header: Column, frames: Sequence[Frame], node: str) -> list[TensorRef]:
         arrays = decode_column(header, [memoryview(frame).toreadonly() for frame in frames])
@@ -380,6 +418,8 @@ def _follows(last: StoredRows, holder: int, tensor: TensorRef) -> bool:
 
 def _stored_rows(tensor: TensorRef, holder: int) -> StoredRows:
     """Returns where a stored tensor is."""
+    if tensor.data is not None:
+        return msgspec.structs.replace(tensor.data, holder=holder)
     stored_shape = tensor.shape if tensor.base is None else tensor.base
     num_items = math.prod(stored_shape)
     if not tensor.views:
@@ -416,3 +456,15 @@ def stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[TensorR
                 )
             )
     return refs
+
+
+def _placed(header: StoredColumn, part: Column | StoredRows, holders: Sequence[Holder]) -> TensorRef:
+    """Returns a reference to a tensor that lies where its header says; views of it are resolved there."""
+    if not isinstance(part, StoredRows) or part.block <= 0 or not 0 <= part.holder < len(holders):
+        raise TransportError("a tensor that is stored lies nowhere")
+    check_stored(header.dtype, part)
+    holder = holders[part.holder]
+    return TensorRef(
+        dtype=header.dtype, shape=part.shape, num_bytes=part.num_bytes, node=holder.node, holder=holder.holder_id,
+        block=part.block, offset=part.offset, data=part,
+    )  # fmt: skip

@@ -4,14 +4,16 @@ The address says which: ``unix:///path`` stays on this machine and is a Unix soc
 addresses, reach other nodes (`zmq_link`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 from dyorc.config import LinkConfig
 from dyorc.transport.callbacks import Callbacks
 from dyorc.transport.codec import Frame
+from dyorc.transport.unix_caller import UnixCallerLink
 from dyorc.transport.unix_link import SCHEME, UnixDealerLink, UnixRouterLink
+from dyorc.transport.zmq_caller import ZmqCallerLink
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
 
@@ -61,6 +63,18 @@ class ReplicaEnd(Protocol):
         ...
 
 
+class CallerEnd(Protocol):
+    """A gateway's end, on its event loop. Connected until it is closed, or the other end is gone."""
+
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Sends a message, without waiting; drops it if the other end is gone."""
+        ...
+
+    def close(self) -> None:
+        """Hangs up."""
+        ...
+
+
 def listen(
     address: str,
     config: LinkConfig,
@@ -84,3 +98,25 @@ def dial(address: str, config: LinkConfig, receive_timeout_s: float, *, keys: Cl
     if address.startswith(SCHEME):
         return UnixDealerLink(address, receive_timeout_s)
     return DealerLink(address, config, receive_timeout_s, keys=keys)
+
+
+def call(
+    address: str,
+    config: LinkConfig,
+    received: Callable[[Sequence[Frame]], None],
+    lost: Callable[[str], None],
+    *,
+    keys: ClusterKeys | None = None,
+) -> CallerEnd:
+    """Returns the end of somebody who lives on an event loop, as a gateway does.
+
+    Args:
+        received: Called with the frames of each message.
+        lost: Called once, with the reason, when the other end is gone.
+
+    Raises:
+        TransportError: If nobody is there (by ZeroMQ, that is told to `lost`), or keys are missing.
+    """
+    if address.startswith(SCHEME):
+        return UnixCallerLink(address, config, received, lost)
+    return ZmqCallerLink(address, config, received, lost, keys)

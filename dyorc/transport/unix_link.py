@@ -137,7 +137,7 @@ class UnixRouterLink:
     def _write(self, peer: _Peer, pieces: deque[Frame]) -> None:
         """Writes as much as the connection takes."""
         try:
-            _write_all(peer.connection, pieces)
+            write_all(peer.connection, pieces)
         except BlockingIOError:
             pass
         except OSError:  # the peer has closed; its last messages and the connection's end are still to be read
@@ -163,7 +163,7 @@ class UnixRouterLink:
                 self._pause = self._loop.call_later(_ACCEPT_PAUSE_S, self._accept_again)
                 return
             connection.setblocking(False)
-            _set_buffers(connection)
+            set_buffers(connection)
             peer = _Peer(next(self._keys).to_bytes(8, "big"), connection)
             self._peers[peer.key] = peer
             self._loop.add_reader(connection.fileno(), self._read, peer)
@@ -285,7 +285,7 @@ class UnixDealerLink:
         pieces: deque[Frame] = deque(pack(frames))
         if self._connection is not None:
             try:
-                _write_all(self._connection, pieces)
+                write_all(self._connection, pieces)
             except OSError:
                 self._hang_up()
 
@@ -339,7 +339,7 @@ class UnixDealerLink:
         connection.setblocking(True)
         # The kernel's own limit: with Python's, every receive would ask whether it may, too.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(self._timeout_s))
-        _set_buffers(connection)
+        set_buffers(connection)
         self._connection = connection
         self._reader = MessageReader()
         self._has_heard = False
@@ -422,12 +422,13 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _set_buffers(connection: socket.socket) -> None:
+def set_buffers(connection: socket.socket) -> None:
+    """Has the kernel keep more of what is on its way."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         connection.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
 
 
-def _write_all(connection: socket.socket, pieces: deque[Frame]) -> None:
+def write_all(connection: socket.socket, pieces: deque[Frame]) -> None:
     """Writes pieces, and removes what was written; raises BlockingIOError if the connection takes no more now."""
     while pieces:
         some = pieces if len(pieces) <= _MAX_PIECES else list(itertools.islice(pieces, _MAX_PIECES))

@@ -58,7 +58,7 @@ class RouterLink:
         check_address(self._address, self._keys)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
-        _set_heartbeats(self._socket, self._config)
+        set_heartbeats(self._socket, self._config)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._socket.setsockopt(zmq.SNDHWM, 0)
@@ -110,7 +110,7 @@ class RouterLink:
 
     def _drain(self) -> None:
         self._is_check_due = False
-        if self._socket.closed or not _is_readable(self._socket):
+        if self._socket.closed or not is_readable(self._socket):
             return
         while True:
             try:
@@ -144,7 +144,7 @@ class RouterLink:
             self._peers_by_fd[fd] = peer
 
     def _read_monitor(self) -> None:
-        while not self._monitor.closed and _is_readable(self._monitor):
+        while not self._monitor.closed and is_readable(self._monitor):
             event = recv_monitor_message(self._monitor, zmq.NOBLOCK)
             fd = int(event["value"])
             if event["event"] == zmq.EVENT_ACCEPTED:
@@ -176,7 +176,7 @@ class DealerLink:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.RCVTIMEO, int(receive_timeout_s * 1000))
-        _set_heartbeats(self._socket, config)
+        set_heartbeats(self._socket, config)
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 50)
@@ -202,10 +202,12 @@ class DealerLink:
         terminate(self._context)
 
 
-def _is_readable(socket: "zmq.Socket[bytes]") -> bool:
+def is_readable(socket: "zmq.Socket[bytes]") -> bool:
+    """Returns whether a message has come."""
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
-def _set_heartbeats(socket: "zmq.Socket[bytes]", config: LinkConfig) -> None:
+def set_heartbeats(socket: "zmq.Socket[bytes]", config: LinkConfig) -> None:
+    """Has ZeroMQ notice a peer that does not answer."""
     socket.setsockopt(zmq.HEARTBEAT_IVL, int(config.heartbeat_interval_s * 1000))
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(config.heartbeat_timeout_s * 1000))

@@ -391,9 +391,11 @@ class Scheduler:
             self._leases.acquire(blocks)
         inputs = [call.standing.identity for call in calls] if batch.dispatched_ns < self._caution.names_inputs_until_ns else ()
         share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
+        options = pool.program.options
+        requests = () if options.pure or options.idempotent else [call.standing.number for call in calls]
         dispatch = DispatchBatch(
             replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
-            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span,
+            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests,
         )  # fmt: skip
         self._turn.actions.append(dispatch)
 

@@ -1,0 +1,449 @@
+"""The gateway's end: a `Backend` whose orchestrator is in another process, and may be lost at any time.
+
+A request is kept until it is answered. When its orchestrator is gone, it is submitted again to the next leader, with the time
+that is left, unless it may have had an effect that must not be had twice. Lives on the gateway's event loop.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from itertools import count
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+import msgspec
+import structlog
+
+from dyorc.arrays import Array
+from dyorc.config import LinkConfig, LogsConfig
+from dyorc.engine.actions import AnswerPart, AnswerRequest
+from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled
+from dyorc.engine.statistics import ModelStatistics
+from dyorc.errors import DeadlineError, EffectLostError, InternalError, RequestCancelledError, TransportError, UnknownModelError
+from dyorc.leadership.leader import Leader
+from dyorc.offers import Offers
+from dyorc.orchestrator.answers import Answers, own_arrays
+from dyorc.orchestrator.identity import InputsIdentity
+from dyorc.orchestrator.part_stream import PartStream
+from dyorc.orchestrator.pending import Awaited, Pending
+from dyorc.orchestrator.recorded import Recorded
+from dyorc.orchestrator.tensors import Tensors, has_stored
+from dyorc.receiver import Receiver
+from dyorc.remote import errors, stories
+from dyorc.remote.asked import Asked
+from dyorc.remote.connection import Connection
+from dyorc.remote.keeping import Keeping
+from dyorc.remote.messages import (
+    Answer,
+    Cancel,
+    EffectAhead,
+    Failed,
+    FromOrchestrator,
+    Gone,
+    Known,
+    Offered,
+    Part,
+    PartRead,
+    Refresh,
+    Refreshed,
+    Release,
+    Scale,
+    SetLogs,
+    Shown,
+    Taken,
+)
+from dyorc.status import StatusBoard
+from dyorc.submission import Submission
+from dyorc.telemetry.levels import Levels
+from dyorc.telemetry.metrics.readings import Readings
+from dyorc.transport.codec import Frame
+from dyorc.transport.zmq_security import ClusterKeys
+
+_log = structlog.get_logger("dyorc.gateway")
+
+T = TypeVar("T")
+
+_UNKNOWN = {"orchestrator": ["starting", 1, {}, "none has been found yet"]}
+"""What the programs are doing before that is known: a gateway that has never met an orchestrator is not ready."""
+_LOOK_S = 0.2
+_REDIAL_S = 0.05
+_REFRESH_S = 1.0
+_LATE_NS = 1_000_000_000
+"""How long after its deadline a request is failed here, if the orchestrator says nothing."""
+_EFFECT_LOST = (
+    "the orchestrator was lost after the request had reached a program with an effect; it may or may not have happened, and the "
+    "request is not repeated"
+)
+
+
+class Leaders(Protocol):
+    """Says where the orchestrator of a group is: `dyorc.leadership.whereabouts.Whereabouts`."""
+
+    leader: Leader | None
+
+    def look(self) -> None:
+        """Looks at once: the leader that is known does not answer."""
+        ...
+
+    async def newer(self, than: int = 0) -> Leader:
+        """Waits for a leader with a fence higher than `than`."""
+        ...
+
+
+class RemoteBackend:
+    """Runs requests on whichever orchestrator leads a group, while entered.
+
+    Args:
+        leaders: Says which one that is.
+        tensors: This gateway's arena, and its ways to those of others; open.
+        keys: The cluster's; None only if no link leaves this machine.
+
+    Attributes:
+        offers: What the group's orchestrator has on offer.
+        tensors: The same.
+        status: What its programs are doing.
+        leader: Which is followed, or was last.
+        fence: The highest that was seen.
+    """
+
+    def __init__(self, leaders: Leaders, tensors: Tensors, link: LinkConfig, keys: ClusterKeys | None = None) -> None:
+        self.offers = Offers()
+        self.tensors = tensors
+        self.status = StatusBoard(())
+        self.status.mirror(_UNKNOWN)
+        self.leader: Leader | None = None
+        self.fence = 0
+        self._leaders = leaders
+        self._link = link
+        self._keys = keys
+        self._answers = Answers(tensors, self._post)
+        self._keeping = Keeping(tensors.exchange.arena.free)
+        self._asked: dict[int, Asked] = {}
+        self._numbers = count(1)
+        self._connection: Connection | None = None
+        self._generation = 0
+        self._default_timeout_s = 300.0
+        self._refreshed = Refreshed(0, {}, {}, {}, {})
+        self._refreshed_at_s = -_REFRESH_S
+        self._refreshes: dict[int, asyncio.Future[None]] = {}
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._following = asyncio.create_task(self._follow())
+        self._watching = asyncio.create_task(self._watch_deadlines())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for task in (self._following, self._watching):
+            task.cancel()
+        await asyncio.wait([self._following, self._watching])
+        await self._answers.close()
+        if self._connection is not None:
+            self._connection.close()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether an orchestrator is there now."""
+        return self._connection is not None
+
+    @property
+    def group(self) -> str:
+        """The group that it follows; empty before its first leader."""
+        return "" if self.leader is None else self.leader.group
+
+    # Requests
+
+    def submit(self, submission: Submission, receiver: Receiver[Any], stream: PartStream | None = None) -> int:
+        """Runs a workflow; see `Backend.submit`. Without an orchestrator it waits for one."""
+        refs = self.tensors.keep_all(submission.inputs, submission.body)
+        request_id = next(self._numbers)
+        now_ns = time.monotonic_ns()
+        deadline_ns = submission.terms.deadline_ns or now_ns + int(self._default_timeout_s * 1e9)
+        pending = Pending(receiver, InputsIdentity("", (), ()), Recorded.begin(request_id, submission), stream)
+        self._answers.open(request_id, pending)
+        asked = self._asked[request_id] = Asked(submission, pending, refs, deadline_ns)
+        self._keeping.keep(refs)
+        self._ask(request_id, asked)
+        return request_id
+
+    def cancel(self, request_id: int) -> bool:
+        """Gives a request up; see `Backend.cancel`."""
+        pending = self._answers.give_up(request_id)
+        if pending is None:
+            return False
+        self._send(Cancel(request_id))
+        self._over(request_id)
+        if pending.recorded is not None:
+            pending.recorded.end(RequestCancelledError("the request was cancelled"))
+        return True
+
+    async def infer(
+        self,
+        submission: Submission,
+        *,
+        take: Callable[[list[Array]], T],
+        started: Callable[[asyncio.Future[Any]], None] | None = None,
+    ) -> T:
+        """Runs a workflow and returns its answer; see `Backend.infer`."""
+        receiver = Awaited(self._loop.create_future(), take)
+        if started is not None:
+            started(receiver.future)
+        request_id = self.submit(submission, receiver)
+        try:
+            return await receiver.future
+        except asyncio.CancelledError:
+            if not self.cancel(request_id):
+                await receiver.end()
+            raise
+
+    async def stream(
+        self,
+        submission: Submission,
+        *,
+        take: Callable[[list[Array]], T],
+        started: Callable[[asyncio.Future[Any]], None] | None = None,
+    ) -> AsyncGenerator[list[T]]:
+        """Runs a workflow and yields its parts; see `Backend.stream`. It goes on after the last part that was taken, whatever
+        orchestrator makes the next."""
+        if not any(offer.is_streaming for offer in self.offers.all if offer.key == submission.model):
+            yield [await self.infer(submission, take=take, started=started)]
+            return
+        end: Awaited[list[Array]] = Awaited(self._loop.create_future(), own_arrays)
+        stream = PartStream(end.future)
+        if started is not None:
+            started(end.future)
+        request_id = self.submit(submission, end, stream)
+        try:
+            while parts := await stream.next_parts():
+                taken = await self._answers.take_parts(request_id, stream, parts, take)
+                if taken:
+                    yield taken
+                for part in parts[: len(taken)]:
+                    self._post(PartTaken(request_id, part.index))
+        finally:
+            self.cancel(request_id)
+
+    def _ask(self, request_id: int, asked: Asked) -> None:
+        """Submits a request, again if it was before; without an orchestrator, that is done when there is one."""
+        if self._connection is None:
+            return
+        asked.generation, asked.is_answered = self._generation, False
+        asked.parts.clear()
+        headers, frames, _ = self.tensors.pack([asked.refs] if asked.refs else [])
+        try:
+            self._send(asked.as_message(request_id, headers), frames)
+        except (OverflowError, msgspec.MsgspecError) as error:  # a parameter beyond 64 bits
+            self._fail(request_id, InternalError(f"the request cannot be sent: {error}"))
+
+    def _over(self, request_id: int) -> None:
+        asked = self._asked.pop(request_id, None)
+        if asked is not None:
+            self._keeping.over(asked.refs, was_sent=asked.generation != 0)
+
+    def _fail(self, request_id: int, error: Exception) -> None:
+        self._over(request_id)
+        self._answers.failed(request_id, error)
+
+    def _post(self, event: Event) -> None:
+        """Takes what `Answers` says of tensors that were read."""
+        match event:
+            case AnswerTaken(request_id=request_id, lost=lost):
+                asked = self._asked.get(request_id)
+                if asked is None:
+                    return
+                is_current = asked.generation == self._generation
+                if is_current:
+                    self._send(Taken(request_id, tuple(lost)))
+                if not lost:
+                    self._over(request_id)
+                elif is_current:
+                    asked.is_answered = False
+                else:
+                    self._ask(request_id, asked)
+            case PartTaken(request_id=request_id, index=index, lost=lost):
+                asked = self._asked.get(request_id)
+                if asked is not None and index in asked.parts:
+                    asked.parts.discard(index)
+                    self._send(PartRead(request_id, index, tuple(lost)))
+            case RequestCancelled(request_id=request_id):
+                self._send(Cancel(request_id))
+                self._over(request_id)
+            case _:
+                pass
+
+    def _send(self, message: Any, frames: Sequence[Frame] = ()) -> None:
+        if self._connection is not None:
+            self._connection.send(message, frames)
+
+    # From the orchestrator
+
+    def _received(self, message: FromOrchestrator, frames: Sequence[Frame]) -> None:
+        match message:
+            case Answer(request_id=request_id):
+                self._answered(request_id, message, frames)
+            case Part(request_id=request_id):
+                self._part_came(request_id, message, frames)
+            case Failed(request_id=request_id):
+                self._tell_story(request_id, message.story)
+                self._fail(request_id, errors.unpacked(message.code, message.text, message.facts))
+            case Release(blocks=blocks):
+                self._keeping.released(blocks)
+            case EffectAhead(number=number, requests=requests):
+                for request_id in requests:
+                    if (asked := self._asked.get(request_id)) is not None:
+                        asked.has_effect = True
+                self._send(Known(number))
+            case Offered(offers=offers):
+                self.offers.change(offers)
+            case Shown(programs=programs):
+                self.status.mirror(programs)
+            case Refreshed(number=number):
+                self._refreshed = message
+                if (waiting := self._refreshes.pop(number, None)) is not None and not waiting.done():
+                    waiting.set_result(None)
+            case Gone(holder_id=holder_id):
+                self.tensors.leave(holder_id)
+            case _:
+                raise TransportError(f"the orchestrator sent {type(message).__name__}")
+
+    def _answered(self, request_id: int, message: Answer, frames: Sequence[Frame]) -> None:
+        asked = self._asked.get(request_id)
+        if asked is None:
+            return
+        refs = self.tensors.arrived(message.columns, frames, message.holders)
+        self._tell_story(request_id, message.story)
+        asked.is_answered = True
+        if not has_stored(refs):
+            self._over(request_id)
+        self._answers.answer(AnswerRequest(request_id, refs))
+
+    def _part_came(self, request_id: int, message: Part, frames: Sequence[Frame]) -> None:
+        asked = self._asked.get(request_id)
+        if asked is None or asked.pending.stream is None:
+            return
+        if message.index < asked.pending.stream.num_taken:  # the consumer has it from an orchestrator before this one
+            self._send(PartRead(request_id, message.index))
+            return
+        asked.parts.add(message.index)
+        refs = self.tensors.arrived(message.columns, frames, message.holders)
+        self._answers.part(AnswerPart(request_id, message.index, refs))
+
+    def _tell_story(self, request_id: int, values: dict[str, Any] | None) -> None:
+        asked = self._asked.get(request_id)
+        if values is not None and asked is not None and asked.pending.recorded is not None and self._connection is not None:
+            stories.unpack_into(asked.pending.recorded.story, values, self._connection.shift_ns)
+
+    # Leaders that come and go
+
+    async def _follow(self) -> None:
+        while True:
+            leader = self._leaders.leader
+            if leader is None or leader.fence < self.fence:
+                leader = await self._leaders.newer(max(0, self.fence - 1))
+            connection = Connection(leader, self.tensors.exchange.holder, self._received)
+            try:
+                welcome = await connection.open(self._link, self._keys, self.fence)
+                if welcome.fence < self.fence:
+                    raise TransportError(f"an orchestrator has fence {welcome.fence}, this gateway knows of {self.fence}")
+                self.leader = leader
+                self._join(connection, welcome.fence, welcome.default_timeout_s)
+                await self._stay(connection)
+            except (TransportError, TimeoutError) as error:
+                _log.info("orchestrator_not_reached", group=leader.group, fence=leader.fence, error=str(error))
+            finally:
+                connection.close()
+                self._leave()
+            self._leaders.look()
+            await asyncio.sleep(_REDIAL_S)
+
+    def _join(self, connection: Connection, fence: int, default_timeout_s: float) -> None:
+        """Follows a leader: submits to it whatever is unanswered."""
+        self.fence = fence
+        self._connection = connection
+        self._generation += 1
+        self._default_timeout_s = default_timeout_s
+        _log.info("orchestrator_joined", fence=fence, num_requests=len(self._asked))
+        for request_id, asked in list(self._asked.items()):
+            if not asked.is_answered:
+                self._keeping.again(asked.refs)
+                self._ask(request_id, asked)
+
+    async def _stay(self, connection: Connection) -> None:
+        """Returns once the connection is gone, or somebody else leads."""
+        while not connection.is_lost.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await connection.is_lost.wait()
+            leader = self._leaders.leader
+            if leader is not None and leader.fence > self.fence:
+                return
+
+    def _leave(self) -> None:
+        """Uses nothing more of an orchestrator, and fails what may have had an effect there."""
+        if self._connection is None:
+            return
+        self._connection = None
+        for request_id, asked in list(self._asked.items()):
+            if asked.pending.stream is not None:
+                asked.pending.stream.start_over()
+            if asked.has_effect and not asked.is_answered:
+                self._fail(request_id, EffectLostError(_EFFECT_LOST))
+        self._keeping.lost()
+        for waiting in self._refreshes.values():
+            waiting.cancel()
+        self._refreshes.clear()
+
+    async def _watch_deadlines(self) -> None:
+        """Fails requests for which no orchestrator was there in time."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now_ns = time.monotonic_ns() - (_LATE_NS if self.is_connected else 0)
+            for request_id, asked in list(self._asked.items()):
+                if asked.deadline_ns < now_ns and not asked.is_answered:
+                    self._send(Cancel(request_id))
+                    self._fail(request_id, DeadlineError("the deadline has passed, and no orchestrator has answered"))
+
+    # How it is
+
+    async def refresh(self) -> None:
+        """Asks the orchestrator how it is, if that was not long ago known. Without one, what was known stays."""
+        if self._connection is None or self._loop.time() - self._refreshed_at_s < _REFRESH_S / 4:
+            return
+        self._refreshed_at_s = self._loop.time()
+        number = next(self._numbers)
+        waiting = self._refreshes[number] = self._loop.create_future()
+        names = {offer.name for offer in self.offers.all} | set(self.status.programs)
+        self._send(Refresh(number, tuple(sorted(names))))
+        await asyncio.wait([waiting], timeout=_REFRESH_S)
+        self._refreshes.pop(number, None)
+
+    def statistics(self, name: str) -> ModelStatistics:
+        """Returns what `refresh` has found of a model."""
+        return msgspec.convert(self._refreshed.statistics.get(name, {}), ModelStatistics, strict=False)
+
+    def report(self) -> dict[str, Any]:
+        """Returns what `refresh` has found, with this gateway's own requests."""
+        found = {"num_requests": 0, "programs": {}, "speculation": {}, "tensors": {}, "link": {}} | self._refreshed.report
+        return found | {"num_requests": self._answers.num_requests, "is_connected": self.is_connected, "fence": self.fence}
+
+    def levels(self) -> Levels:
+        """Returns what `refresh` has found."""
+        return msgspec.convert(self._refreshed.levels, Levels, strict=False)
+
+    def scaling(self) -> dict[str, Any]:
+        """Returns what `refresh` has found."""
+        return self._refreshed.scaling
+
+    def measure(self, readings: Readings) -> None:
+        """Adds nothing: the orchestrator has metrics of its own."""
+
+    def set_logs(self, config: LogsConfig) -> None:
+        """Has the orchestrator's replicas log as these settings say."""
+        self._send(SetLogs(config.model_dump(mode="json")))
+
+    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        """Has a program keep so many replicas; see `Backend.scale`. The bounds are checked by the orchestrator."""
+        if program not in self.status.programs:
+            raise UnknownModelError(f"there is no program {program!r}; there are {sorted(self.status.programs)}")
+        self._send(Scale(program, num_warm, num_parked))

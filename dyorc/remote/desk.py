@@ -1,0 +1,378 @@
+"""The orchestrator's end for gateways: takes their requests, and passes on what becomes of them.
+
+Tensors pass as references: their bytes lie where they are, in a gateway's arena or a replica's, until somebody reads them there.
+Lives on the orchestrator's event loop.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from dyorc.config import LinkConfig, LogsConfig
+from dyorc.engine.actions import AnswerPart, AnswerRequest
+from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
+from dyorc.engine.story import Story
+from dyorc.errors import DyOrcError, TransportError, UnknownModelError
+from dyorc.leadership.leader import Lead
+from dyorc.offers import ModelKey
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.tensors import OWN, has_stored
+from dyorc.remote import errors, stories
+from dyorc.remote.announcements import Announcements
+from dyorc.remote.guests import Guest, Guests, Wanted
+from dyorc.remote.identities import identity_of
+from dyorc.remote.messages import (
+    Answer,
+    Ask,
+    Cancel,
+    Failed,
+    FromGateway,
+    FromOrchestrator,
+    Gone,
+    Hail,
+    Known,
+    Offered,
+    Part,
+    PartRead,
+    Refresh,
+    Refreshed,
+    Refused,
+    Release,
+    Scale,
+    SetLogs,
+    Shown,
+    Taken,
+    Welcome,
+    decode_from_gateway,
+    encode,
+)
+from dyorc.tensor import BlockId, TensorRef
+from dyorc.terms import Terms
+from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.codec import ColumnHeader, Frame
+from dyorc.transport.endings import Ending
+from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.link import OrchestratorEnd, listen
+from dyorc.transport.tiers import Holder
+from dyorc.transport.zmq_security import ClusterKeys
+
+_log = structlog.get_logger("dyorc.orchestrator")
+
+_SHOW_AGAIN_S = 1.0
+_ASK_AGAIN_S = 0.02
+
+
+def _alone() -> Lead:
+    """Returns the lead of an orchestrator that has no rivals."""
+    return Lead(group="default", fence=1, is_sure=lambda: True, heard_of=lambda fence: None)
+
+
+class Desk:
+    """Listens to gateways while entered; an `Asker` for all of them.
+
+    Args:
+        orchestrator: Runs their requests; entered.
+        address: Where to listen.
+        default_timeout_s: What requests have that name no limit (`EngineConfig.request_timeout_s`).
+        keys: The cluster's; None only if no other machine can reach the address.
+        lead: The lead of the group; None if there are no rivals.
+    """
+
+    _link: OrchestratorEnd
+
+    def __init__(
+        self, orchestrator: Orchestrator, address: str, link: LinkConfig, *, default_timeout_s: float = 300.0,
+        keys: ClusterKeys | None = None, lead: Lead | None = None,
+    ) -> None:  # fmt: skip
+        self._orchestrator = orchestrator
+        self._tensors = orchestrator.tensors
+        self._lead = lead or _alone()
+        self._default_timeout_s = default_timeout_s
+        callbacks = Callbacks(self._received, lambda: None, self._connection_lost)
+        self._link = listen(address, link, callbacks, keys=keys)
+        self._guests = Guests()
+        self._ahead = Announcements(self._send)
+        self._shown: dict[str, Any] = {}
+        self._name = f"orchestrator-{secrets.token_hex(4)}"
+        self._freed: dict[bytes, list[int]] = {}
+        self._unsaid: list[Callable[[], object]] = []
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._link)
+            self._orchestrator.offers.watch(self._offer)
+            self._showing = asyncio.create_task(self._show_forever())
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Hangs up. Gateways ask the next orchestrator for what is unanswered."""
+        self._showing.cancel()
+        for guest in self._guests.all():
+            self._leave(guest)
+        await self._stack.aclose()
+
+    @property
+    def address(self) -> str:
+        """Where gateways dial in, once entered."""
+        return self._link.address
+
+    @property
+    def num_gateways(self) -> int:
+        """Gateways that are connected."""
+        return len(self._guests.all())
+
+    # From gateways
+
+    def _received(self, peer: bytes, frames: Sequence[Frame]) -> None:
+        try:
+            message = decode_from_gateway(frames[0])
+            guest = self._guests.of_peer(peer)
+            if isinstance(message, Hail):
+                self._greet(peer, message)
+            elif guest is None:
+                raise TransportError(f"a stranger sent {type(message).__name__}, expected Hail")
+            else:
+                self._take_in(guest, message, frames[1:])
+        except TransportError as error:
+            _log.warning("message_refused", error=str(error))
+            self._link.send(peer, [encode(Refused(str(error)))])
+
+    def _greet(self, peer: bytes, hail: Hail) -> None:
+        lead = self._lead
+        if hail.fence > lead.fence:
+            lead.heard_of(hail.fence)
+            raise TransportError(f"a gateway knows of fence {hail.fence}, this orchestrator has {lead.fence}")
+        if not hail.gateway_id or hail.holder.holder_id != hail.gateway_id:
+            raise TransportError(f"gateway {hail.gateway_id!r} says it holds tensors as {hail.holder.holder_id!r}")
+        if (known := self._guests.of_peer(peer) or self._guests.named(hail.gateway_id)) is not None:
+            self._leave(known)
+        guest = self._guests.add(peer, hail)
+        self._orchestrator.let_in(hail.holder, lambda block: self._note_freed(guest, block))
+        self._send(guest, Welcome(lead.group, lead.fence, self._default_timeout_s, time.monotonic_ns()))
+        self._send(guest, Offered(self._orchestrator.offers.all))
+        self._send(guest, Shown(self._orchestrator.status.as_values()))
+        _log.info("gateway_joined", gateway=hail.gateway_id)
+
+    def _take_in(self, guest: Guest, message: FromGateway, frames: Sequence[Frame]) -> None:
+        match message:
+            case Ask():
+                self._ask(guest, message, frames)
+            case Cancel(request_id=request_id):
+                self._end(guest, request_id, self._orchestrator.give_up)
+            case Taken(request_id=request_id, lost=lost):
+                number = guest.numbers.get(request_id)
+                if number is not None:
+                    self._orchestrator.tell(AnswerTaken(number, self._ours(lost)))
+                    if not lost:
+                        self._end(guest, request_id, self._orchestrator.end)
+            case PartRead(request_id=request_id, index=index, lost=lost):
+                number = guest.numbers.get(request_id)
+                if number is not None:
+                    self._orchestrator.tell(PartTaken(number, index, self._ours(lost)))
+            case Known(number=number):
+                self._when_sure(lambda: self._ahead.known(guest, number))
+            case Refresh():
+                self._refresh(guest, message)
+            case Scale(program=program, num_warm=num_warm, num_parked=num_parked):
+                self._scale(program, num_warm, num_parked)
+            case SetLogs(values=values):
+                self._orchestrator.set_logs(LogsConfig(**values))
+            case _:
+                raise TransportError(f"a gateway sent {type(message).__name__} a second time")
+
+    def _ask(self, guest: Guest, ask: Ask, frames: Sequence[Frame]) -> None:
+        """Has a request run. If it cannot be, its gateway is told why."""
+        now_ns = time.monotonic_ns()
+        try:
+            workflow = self._orchestrator.workflow(ModelKey(ask.model, ask.version))
+            inputs = self._inputs(guest, ask, frames, len(workflow.signature.inputs))
+        except (UnknownModelError, TransportError) as error:
+            self._send(guest, _failed(ask.request_id, error))
+            return
+        number = self._orchestrator.next_number()
+        story = Story(number, now_ns, ask.span) if ask.is_recorded else None
+        deadline_ns = None if ask.timeout_s is None else now_ns + int(ask.timeout_s * 1e9)
+        terms = Terms(deadline_ns=deadline_ns, priority=ask.priority, tenant=ask.tenant, weight=ask.weight)
+        identity = identity_of(workflow.name, inputs, ask.statics, self._tensors)
+        self._guests.want(Wanted(guest, ask.request_id, number, identity, story))
+        self._orchestrator.ask(RequestArrived(number, workflow, inputs, ask.statics, terms, identity, story), self)
+
+    def _inputs(self, guest: Guest, ask: Ask, frames: Sequence[Frame], expected: int) -> tuple[TensorRef, ...]:
+        found = self._tensors.refs(guest.gateway_id, ask.columns, frames) if ask.columns else [()]
+        if len(found) != 1 or len(found[0]) != expected:
+            raise TransportError(f"a request for {ask.model!r} has {len(ask.columns)} inputs, expected {expected}")
+        return found[0]
+
+    def _end(self, guest: Guest, request_id: int, end: Callable[[int], None]) -> None:
+        wanted = self._guests.done(guest, request_id)
+        if wanted is not None:
+            end(wanted.number)
+
+    def _refresh(self, guest: Guest, asked: Refresh) -> None:
+        orchestrator = self._orchestrator
+        self._send(
+            guest,
+            Refreshed(
+                asked.number,
+                orchestrator.report(),
+                msgspec.to_builtins(orchestrator.levels()),
+                orchestrator.scaling(),
+                {name: msgspec.to_builtins(orchestrator.statistics(name), str_keys=True) for name in asked.names},
+            ),
+        )
+
+    def _scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        try:
+            self._orchestrator.scale(program, num_warm, num_parked)
+        except DyOrcError as error:
+            _log.warning("not_scaled", program=program, error=str(error))
+
+    # To gateways: an `Asker`
+
+    def answer(self, action: AnswerRequest) -> None:
+        """Passes an answer on; its bytes stay where they are until its gateway has read them."""
+        wanted = self._guests.wanted(action.request_id)
+        is_stored = has_stored(action.tensors)
+        if wanted is None:
+            if is_stored:
+                self._orchestrator.tell(AnswerTaken(action.request_id))
+            return
+        try:
+            headers, frames, holders = self._pack(action.tensors)
+        except InputsLostError as error:
+            self._orchestrator.tell(AnswerTaken(action.request_id, error.blocks))
+            return
+        story = None if wanted.story is None else stories.packed(wanted.story)
+        if not is_stored:
+            self._end(wanted.guest, wanted.request_id, self._orchestrator.end)
+        self._send(wanted.guest, Answer(wanted.request_id, tuple(headers), holders, story), frames)
+
+    def part(self, action: AnswerPart) -> None:
+        """Passes a part of an answer on."""
+        wanted = self._guests.wanted(action.request_id)
+        if wanted is None:
+            return
+        try:
+            headers, frames, holders = self._pack(action.tensors)
+        except InputsLostError as error:
+            self._orchestrator.tell(PartTaken(action.request_id, action.index, error.blocks))
+            return
+        self._send(wanted.guest, Part(wanted.request_id, action.index, tuple(headers), holders), frames)
+
+    def failed(self, request_id: int, error: Exception) -> None:
+        """Passes an error on."""
+        wanted = self._guests.wanted(request_id)
+        if wanted is not None:
+            self._guests.done(wanted.guest, wanted.request_id)
+            story = None if wanted.story is None else stories.packed(wanted.story)
+            self._send(wanted.guest, _failed(wanted.request_id, error, story))
+
+    def _pack(self, tensors: Sequence[TensorRef]) -> tuple[list[ColumnHeader], list[Frame], tuple[Holder, ...]]:
+        """Packs the tensors of an answer. This process has a name for gateways, since it has none among its replicas."""
+        headers, frames, holders = self._tensors.pack([tuple(tensors)] if tensors else [])
+        named = [replace(one, holder_id=self._name) if one.holder_id == OWN else one for one in holders]
+        return headers, frames, tuple(named)
+
+    def _ours(self, blocks: Sequence[BlockId]) -> list[BlockId]:
+        return [(OWN if holder_id == self._name else holder_id, block) for holder_id, block in blocks]
+
+    def effect_ahead(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
+        """Announces an effect to the gateways whose requests have it, and waits until they know."""
+        concerned: dict[Guest, list[int]] = {}
+        for number in requests:
+            if (wanted := self._guests.wanted(number)) is not None:
+                concerned.setdefault(wanted.guest, []).append(wanted.request_id)
+        self._ahead.announce(concerned, go)
+
+    def _send(self, guest: Guest, message: FromOrchestrator, frames: Sequence[Frame] = ()) -> None:
+        """Sends a message, unless somebody else may lead by now: then it waits until that is known."""
+        if self._unsaid or not self._lead.is_sure():
+            said = [encode(message), *[bytes(frame) for frame in frames]]
+            self._when_sure(lambda: self._link.send(guest.peer, said))
+        else:
+            self._link.send(guest.peer, [encode(message), *frames])
+
+    def _when_sure(self, do: Callable[[], object]) -> None:
+        """Does something now if this orchestrator leads for sure, else as soon as it does; never if it has lost its lead."""
+        if not self._unsaid and self._lead.is_sure():
+            do()
+            return
+        if not self._unsaid:
+            self._loop.call_later(_ASK_AGAIN_S, self._say_rest)
+        self._unsaid.append(do)
+
+    def _say_rest(self) -> None:
+        if self._lead.is_sure():
+            unsaid, self._unsaid = self._unsaid, []
+            for do in unsaid:
+                do()
+        else:
+            self._loop.call_later(_ASK_AGAIN_S, self._say_rest)
+
+    def _note_freed(self, guest: Guest, block: int) -> None:
+        if not self._freed:
+            self._loop.call_soon(self._tell_freed)
+        self._freed.setdefault(guest.peer, []).append(block)
+
+    def _tell_freed(self) -> None:
+        freed, self._freed = self._freed, {}
+        for peer, blocks in freed.items():
+            if (guest := self._guests.of_peer(peer)) is not None:
+                self._send(guest, Release(tuple(blocks)))
+
+    def _tell_all(self, message: FromOrchestrator) -> None:
+        for guest in self._guests.all():
+            self._send(guest, message)
+
+    def _offer(self) -> None:
+        self._tell_all(Offered(self._orchestrator.offers.all))
+        self._show()
+
+    def _show(self) -> None:
+        """Says what the programs are doing, if that has changed, and which replicas are gone."""
+        values = self._orchestrator.status.as_values()
+        if values == self._shown:
+            return
+        for name in _replicas_of(self._shown) - _replicas_of(values):
+            self._tell_all(Gone(name))
+        self._shown = values
+        self._tell_all(Shown(values))
+
+    async def _show_forever(self) -> None:
+        while True:
+            await self._orchestrator.status.wait_for_change(_SHOW_AGAIN_S)
+            self._show()
+
+    # Gateways that go
+
+    def _connection_lost(self, peer: bytes, ending: Ending) -> None:
+        guest = self._guests.of_peer(peer)
+        if guest is not None:
+            _log.warning("gateway_left", gateway=guest.gateway_id, reason=ending.reason)
+            self._leave(guest)
+
+    def _leave(self, guest: Guest) -> None:
+        """Cancels what a gateway wanted, and forgets what it holds."""
+        for request_id in list(guest.numbers):
+            self._end(guest, request_id, self._orchestrator.give_up)
+        self._ahead.gone(guest)
+        self._guests.remove(guest)
+        self._orchestrator.let_go(guest.gateway_id)
+
+
+def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = None) -> Failed:
+    return Failed(request_id, *errors.packed(error), story)
+
+
+def _replicas_of(shown: dict[str, Any]) -> set[str]:
+    return {name for _, _, replicas, _ in shown.values() for name in replicas}

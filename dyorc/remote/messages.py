@@ -1,0 +1,223 @@
+"""What gateways and orchestrators say to each other.
+
+A message is one header frame (msgpack, tagged) and the raw frames of its small tensors. Large tensors stay where they lie, and
+their places travel. Times do not travel, since clocks differ: what is left does.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from dyorc.authoring.signature import StaticValue
+from dyorc.errors import TransportError
+from dyorc.offers import Offer
+from dyorc.tensor import BlockId
+from dyorc.trace_context import TraceContext
+from dyorc.transport.codec import ColumnHeader, Frame
+from dyorc.transport.tiers import Holder
+
+PROTOCOL_VERSION = 1
+
+
+class Hail(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Gateway: here I am, my inputs lie there, and I know of this fence of your group."""
+
+    gateway_id: str
+    holder: Holder
+    fence: int
+    version: int = PROTOCOL_VERSION
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Gateway: run this model. `timeout_s` is what is left. `is_recorded`: send its story with the answer."""
+
+    request_id: int
+    model: str
+    version: str
+    columns: tuple[ColumnHeader, ...]
+    statics: tuple[StaticValue, ...] = ()
+    timeout_s: float | None = None
+    priority: int = 0
+    tenant: str = ""
+    weight: float = 1.0
+    is_recorded: bool = False
+    span: TraceContext | None = None
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Gateway: nobody wants this answer any more."""
+
+    request_id: int
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Gateway: I have read the answer, or these blocks (holder, block) of it are lost."""
+
+    request_id: int
+    lost: tuple[BlockId, ...] = ()
+
+
+class PartRead(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Gateway: this part was used, or these blocks of it are lost."""
+
+    request_id: int
+    index: int
+    lost: tuple[BlockId, ...] = ()
+
+
+class Known(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Gateway: I know of the effect that you announced by this number."""
+
+    number: int
+
+
+class Refresh(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Gateway: how are you? With the statistics of these models."""
+
+    number: int
+    names: tuple[str, ...] = ()
+
+
+class Scale(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Gateway: keep so many replicas of a program."""
+
+    program: str
+    num_warm: int | None
+    num_parked: int | None
+
+
+class SetLogs(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Gateway: have your replicas log as these settings (`LogsConfig`) say."""
+
+    values: dict[str, Any]
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Orchestrator: I lead with this fence. Requests without a limit of their own have `default_timeout_s`."""
+
+    group: str
+    fence: int
+    default_timeout_s: float
+    clock_ns: int
+    version: int = PROTOCOL_VERSION
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Orchestrator: I do not serve you."""
+
+    reason: str
+
+
+class Offered(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Orchestrator: this is on offer now."""
+
+    offers: tuple[Offer, ...]
+
+
+class Shown(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Orchestrator: this is what the programs are doing (`StatusBoard.as_values`)."""
+
+    programs: dict[str, Any]
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Orchestrator: the answer. If any of it is stored, say `Taken` once you have read it."""
+
+    request_id: int
+    columns: tuple[ColumnHeader, ...]
+    holders: tuple[Holder, ...] = ()
+    story: dict[str, Any] | None = None
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Orchestrator: a part of the answer. Say `PartRead` once you have used it."""
+
+    request_id: int
+    index: int
+    columns: tuple[ColumnHeader, ...]
+    holders: tuple[Holder, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """Orchestrator: the request failed. `code` names the class of the error (`dyorc.errors`), `facts` are its attributes."""
+
+    request_id: int
+    code: str
+    text: str
+    facts: dict[str, Any] = {}
+    story: dict[str, Any] | None = None
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, tag=27):
+    """Orchestrator: nobody reads these blocks of yours any more."""
+
+    blocks: tuple[int, ...]
+
+
+class EffectAhead(msgspec.Struct, frozen=True, array_like=True, tag=28):
+    """Orchestrator: these requests of yours are about to have an effect. It waits for your `Known`."""
+
+    number: int
+    requests: tuple[int, ...]
+
+
+class Refreshed(msgspec.Struct, frozen=True, array_like=True, tag=29):
+    """Orchestrator: that is how I am."""
+
+    number: int
+    report: dict[str, Any]
+    levels: dict[str, Any]
+    scaling: dict[str, Any]
+    statistics: dict[str, Any]
+
+
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """Orchestrator: this holder is gone, and so is what lay in its arena."""
+
+    holder_id: str
+
+
+FromGateway: TypeAlias = Hail | Ask | Cancel | Taken | PartRead | Known | Refresh | Scale | SetLogs
+FromOrchestrator: TypeAlias = (
+    Welcome | Refused | Offered | Shown | Answer | Part | Failed | Release | EffectAhead | Refreshed | Gone
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_from_gateway = msgspec.msgpack.Decoder(FromGateway)
+_from_orchestrator = msgspec.msgpack.Decoder(FromOrchestrator)
+
+
+def encode(message: FromGateway | FromOrchestrator) -> bytes:
+    """Returns the header frame of a message."""
+    return _encoder.encode(message)
+
+
+def decode_from_gateway(frame: Frame) -> FromGateway:
+    """Reads a header frame of a gateway's.
+
+    Raises:
+        TransportError: If it is not a message of this version.
+    """
+    message = _decoded(_from_gateway, frame)
+    if isinstance(message, Hail) and message.version != PROTOCOL_VERSION:
+        raise TransportError(f"a gateway speaks version {message.version}, expected {PROTOCOL_VERSION}")
+    return message
+
+
+def decode_from_orchestrator(frame: Frame) -> FromOrchestrator:
+    """Reads a header frame of an orchestrator's.
+
+    Raises:
+        TransportError: If it is not a message of this version.
+    """
+    message = _decoded(_from_orchestrator, frame)
+    if isinstance(message, Welcome) and message.version != PROTOCOL_VERSION:
+        raise TransportError(f"an orchestrator speaks version {message.version}, expected {PROTOCOL_VERSION}")
+    return message
+
+
+def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", frame: Frame) -> Any:
+    try:
+        return decoder.decode(frame)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise TransportError(f"a header of {len(frame)} bytes is not a message: {error}") from error

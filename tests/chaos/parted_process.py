@@ -1,0 +1,42 @@
+"""An orchestrator in a process of its own, with its programs: waits until it leads, and serves gateways until somebody else does.
+
+python -m tests.chaos.parted_process FOLDER ARENAS LEASE_S
+"""
+
+import asyncio
+import sys
+
+from dyorc.cells.local_fleet import CellSite, LocalFleet
+from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
+from dyorc.leadership.leadership import Leadership
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.remote.desk import Desk
+from dyorc.repertoire import Repertoire
+from dyorc.status import StatusBoard
+from dyorc.store.opening import leases_of
+from dyorc.transport.exchange import Exchange
+from tests.integration.stack import FAST_TRANSPORT
+from tests.workflows import parted
+
+NODE = "here"
+
+
+async def main(folder: str, arenas: str, lease_s: float) -> None:
+    """Stands by, leads, ends."""
+    repertoire = Repertoire.of(parted.ALL)
+    async with leases_of(f"sqlite:///{folder}/store.db") as leases, Leadership(leases, "default", lease_s) as leadership:
+        await leadership.win()
+        tensors = Tensors(Exchange(OWN, NODE, FAST_TRANSPORT.model_copy(update={"arena_folder": arenas})))
+        status = StatusBoard(repertoire.programs)
+        site = CellSite(config=CellsConfig(), node=NODE, num_cores=1, is_shared=True, room_wait_s=1.0)
+        fleet = LocalFleet(repertoire.programs, site, tensors, status)
+        address = f"unix://{folder}/desk-{leadership.fence}"
+        running = Orchestrator(repertoire, OrchestratorConfig(), tensors, status, fleet)
+        async with running as orchestrator, Desk(orchestrator, address, LinkConfig(), lead=leadership.lead) as desk:
+            leadership.announce(desk.address, node=NODE)
+            print(await leadership.lost(), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))

@@ -34,6 +34,8 @@ _RENEWALS = 3
 """Renewals in the time of a lease."""
 _TRIES = 10
 """How often a standby asks in the time of a lease: an orchestrator that gives up its lead is succeeded this soon."""
+_TRIES_WHILE_AWAY = 20
+"""How often the leader tries to renew in that time while the store is away: it should be the first when the store is back."""
 _MARGIN = 0.1
 """Fraction of a lease by which this process's clock may be slower than the store's."""
 
@@ -114,14 +116,21 @@ class Leadership:
             self._is_due.set()
 
     async def win(self) -> int:
-        """Waits until this process leads, however long that takes. Returns the fence."""
-        known = 0
+        """Waits until this process leads, however long that takes. Returns the fence.
+
+        While the store is away the leader's lease may end. It renews it as soon as the store is back; others wait that long.
+        """
+        known, patient_until_s = 0, 0.0
         while not self.fence:
             began_s = self._clock_s()
             try:
                 async with asyncio.timeout(self._lease_s):
                     known = max(known, (await self._leases.lease(self._name)).fence)
-                    won = await self._leases.acquire_lease(self._name, self.owner, self._lease_s, known)
+                    if self.is_store_away:
+                        patient_until_s = self._clock_s() + self._lease_s
+                    won = None
+                    if self._clock_s() >= patient_until_s:
+                        won = await self._leases.acquire_lease(self._name, self.owner, self._lease_s, known)
             except (StoreError, TimeoutError) as error:
                 self._store_is_away(error)
                 won = None
@@ -160,7 +169,7 @@ class Leadership:
     async def _keep(self) -> None:
         while not self._lost.done():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._lease_s / _RENEWALS):
+                async with asyncio.timeout(self._lease_s / (_TRIES_WHILE_AWAY if self.is_store_away else _RENEWALS)):
                     await self._is_due.wait()
             self._is_due.clear()
             if self._is_alive():

@@ -62,6 +62,31 @@ async def test_a_leader_goes_on_while_the_store_is_away(redis_server: RedisServe
         assert [one["event"] for one in logs] == ["store_is_away", "store_is_back"], "said once, however long it takes"
 
 
+async def test_a_lease_that_ends_while_the_store_is_away_is_the_leaders_when_it_is_back(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """A standby asks more often than a leader renews, and must not be quicker."""
+    async with (
+        RedisStore(redis_server.url) as store,
+        RedisStore(redis_server.url) as others,
+        Leadership(store, tmp_path.name, 0.5) as leader,
+        Leadership(others, tmp_path.name, 0.5) as standby,
+    ):
+        fence = await leader.win()
+        winning = asyncio.create_task(standby.win())
+        for _ in range(4):
+            redis_server.kill()
+            await wait_until_async(lambda: leader.is_store_away and standby.is_store_away, "both notice that the store is away")
+            killed_s = time.monotonic()
+            await wait_until_async(lambda since_s=killed_s: time.monotonic() > since_s + 1.0, "the lease has ended")
+            redis_server.start()
+            await wait_until_async(lambda: not (leader.is_store_away or standby.is_store_away), "the store is back")
+        assert not leader.reason
+        assert not winning.done()
+        assert (await store.lease(f"leader/{tmp_path.name}")).fence == fence
+        winning.cancel()
+
+
 async def test_a_lead_lost_while_the_store_was_away_is_noticed_when_it_is_back(redis_server: RedisServer, tmp_path: Path) -> None:
     """To this leader the store is away; to somebody else it is not."""
     name = f"leader/{tmp_path.name}"

@@ -1,16 +1,35 @@
 """Gateways outlive their orchestrators: what is unanswered is answered by the next, and nothing has an effect twice."""
 
-from collections.abc import Iterator
+import asyncio
+import os
+import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
+from dyorc.cells.cell import cell
+from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
+from dyorc.engine.story import BatchTrace, CallTrace, Story, StoryReader
+from dyorc.errors import TransportError
+from dyorc.leadership.leader import Lead, Leader
+from dyorc.remote import stories
+from dyorc.remote.connection import Connection
+from dyorc.remote.desk import Desk
+from dyorc.remote.messages import Cancel, Hail, Refused, decode_from_orchestrator, encode
+from dyorc.repertoire import Repertoire
+from dyorc.transport.codec import Frame
+from dyorc.transport.link import call
+from dyorc.transport.tiers import Holder
+from dyorc.transport.zmq_security import ClusterKeys
 from tests.asking import submission
 from tests.chaos.parted import Group, ask, gateway
+from tests.chaos.parted_process import NODE
 from tests.chaos.parted_storm import storm
 from tests.deadlines import wait_until_async
-from tests.integration.stack import within
+from tests.integration.stack import FAST_TRANSPORT, within
 from tests.workflows import parted
 
 pytestmark = pytest.mark.anyio
@@ -56,3 +75,93 @@ async def test_killed_orchestrators_cost_no_answer_and_no_effect_is_had_twice(gr
     found = await storm(group, num_kills=3, num_clients=8)
     assert found["failed"] == found["wrong"] == found["run_twice"] == 0, found
     assert found["requests"] > 50, found
+
+
+async def test_nothing_of_an_orchestrator_that_was_stopped_past_its_lease_is_used(group: Group) -> None:
+    """Only the fence tells: heartbeats of the link are too slow here to notice that it is stopped."""
+    async with gateway(group.folder, "gateway-1", LinkConfig(heartbeat_interval_s=60, heartbeat_timeout_s=600)) as backend:
+        await wait_until_async(lambda: backend.is_connected and backend.status.is_ready, "the first one leads")
+        stale = group.processes[0]
+        waiting = asyncio.create_task(ask(backend, parted.squared, [9], 0.5))
+        await ask(backend, parted.doubled, [np.ones(3, np.float32)])  # the first one is running by now
+        os.kill(stale.pid, signal.SIGSTOP)
+        second = group.start()
+        await wait_until_async(lambda: backend.fence == 2 and backend.is_connected, "the second one leads")
+        os.kill(stale.pid, signal.SIGCONT)
+        (y, pid) = await waiting
+        assert (int(y), int(pid)) == (82, second.pid)
+        for number in range(20):
+            (_, pid) = await ask(backend, parted.squared, [number])
+            assert int(pid) == second.pid
+
+
+async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
+    heard: list[int] = []
+    lead = Lead(group="default", fence=1, is_sure=lambda: True, heard_of=heard.append)
+    repertoire = Repertoire.of([parted.squared])
+    transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})
+    async with cell(repertoire, OrchestratorConfig(), transport, CellsConfig()) as orchestrator:
+        desk = Desk(orchestrator, f"unix://{tmp_path}/desk", LinkConfig(), lead=lead)
+        async with desk:
+            said: list[str] = []
+            for frames in ([b"garbage"], [encode(Cancel(1))], [encode(Hail("g", Holder("other", NODE, "a"), 0))]):
+                told = asyncio.Event()
+
+                def take(frames: Sequence[Frame], told: asyncio.Event = told) -> None:
+                    message = decode_from_orchestrator(frames[0])
+                    assert isinstance(message, Refused)
+                    said.append(message.reason)
+                    told.set()
+
+                link = call(desk.address, LinkConfig(), take, lambda reason: None)
+                link.send(frames)
+                await asyncio.wait_for(told.wait(), 30)
+                link.close()
+            assert "is not a message" in said[0]
+            assert "a stranger sent Cancel" in said[1]
+            assert "holds tensors as 'other'" in said[2]
+            holder = Holder("gateway-1", NODE, "arena")
+            leader = Leader(group="default", fence=2, address=desk.address)
+            connection = Connection(leader, holder, lambda message, frames: None)
+            with pytest.raises(TransportError, match="knows of fence 2, this orchestrator has 1"):
+                await connection.open(LinkConfig(), None, 2)
+            connection.close()
+            assert heard == [2]
+            assert not desk.num_gateways
+
+
+async def test_by_zeromq_only_those_with_the_keys_are_let_in(tmp_path: Path) -> None:
+    keys = ClusterKeys.generate()
+    transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})
+    repertoire = Repertoire.of([parted.squared])
+    async with cell(repertoire, OrchestratorConfig(), transport, CellsConfig()) as orchestrator:
+        desk = Desk(orchestrator, "tcp://127.0.0.1:*", LinkConfig(), keys=keys)
+        async with desk:
+            leader = Leader(group="default", fence=1, address=desk.address)
+            holder = Holder("gateway-1", NODE, "arena")
+            stranger = Connection(leader, holder, lambda message, frames: None)
+            with pytest.raises((TransportError, TimeoutError)):
+                await stranger.open(LinkConfig(), ClusterKeys.generate(), 0)
+            stranger.close()
+            assert not desk.num_gateways
+            friend = Connection(leader, holder, lambda message, frames: None)
+            assert (await friend.open(LinkConfig(), keys, 0)).fence == 1
+            friend.close()
+
+
+def test_a_story_travels_between_clocks() -> None:
+    story = Story(7, 1000)
+    batch = BatchTrace(1, "p", "r", "FULL", 2, 0, [7, 8], sent_ns=1100, ended_ns=1200)
+    for _ in range(2):
+        call_trace = CallTrace(1, "p", asked_ns=1050)
+        story.calls.append(call_trace)
+        story.dispatched(call_trace, batch)
+        story.ended(call_trace, 1200)
+    story.ended_ns, story.is_answered = 1300, True
+    found = Story(1, 5900)
+    values = msgspec.msgpack.decode(msgspec.msgpack.encode(stories.packed(story)))
+    stories.unpack_into(found, values, 5000)
+    assert [(one.asked_ns, one.ended_ns, one.outcome) for one in found.calls] == [(6050, 6200, "done")] * 2
+    assert found.calls[0].batches[0] is found.calls[1].batches[0]
+    assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (7, 5900, 6300, 6100)
+    assert len(StoryReader(found).news()) == len(StoryReader(story).news())

@@ -20,7 +20,7 @@ VARIANT ?= cpu
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
 .PHONY: bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -154,6 +154,9 @@ bench-tenants: $(VENV)/.dev ## What a tenant notices of another that floods, on 
 
 bench-scaling: $(VENV)/.dev ## Scaling policies on simulated traces (5 minutes), with the picture in docs/scaling.md; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.scaling --picture docs/img/scaling.png
+
+bench-scaleout: $(VENV)/.dev ## What one orchestrator decides, and requests through 1, 2 and 4 gateways (2 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.scaleout
 
 bench-scaling-live: $(VENV)/.dev $(GUARDED) ## Replicas that come and go on a real server, beside Ray Serve's autoscaler, and kills (35 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.scaling_live

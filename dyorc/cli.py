@@ -21,6 +21,7 @@ from dyorc.gateway.keys_cli import app as keys
 from dyorc.profile_cli import profile
 from dyorc.scale_cli import scale
 from dyorc.services.stopping import set_on_signals
+from dyorc.services_cli import gateway, orchestrator
 from dyorc.serving_options import Config, GrpcPort, Host, InProcess, Port, Targets, read_flags, workflows_of
 from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
@@ -33,6 +34,8 @@ _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pre
 _app.add_typer(simulation, name="simulate")
 _app.add_typer(keys, name="keys")
 _app.add_typer(configuration, name="config")
+_app.command()(orchestrator)
+_app.command()(gateway)
 _app.command()(status)
 _app.command()(top)
 _app.command("cluster-keys")(cluster_keys)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from dyorc.launcher.head_start import HeadStart
     from dyorc.launcher.libraries import Imports
     from dyorc.orchestrator.linked import MakeFleet
+    from dyorc.transport.network import Network
+
+MACHINE = "local"
+"""The name of this machine where there is no other."""
 
 Places = Mapping[Program, str]
 """Programs with the targets from which replicas load them."""
@@ -67,6 +71,26 @@ async def in_process(
     sections = settings.orchestrator, settings.transport, settings.cells
     spans = None if traces is None else traces.spans
     async with cell(repertoire, *sections, num_cells, notes, spans) as orchestrator:
+        yield Running(orchestrator, _nothing, _no_complaints)
+
+
+@contextlib.asynccontextmanager
+async def for_gateways(
+    repertoire: Repertoire, settings: Settings, network: "Network | None", traces: Traces | None = None
+) -> AsyncGenerator[Running]:
+    """Runs all programs in this process, without Ray, for gateways in other processes.
+
+    Args:
+        network: This process's place among other machines; None without others.
+        traces: Where spans go; None if nothing is traced.
+
+    Raises:
+        TransportError: If no arena can be made, or other machines cannot be let in.
+    """
+    from dyorc.cells.cell import shared_cell
+
+    node = MACHINE if network is None else network.host
+    async with shared_cell(repertoire, settings, node, network, None if traces is None else traces.spans) as orchestrator:
         yield Running(orchestrator, _nothing, _no_complaints)
 
 

@@ -189,18 +189,23 @@ class ProgramStatus:
 
 
 class StatusBoard:
-    """Every program's status; signals changes."""
+    """Every program's status; signals changes.
+
+    Attributes:
+        lacking: What is missing besides programs, as sentences by name.
+    """
 
     def __init__(self, programs: Iterable[Program]) -> None:
         self.programs: dict[str, ProgramStatus] = {}
+        self.lacking: dict[str, str] = {}
         self._changed = asyncio.Event()
         for program in programs:
             self.add(program)
 
     @property
     def is_ready(self) -> bool:
-        """Whether every program has a replica, except those that should have none."""
-        return all(status.is_as_wanted for status in self.programs.values() if status.is_awaited)
+        """Whether every program has a replica, except those that should have none, and nothing else is missing."""
+        return not self.lacking and all(status.is_as_wanted for status in self.programs.values() if status.is_awaited)
 
     @property
     def is_failing(self) -> bool:
@@ -231,6 +236,14 @@ class StatusBoard:
             await asyncio.wait_for(self._changed.wait(), timeout_s)
         except TimeoutError:
             return
+
+    def lacks(self, name: str, sentence: str) -> None:
+        """Notes that something is missing; an empty sentence: not any more."""
+        if sentence:
+            self.lacking[name] = sentence
+        else:
+            self.lacking.pop(name, None)
+        self._changed.set()
 
     def want(self, program: str, num_warm: int, num_parked: int = 0) -> None:
         """Sets how many replicas a program should have that take batches, and how many more without weights."""

@@ -9,13 +9,16 @@ from dyorc.status import ProgramState, ProgramStatus, StatusBoard
 
 
 def require_ready(status: StatusBoard, model: Model | None = None) -> None:
-    """Checks that every program that a model may call has a replica, unless it should have none; without a model, every program.
+    """Checks that every program that a model may call has a replica, unless it should have none; without a model, every program,
+    and that nothing else is missing.
 
     Raises:
         NotReadyError: If one has none; says which, and what it is doing.
     """
-    if waiting := [one for one in _programs_of(status, model) if not one.is_as_wanted]:
-        raise NotReadyError("not ready: " + "; ".join(_describe(one) for one in waiting))
+    complaints = [] if model is not None else list(status.lacking.values())
+    complaints += [_describe(one) for one in _programs_of(status, model) if not one.is_as_wanted]
+    if complaints:
+        raise NotReadyError("not ready: " + "; ".join(complaints))
 
 
 def is_ready(status: StatusBoard, model: Model) -> bool:

@@ -14,10 +14,11 @@ from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.leadership.leader import Lead
 from dyorc.repertoire import Repertoire
-from dyorc.running import Places, Running, in_process, on_ray
+from dyorc.running import Places, Running, for_gateways, in_process, on_ray
 from dyorc.services.collector import collecting_later
 from dyorc.services.place import Place
 from dyorc.telemetry.tracing.starting import Traces
+from dyorc.transport.network import Network
 
 if TYPE_CHECKING:
     from dyorc.launcher.head_start import HeadStart
@@ -93,7 +94,7 @@ def loaded(targets: Sequence[str], settings: Settings) -> Generator[Loaded]:
 @contextlib.asynccontextmanager
 async def run_programs(
     what: Loaded, settings: Settings, start: "HeadStart | None", traces: Traces | None, place: Place | None = None,
-    *, without_ray: bool, lead: Lead | None = None,
+    *, without_ray: bool, lead: Lead | None = None, network: Network | None = None,
 ) -> AsyncGenerator[Running]:  # fmt: skip
     """Runs programs, and the engine that calls them, while entered.
 
@@ -101,13 +102,16 @@ async def run_programs(
         start: From `head_start`.
         traces: Where spans go; None if nothing is traced.
         place: The process's place among others without Ray; None if it is alone.
-        lead: The leadership by which it runs them; None if it leads no group.
+        lead: The leadership by which it runs them for gateways in other processes; None if it leads no group.
+        network: The process's place among other machines of its cluster; None without others.
 
     Raises:
         LaunchError: If Ray cannot be started.
         TransportError: If no arena can be made, or replicas cannot be listened to.
     """
-    if without_ray:
+    if without_ray and lead is not None:
+        running = for_gateways(what.repertoire, settings, network, traces)
+    elif without_ray:
         num_cells, notes = (1, None) if place is None else (place.num_cells, place.notes)
         running = in_process(what.repertoire, settings, num_cells, notes, traces)
     else:

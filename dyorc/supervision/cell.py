@@ -135,6 +135,10 @@ class _Cell:
             live.cancel()
 
     def _server(self, place: Place) -> contextlib.AbstractAsyncContextManager[Served]:
+        if self._order["is_gateway"]:
+            from dyorc.services.gateway.main import serve_gateway
+
+            return serve_gateway(self._settings, place)
         from dyorc.embedded import serve_embedded
 
         return serve_embedded(self._order["targets"], self._settings, without_ray=True, place=place)

@@ -1,0 +1,1 @@
+"""How far gateways and orchestrators go: `python -m benchmarks.focused.scaleout`."""

@@ -1,0 +1,1 @@
+"""``dyorc gateway``: what clients talk to, without programs. Orchestrators run the requests."""

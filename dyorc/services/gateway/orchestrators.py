@@ -1,0 +1,38 @@
+"""What a gateway has of the cluster: its own shared memory, and a backend that follows the leaders of its groups."""
+
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator
+
+from dyorc.config import Settings
+from dyorc.gateway.backend import Backend
+from dyorc.leadership.whereabouts import Whereabouts
+from dyorc.orchestrator.tensors import Tensors
+from dyorc.remote.backend import RemoteBackend
+from dyorc.running import MACHINE
+from dyorc.store.base import Store
+from dyorc.transport.exchange import Exchange
+from dyorc.transport.network import Network
+
+
+@contextlib.asynccontextmanager
+async def orchestrators(settings: Settings, store: Store, network: Network | None) -> AsyncGenerator[Backend]:
+    """Follows the leaders of a gateway's groups while entered; yields them as one backend.
+
+    Args:
+        store: Open; says who leads.
+        network: The process's place among other machines; None without others.
+
+    Raises:
+        TransportError: If no arena can be made, or other machines cannot be let in.
+    """
+    name, node = f"gateway-{secrets.token_hex(8)}", MACHINE if network is None else network.host
+    async with contextlib.AsyncExitStack() as stack:
+        exchange = stack.enter_context(Exchange(name, node, settings.transport, network))
+        tensors = Tensors(exchange)
+        tensors.open()
+        stack.callback(tensors.close)
+        (group,) = settings.cluster.groups
+        leaders = await stack.enter_async_context(Whereabouts(store, group))
+        keys = None if network is None else network.secrets.keys
+        yield await stack.enter_async_context(RemoteBackend(leaders, tensors, settings.link, keys))

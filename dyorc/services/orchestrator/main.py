@@ -1,0 +1,71 @@
+"""An orchestrator's process: stands by until it leads its group, then serves gateways until it is told to stop. Wiring only."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from dyorc.config import Settings
+from dyorc.errors import LeadLostError
+from dyorc.leadership.leadership import Leadership
+from dyorc.progress import show_progress
+from dyorc.services.joining import network_of, shared_store
+from dyorc.services.orchestrator.duty import Duty
+from dyorc.services.orchestrator.operations import operations
+from dyorc.services.orchestrator.reception import reception
+from dyorc.services.programs import deployed_beside, head_start, loaded, run_programs
+from dyorc.services.served import until_ready
+from dyorc.services.stopping import before, set_on_signals
+from dyorc.telemetry.tracing.starting import tracing
+
+
+async def serve_group(targets: Sequence[str], settings: Settings, console: Console) -> None:
+    """Serves until SIGINT or SIGTERM.
+
+    Raises:
+        DefinitionError, ConfigurationError: If a target cannot be served, or the settings do not fit together.
+        LaunchError, TransportError, OSError: If Ray cannot be used, or an address cannot be listened on.
+        LeadLostError: If another orchestrator leads the group now.
+    """
+    cluster, without_ray, stop = settings.cluster, settings.in_process, asyncio.Event()
+    network = network_of(cluster)
+    set_on_signals(stop)
+    async with contextlib.AsyncExitStack() as stack:
+        start = stack.enter_context(head_start(settings, without_ray=without_ray))
+        traces = stack.enter_context(tracing(settings.telemetry, os.environ))
+        what = stack.enter_context(loaded(targets, settings))
+        store = await stack.enter_async_context(shared_store(settings))
+        leadership = await stack.enter_async_context(Leadership(store, cluster.group, cluster.lease_s))
+        duty = Duty(leadership)
+        if cluster.operations_port is not None:
+            console.print(f"Operations on {await stack.enter_async_context(operations(duty, settings))}")
+        console.print(f"Standing by for group {cluster.group!r}")
+        if not await before(stop, leadership.win()):
+            return
+        began_s = time.monotonic()
+        running = await stack.enter_async_context(
+            run_programs(what, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
+        )
+        set_on_signals(stop)  # again, because Ray installs handlers of its own
+        orchestrator = running.orchestrator
+        await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{cluster.group}"))
+        desk = await stack.enter_async_context(reception(orchestrator, settings, leadership.lead, network))
+        leadership.announce(desk.address, running.address, orchestrator.tensors.exchange.holder.node)
+        stack.enter_context(duty.serving(orchestrator.status, orchestrator.measure))
+        await stack.enter_async_context(deployed_beside(running))
+        console.print(f"Leads group {cluster.group!r} with fence {leadership.fence}, gateways dial in at {desk.address}")
+
+        async def serve() -> str:
+            await show_progress(console, orchestrator.status, until_ready(orchestrator.status, running.complaints))
+            models = ", ".join(sorted({offer.name for offer in orchestrator.offers.all}))
+            console.print(f"Ready after {time.monotonic() - began_s:.1f} s. Models: {models}. Ctrl-C stops.")
+            return await leadership.lost()
+
+        if not await before(stop, serve()):
+            console.print("Stopping ...")
+            await desk.drain(settings.gateway.drain_timeout_s)
+            return
+    raise LeadLostError(await leadership.lost())

@@ -1,0 +1,91 @@
+"""``dyorc orchestrator`` and ``dyorc gateway``: the processes of a server that is more than one."""
+
+import asyncio
+import time
+from typing import Annotated
+
+import typer
+import uvloop
+from rich.console import Console
+
+from dyorc.config import Settings
+from dyorc.serving_options import Config, GrpcPort, Host, InProcess, Port, Targets, read_flags, say_file, workflows_of
+from dyorc.supervision.starting import become_supervisor, num_cells_of
+from dyorc.telemetry import logs
+
+_console = Console(soft_wrap=True, highlight=False)
+
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also log what is not a problem.")]
+
+
+def orchestrator(
+    targets: Targets = None,
+    config: Config = None,
+    group: Annotated[str | None, typer.Option(help="Its group: orchestrators that serve the same workflows by turns.")] = None,
+    in_process: InProcess = None,
+    verbose: Verbose = False,
+) -> None:
+    """Runs workflows for gateways; one orchestrator of a group leads, the others stand by. Ctrl-C stops."""
+    reading = read_flags(config, {"workflows": targets or None, "cluster.group": group, "in_process": in_process}, verbose)
+    found, settings = workflows_of(reading, _console), reading.settings
+    logs.set_up(settings.telemetry.logs, group=settings.cluster.group)
+    uvloop.run(_orchestrate(found, settings))
+
+
+async def _orchestrate(targets: list[str], settings: Settings) -> None:
+    from dyorc.services.orchestrator.main import serve_group  # here, because `dyorc --help` does not need it
+
+    await serve_group(targets, settings, _console)
+
+
+def gateway(
+    config: Config = None,
+    host: Host = None,
+    port: Port = None,
+    grpc_port: GrpcPort = None,
+    groups: Annotated[str | None, typer.Option(metavar="A,B", help="The groups of orchestrators that run its requests.")] = None,
+    processes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto", help="So many processes share the ports, under a supervisor; auto: one for each core."
+        ),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Serves HTTP and gRPC; orchestrators run the requests. Ctrl-C stops."""
+    flags = {
+        "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port,
+        "cluster.groups": None if groups is None else [name for name in groups.split(",") if name],
+        "cluster.num_gateways": None if processes is None else num_cells_of(processes),
+    }  # fmt: skip
+    reading = read_flags(config, flags, verbose)
+    say_file(reading, _console)
+    settings = reading.settings
+    if settings.cluster.num_gateways is not None:
+        become_supervisor([], settings, num_cells_of(str(settings.cluster.num_gateways)), is_gateway=True)
+    logs.set_up(settings.telemetry.logs)
+    uvloop.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    from dyorc.progress import show_progress
+    from dyorc.services.gateway.main import serve_gateway
+    from dyorc.services.stopping import set_on_signals
+
+    stop, started_s = asyncio.Event(), time.monotonic()
+    set_on_signals(stop)
+    async with serve_gateway(settings) as server:
+        _console.print(f"Listening on {server.url}")
+        if server.grpc_address:
+            _console.print(f"gRPC on {server.grpc_address}")
+        watching = asyncio.create_task(show_progress(_console, server.status, server.wait_until_ready()))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            watching.result()
+            models = ", ".join(sorted(server.catalog.models))
+            _console.print(f"Ready after {time.monotonic() - started_s:.1f} s. Models: {models}. Ctrl-C stops.")
+        watching.cancel()
+        await stopping
+        _console.print("Stopping ...")
+    _console.print("Stopped.")

@@ -46,9 +46,7 @@ def gateway(
     groups: Annotated[str | None, typer.Option(metavar="A,B", help="The groups of orchestrators that run its requests.")] = None,
     processes: Annotated[
         str | None,
-        typer.Option(
-            metavar="N|auto", help="So many processes share the ports, under a supervisor; auto: one for each core."
-        ),
+        typer.Option(metavar="N|auto", help="So many processes share the ports, under a supervisor; auto: one for each core."),
     ] = None,
     verbose: Verbose = False,
 ) -> None:

@@ -9,18 +9,19 @@ from dyorc.gateway.backend import Backend
 from dyorc.leadership.whereabouts import Whereabouts
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
+from dyorc.remote.groups import GroupsBackend
 from dyorc.running import MACHINE
-from dyorc.store.base import Store
+from dyorc.store.leases import Leases
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.network import Network
 
 
 @contextlib.asynccontextmanager
-async def orchestrators(settings: Settings, store: Store, network: Network | None) -> AsyncGenerator[Backend]:
+async def orchestrators(settings: Settings, leases: Leases, network: Network | None) -> AsyncGenerator[Backend]:
     """Follows the leaders of a gateway's groups while entered; yields them as one backend.
 
     Args:
-        store: Open; says who leads.
+        leases: Open; say who leads.
         network: The process's place among other machines; None without others.
 
     Raises:
@@ -32,7 +33,10 @@ async def orchestrators(settings: Settings, store: Store, network: Network | Non
         tensors = Tensors(exchange)
         tensors.open()
         stack.callback(tensors.close)
-        (group,) = settings.cluster.groups
-        leaders = await stack.enter_async_context(Whereabouts(store, group))
         keys = None if network is None else network.secrets.keys
-        yield await stack.enter_async_context(RemoteBackend(leaders, tensors, settings.link, keys))
+        backends: list[RemoteBackend] = []
+        for group in settings.cluster.groups:
+            leaders = await stack.enter_async_context(Whereabouts(leases, group))
+            backends.append(RemoteBackend(leaders, tensors, settings.link, keys))
+        backend = backends[0] if len(backends) == 1 else GroupsBackend(backends, tensors)
+        yield await stack.enter_async_context(backend)

@@ -64,8 +64,6 @@ _log = structlog.get_logger("dyorc.gateway")
 
 T = TypeVar("T")
 
-_UNKNOWN = {"orchestrator": ["starting", 1, {}, "none has been found yet"]}
-"""What the programs are doing before that is known: a gateway that has never met an orchestrator is not ready."""
 _LOOK_S = 0.2
 _REDIAL_S = 0.05
 _REFRESH_S = 1.0
@@ -80,6 +78,7 @@ _EFFECT_LOST = (
 class Leaders(Protocol):
     """Says where the orchestrator of a group is: `dyorc.leadership.whereabouts.Whereabouts`."""
 
+    group: str
     leader: Leader | None
 
     def look(self) -> None:
@@ -111,7 +110,7 @@ class RemoteBackend:
         self.offers = Offers()
         self.tensors = tensors
         self.status = StatusBoard(())
-        self.status.mirror(_UNKNOWN)
+        self.status.lacks(leaders.group, _without_leader(leaders.group))
         self.leader: Leader | None = None
         self.fence = 0
         self._leaders = leaders
@@ -149,8 +148,8 @@ class RemoteBackend:
 
     @property
     def group(self) -> str:
-        """The group that it follows; empty before its first leader."""
-        return "" if self.leader is None else self.leader.group
+        """The group that it follows."""
+        return self._leaders.group
 
     # Requests
 
@@ -361,6 +360,7 @@ class RemoteBackend:
         """Follows a leader: submits to it whatever is unanswered."""
         self.fence = fence
         self._connection = connection
+        self.status.lacks(self._leaders.group, "")
         self._generation += 1
         self._default_timeout_s = default_timeout_s
         _log.info("orchestrator_joined", fence=fence, num_requests=len(self._asked))
@@ -384,6 +384,7 @@ class RemoteBackend:
         if self._connection is None:
             return
         self._connection = None
+        self.status.lacks(self._leaders.group, _without_leader(self._leaders.group))
         for request_id, asked in list(self._asked.items()):
             if asked.pending.stream is not None:
                 asked.pending.stream.start_over()
@@ -447,3 +448,7 @@ class RemoteBackend:
         if program not in self.status.programs:
             raise UnknownModelError(f"there is no program {program!r}; there are {sorted(self.status.programs)}")
         self._send(Scale(program, num_warm, num_parked))
+
+
+def _without_leader(group: str) -> str:
+    return f"group {group!r} has no leader"

@@ -5,6 +5,7 @@ Lives on the orchestrator's event loop.
 """
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -67,6 +68,8 @@ from dyorc.transport.zmq_security import ClusterKeys
 _log = structlog.get_logger("dyorc.orchestrator")
 
 _SHOW_AGAIN_S = 1.0
+_DRAINED_S = 0.02
+"""Interval of looks whether everything is answered."""
 _ASK_AGAIN_S = 0.02
 
 
@@ -99,6 +102,7 @@ class Desk:
         callbacks = Callbacks(self._received, lambda: None, self._connection_lost)
         self._link = listen(address, link, callbacks, keys=keys)
         self._guests = Guests()
+        self._is_draining = False
         self._ahead = Announcements(self._send)
         self._shown: dict[str, Any] = {}
         self._name = f"orchestrator-{secrets.token_hex(4)}"
@@ -120,6 +124,18 @@ class Desk:
         for guest in self._guests.all():
             self._leave(guest)
         await self._stack.aclose()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Takes no new requests, and waits until those that it has are answered. Gateways keep the new ones for its successor.
+
+        Args:
+            timeout_s: How long at most.
+        """
+        self._is_draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while any(guest.numbers for guest in self._guests.all()):  # noqa: ASYNC110 (an event would cost each request)
+                    await asyncio.sleep(_DRAINED_S)
 
     @property
     def address(self) -> str:
@@ -192,6 +208,8 @@ class Desk:
 
     def _ask(self, guest: Guest, ask: Ask, frames: Sequence[Frame]) -> None:
         """Has a request run. If it cannot be, its gateway is told why."""
+        if self._is_draining:
+            return
         now_ns = time.monotonic_ns()
         try:
             workflow = self._orchestrator.workflow(ModelKey(ask.model, ask.version))

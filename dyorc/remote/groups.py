@@ -68,6 +68,8 @@ class GroupsBackend:
         """Shows what the programs of a group are doing; of two groups with a program of one name, the first."""
         while True:
             await status.wait_for_change(_LOOK_S)
+            for backend in self._backends:
+                self.status.lacks(backend.group, backend.status.lacking.get(backend.group, ""))
             together: dict[str, Any] = {}
             for backend in reversed(self._backends):
                 together |= backend.status.as_values()

@@ -83,8 +83,10 @@ def test_commands_show_what_orchestrators_do(parted: Parted) -> None:
     assert "double" in run("scale", url=url)
 
 
-def test_a_stream_and_a_job_go_through(parted: Parted) -> None:
+def test_large_tensors_streams_and_jobs_go_through(parted: Parted) -> None:
     with dyorc.Client(parted.gateway.url) as client:
+        assert client.infer("sums", x=np.ones(10**6, np.float32))["total"] == 10**6
+        assert len(list(client.stream("count_up", x=np.zeros(2, np.float32), num_parts=3))) == 3
         job = client.submit("quadruple", x=X)
         np.testing.assert_array_equal(job.result(timeout_s=TIMEOUT_S), X * 4)
 

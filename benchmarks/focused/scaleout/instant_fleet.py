@@ -61,6 +61,12 @@ class InstantFleet:
                 self._status.joined(program.name, replica_id, 0)
                 self._post(ReplicaJoined(replica_id, program.name))
 
+    def add(self, program: Program) -> bool:
+        return False
+
+    def remove(self, program: str) -> None:
+        pass
+
     def want(self, program: str, num_warm: int, num_parked: int) -> bool:
         return True
 

@@ -1,0 +1,1 @@
+"""Versions of workflows that come and go while a server runs."""

@@ -19,7 +19,7 @@ VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
-.PHONY: bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -115,6 +115,9 @@ bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; th
 
 bench-telemetry: $(VENV)/.demo ## What records and traces cost one cell; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.telemetry
+
+bench-update: $(VENV)/.demo ## What requests notice of 20 versions that go live, in a cell and on Ray (3 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.update
 
 bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.engine

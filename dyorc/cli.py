@@ -15,6 +15,7 @@ from dyorc.cluster_keys_cli import cluster_keys
 from dyorc.config import Settings
 from dyorc.configuration.cli import app as configuration
 from dyorc.configuration.in_force import print_in_force
+from dyorc.deploy_cli import deploy, rollback, undeploy
 from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.explain_cli import explain
 from dyorc.gateway.keys_cli import app as keys
@@ -39,6 +40,9 @@ _app.command()(gateway)
 _app.command()(status)
 _app.command()(top)
 _app.command("cluster-keys")(cluster_keys)
+_app.command()(deploy)
+_app.command()(undeploy)
+_app.command()(rollback)
 _app.command()(scale)
 _app.command()(explain)
 _app.command()(trace)

@@ -225,6 +225,12 @@ class DeploymentConfig(_Section):
     graceful_shutdown_timeout_s: float = Field(default=3.0, ge=0)
     object_store_bytes: int = Field(default=80 * 2**20, ge=78_643_200)
     """Size of Ray's object store; DyOrc sends no tensor through it."""
+    code_folders: tuple[str, ...] = ()
+    """Folders from which a running server may load versions of workflows (`dyorc deploy`), beside those of the code it serves."""
+    import_timeout_s: float = Field(default=120.0, gt=0)
+    """How long importing a version may take before it is refused."""
+    warm_timeout_s: float = Field(default=600.0, gt=0)
+    """How long a version's programs may take to load before it is refused."""
 
 
 class GatewayConfig(_Section):

@@ -8,9 +8,11 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
+from dyorc.deploying.keeping import keeping, noted
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.services.collector import settle_garbage_collector
+from dyorc.services.deployments import deploying
 from dyorc.services.endpoints import endpoints
 from dyorc.services.intake import intake
 from dyorc.services.place import Place
@@ -43,7 +45,9 @@ async def serve_embedded(
     async with contextlib.AsyncExitStack() as stack:
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
-        what = stack.enter_context(loaded(targets, settings))
+        group = settings.cluster.group
+        before = await noted(store_of(settings.store), group, None if place is None else place.remembered)
+        what = stack.enter_context(loaded(targets, settings, before))
         store = store_of(settings.store)
         programs = run_programs(what, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)
@@ -57,6 +61,10 @@ async def serve_embedded(
         if jobs.is_open:
             number = 0 if siblings is None else siblings.number
             await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{number}"))
+        keep = keeping(store, group, before, jobs.is_open)
+        quiet = inlet.service.admission.begin_era
+        deployer = deploying(what, running, settings, quiet, siblings, keep)
+        inlet.service.deployments = await stack.enter_async_context(deployer)
         ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
         settle_garbage_collector()
         await stack.enter_async_context(deployed_beside(running))

@@ -18,6 +18,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- UnsupportedError          the server does not do this
     |  |- UnknownJobError           there is no such job
     |  |- ConflictError             it contradicts an earlier request
+    |  |- DeployError               a version of a workflow cannot be loaded; what runs goes on
     |  |- UnknownRequestError       there is no record of a request
     |  |- UnknownRegionError        no shared memory of that name is registered
     |  `- ClientMemoryDisabledError  clients may not share memory with this server
@@ -171,6 +172,12 @@ class ConflictError(ClientError):
     """The request contradicts an earlier one."""
 
     code = "conflict"
+
+
+class DeployError(ClientError):
+    """A version of a workflow cannot be served: its code, or one of its programs, cannot be loaded. What runs goes on."""
+
+    code = "deploy"
 
 
 class UnknownJobError(ClientError):

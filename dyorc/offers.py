@@ -139,6 +139,8 @@ class Offer(msgspec.Struct, frozen=True):
 
     Attributes:
         is_program: Whether it is a single program, the only one in `programs`.
+        tally: The name under which its requests are counted.
+        share: The part of the requests which name no version that goes to it, if it is not the first offer of its name.
         programs: Those that a request may call.
     """
 
@@ -148,12 +150,14 @@ class Offer(msgspec.Struct, frozen=True):
     programs: tuple[ProgramOffer, ...]
     is_streaming: bool = False
     is_program: bool = False
+    share: float = 0.0
+    tally: str = ""
 
     @classmethod
-    def of(cls, key: ModelKey, workflow: Workflow, *, is_program: bool = False) -> Self:
+    def of(cls, key: ModelKey, workflow: Workflow, *, is_program: bool = False, share: float = 0.0) -> Self:
         """Returns a workflow as it is offered."""
         programs = tuple(map(ProgramOffer.of, workflow.programs))
-        return cls(*key, SignatureOffer.of(workflow.signature), programs, workflow.is_streaming, is_program)
+        return cls(*key, SignatureOffer.of(workflow.signature), programs, workflow.is_streaming, is_program, share, workflow.name)
 
     @property
     def key(self) -> ModelKey:

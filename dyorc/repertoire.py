@@ -1,6 +1,7 @@
 """What an orchestrator runs: the user's workflows by model, and the programs that they need."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 from dyorc.authoring.program import Program
@@ -9,23 +10,61 @@ from dyorc.errors import DefinitionError
 from dyorc.offers import ModelKey, Offer, Offers
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A version of a model. For `share`, see `Offer`."""
+
+    key: ModelKey
+    workflow: Workflow
+    is_program: bool = False
+    share: float = 0.0
+
+    def offer(self) -> Offer:
+        """Returns it as it is offered."""
+        return Offer.of(self.key, self.workflow, is_program=self.is_program, share=self.share)
+
+
 class Repertoire:
     """Workflows, each of them a model, and their programs, each of which is a model, too. For the event loop's thread.
 
     Attributes:
         workflows: What a request for a model runs.
-        programs: What has to be deployed.
+        programs: What has to be deployed at the start.
+        twins: Programs for which others of the same name stand at the start.
         offers: What gateways know of it.
     """
 
     def __init__(self, workflows: Mapping[str, Workflow], programs: Mapping[str, Program]) -> None:
+        parts = [Part(ModelKey(name), workflow) for name, workflow in workflows.items()]
+        parts += [Part(ModelKey(name), of_program(program), is_program=True) for name, program in programs.items()]
         self.programs = tuple(programs.values())
-        self.workflows = {ModelKey(name): workflow for name, workflow in workflows.items()}
-        offers = [Offer.of(key, workflow) for key, workflow in self.workflows.items()]
-        for name, program in programs.items():
-            self.workflows[ModelKey(name)] = alone = of_program(program)
-            offers.append(Offer.of(ModelKey(name), alone, is_program=True))
-        self.offers = Offers(offers)
+        self.twins: tuple[Program, ...] = ()
+        self.workflows: dict[ModelKey, Workflow] = {}
+        self.offers = Offers()
+        self.change(parts)
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Part]) -> Self:
+        """Collects versions of workflows. Programs of the same name are the same; the first stands for the others."""
+        found = cls({}, {})
+        programs = list(dict.fromkeys(program for part in parts for program in part.workflow.programs))
+        owners: dict[str, Program] = {}
+        for program in programs:
+            owners.setdefault(program.name, program)
+        found.programs = tuple(owners.values())
+        found.twins = tuple(program for program in programs if owners[program.name] is not program)
+        found.change(parts)
+        return found
+
+    def change(self, parts: Sequence[Part], lingering: Sequence[Part] = ()) -> None:
+        """From now on, these are on offer. Of several versions of a model, the first is the default.
+
+        Args:
+            lingering: On offer no more, but run for those who have asked before.
+        """
+        self.workflows.clear()
+        self.workflows.update((part.key, part.workflow) for part in (*lingering, *parts))
+        self.offers.change([part.offer() for part in parts])
 
     @classmethod
     def of(cls, targets: Iterable[Workflow | Program]) -> Self:

@@ -14,6 +14,7 @@ from dyorc.config import Settings
 from dyorc.leadership.leader import Lead
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import Repertoire
+from dyorc.replica.assignment import Source
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.telemetry.tracing.starting import Traces
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 MACHINE = "local"
 """The name of this machine where there is no other."""
 
-Places = Mapping[Program, str]
-"""Programs with the targets from which replicas load them."""
+Places = Mapping[Program, Source]
+"""Programs with the places where replicas find them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,15 @@ class Running:
             come. May raise LaunchError.
         complaints: Returns what keeps programs from starting, by program.
         address: Where replicas dial in; empty if none do.
+        add: Starts the replicas of another program, unless they are in this process. May raise LaunchError.
+        remove: Ends them.
     """
 
     orchestrator: Orchestrator
     deploy: Callable[[], Awaitable[None]]
     complaints: Callable[[], Awaitable[Mapping[str, str]]]
+    add: Callable[[Program, Source], Awaitable[None]]
+    remove: Callable[[Program], Awaitable[None]]
     address: str = ""
 
 
@@ -71,7 +76,7 @@ async def in_process(
     sections = settings.orchestrator, settings.transport, settings.cells
     spans = None if traces is None else traces.spans
     async with cell(repertoire, *sections, num_cells, notes, spans) as orchestrator:
-        yield Running(orchestrator, _nothing, _no_complaints)
+        yield Running(orchestrator, _nothing, _no_complaints, _nothing, _nothing)
 
 
 @contextlib.asynccontextmanager
@@ -124,7 +129,7 @@ async def on_ray(
     from dyorc.orchestrator.linked import linked
 
     local = [program for program in places if program.options.in_process]
-    remote = {program: target for program, target in places.items() if not program.options.in_process}
+    remote = {program: source for program, source in places.items() if not program.options.in_process}
     wanted = imports, remote, settings, None if traces is None else traces.destination
     async with RayCluster(*wanted, lead) if start is None else LocalRay(start, *wanted) as ray:
         site = Site(
@@ -133,7 +138,8 @@ async def on_ray(
         )  # fmt: skip
         beside = _beside_replicas(local, settings, ray.node, None if traces is None else traces.spans) if local else None
         async with linked(repertoire, settings.orchestrator, site, beside) as (orchestrator, address):
-            yield Running(orchestrator, lambda: ray.deploy(address), ray.replicas.complaints, address)
+            found = ray.replicas
+            yield Running(orchestrator, lambda: ray.deploy(address), found.complaints, found.add, found.remove, address)
 
 
 def _beside_replicas(programs: list[Program], settings: Settings, node: str, spans: ProgramSpans | None) -> "MakeFleet":
@@ -152,7 +158,7 @@ def _beside_replicas(programs: list[Program], settings: Settings, node: str, spa
     return lambda tensors, status: LocalFleet(programs, site, tensors, status)
 
 
-async def _nothing() -> None:
+async def _nothing(*_: object) -> None:
     pass
 
 

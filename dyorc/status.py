@@ -311,6 +311,13 @@ class StatusBoard:
             for one in self.programs.values()
         }  # fmt: skip
 
+    def follow(self, other: "StatusBoard") -> None:
+        """Has the same programs as another board from now on."""
+        for name in self.programs.keys() - other.programs.keys():
+            self.remove(name)
+        for name, one in other.programs.items():
+            self.programs.setdefault(name, ProgramStatus(name, one.num_wanted)).is_awaited = one.is_awaited
+
     def show(self, boards: Mapping[int, Mapping[str, Any]], pick: Callable[..., ProgramState]) -> None:
         """Becomes what several processes report together.
 
@@ -319,7 +326,9 @@ class StatusBoard:
             pick: `min` or `max` of their states, of which the best is the smallest.
         """
         for name, status in self.programs.items():
-            ones = {number: board[name] for number, board in boards.items()}
+            ones = {number: board[name] for number, board in boards.items() if name in board}
+            if not ones:
+                continue
             status.num_wanted = sum(one[1] for one in ones.values())
             status.replicas = {
                 f"{number}/{key}": ReplicaStatus.of_report(f"{number}/{key}", values)

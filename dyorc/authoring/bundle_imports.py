@@ -70,6 +70,10 @@ class BundleImporter(MetaPathFinder, InspectLoader):
         """Returns the name of one of the modules in the bundle."""
         return module.removeprefix(self._start)
 
+    def module(self, name: str) -> ModuleType | None:
+        """Returns one of the modules by its name in the bundle, if it is imported."""
+        return sys.modules.get(self._start + name)
+
     # Finder and loader
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:

@@ -18,7 +18,19 @@ from dyorc.protocol.answers import Answer
 from dyorc.protocol.jobs import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import LIVE, LIVE_NOW, MODEL_CONFIG, SCALING, STATUS, TRACE, model_path, request_path
+from dyorc.protocol.routes import (
+    DEPLOYMENTS,
+    LIVE,
+    LIVE_NOW,
+    MODEL_CONFIG,
+    SCALING,
+    STATUS,
+    TRACE,
+    model_path,
+    request_path,
+    rollback_path,
+    unload_path,
+)
 
 
 class AsyncClient:
@@ -175,6 +187,44 @@ class AsyncClient:
     async def scale(self, program: str, *, num_warm: int | None = None, num_parked: int | None = None) -> dict[str, Any]:
         """Has a program keep so many replicas warm, and so many parked; None leaves that to the server's forecast again."""
         return await self._runner.run(self._operations.scale(program, num_warm, num_parked))
+
+    async def deployments(self) -> dict[str, Any]:
+        """Returns which versions of each workflow there are, by its name. Needs a key that may manage; so do the next three."""
+        return await self._runner.run(self._operations.get_object(DEPLOYMENTS))
+
+    async def deploy(
+        self,
+        target: str,
+        *,
+        version: str = "",
+        share: float = 1.0,
+        fresh: bool = False,
+        allow_incompatible: bool = False,
+    ) -> dict[str, Any]:
+        """Loads a version of a workflow into the server, and returns its versions once requests get it.
+
+        Args:
+            target: Such as ``/app/flow.py:classify``, as the server finds it.
+            version: Its name; by default the next whole number.
+            share: Its part of the requests that name no version. With all of them (1), it becomes the default.
+            fresh: Whether it shares no program with other versions.
+            allow_incompatible: Whether its inputs and outputs may be others than the default's.
+
+        Raises:
+            DeployError: If it cannot be loaded; nothing has changed.
+            ConflictError: If there is such a version, with other code, or it cannot stand beside the others.
+        """
+        order = {"target": target, "version": version, "share": share}
+        order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
+        return await self._runner.run(self._operations.change(DEPLOYMENTS, order))
+
+    async def undeploy(self, model: str, version: str | None = None) -> dict[str, Any]:
+        """Takes a version, or without one the whole model, out of service. What was asked for before is answered."""
+        return await self._runner.run(self._operations.change(unload_path(model), {"parameters": {"version": version}}))
+
+    async def rollback(self, model: str) -> dict[str, Any]:
+        """Takes the last change of a model's versions back."""
+        return await self._runner.run(self._operations.change(rollback_path(model), {}))
 
     async def requests(
         self,

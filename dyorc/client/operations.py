@@ -140,6 +140,12 @@ class Operations:
         reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries)
         return read_json(reply, _object_decoder)
 
+    def change(self, path: str, order: dict[str, Any]) -> Flow[dict[str, Any]]:
+        """Changes what the server serves. It is sent once: the server may have done it, though its answer was lost."""
+        request = Request("POST", path, (("content-type", "application/json"),), (msgspec.json.encode(order),))
+        reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries, is_repeatable=False)
+        return read_json(reply, _object_decoder)
+
     def get(self, path: str, decoder: msgspec.json.Decoder[T], deadline_s: float | None = None) -> Flow[T]:
         """Returns JSON of a known form; None: within the client's time."""
         deadline_s = self.deadline_s(None) if deadline_s is None else deadline_s

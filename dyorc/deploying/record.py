@@ -170,14 +170,10 @@ class Record(msgspec.Struct, frozen=True):
         """Returns the record with another line."""
         return Record(self.number + 1, {**self.lines, model: line})
 
-    def names(self) -> dict[str, str]:
-        """Returns the digest of the code of each program's name that was ever given, as far as that is known."""
-        return {
-            served: version.bundle.digest
-            for line in self.lines.values()
-            for version in line.versions.values()
-            for served in version.names.values()
-        }
+    def names(self) -> set[str]:
+        """Returns what the programs of all versions are called."""
+        versions = [version for line in self.lines.values() for version in line.versions.values()]
+        return {name for version in versions for name in version.names.values()}
 
     def to_json(self) -> bytes:
         """Returns it as text."""

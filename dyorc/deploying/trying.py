@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 
 import msgspec
@@ -20,31 +21,51 @@ async def tried(target: str, timeout_s: float) -> Found:
     Raises:
         ModuleImportError: If it cannot; says why, with the user's lines.
     """
-    reading, writing = os.pipe()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "dyorc.deploying.probe", target, str(writing),
-            pass_fds=(writing,), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    read = asyncio.ensure_future(asyncio.to_thread(_read_all, reading))
-    printing = asyncio.ensure_future(_printed(process))
+    attempt = _Attempt(target)
+    running = asyncio.ensure_future(asyncio.to_thread(attempt.run))
     try:
         async with asyncio.timeout(timeout_s):
-            text = await asyncio.shield(read)
-            await process.wait()
+            return await asyncio.shield(running)
     except TimeoutError:
         raise ModuleImportError(f"{target} cannot be loaded: importing it has taken more than {timeout_s:g} s") from None
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await asyncio.gather(read, printing, process.wait(), return_exceptions=True)
-    return _found(target, text, process.returncode or 0, printing.result())
+        attempt.end()
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # it has been seen, or nobody waits for it any more
+
+
+class _Attempt:
+    """A process that loads a target. `subprocess` starts it without copying this one, which would take time from requests."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+
+    def run(self) -> Found:
+        """On a thread: returns what came of it."""
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as end:
+            try:
+                command = [sys.executable, "-m", "dyorc.deploying.probe", self._target, str(writing)]
+                process = self._process = subprocess.Popen(
+                    command, pass_fds=(writing,), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+                )
+            finally:
+                os.close(writing)
+            if self._is_over:
+                process.kill()
+            printed = process.communicate()[1]
+            text = end.read()
+        return _found(self._target, text, process.returncode, printed[-_MAX_SHOWN:].decode(errors="replace"))
+
+    def end(self) -> None:
+        """Ends the process if it still runs."""
+        self._is_over = True
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
 
 def _found(target: str, text: bytes, status: int, printed: str) -> Found:
@@ -55,17 +76,3 @@ def _found(target: str, text: bytes, status: int, printed: str) -> Found:
     if found.bundle is None:
         raise ModuleImportError(found.error, found.traceback)
     return found
-
-
-def _read_all(descriptor: int) -> bytes:
-    with os.fdopen(descriptor, "rb") as end:
-        return end.read()
-
-
-async def _printed(process: asyncio.subprocess.Process) -> str:
-    """Returns the end of what it has printed."""
-    assert process.stderr is not None
-    kept = b""
-    while data := await process.stderr.read(65536):
-        kept = (kept + data)[-_MAX_SHOWN:]
-    return kept.decode(errors="replace")

@@ -1,6 +1,7 @@
 """The models that the gateway offers: workflows, and every single program. Made of offers, and made anew when these change."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -44,6 +45,11 @@ class Model:
     @cached_property
     def version(self) -> str:
         return self.key.version
+
+    @property
+    def tally(self) -> str:
+        """The name under which its requests are counted."""
+        return self.offer.tally or self.name
 
     @property
     def programs(self) -> Sequence[ProgramOffer]:
@@ -103,6 +109,28 @@ class Model:
         self.signature.check_finite(arrays)
 
 
+class Draw:
+    """Deals requests out to versions at random, by their shares.
+
+    Args:
+        default: Gets what the others leave.
+        others: Each has a share.
+    """
+
+    def __init__(self, default: Model, others: Sequence[Model]) -> None:
+        self._default = default
+        self._others = others
+
+    def next(self) -> Model:
+        """Returns the version for the next request."""
+        left = random.random()
+        for model in self._others:
+            left -= model.offer.share
+            if left < 0:
+                return model
+        return self._default
+
+
 class Catalog:
     """All models. For the event loop's thread.
 
@@ -112,12 +140,17 @@ class Catalog:
     Attributes:
         models: By name, in the version that requests get which name none.
         versions: All of them, by name, in the order of the offers.
+        tallies: Of each version, by the name under which its requests are counted.
+        draws: Deals requests which name no version out to several versions, by the names of models of which others than the
+            first have a share.
     """
 
     def __init__(self, offers: Offers) -> None:
         self._offers = offers
         self.models: dict[str, Model] = {}
         self.versions: dict[str, dict[str, Model]] = {}
+        self.tallies: dict[str, Model] = {}
+        self.draws: dict[str, Draw] = {}
         self._by_key: dict[tuple[str, str], Model] = {}
         offers.watch(self._read)
         self._read()
@@ -133,9 +166,20 @@ class Catalog:
         self._by_key = {model.key: model for model in models}
         self.models.clear()
         self.versions.clear()
+        self.tallies.clear()
         for model in models:
             self.models.setdefault(model.name, model)
+            self.tallies.setdefault(model.tally, model)
             self.versions.setdefault(model.name, {})[model.version] = model
+        self.draws = {
+            name: Draw(self.models[name], [one for one in versions.values() if one.offer.share and one is not self.models[name]])
+            for name, versions in self.versions.items()
+            if any(one.offer.share for one in versions.values())
+        }
+
+    def of_tenant(self, may_use: Callable[[str], bool]) -> list[Model]:
+        """Returns all versions of the models that may be used, sorted by name."""
+        return [model for name in sorted(filter(may_use, self.models)) for model in self.versions[name].values()]
 
     def model(self, name: str, version: str | None = None) -> Model:
         """Returns a model by name.
@@ -145,6 +189,8 @@ class Catalog:
         """
         model = self.models.get(name) if version is None else self._by_key.get((name, version))
         if model is not None:
+            if self.draws and version is None and name in self.draws:
+                return self.draws[name].next()
             return model
         if name not in self.models:
             raise UnknownModelError(f"unknown model {name!r}; served are {sorted(self.models)}")

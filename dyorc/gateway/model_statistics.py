@@ -7,15 +7,16 @@ whether they exist, so all eight are always there.
 from typing import Any
 
 from dyorc.engine.statistics import BatchTally, ModelStatistics, Tally
+from dyorc.offers import ModelKey
 
 _NONE = Tally()
 
 
-def model_statistics(name: str, found: ModelStatistics) -> dict[str, Any]:
+def model_statistics(key: ModelKey, found: ModelStatistics) -> dict[str, Any]:
     """Returns one model's entry of ``model_stats``. Times are in nanoseconds, `last_inference` in milliseconds of Unix time."""
     return {
-        "name": name,
-        "version": "1",
+        "name": key.name,
+        "version": key.version,
         "last_inference": found.last_inference_ms,
         "inference_count": found.inference_count,
         "execution_count": found.execution_count,

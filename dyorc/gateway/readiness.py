@@ -1,5 +1,6 @@
 """Whether models can be served now."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from dyorc.errors import NotReadyError
@@ -26,10 +27,23 @@ def is_ready(status: StatusBoard, model: Model) -> bool:
     return all(one.is_as_wanted for one in _programs_of(status, model))
 
 
-def repository_index(catalog: Catalog, status: StatusBoard, tenant: Tenant, *, only_ready: bool) -> list[dict[str, Any]]:
-    """Returns the models that a tenant may use, as the protocol's repository index: name, version, state, reason."""
+def repository_index(
+    catalog: Catalog, status: StatusBoard, deployed: Mapping[str, Any], tenant: Tenant, *, only_ready: bool
+) -> list[dict[str, Any]]:
+    """Returns the models that a tenant may use, as the protocol's repository index: name, version, state, reason.
+
+    Args:
+        deployed: Which versions there are of each, loaded or not (`Deployments.report`).
+    """
     names = sorted(filter(tenant.may_use, catalog.models))
     entries = [_entry_of(status, model) for name in names for model in catalog.versions[name].values()]
+    entries += [
+        {"name": name, "version": version, "state": "UNAVAILABLE", "reason": "unloaded"}
+        for name, line in deployed.items()
+        if tenant.may_use(name)
+        for version, one in line["versions"].items()
+        if not one["is_loaded"]
+    ]
     return [entry for entry in entries if entry["state"] == "READY" or not only_ready]
 
 

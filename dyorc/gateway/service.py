@@ -15,8 +15,10 @@ from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.backend import Backend, Started
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.deployments import Deployments
 from dyorc.gateway.loop_lag import LoopLag
 from dyorc.gateway.origins import Origins
+from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.shedding import Shedding
@@ -48,6 +50,7 @@ class InferenceService:
         origins: Decides which requests are recorded.
         siblings: The other processes of the server.
         whole: What concerns all processes of the server.
+        deployments: Changes which versions are served; None if nobody can.
     """
 
     def __init__(
@@ -67,7 +70,8 @@ class InferenceService:
         self.off_loop = OffLoop("dyorc-requests")
         self.origins = origins or Origins()
         self._recorder = self.origins.recorder
-        self.whole = Whole(backend, self.clients, self.siblings, self.catalog.models)
+        self.whole = Whole(backend, self.clients, self.siblings, self.catalog.tallies)
+        self.deployments: Deployments | None = None
         self.shedding = Shedding(LoopLag()) if config.shed else None
 
     def close(self) -> None:
@@ -84,6 +88,23 @@ class InferenceService:
         """
         tenant.check_model(name)
         return self.catalog.model(name, version)
+
+    def managed(self, tenant: Tenant) -> Deployments:
+        """Returns what changes the versions that are served, for a tenant that may.
+
+        Raises:
+            PermissionDeniedError: If it may not.
+            UnsupportedError: If nobody can here.
+        """
+        tenant.check_managing("load and unload models")
+        if self.deployments is None:
+            raise UnsupportedError("models cannot be loaded or unloaded here")
+        return self.deployments
+
+    def repository_index(self, tenant: Tenant, *, only_ready: bool) -> list[dict[str, Any]]:
+        """Returns all versions of the models that a tenant may use, with their states."""
+        deployed = {} if self.deployments is None else self.deployments.report()
+        return repository_index(self.catalog, self.whole.status, deployed, tenant, only_ready=only_ready)
 
     def memory(self) -> RequestMemory:
         """Returns where one request's tensors are; enter it until the answer is made."""

@@ -28,7 +28,7 @@ class Whole:
         backend: Runs this process's requests.
         clients: The memory that clients share with it.
         siblings: The other processes.
-        models: The names of all models, which may change.
+        models: The names under which requests are counted, which may change.
     """
 
     def __init__(self, backend: Backend, clients: ClientMemory, siblings: Siblings, models: Collection[str] = ()) -> None:

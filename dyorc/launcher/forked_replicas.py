@@ -66,6 +66,11 @@ class ForkedReplicas:
             for holder in unwanted[num_more or len(unwanted) :]:
                 self._let_go(holder)
 
+    def drop(self, program: str) -> None:
+        """Lets go of all processes of a program that Serve does not hold."""
+        for holder in [holder for holder, name in self._held.items() if name == program]:
+            self._let_go(holder)
+
     def hand_over(self) -> None:
         """Serve has been asked for replicas. A process that it does not adopt soon is one too many: a replica forked its own."""
         self._timeout_s = _ADOPTION_TIMEOUT_S

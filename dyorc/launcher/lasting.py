@@ -12,7 +12,7 @@ from collections.abc import Collection
 import structlog
 
 from dyorc.authoring.program import Program
-from dyorc.replica.assignment import Uplink
+from dyorc.replica.assignment import Source, Uplink
 from dyorc.version import version
 
 _log = structlog.get_logger("dyorc.launcher")
@@ -26,7 +26,7 @@ class Lasting:
 
     Args:
         group: Its name.
-        code: Stands for the code of the user's modules.
+        code: Stands for the code of the user's modules on the disk.
         uplink: What replicas are told of the cluster.
     """
 
@@ -34,17 +34,19 @@ class Lasting:
         self._prefix = f"dyorc:{group}:"
         secrets = "" if uplink.secrets is None else uplink.secrets.token
         link = uplink.link.model_copy(update={"host": "", "port": 0})  # of the machine that leads now
-        told = (version(), code, link, uplink.transport, uplink.group and uplink.group.store, uplink.spans, secrets)
+        self._code = code
+        told = (version(), link, uplink.transport, uplink.group and uplink.group.store, uplink.spans, secrets)
         self._stamp = repr(told)
 
     def application(self, program: str) -> str:
         """Returns the name of a program's application."""
         return f"{self._prefix}{program}"
 
-    def plan(self, program: Program, target: str) -> str:
+    def plan(self, program: Program, source: Source) -> str:
         """Returns what stands for a program's replicas."""
         options = sorted(program.options.ray_actor_options.items())
-        told = repr((self._stamp, target, program.name, sorted(program.overrides.items()), options))
+        code = self._code if source.bundle is None else source.bundle.digest
+        told = repr((self._stamp, code, source.target, program.name, sorted(program.overrides.items()), options))
         return hashlib.sha256(told.encode()).hexdigest()[:_PLAN_CHARACTERS]
 
     def nums_running(self) -> dict[str, int]:

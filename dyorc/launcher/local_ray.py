@@ -20,12 +20,15 @@ from dyorc.launcher.plans import Plans
 from dyorc.launcher.processes import end_children_with, end_replica_process
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
-from dyorc.replica.assignment import Uplink
+from dyorc.replica.assignment import Source, Uplink
 from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
 
 _log = structlog.get_logger("dyorc.launcher")
+
+_VERSIONS_AT_ONCE = 3
+"""So many versions of each program find room: Ray's processors are a way of counting here, and reserve nothing."""
 
 NODE = "local"
 """This machine's name for its replicas: there is no other."""
@@ -37,7 +40,7 @@ class LocalRay:
     Args:
         start: Entered before anything imported Ray, and left after this.
         imports: What the user's modules import.
-        programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
+        programs: Each program with the place where its replicas find it.
         spans: Where spans of the programs' code go; None if nothing is traced.
     """
 
@@ -45,7 +48,7 @@ class LocalRay:
         self,
         start: HeadStart,
         imports: Imports,
-        programs: Mapping[Program, str],
+        programs: Mapping[Program, Source],
         settings: Settings,
         spans: Destination | None = None,
     ) -> None:
@@ -102,7 +105,7 @@ class LocalRay:
         logs.adopt_ray()
         ray.init(
             address="local",
-            num_cpus=max(os.cpu_count() or 1, math.ceil(self._plans.num_cpus_at_most)),
+            num_cpus=max(os.cpu_count() or 1, math.ceil(_VERSIONS_AT_ONCE * self._plans.num_cpus_at_most)),
             include_dashboard=False,
             log_to_driver=False,
             configure_logging=False,

@@ -23,7 +23,7 @@ class Plans:
     """Plans for the replicas of all programs.
 
     Args:
-        programs: Each program with the target that its replicas import, e.g. ``/app/flow.py:classify``.
+        programs: Each program with the place where its replicas find it.
         place: The fork server of each node.
         node: Name of this machine, if there is no other.
         stopped_timeout_s: How long a replica's process may be stopped.
@@ -31,13 +31,13 @@ class Plans:
 
     def __init__(
         self,
-        programs: Mapping[Program, str],
+        programs: Mapping[Program, Source],
         config: DeploymentConfig,
         place: ForkPlace,
         node: str | None,
         stopped_timeout_s: float,
     ) -> None:
-        self.programs = programs
+        self.programs = dict(programs)
         self._config = config
         self._place = place
         self._node = node
@@ -45,7 +45,7 @@ class Plans:
 
     def source(self, program: Program) -> Source:
         """Returns where a program is found."""
-        return Source(folder=os.getcwd(), target=self.programs[program], program=program.name, overrides=program.overrides)
+        return replace(self.programs[program], overrides=program.overrides)
 
     def hosting(self, program: Program) -> Hosting:
         """Returns how a Serve replica keeps its process."""

@@ -22,7 +22,7 @@ from dyorc.launcher.ray_connection import connect, disconnect
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
 from dyorc.leadership.leader import Lead
-from dyorc.replica.assignment import ForkPlace, Group, Uplink
+from dyorc.replica.assignment import ForkPlace, Group, Source, Uplink
 from dyorc.store.sqlite import default_path
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
@@ -34,7 +34,7 @@ class RayCluster:
     """A connection to a cluster, while entered. Removes its replicas at the end, unless it leads a group; the cluster stays.
 
     Args:
-        programs: Each program with the target that its replicas import; the file must exist on all nodes.
+        programs: Each program with the place where its replicas find it.
         imports: What the user's modules import.
         spans: Where spans of the programs' code go; None if nothing is traced.
         lead: This process's leadership; None if it leads no group.
@@ -47,7 +47,7 @@ class RayCluster:
     def __init__(
         self,
         imports: Imports,
-        programs: Mapping[Program, str],
+        programs: Mapping[Program, Source],
         settings: Settings,
         spans: Destination | None = None,
         lead: Lead | None = None,

@@ -6,6 +6,7 @@ Ray Serve is the control plane: it places, starts, checks, restarts and counts r
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dyorc.authoring.program import Program
@@ -15,7 +16,7 @@ from dyorc.launcher.lasting import Lasting
 from dyorc.launcher.plans import Plans, num_at_start
 from dyorc.launcher.serve_scaling import ServeScaling
 from dyorc.launcher.starting import start
-from dyorc.replica.assignment import Uplink
+from dyorc.replica.assignment import Source, Uplink
 
 
 class ServeReplicas:
@@ -55,6 +56,34 @@ class ServeReplicas:
         self._uplink = replace(self._uplink, address=address)
         await asyncio.gather(*(self.prepare(program, program.options.bounds.num_at_start) for program in self._plans.programs))
 
+    async def add(self, program: Program, source: Source) -> None:
+        """Starts replicas of another program, now and from now on.
+
+        Raises:
+            LaunchError: If Serve refuses them twice.
+        """
+        self._plans.programs[program] = source
+        self._scaling.add(program.name, num_at_start(program))
+        self._scaling.scale(program.name, program.options.bounds.num_at_start)
+        await self.prepare(program, program.options.bounds.num_at_start)
+        if self._is_deployed:  # otherwise it is about to be, with all others
+            found: dict[str, int] = {}
+            await start(f"program {program.name!r} on Ray Serve", lambda: found.update(self._deploy([program])), lambda: None)
+            self._scaling.begin({})
+
+    async def remove(self, program: Program) -> None:
+        """Ends the replicas of a program, and waits until they have ended."""
+        if program not in self._plans.programs:
+            return
+        self._scaling.remove(program.name)
+        if self._ahead is not None:
+            self._ahead.drop(program.name)
+        try:
+            if self._is_deployed:
+                await asyncio.to_thread(self._delete, [program])
+        finally:
+            del self._plans.programs[program]
+
     async def deploy(self) -> None:
         """Asks Serve for all replicas. They dial in as they come up; this does not wait for them.
 
@@ -62,7 +91,10 @@ class ServeReplicas:
             LaunchError: If Serve refuses them twice. Asking again for what it has accepted changes nothing.
         """
         found: dict[str, int] = {}
-        await start("the programs on Ray Serve", lambda: found.update(self._deploy()), lambda: None)
+        done: set[Program] = set()
+        while programs := [program for program in self._plans.programs if program not in done]:  # others may come meanwhile
+            await start("the programs on Ray Serve", lambda: found.update(self._deploy(programs)), lambda: None)
+            done.update(programs)
         self._is_deployed = True
         self._scaling.begin(found)
         if self._ahead is not None:
@@ -83,12 +115,12 @@ class ServeReplicas:
         """What stands for the code and options of each program; empty if nobody else can have asked for replicas."""
         if self._lasting is None:
             return {}
-        return {program.name: self._lasting.plan(program, target) for program, target in self._plans.programs.items()}
+        return {program.name: self._lasting.plan(program, source) for program, source in self._plans.programs.items()}
 
     def _application(self, program: str) -> str:
         return program if self._lasting is None else self._lasting.application(program)
 
-    def _deploy(self) -> dict[str, int]:
+    def _deploy(self, programs: Sequence[Program]) -> dict[str, int]:
         """Returns how many replicas were there before, by program."""
         import ray
         from ray import serve
@@ -100,7 +132,7 @@ class ServeReplicas:
         found = {} if self._lasting is None else self._lasting.nums_running()
         found = {name: number for name, number in found.items() if name in plans}
         targets = []
-        for program in self._plans.programs:
+        for program in programs:
             plan = plans.get(program.name, "")
             deployment = serve.deployment(ReplicaDeployment).options(
                 name=program.name,
@@ -125,12 +157,12 @@ class ServeReplicas:
 
     async def delete(self) -> None:
         """Ends all replicas, and waits until they have ended."""
-        await asyncio.to_thread(self._delete)
+        await asyncio.to_thread(self._delete, list(self._plans.programs))
 
-    def _delete(self) -> None:
+    def _delete(self, programs: Sequence[Program]) -> None:
         from ray import serve
 
-        for program in self._plans.programs:
+        for program in programs:
             serve.delete(self._application(program.name), _blocking=True)
 
     async def complaints(self) -> dict[str, str]:

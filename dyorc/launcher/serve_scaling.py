@@ -56,6 +56,15 @@ class ServeScaling:
         self._tell()
         return num_more
 
+    def add(self, program: str, asked: int) -> None:
+        """Another program, of which Serve is asked for so many replicas when it gets it."""
+        self._asked[program] = self._wanted[program] = asked
+
+    def remove(self, program: str) -> None:
+        """Asks for nothing of a program any more."""
+        self._asked.pop(program, None)
+        self._wanted.pop(program, None)
+
     async def close(self) -> None:
         """Tells Serve nothing any more."""
         self._is_begun = False
@@ -88,7 +97,7 @@ class ServeScaling:
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _MAX_RETRY_S)
             else:
-                self._asked.update(changes)
+                self._asked.update({name: number for name, number in changes.items() if name in self._wanted})
         self._task = None
 
 

@@ -108,7 +108,7 @@ class Orchestrator:
         self._repertoire = repertoire
         self._programs = {program.name: program for program in repertoire.programs}
         self._scaled = dict(self._programs)
-        self._twins: set[Program] = set()
+        self._twins = set(repertoire.twins)
         self._config = config
         self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
         # A replica may still answer an earlier engine, of this process or of one before it.
@@ -127,7 +127,7 @@ class Orchestrator:
         self._ahead = EffectsAhead(fleet, self._post)
         self._holders: set[str] = set()  # processes that are no replicas
         self._askers: dict[int, Asker] = {}  # who asked for a request, if not somebody in this process
-        self._events: list[Event] = []
+        self._events: list[Event] = [ProgramAdded(twin) for twin in repertoire.twins]
         self._is_flush_due = False
         self._is_flushing = False
         self._num_arrived = 0

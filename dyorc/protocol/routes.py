@@ -11,6 +11,7 @@ STATISTICS = f"{MODELS}/stats"
 REPOSITORY = f"{SERVER}/repository"
 REPOSITORY_INDEX = f"{REPOSITORY}/index"
 JOBS = "/v1/jobs"
+DEPLOYMENTS = "/deployments"
 STATUS = "/status"
 SCALING = "/scaling"
 UI = "/ui"
@@ -37,6 +38,16 @@ MODEL_STATISTICS = "stats"
 def request_path(request_id: str) -> str:
     """Returns the path of a request's record."""
     return f"{REQUESTS}/{quote(request_id, safe='')}"
+
+
+def unload_path(model: str) -> str:
+    """Returns the path by which a model is taken out of service."""
+    return f"{REPOSITORY}/models/{quote(model, safe='')}/unload"
+
+
+def rollback_path(model: str) -> str:
+    """Returns the path by which the last change of a model's versions is taken back."""
+    return f"{DEPLOYMENTS}/{quote(model, safe='')}/rollback"
 
 
 def model_path(model: str, version: str | None, action: str = "") -> str:

@@ -26,6 +26,7 @@ class Source:
         folder: Working directory of the server, in which modules are found.
         target: What is imported there, e.g. ``/app/flow.py:classify``.
         program: The name of one of the target's programs.
+        served_as: What it is called among all versions; empty: by that name.
         overrides: Its options that are not those in its code.
         bundle: The code; None: it lies on this machine's disk.
         plan: Stands for its code and options, where replicas outlive the orchestrator that asked for them.
@@ -37,11 +38,14 @@ class Source:
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     bundle: Bundle | None = None
     plan: str = ""
+    served_as: str = ""
 
     def load(self) -> Program:
         """Imports it, for a process that runs nothing else. Raises what `dyorc.authoring.loading.load` raises."""
         found = load(self.target) if self.bundle is None else BundleImporter(self.bundle).load()
-        return program_in(found, self.target, self.program)
+        program = program_in(found, self.target, self.program)
+        object.__setattr__(program, "name", self.served_as or self.program)  # frozen for everybody else
+        return program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dyorc.authoring.loading import absolute, load
-from dyorc.authoring.overrides import overridden
-from dyorc.authoring.program import Program
 from dyorc.config import Settings
+from dyorc.deploying.record import Record
+from dyorc.deploying.starting import begun
+from dyorc.deploying.versions import Loaded as LoadedVersion
 from dyorc.leadership.leader import Lead
 from dyorc.repertoire import Repertoire
 from dyorc.running import Places, Running, for_gateways, in_process, on_ray
@@ -31,14 +31,18 @@ class Loaded:
     Attributes:
         targets: What was asked for.
         repertoire: The workflows and programs.
-        places: Each program, with the target from which its replicas load it.
+        places: Each program, with the place where its replicas find it.
         modules: Names of the modules that were imported before them.
+        versions: All that are to be on offer.
+        record: What is deployed.
     """
 
     targets: Sequence[str]
     repertoire: Repertoire
     places: Places
     modules: frozenset[str]
+    versions: Sequence[LoadedVersion]
+    record: Record
 
 
 @contextlib.contextmanager
@@ -71,24 +75,23 @@ async def connect_ahead(settings: Settings, *, without_ray: bool) -> None:
 
 
 @contextlib.contextmanager
-def loaded(targets: Sequence[str], settings: Settings) -> Generator[Loaded]:
+def loaded(targets: Sequence[str], settings: Settings, noted: Record | None = None) -> Generator[Loaded]:
     """Imports what is to be served. While entered, its programs have the options that the settings give them.
 
     Args:
         targets: Such as ``app.py:classify``.
+        noted: What was deployed when the server last ran.
 
     Raises:
         DefinitionError: If a target cannot be served, or the settings have options of a program that is not there.
     """
     modules = frozenset(sys.modules)
-    with collecting_later():
-        found = [load(target) for target in targets]
-    places: dict[Program, str] = {}
-    for target, one in zip(targets, found, strict=True):
-        for program in (one,) if isinstance(one, Program) else one.programs:
-            places.setdefault(program, absolute(target))
-    with overridden(places, {name: one.changes for name, one in settings.programs.items()}):
-        yield Loaded(targets, Repertoire.of(found), places, modules)
+    options = {name: one.changes for name, one in settings.programs.items()}
+    with begun(targets, noted or Record(), options, collecting_later) as (versions, record):
+        repertoire = Repertoire.of_parts([part for version in versions for part in version.parts])
+        first = {program: version for version in reversed(versions) for program in version.programs.values()}
+        places = {program: first[program].source(program) for program in repertoire.programs}
+        yield Loaded(targets, repertoire, places, modules, versions, record)
 
 
 @contextlib.asynccontextmanager

@@ -83,6 +83,7 @@ class CellSiblings:
     def _show(self) -> None:
         if self._own is None or self._together is None:
             return
+        self._together.follow(self._own)
         boards = self._others | {self.number: self._own.as_values()}
         if self._has_started:
             self._together.show(boards, min)

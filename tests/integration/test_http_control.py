@@ -111,11 +111,11 @@ async def test_the_index_distinguishes_ready_models() -> None:
 
 
 @pytest.mark.parametrize("action", ["load", "unload"])
-@pytest.mark.parametrize(("repository", "name", "status"), [("", "sums", 501), ("/any", "sums", 501), ("", "nums", 404)])
-async def test_models_are_not_loaded_by_clients(stack: Stack, action: str, repository: str, name: str, status: int) -> None:
-    response = await stack.client.post(f"/v2/repository{repository}/models/{name}/{action}")
-    assert response.status_code == status
-    assert ("load / unload is not allowed" in oip.error_text(response)) == (status == 501)
+@pytest.mark.parametrize("repository", ["", "/any"])
+async def test_models_are_not_loaded_where_nobody_can(stack: Stack, action: str, repository: str) -> None:
+    response = await stack.client.post(f"/v2/repository{repository}/models/sums/{action}")
+    assert response.status_code == 501
+    assert "cannot be loaded or unloaded here" in oip.error_text(response)
 
 
 @pytest.mark.parametrize(

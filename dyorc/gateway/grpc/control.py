@@ -6,21 +6,24 @@ They are functions of a message and a tenant, asynchronous where they ask other 
 what HTTP says in JSON.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from google.protobuf.json_format import ParseDict
 
-from dyorc.errors import UnknownModelError, UnsupportedError
+from dyorc.errors import InvalidInputError, UnknownModelError, UnsupportedError
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.deployments import Order
 from dyorc.gateway.model_config import model_config
 from dyorc.gateway.model_statistics import model_statistics
-from dyorc.gateway.readiness import is_ready, repository_index
+from dyorc.gateway.readiness import is_ready
 from dyorc.gateway.server_metadata import server_metadata
 from dyorc.gateway.server_settings import TRACE_SETTINGS, refuse_changes
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol import inference_pb2 as pb
+
+_ORDERED = {"fresh": "is_fresh", "allow_incompatible": "is_incompatible_allowed"}
 
 
 class Control:
@@ -60,23 +63,39 @@ class Control:
 
     async def model_statistics(self, request: Any, tenant: Tenant) -> Any:
         """Statistics of one model, or of all that the tenant may use."""
-        models = [self._model(request, tenant)] if request.name else self._models(tenant)
-        names = [model.name for model in models]
-        found = zip(names, await self._service.whole.statistics(names), strict=True)
-        return ParseDict({"model_stats": [model_statistics(*one) for one in found]}, pb.ModelStatisticsResponse())
+        if request.name:
+            found = self._model(request, tenant)
+            models = [found] if request.version else list(self._service.catalog.versions[found.name].values())
+        else:
+            models = self._service.catalog.of_tenant(tenant.may_use)
+        counts = await self._service.whole.statistics([model.tally for model in models])
+        stats = [model_statistics(model.key, one) for model, one in zip(models, counts, strict=True)]
+        return ParseDict({"model_stats": stats}, pb.ModelStatisticsResponse())
 
     def repository_index(self, request: Any, tenant: Tenant) -> Any:
         """Returns the models that the tenant may use. Repositories have no names here."""
         if request.repository_name:
             raise UnsupportedError(f"there is no repository {request.repository_name!r}; leave repository_name empty")
-        found = repository_index(self._service.catalog, self._status, tenant, only_ready=request.ready)
+        found = self._service.repository_index(tenant, only_ready=request.ready)
         return ParseDict({"models": found}, pb.RepositoryIndexResponse())
 
-    def repository_model_load(self, request: Any, tenant: Tenant) -> Any:
-        raise UnsupportedError(f"cannot load {request.model_name!r}: models are fixed when the server starts")
+    async def repository_model_load(self, request: Any, tenant: Tenant) -> Any:
+        """Loads a version of a model, with the parameters that HTTP takes; a share comes as text."""
+        deployments = self._service.managed(tenant)
+        asked = {_ORDERED.get(name, name): _value_of(value) for name, value in request.parameters.items()}
+        try:
+            order = msgspec.convert({**asked, "model": request.model_name}, Order, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidInputError(f"the parameters do not say what to load: {error}") from error
+        await deployments.deploy(order)
+        return pb.RepositoryModelLoadResponse()
 
-    def repository_model_unload(self, request: Any, tenant: Tenant) -> Any:
-        raise UnsupportedError(f"cannot unload {request.model_name!r}: models are fixed when the server starts")
+    async def repository_model_unload(self, request: Any, tenant: Tenant) -> Any:
+        """Takes the version that the parameters name, or the whole model, out of service."""
+        deployments = self._service.managed(tenant)
+        asked = {name: _value_of(value) for name, value in request.parameters.items()}
+        await deployments.undeploy(request.model_name, asked.get("version"))
+        return pb.RepositoryModelUnloadResponse()
 
     def trace_setting(self, request: Any, tenant: Tenant) -> Any:
         """Returns the settings of one model or of all. Setting one to its current value, or to nothing (which resets it), changes
@@ -101,10 +120,6 @@ class Control:
 
     def _model(self, request: Any, tenant: Tenant) -> Model:
         return self._service.model(tenant, request.name, request.version or None)
-
-    def _models(self, tenant: Tenant) -> Iterable[Model]:
-        models = self._service.catalog.models
-        return [models[name] for name in sorted(models) if tenant.may_use(name)]
 
 
 def _value_of(setting: Any) -> Any:

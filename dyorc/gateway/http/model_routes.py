@@ -1,5 +1,6 @@
 """Routes about single models: metadata, readiness, configuration, statistics."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -23,16 +24,16 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     def find(request: Request, name: str, version: str | None) -> Model:
         return service.model(tenant_of(request.scope), name, version)
 
-    async def statistics_of(names: list[str]) -> dict[str, Any]:
-        found = await service.whole.statistics(names)
-        return {"model_stats": [model_statistics(name, one) for name, one in zip(names, found, strict=True)]}
+    async def statistics_of(models: Sequence[Model]) -> dict[str, Any]:
+        found = await service.whole.statistics([model.tally for model in models])
+        return {"model_stats": [model_statistics(model.key, one) for model, one in zip(models, found, strict=True)]}
 
     # First, so that "stats" is not taken for the name of a model.
     @app.get(STATISTICS, response_model=AllStatistics, tags=["models"])
     async def all_statistics(request: Request) -> dict[str, Any]:
         """Counts and times of all models."""
         tenant = tenant_of(request.scope)
-        return await statistics_of([name for name in sorted(service.catalog.models) if tenant.may_use(name)])
+        return await statistics_of(service.catalog.of_tenant(tenant.may_use))
 
     @app.get(_MODEL, response_model=ModelMetadata, tags=["models"])
     @app.get(_VERSION, response_model=ModelMetadata, tags=["models"])
@@ -56,5 +57,6 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get(f"{_MODEL}/{MODEL_STATISTICS}", response_model=AllStatistics, tags=["models"])
     @app.get(f"{_VERSION}/{MODEL_STATISTICS}", response_model=AllStatistics, tags=["models"])
     async def statistics(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
-        """Counts and times of a model: a program's calls, a workflow's requests."""
-        return await statistics_of([find(request, name, version).name])
+        """Counts and times of a model: a program's calls, a workflow's requests. Without a version, of each of its versions."""
+        found = find(request, name, version)
+        return await statistics_of([found] if version is not None else list(service.catalog.versions[name].values()))

@@ -15,6 +15,7 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.answers import answer_lines
 from dyorc.gateway.http.protocol_outputs import encode_response
 from dyorc.gateway.requests import InferRequest
+from dyorc.offers import ModelKey
 from dyorc.tensor import DType, Shape
 
 _MAX_PLANS = 256
@@ -93,11 +94,11 @@ class Plans:
     """The plans of one server."""
 
     def __init__(self) -> None:
-        self._plans: dict[str, dict[bytes, Plan]] = {}
+        self._plans: dict[ModelKey, dict[bytes, Plan]] = {}
 
     def find(self, model: Model, json: bytes, num_bytes: int) -> Plan | None:
         """Returns the plan of requests with this JSON and a body of this length, if there is one."""
-        plans = self._plans.get(model.name)
+        plans = self._plans.get(model.key)
         plan = None if plans is None else plans.get(json)
         return plan if plan is not None and plan.num_bytes == num_bytes and plan.model is model else None
 
@@ -110,7 +111,7 @@ class Plans:
         places = _places_of(request.arrays, body)
         if places is None:
             return
-        plans = self._plans.setdefault(model.name, {})
+        plans = self._plans.setdefault(model.key, {})
         if len(plans) >= _MAX_PLANS:
             plans.clear()
         plans[json] = Plan(model, replace(request, arrays=()), places, len(body))

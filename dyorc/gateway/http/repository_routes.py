@@ -1,47 +1,111 @@
-"""Routes of the model repository extension. The models are those that the server was started with; none can be loaded or
-unloaded."""
+"""Routes of the model repository extension: the index, and loading and unloading versions while the server runs."""
 
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request
 
-from dyorc.errors import UnsupportedError
+from dyorc.gateway.deployments import Order
 from dyorc.gateway.http.control_models import IndexEntry
 from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.http.json_bodies import read_json
 from dyorc.gateway.http.openapi import json_body
-from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import REPOSITORY, REPOSITORY_INDEX
+from dyorc.protocol.routes import DEPLOYMENTS, REPOSITORY, REPOSITORY_INDEX
 
 
 class _IndexRequest(msgspec.Struct):
     ready: bool = False
 
 
+class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    target: str = ""
+    version: str = ""
+    share: float = 1.0
+    fresh: bool = False
+    allow_incompatible: bool = False
+
+
+class _LoadRequest(msgspec.Struct):
+    parameters: _Load = _Load()
+
+
+class _Unload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: str | None = None
+    unload_dependents: bool = False
+
+
+class _UnloadRequest(msgspec.Struct):
+    parameters: _Unload = _Unload()
+
+
 _decoder = msgspec.json.Decoder(_IndexRequest)
+_load_decoder, _unload_decoder = msgspec.json.Decoder(_LoadRequest), msgspec.json.Decoder(_UnloadRequest)
+_order_decoder = msgspec.json.Decoder(Order)
 _BODY = json_body({"type": "object", "properties": {"ready": {"type": "boolean"}}})
+_TEXT, _FLAG, _SHARE = {"type": "string"}, {"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}
+_LOAD = {"target": _TEXT, "version": _TEXT, "share": _SHARE, "fresh": _FLAG, "allow_incompatible": _FLAG}
+_UNLOAD = {"version": _TEXT, "unload_dependents": _FLAG}
+_ORDER = {
+    "target": _TEXT, "model": _TEXT, "version": _TEXT, "share": _SHARE, "is_fresh": _FLAG, "is_incompatible_allowed": _FLAG,
+}  # fmt: skip
+
+
+def _parameters(properties: dict[str, Any]) -> dict[str, Any]:
+    return json_body({"type": "object", "properties": {"parameters": {"type": "object", "properties": properties}}})
+
+
+_LOAD_BODY, _UNLOAD_BODY = _parameters(_LOAD), _parameters(_UNLOAD)
+_ORDER_BODY = json_body({"type": "object", "properties": _ORDER})
 
 
 def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
-    """Adds ``/v2/repository[/{repository}]/(index|models/{name}/(load|unload))``."""
+    """Adds ``/v2/repository[/{repository}]/(index|models/{name}/(load|unload))``, and ``/deployments[/{name}/rollback]``."""
 
     @app.post(REPOSITORY_INDEX, response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
     @app.post(f"{REPOSITORY}/{{repository}}/index", response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
     async def index(request: Request, repository: str = "") -> list[dict[str, Any]]:
-        """All models and their states; with `ready`, only those that can be served now."""
+        """All versions of all models and their states; with `ready`, only those that can be served now."""
         asked = await read_json(request, _decoder)
-        status = service.whole.status
-        return repository_index(service.catalog, status, tenant_of(request.scope), only_ready=asked.ready)
+        return service.repository_index(tenant_of(request.scope), only_ready=asked.ready)
 
-    @app.post(f"{REPOSITORY}/models/{{name}}/load", tags=["repository"])
-    @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/load", tags=["repository"])
-    @app.post(f"{REPOSITORY}/models/{{name}}/unload", tags=["repository"])
-    @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/unload", tags=["repository"])
-    async def control(request: Request, name: str, repository: str = "") -> None:
-        """Refuses: models cannot be loaded or unloaded."""
-        service.model(tenant_of(request.scope), name)
-        raise UnsupportedError(
-            "explicit model load / unload is not allowed: the models are those that the server was started with"
-        )
+    @app.post(f"{REPOSITORY}/models/{{name}}/load", openapi_extra=_LOAD_BODY, tags=["repository"])
+    @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/load", openapi_extra=_LOAD_BODY, tags=["repository"])
+    async def load(request: Request, name: str, repository: str = "") -> dict[str, Any]:
+        """Loads a version of a model, and answers once requests get it. Needs a key that may manage.
+
+        The version is loaded from `target`, by default from where the one that is served came from, and gets a `share` of the
+        requests that name no version; with all of them (1), it takes the place of the default.
+        """
+        deployments = service.managed(tenant_of(request.scope))
+        asked = (await read_json(request, _load_decoder)).parameters
+        order = Order(
+            target=asked.target, model=name, version=asked.version, share=asked.share, is_fresh=asked.fresh,
+            is_incompatible_allowed=asked.allow_incompatible,
+        )  # fmt: skip
+        return await deployments.deploy(order)
+
+    @app.post(f"{REPOSITORY}/models/{{name}}/unload", openapi_extra=_UNLOAD_BODY, tags=["repository"])
+    @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/unload", openapi_extra=_UNLOAD_BODY, tags=["repository"])
+    async def unload(request: Request, name: str, repository: str = "") -> dict[str, Any]:
+        """Takes a version of a model, or without one all of them, out of service. What was asked for before is answered. Needs a
+        key that may manage."""
+        deployments = service.managed(tenant_of(request.scope))
+        asked = (await read_json(request, _unload_decoder)).parameters
+        return await deployments.undeploy(name, asked.version)
+
+    @app.get(DEPLOYMENTS, tags=["repository"])
+    async def deployments(request: Request) -> dict[str, Any]:
+        """Which versions there are, where they came from, and which programs they share. Needs a key that may manage."""
+        return service.managed(tenant_of(request.scope)).report()
+
+    @app.post(DEPLOYMENTS, openapi_extra=_ORDER_BODY, tags=["repository"])
+    async def deploy(request: Request) -> dict[str, Any]:
+        """Loads a target; the same as `load`, for whoever does not know the model's name. Needs a key that may manage."""
+        deployments = service.managed(tenant_of(request.scope))
+        return await deployments.deploy(await read_json(request, _order_decoder))
+
+    @app.post(f"{DEPLOYMENTS}/{{name}}/rollback", tags=["repository"])
+    async def rollback(request: Request, name: str) -> dict[str, Any]:
+        """Takes the last change of a model's versions back. Needs a key that may manage."""
+        return await service.managed(tenant_of(request.scope)).rollback(name)

@@ -1,0 +1,257 @@
+"""Deploys versions of workflows while the server runs: each is loaded in all its processes before any request gets it."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from dyorc.authoring.loading import absolute
+from dyorc.authoring.program import NAME
+from dyorc.authoring.user_files import folders_of
+from dyorc.config import DeploymentConfig
+from dyorc.deploying.compatible import difference
+from dyorc.deploying.peers import Peers
+from dyorc.deploying.probe import Found
+from dyorc.deploying.record import Line, Record, Version, check_share, next_version
+from dyorc.deploying.stage import Stage, refusal
+from dyorc.deploying.trying import tried
+from dyorc.errors import ConflictError, DefinitionError, InvalidInputError, PermissionDeniedError, UnknownModelError
+from dyorc.gateway.deployments import Order
+from dyorc.offers import ModelKey
+
+_log = structlog.get_logger("dyorc.deploying")
+
+Keep = Callable[[bytes], Awaitable[None]]
+"""Notes what is deployed where it outlives the server. May raise StoreError."""
+
+
+class Deployer:
+    """Used on the event loop. One change at a time.
+
+    Args:
+        stage: The versions in this process.
+        peers: The other processes of the server.
+        targets: What the server was started with.
+        keep: See `Keep`.
+
+    Attributes:
+        record: What is deployed.
+    """
+
+    def __init__(self, stage: Stage, peers: Peers, config: DeploymentConfig, targets: Sequence[str], keep: Keep) -> None:
+        self._stage = stage
+        self._peers = peers
+        self._config = config
+        self._folders = [*folders_of(targets), *(Path(one).resolve() for one in config.code_folders)]
+        self._packages = {target.partition(":")[0].partition(".")[0] for target in targets if ".py:" not in target}
+        self._keep = keep
+        self.record = Record()
+
+    async def begin(self, record: Record) -> None:
+        """Begins with what was loaded at the start, and follows what others have deployed since."""
+        self.record = record
+        self._peers.begin(self._bring_in_here, self._discard_here, self._follow, lambda: self.record)
+        newest = await self._peers.newest()
+        if newest is not None and newest.number > self.record.number:
+            await self._follow(newest)
+
+    # What managers ask for
+
+    async def deploy(self, order: Order) -> dict[str, Any]:
+        """Loads a version and gives it a share of the requests; with all of them, it takes the place of the default.
+
+        Raises:
+            DeployError: If it cannot be loaded. Nothing has changed then.
+            ConflictError: If the version exists with other code, or cannot stand beside the others.
+        """
+        check_share(order.share)
+        async with self._peers.turn():
+            line = self.record.lines.get(order.model) if order.model else None
+            target = order.target or self._target_of(order, line)
+            if not target:
+                assert line is not None
+                return await self._put(order.model, line.deployed(line.versions[order.version], order.share), order)
+            found = await self._tried(target)
+            if order.model and found.model != order.model:
+                raise InvalidInputError(f"{target} is {found.model!r}, not {order.model!r}")
+            return await self._deploy(found, order)
+
+    async def undeploy(self, model: str, version: str | None = None) -> dict[str, Any]:
+        """Takes a version, or a whole model, out of service. What was asked for before is answered."""
+        async with self._peers.turn():
+            line = self.record.line(model)
+            return await self._put(model, line.unloaded() if version is None else line.undeployed(version))
+
+    async def rollback(self, model: str) -> dict[str, Any]:
+        """Takes the last change of a model back."""
+        async with self._peers.turn():
+            return await self._put(model, self.record.line(model).rolled_back())
+
+    def report(self) -> dict[str, Any]:
+        """Returns what is deployed, and what waits for a way back, as plain values."""
+        return {model: _report(line) for model, line in sorted(self.record.lines.items())}
+
+    # One deployment
+
+    def _target_of(self, order: Order, line: Line | None) -> str:
+        """Returns the target of an order that names none: that of the default; empty if the version is known."""
+        if line is None:
+            raise UnknownModelError(f"nothing is deployed as {order.model!r}; say what to load: a target like app.py:classify")
+        if order.version in line.versions:
+            return ""
+        newest = line.now.default if line.now is not None else list(line.versions)[-1]
+        return line.versions[newest].bundle.target
+
+    async def _tried(self, target: str) -> Found:
+        target = absolute(target)
+        place = target.rpartition(":")[0]
+        is_file = place.endswith(".py")
+        if is_file and not any(Path(place).is_relative_to(folder) for folder in self._folders):
+            raise PermissionDeniedError(
+                f"{place} lies in none of the folders from which this server loads code: "
+                f"{', '.join(map(str, self._folders))}; the setting DEPLOYMENT__CODE_FOLDERS names others"
+            )
+        if not is_file and place.partition(".")[0] not in self._packages and not _is_near(place, self._folders):
+            raise PermissionDeniedError(f"module {place!r} is not part of the packages that this server was started with")
+        try:
+            return await tried(target, self._config.import_timeout_s)
+        except DefinitionError as error:
+            raise refusal(error) from error
+
+    async def _deploy(self, found: Found, order: Order) -> dict[str, Any]:
+        assert found.bundle is not None
+        model, line = found.model, self.record.lines.get(found.model)
+        self._check_name(found)
+        name = order.version or _same_as_default(line, found) or next_version(line)
+        if not NAME.fullmatch(name):
+            raise InvalidInputError(f"version {name!r}: it is made of letters, digits, '_', '-' and '.'")
+        known = line.versions.get(name) if line is not None else None
+        if known is not None and known.bundle.digest != found.bundle.digest:
+            raise ConflictError(f"version {name!r} of {model!r} exists, with other code; choose another name for this one")
+        key = ModelKey(model, name)
+        is_new = known is None and key not in self._stage.loaded
+        try:
+            version = known or await self._draft(key, found, order)
+            after = Line.begun(version) if line is None else line.deployed(version, order.share)
+            return await self._put(model, after, order)
+        except BaseException:
+            if is_new:
+                await asyncio.shield(self._stage.discard(key))
+            raise
+
+    async def _draft(self, key: ModelKey, found: Found, order: Order) -> Version:
+        assert found.bundle is not None
+        while (leaving := self._stage.leaving(key)) is not None:  # it had this name before, and other code
+            await asyncio.wait([leaving])
+        drafted = await self._stage.draft(*key, found.bundle, shares=not order.is_fresh)
+        return msgspec.structs.replace(drafted, deployed_s=round(time.time(), 3))
+
+    def _check_name(self, found: Found) -> None:
+        """Refuses a model whose name means something else already."""
+        programs = {own for line in self.record.lines.values() for one in line.versions.values() for own in one.names}
+        workflows = {model for model, line in self.record.lines.items() if model not in _own_names(line)}
+        if found.model not in found.programs and found.model in programs:
+            raise ConflictError(f"workflow {found.model!r} has the name of a program that is served")
+        if clash := sorted(workflows & set(found.programs)):
+            raise ConflictError(f"program {clash[0]!r} has the name of a workflow that is served")
+
+    async def _put(self, model: str, line: Line, order: Order | None = None) -> dict[str, Any]:
+        """Makes a model's line what is loaded and on offer, in all processes."""
+        record = self.record.with_line(model, line)
+        before = self.record.lines.get(model)
+        new = [line.versions[name] for name in line.loaded() if before is None or name not in before.loaded()]
+        try:
+            await self._bring_in_everywhere(new)
+            if order is not None and not order.is_incompatible_allowed:
+                self._check_compatible(model, line, before)
+            await self._keep(record.to_json())
+        except BaseException:
+            keys = [ModelKey(one.model, one.version) for one in new]
+            await asyncio.shield(asyncio.gather(*(self._discard_here(key) for key in keys), self._peers.discard(keys)))
+            raise
+        self.record = record
+        self._stage.show(record)
+        await self._peers.show(record)
+        _log.info("deployed", model=model, **_report(line))
+        return {"model": model, **_report(line)}
+
+    def _check_compatible(self, model: str, line: Line, before: Line | None) -> None:
+        """Refuses a version that gets requests which were written for another, and cannot answer them."""
+        if before is None or before.now is None or line.now is None:
+            return
+        old = self._stage.loaded[ModelKey(model, before.now.default)]
+        for name in (line.now.default, *(one for one, share in line.now.shares.items() if share)):
+            if why := difference(old.workflow, self._stage.loaded[ModelKey(model, name)].workflow):
+                raise ConflictError(
+                    f"version {name!r} cannot answer what is asked of version {old.version!r} of {model!r}: {why}; deploy it "
+                    "with share 0 for those who ask for it by its version, or allow the change"
+                )
+
+    # In all processes
+
+    async def _bring_in_everywhere(self, versions: Sequence[Version]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for version in versions:
+                    group.create_task(self._bring_in_here(version))
+                    group.create_task(self._peers.bring_in(version, self._config.warm_timeout_s))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _bring_in_here(self, version: Version) -> None:
+        await self._stage.bring_in(version, self._config.warm_timeout_s)
+
+    async def _discard_here(self, key: ModelKey) -> None:
+        line = self.record.lines.get(key.name)
+        if line is None or key.version not in line.loaded():
+            await self._stage.discard(key)
+
+    async def _follow(self, record: Record) -> None:
+        """Does what another process has decided."""
+        if record.number <= self.record.number:
+            return
+        self.record = record
+        for line in record.lines.values():
+            for name in line.loaded():
+                await self._bring_in_here(line.versions[name])
+        if record is self.record:
+            self._stage.show(record)
+
+
+def _same_as_default(line: Line | None, found: Found) -> str:
+    """Returns the default's version if it has just this code."""
+    if line is None or line.now is None or found.bundle is None:
+        return ""
+    default = line.versions[line.now.default]
+    return default.version if default.bundle.digest == found.bundle.digest else ""
+
+
+def _own_names(line: Line) -> set[str]:
+    return {own for one in line.versions.values() for own in one.names}
+
+
+def _is_near(module: str, folders: Sequence[Path]) -> bool:
+    """Returns whether a module lies in one of the folders."""
+    top = os.path.join(*module.split(".")[:1])
+    return any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders)
+
+
+def _report(line: Line) -> dict[str, Any]:
+    now = line.now
+    return {
+        "default": None if now is None else now.default,
+        "shares": {} if now is None else dict(now.shares),
+        "versions": {
+            name: {
+                "is_loaded": name in line.loaded(), "target": one.bundle.target, "code": one.bundle.digest[:12],
+                "programs": dict(one.names), "deployed_s": one.deployed_s,
+            }
+            for name, one in line.versions.items()
+        },
+        "can_roll_back": bool(line.past),
+    }  # fmt: skip

@@ -1,0 +1,50 @@
+"""What is deployed outlives the server, as a note in its store."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from dyorc.deploying.deployer import Keep
+from dyorc.deploying.peers import DEPLOYED
+from dyorc.deploying.record import Record
+from dyorc.errors import DyOrcError
+from dyorc.store.base import Notes, Store
+
+_log = structlog.get_logger("dyorc.deploying")
+
+
+async def noted(store: Store, group: str, remembered: Mapping[str, Any] | None) -> Record:
+    """Returns what is deployed, as others who serve it remember, or the store.
+
+    Args:
+        store: Not open yet; it is closed when this returns.
+        group: Whose workflows they are.
+    """
+    if remembered and DEPLOYED in remembered:
+        return Record.of_json(remembered[DEPLOYED])
+    try:
+        async with store as notes:
+            found = await notes.noted(_name(group))
+        return Record() if found is None else Record.of_json(found)
+    except (DyOrcError, msgspec.MsgspecError) as error:
+        _log.warning("deployed_versions_unknown", error=str(error))
+        return Record()
+
+
+def keeping(store: Notes, group: str, before: Record, is_open: bool) -> Keep:
+    """Returns what notes the record. Models of others with the same group stay as they are."""
+    others = dict(before.lines)
+
+    async def keep(text: bytes) -> None:
+        if not is_open:
+            return
+        record = Record.of_json(text)
+        await store.note(_name(group), Record(record.number, {**others, **record.lines}).to_json())
+
+    return keep
+
+
+def _name(group: str) -> str:
+    return f"deployed/{group}"

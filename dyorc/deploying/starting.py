@@ -1,0 +1,93 @@
+"""What a server serves when it starts: its targets, or what was deployed in their place."""
+
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import structlog
+
+from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.loading import absolute, import_place, name_in, programs_of
+from dyorc.authoring.overrides import overridden
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
+from dyorc.deploying.record import Line, Record, Version
+from dyorc.deploying.versions import Loaded, named, names_for, plain, prints_of
+from dyorc.deploying.versions import load as load_bundle
+from dyorc.errors import DefinitionError
+from dyorc.repertoire import Repertoire
+
+_log = structlog.get_logger("dyorc.deploying")
+
+Options = Mapping[str, Mapping[str, Any]]
+
+
+@contextlib.contextmanager
+def begun(
+    targets: Sequence[str],
+    noted: Record,
+    options: Options,
+    importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Generator[tuple[list[Loaded], Record]]:
+    """Imports what is to be served: the targets as they lie on the disk, unless versions of them were deployed.
+
+    Args:
+        noted: What was deployed when the server last ran.
+        options: What the settings have for programs, by their own names. While entered, programs have them.
+        importing: Entered while modules are imported.
+
+    Yields:
+        All versions that are to be on offer, and the record of them.
+
+    Raises:
+        DefinitionError: If a target cannot be served, or there are options of a program that is not there.
+    """
+    wanted = [absolute(target) for target in targets]
+    lines = {name: line for name, line in noted.lines.items() if not line.origin or line.origin in wanted}
+    served = {line.origin for line in lines.values()}
+    with importing():
+        modules = {target: import_place(target.rpartition(":")[0]) for target in wanted if target not in served}
+        restored = [_restored(line.versions[name], options) for line in lines.values() for name in line.loaded()]
+    fresh = [(target, name_in(module, *_parts(target))) for target, module in modules.items()]
+    Repertoire.of(found for _, found in fresh)  # which checks their names
+    mine = {program.name for _, found in fresh for program in programs_of(found)}
+    others = {own for loaded in restored for own in loaded.programs}
+    programs = dict.fromkeys(program for _, found in fresh for program in programs_of(found))
+    chosen = {name: changes for name, changes in options.items() if name in mine or name not in others}
+    with overridden(programs, chosen):
+        record = Record(noted.number, lines)
+        for target, found in fresh:
+            loaded = _first(Bundle.of(target, modules[target].__name__), found, restored, record)
+            restored.append(loaded)
+            version = Version(model=loaded.model, version=loaded.version, bundle=loaded.bundle, names=loaded.names)
+            record = Record(record.number, {**record.lines, loaded.model: Line.begun(version, origin=target)})
+        _tell(lines)
+        yield restored, record
+
+
+def _restored(version: Version, options: Options) -> Loaded:
+    found, importer = load_bundle(version.bundle, options)
+    return named(found, version, prints_of(found, version.bundle, importer), importer)
+
+
+def _parts(target: str) -> tuple[str, str]:
+    place, _, name = target.rpartition(":")
+    return place, name
+
+
+def _first(bundle: Bundle, found: Workflow | Program, known: Iterable[Loaded], record: Record) -> Loaded:
+    """Returns what lies on the disk as a first version."""
+    if found.name in record.lines:
+        raise DefinitionError(f"{bundle.target} is {found.name!r}, and something else was deployed as that; undeploy it first")
+    prints = prints_of(found, bundle, None)
+    known = list(known)
+    objects = {program: loaded for loaded in known for program in loaded.programs.values()}
+    same = {program.name: program.name for program in programs_of(found) if program in objects}
+    names = names_for(prints, "1", known, {name for one in known for name in one.names.values()}, record.names())
+    return plain(found, bundle, prints, names | same)
+
+
+def _tell(lines: Mapping[str, Line]) -> None:
+    for name, line in lines.items():
+        _log.warning("deployed_versions_served", model=name, versions=list(line.loaded()), target=line.origin)

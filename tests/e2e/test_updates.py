@@ -1,0 +1,280 @@
+"""Versions of a workflow that go live while clients ask for it."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+import dyorc
+from dyorc.client.retries import Retries
+from dyorc.errors import ClientError, ConflictError, DeployError, PermissionDeniedError, UnknownModelError
+from dyorc.testing import ServerProcess, serving
+from tests.deadlines import wait_until
+
+_NETS = """
+import numpy as np
+from jaxtyping import Float
+import dyorc
+
+Vectors = Float[np.ndarray, "batch n"]
+
+@dyorc.program
+class Plus:
+    def __init__(self, number: float) -> None:
+        self.number = number
+    def __call__(self, x: Vectors) -> Vectors:
+        return x + self.number
+
+@dyorc.program
+def double(x: Vectors) -> Vectors:
+    return 2 * x
+"""
+_APP = """
+import numpy as np
+from jaxtyping import Float
+import dyorc
+from nets import Plus, double
+
+plus = Plus({number})
+
+@dyorc.workflow
+async def flow(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    return plus(double(x))
+"""
+X = np.array([1, 2], np.float32)
+
+
+class App:
+    """A workflow's files, which a test changes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.target = f"{folder}/app.py:flow"
+        (folder / "nets.py").write_text(_NETS)
+        self.write(1)
+
+    def write(self, number: object, change: Callable[[str], str] = lambda text: text) -> None:
+        """Writes a version that adds this number."""
+        (self.folder / "app.py").write_text(change(_APP.format(number=number)))
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    return App(tmp_path)
+
+
+@contextmanager
+def served(
+    app: App, *options: str, in_process: bool = True, environment: Mapping[str, str] | None = None
+) -> Generator[tuple[ServerProcess, dyorc.Client]]:
+    """Serves it, with a client."""
+    with (
+        serving(app.target, *options, in_process=in_process, environment=environment) as server,
+        dyorc.Client(server.url, timeout_s=120) as client,
+    ):
+        yield server, client
+
+
+class Load:
+    """Clients that ask again and again, and check that each answer is that of some version."""
+
+    def __init__(self, url: str, num_clients: int = 4) -> None:
+        self.failures: list[str] = []
+        self.seen: set[float] = set()
+        self.num = 0
+        self._url = url
+        self._is_over = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(num_clients)]
+
+    def _ask(self) -> None:
+        with dyorc.Client(self._url, retries=Retries(max_attempts=1)) as client:
+            while not self._is_over.is_set():
+                try:
+                    y = client.infer("flow", x=X)
+                    np.testing.assert_array_equal(np.diff(y), [2])
+                    self.seen.add(float(y[0]) - 2)
+                except Exception as error:
+                    self.failures.append(repr(error))
+                self.num += 1
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def update_under_load(app: App, server: ServerProcess, client: dyorc.Client, num_updates: int) -> None:
+    """Deploys version after version, one that cannot be loaded among them."""
+    with Load(server.url) as load:
+        for number in range(2, num_updates + 2):
+            wait_until(lambda num=load.num: load.num > num + 20, "requests are answered")
+            if number == 3:
+                app.write("[][0]")
+                with pytest.raises(DeployError, match=r"IndexError: list index out of range \(app\.py, line 7\)"):
+                    client.deploy(app.target)
+            app.write(number)
+            assert client.deploy(app.target)["default"] == str(number)
+            assert client.infer("flow", x=X)[0] == 2 + number
+    assert not load.failures, load.failures[:3]
+    assert load.seen == set(range(1, num_updates + 2))
+
+
+def test_updates_under_load_cost_no_request(app: App) -> None:
+    with served(app) as (server, client):
+        update_under_load(app, server, client, 5)
+        programs = lambda: set(client.status()["programs"])  # noqa: E731
+        wait_until(lambda: programs() == {"double", "plus@6"}, "old versions have left, and `double` is shared by all")
+        assert client.rollback("flow")["default"] == "5"
+        assert client.infer("flow", x=X)[0] == 7
+
+
+def test_several_cells_change_together_and_one_that_restarts_serves_the_same(app: App) -> None:
+    with served(app, "--cells", "2") as (server, client), httpx.Client(base_url=server.url) as http:
+        update_under_load(app, server, client, 3)
+        victim = next(cell["pid"] for cell in http.get("/status").json()["cells"])
+
+        os.kill(victim, signal.SIGKILL)
+        server.wait_for(r"Cell \d is ready again")
+        app.write(100)
+        assert client.deploy(app.target, share=0.5)["shares"] == {"5": 0.5}
+        answers = [infer_anew(server.url) for _ in range(40)]
+        assert set(answers) == {4.0, 100.0}
+
+
+def infer_anew(url: str) -> float:
+    """Asks by a new connection, which another cell may take."""
+    with dyorc.Client(url) as client:
+        return float(client.infer("flow", x=X)[0]) - 2
+
+
+def test_a_canary_gets_its_share_and_versions_can_be_asked_for(app: App) -> None:
+    with served(app) as (server, client), httpx.Client(base_url=server.url) as http:
+        app.write(2)
+        client.deploy(app.target, version="blue", share=0.25)
+        answers = [float(client.infer("flow", x=X)[0]) - 2 for _ in range(400)]
+        num_blue = answers.count(2)
+        assert 50 < num_blue < 150, "a quarter, within six standard deviations"
+        assert answers.count(1) == 400 - num_blue
+        for version, expected in (("1", 1), ("blue", 2)):
+            assert client.infer("flow", version=version, x=X)[0] - 2 == expected
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}]}
+        answer = http.post("/v2/models/flow/versions/blue/infer", json=body).json()
+        assert (answer["model_name"], answer["model_version"]) == ("flow", "blue")
+        stats = http.get("/v2/models/flow/stats").json()["model_stats"]
+        assert {one["version"]: one["inference_count"] for one in stats} == {"1": 401 - num_blue, "blue": num_blue + 2}
+        assert 'workflow="flow@blue"' in http.get("/metrics").text
+        index = {(one["name"], one["version"]): one["state"] for one in http.post("/v2/repository/index", json={}).json()}
+        assert index["flow", "blue"] == index["flow", "1"] == "READY"
+
+        assert client.undeploy("flow", "blue")["shares"] == {}
+        with pytest.raises(UnknownModelError, match=r"no version 'blue'; it has \['1'\]"):
+            client.infer("flow", version="blue", x=X)
+        assert client.rollback("flow")["shares"] == {"blue": 0.25}
+        with pytest.raises(ConflictError, match="is the default; say first"):
+            client.undeploy("flow", "1")
+        client.undeploy("flow")
+        with pytest.raises(UnknownModelError):
+            client.infer("flow", x=X)
+        client.rollback("flow")
+        assert client.infer("flow", version="blue", x=X)[0] - 2 == 2
+
+
+def test_what_cannot_be_deployed_changes_nothing(app: App, tmp_path: Path) -> None:
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "app.py").write_text(_APP.format(number=1))
+    with served(app) as (_, client):
+        wrong: list[tuple[str, Callable[[str], str], type[ClientError], str]] = [
+            ("1", lambda text: text.replace("async def", "async dev"), DeployError, "SyntaxError"),
+            ("1", lambda text: text.replace("def flow", "def flew"), DeployError, "has no workflow or program 'flow'"),
+            ("1", lambda text: text + "\nimport os; os.abort()\n", DeployError, "SIGABRT"),
+            ("1", lambda text: text.replace("Plus(1)", "Plus()"), DeployError, "program 'plus@2' cannot be loaded: TypeError"),
+            ("1", lambda text: text.replace("flow(x:", "flow(z:").replace("double(x)", "double(z)"), ConflictError, "z: FP32"),
+        ]  # fmt: skip
+        for number, change, kind, text in wrong:
+            app.write(number, change)
+            with pytest.raises(kind, match=text):
+                client.deploy(app.target)
+            assert client.infer("flow", x=X)[0] == 3
+        app.write(1, wrong[-1][1])
+        assert client.deploy(app.target, share=0)["shares"] == {"2": 0}, "those who ask for it by its version get it"
+        assert client.infer("flow", version="2", z=X)[0] == 3
+        app.write(5)
+        with pytest.raises(ConflictError, match="'2' of 'flow' exists, with other code"):
+            client.deploy(app.target, version="2")
+        with pytest.raises(PermissionDeniedError, match="CODE_FOLDERS"):
+            client.deploy(f"{elsewhere}/app.py:flow")
+        with pytest.raises(ClientError):
+            client.deploy(app.target, share=1.5)
+        assert set(client.deployments()["flow"]["versions"]) == {"1", "2"}
+        wait_until(lambda: len(client.status()["programs"]) == 3, "nothing is left of what failed")
+
+
+def test_two_deploys_at_once_happen_one_after_the_other(app: App) -> None:
+    with served(app) as (server, client):
+        app.write(2)
+        lines: list[str] = []
+
+        def deploy(version: str) -> None:
+            with dyorc.Client(server.url, timeout_s=120) as other:
+                lines.append(other.deploy(app.target, version=version)["default"])
+
+        threads = [threading.Thread(target=deploy, args=(version,)) for version in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(lines) == ["a", "b"]
+        now = client.deployments()["flow"]
+        assert now["default"] == lines[-1]
+        assert client.rollback("flow")["default"] == lines[0]
+        assert client.rollback("flow")["default"] == "1"
+        assert client.infer("flow", x=X)[0] == 3
+
+
+def test_what_is_deployed_outlives_the_server_whatever_lies_on_the_disk(app: App, tmp_path: Path) -> None:
+    environment = {"DYORC_STORE": f"sqlite://{tmp_path}/store.sqlite"}
+    with served(app, environment=environment) as (server, client):
+        app.write(2)
+        client.deploy(app.target, version="blue")
+        server.process.kill()
+        server.process.wait()
+    app.write("this is no code (")
+    with served(app, environment=environment) as (server, client):
+        assert "blue" in server.output, "it says what it serves"
+        assert client.infer("flow", x=X)[0] == 4
+        client.rollback("flow")
+        assert client.infer("flow", x=X)[0] == 3
+
+
+@pytest.mark.ray
+def test_on_ray_replicas_of_a_version_run_its_code(app: App) -> None:
+    with served(app, in_process=False) as (server, client):
+        update_under_load(app, server, client, 2)
+        app.write(100)  # not deployed
+        victim = next(iter(client.status()["programs"]["plus@3"]["replicas"].values()))["pid"]
+
+        os.kill(victim, signal.SIGKILL)
+        deadline_s = time.monotonic() + 60
+        while time.monotonic() < deadline_s and victim in _pids(client):
+            time.sleep(0.1)
+        assert client.infer("flow", x=X)[0] == 5, "the replica that took its place imports the version's code"
+        wait_until(lambda: set(client.status()["programs"]) == {"double", "plus@3"}, "old replicas have gone", timeout_s=60)
+        assert client.rollback("flow")["default"] == "2"
+        assert client.infer("flow", x=X)[0] == 4
+
+
+def _pids(client: dyorc.Client) -> set[int]:
+    return {one["pid"] for one in client.status()["programs"]["plus@3"]["replicas"].values()}

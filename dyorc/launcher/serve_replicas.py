@@ -64,12 +64,11 @@ class ServeReplicas:
         """
         self._plans.programs[program] = source
         self._scaling.add(program.name, num_at_start(program))
-        self._scaling.scale(program.name, program.options.bounds.num_at_start)
         await self.prepare(program, program.options.bounds.num_at_start)
         if self._is_deployed:  # otherwise it is about to be, with all others
             found: dict[str, int] = {}
             await start(f"program {program.name!r} on Ray Serve", lambda: found.update(self._deploy([program])), lambda: None)
-            self._scaling.begin({})
+            self._scaling.scale(program.name, program.options.bounds.num_at_start)
 
     async def remove(self, program: Program) -> None:
         """Ends the replicas of a program, and waits until they have ended."""

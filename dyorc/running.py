@@ -96,7 +96,7 @@ async def for_gateways(
 
     node = MACHINE if network is None else network.host
     async with shared_cell(repertoire, settings, node, network, None if traces is None else traces.spans) as orchestrator:
-        yield Running(orchestrator, _nothing, _no_complaints)
+        yield Running(orchestrator, _nothing, _no_complaints, _nothing, _nothing)
 
 
 @contextlib.asynccontextmanager

@@ -23,7 +23,7 @@ from dyorc.profile_cli import profile
 from dyorc.scale_cli import scale
 from dyorc.services.stopping import set_on_signals
 from dyorc.services_cli import gateway, orchestrator
-from dyorc.serving_options import Config, GrpcPort, Host, InProcess, Port, Targets, read_flags, workflows_of
+from dyorc.serving_options import AllowClientShm, Config, GrpcPort, Host, InProcess, Port, Targets, read_flags, workflows_of
 from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
 from dyorc.telemetry import logs
@@ -83,13 +83,7 @@ def serve(
     host: Host = None,
     port: Port = None,
     grpc_port: GrpcPort = None,
-    allow_client_shm: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-client-shm/--no-allow-client-shm",
-            help="Let clients on this machine pass tensors in shared memory.",
-        ),
-    ] = None,
+    allow_client_shm: AllowClientShm = None,
     keys_file: Annotated[
         Path | None,
         typer.Option(help="File with tenants and hashes of their API keys (see `dyorc keys`); clients then need a key."),

@@ -9,7 +9,18 @@ import uvloop
 from rich.console import Console
 
 from dyorc.config import Settings
-from dyorc.serving_options import Config, GrpcPort, Host, InProcess, Port, Targets, read_flags, say_file, workflows_of
+from dyorc.serving_options import (
+    AllowClientShm,
+    Config,
+    GrpcPort,
+    Host,
+    InProcess,
+    Port,
+    Targets,
+    read_flags,
+    say_file,
+    workflows_of,
+)
 from dyorc.supervision.starting import become_supervisor, num_cells_of
 from dyorc.telemetry import logs
 
@@ -43,6 +54,7 @@ def gateway(
     host: Host = None,
     port: Port = None,
     grpc_port: GrpcPort = None,
+    allow_client_shm: AllowClientShm = None,
     groups: Annotated[str | None, typer.Option(metavar="A,B", help="The groups of orchestrators that run its requests.")] = None,
     processes: Annotated[
         str | None,
@@ -53,6 +65,7 @@ def gateway(
     """Serves HTTP and gRPC; orchestrators run the requests. Ctrl-C stops."""
     flags = {
         "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port,
+        "gateway.allow_client_shm": allow_client_shm,
         "cluster.groups": None if groups is None else [name for name in groups.split(",") if name],
         "cluster.num_gateways": None if processes is None else num_cells_of(processes),
     }  # fmt: skip

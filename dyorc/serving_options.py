@@ -26,6 +26,13 @@ Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen
 GrpcPort = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Port for gRPC; by default the one after --port; 0 takes a free one.")
 ]
+AllowClientShm = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-client-shm/--no-allow-client-shm",
+        help="Let clients on this machine pass tensors in shared memory.",
+    ),
+]
 InProcess = Annotated[
     bool | None,
     typer.Option("--in-process/--on-ray", help="Run the programs in the server's own process, without Ray; or on Ray."),

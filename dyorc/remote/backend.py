@@ -124,7 +124,6 @@ class RemoteBackend:
         self._generation = 0
         self._default_timeout_s = 300.0
         self._refreshed = Refreshed(0, {}, {}, {}, {})
-        self._refreshed_at_s = -_REFRESH_S
         self._refreshes: dict[int, asyncio.Future[None]] = {}
 
     async def __aenter__(self) -> Self:
@@ -408,10 +407,9 @@ class RemoteBackend:
     # How it is
 
     async def refresh(self) -> None:
-        """Asks the orchestrator how it is, if that was not long ago known. Without one, what was known stays."""
-        if self._connection is None or self._loop.time() - self._refreshed_at_s < _REFRESH_S / 4:
+        """Asks the orchestrator how it is. Without one, what was known stays."""
+        if self._connection is None:
             return
-        self._refreshed_at_s = self._loop.time()
         number = next(self._numbers)
         waiting = self._refreshes[number] = self._loop.create_future()
         names = {offer.name for offer in self.offers.all} | set(self.status.programs)

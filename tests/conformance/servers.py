@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dyorc.testing import ServerProcess
 from tests.conformance.rows import Row, complain
+from tests.parted import cluster
 from tests.server_process import server_of
 
 _HERE = Path(__file__).resolve().parent
@@ -33,6 +35,7 @@ class Server:
 
     Attributes:
         in_process: Whether it runs without Ray.
+        is_parted: Whether clients talk to a gateway, and an orchestrator in another process runs the programs.
         loads_all: Whether all its models can be loaded, so that it says when it is ready.
         repeats: The server whose checks it has to pass as well; the page shows them once.
         is_tried_by_hand: Whether the checks that `tritonclient` cannot make run as well.
@@ -40,6 +43,7 @@ class Server:
 
     targets: Sequence[str]
     in_process: bool = False
+    is_parted: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     loads_all: bool = True
     repeats: str = ""
@@ -77,6 +81,16 @@ SERVERS: dict[str, Server] = {
         repeats="main",
         is_tried_by_hand=True,
     ),
+    "parted": Server(
+        targets=[
+            f"{ROOT / 'examples' / 'digits' / 'workflow.py'}:classify",
+            *_models("mirror", "every_type", "behave", "reverse_text"),
+            f"{_HERE / 'streaming_models.py'}:count",
+        ],
+        is_parted=True,
+        repeats="main",
+        is_tried_by_hand=True,
+    ),
     "ocr": Server(targets=[f"{ROOT / 'examples' / 'ocr' / 'workflow.py'}:ocr"], in_process=True),
 }
 
@@ -89,7 +103,7 @@ def check(name: str, only: str = "") -> Iterator[Row]:
     """
     server = SERVERS[name]
     with (
-        server_of(server.targets, in_process=server.in_process, **server.environment) as process,
+        _started(server) as process,
         tempfile.TemporaryDirectory(prefix="page-") as folder,
     ):
         url = process.url
@@ -125,6 +139,17 @@ def check(name: str, only: str = "") -> Iterator[Row]:
             process.process.returncode == 0 and not left,
             str(left or ""),
         )
+
+
+@contextmanager
+def _started(server: Server) -> Generator[ServerProcess]:
+    """Starts a server; yields the process that clients talk to."""
+    if not server.is_parted:
+        with server_of(server.targets, in_process=server.in_process, **server.environment) as process:
+            yield process
+        return
+    with cluster() as found, found.orchestrator(server.targets), found.gateway("--allow-client-shm") as gateway:
+        yield gateway
 
 
 def failures(name: str) -> list[str]:

@@ -16,7 +16,7 @@ from tests.server_process import serving
 pytestmark = pytest.mark.skipif(not TRITONCLIENT.exists(), reason="tritonclient has no environment; `make test` makes it")
 
 
-@pytest.mark.parametrize("name", [name for name, server in SERVERS.items() if server.in_process])
+@pytest.mark.parametrize("name", [name for name, server in SERVERS.items() if server.in_process or server.is_parted])
 def test_every_promise_is_kept(name: str) -> None:
     with no_leaks():
         found = failures(name)

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 
 from dyorc.config import ClusterConfig, Settings
 from dyorc.errors import ConfigurationError, StoreError
+from dyorc.leadership.steady import SteadyLeadership
 from dyorc.store.base import Store
 from dyorc.store.opening import store_of
 from dyorc.transport.keys_file import read_keys
@@ -28,6 +29,13 @@ async def shared_store(settings: Settings) -> AsyncGenerator[Store]:
         yield store
     finally:
         await store.__aexit__(None, None, None)
+
+
+def steady_leadership(settings: Settings) -> SteadyLeadership:
+    """Returns the lead of the group that the settings name, to be entered."""
+    cluster = settings.cluster
+    hang_limit_s = max(cluster.lease_s, 2 * settings.engine.step_limit_s)  # no workflow computes for longer
+    return SteadyLeadership(settings.store, cluster.group, cluster.lease_s, hang_limit_s)
 
 
 def network_of(cluster: ClusterConfig) -> Network | None:

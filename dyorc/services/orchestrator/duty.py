@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dyorc.errors import NotReadyError
 from dyorc.gateway.readiness import require_ready
 from dyorc.leadership.leadership import Leadership
+from dyorc.leadership.steady import SteadyLeadership
 from dyorc.status import StatusBoard
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings, Source
@@ -18,7 +19,7 @@ class Duty:
         leadership: The process's lead of its group, won or not.
     """
 
-    def __init__(self, leadership: Leadership) -> None:
+    def __init__(self, leadership: Leadership | SteadyLeadership) -> None:
         self._leadership = leadership
         self._status: StatusBoard | None = None
         self._sources: tuple[Source, ...] = ()

@@ -10,13 +10,12 @@ from rich.console import Console
 
 from dyorc.config import Settings
 from dyorc.errors import LeadLostError
-from dyorc.leadership.leadership import Leadership
 from dyorc.progress import show_progress
-from dyorc.services.joining import network_of, shared_store
+from dyorc.services.joining import network_of, shared_store, steady_leadership
 from dyorc.services.orchestrator.duty import Duty
 from dyorc.services.orchestrator.operations import operations
 from dyorc.services.orchestrator.reception import reception
-from dyorc.services.programs import deployed_beside, head_start, loaded, run_programs
+from dyorc.services.programs import connect_ahead, deployed_beside, head_start, loaded, run_programs
 from dyorc.services.served import until_ready
 from dyorc.services.stopping import before, set_on_signals
 from dyorc.telemetry.tracing.starting import tracing
@@ -38,10 +37,11 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         what = stack.enter_context(loaded(targets, settings))
         store = await stack.enter_async_context(shared_store(settings))
-        leadership = await stack.enter_async_context(Leadership(store, cluster.group, cluster.lease_s))
+        leadership = await stack.enter_async_context(steady_leadership(settings))
         duty = Duty(leadership)
         if cluster.operations_port is not None:
             console.print(f"Operations on {await stack.enter_async_context(operations(duty, settings))}")
+        await connect_ahead(settings, without_ray=without_ray)
         console.print(f"Standing by for group {cluster.group!r}")
         if not await before(stop, leadership.win()):
             return

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -276,7 +277,10 @@ class RemoteBackend:
 
     # From the orchestrator
 
-    def _received(self, message: FromOrchestrator, frames: Sequence[Frame]) -> None:
+    def _received(self, leader: Leader, message: FromOrchestrator, frames: Sequence[Frame]) -> None:
+        """Takes a message in, unless somebody else is known to lead by now."""
+        if self._is_outranked(leader):
+            return
         match message:
             case Answer(request_id=request_id):
                 self._answered(request_id, message, frames)
@@ -335,20 +339,23 @@ class RemoteBackend:
     # Leaders that come and go
 
     async def _follow(self) -> None:
+        missed: Leader | None = None
         while True:
             leader = self._leaders.leader
             if leader is None or leader.fence < self.fence:
                 leader = await self._leaders.newer(max(0, self.fence - 1))
-            connection = Connection(leader, self.tensors.exchange.holder, self._received)
+            connection = Connection(leader, self.tensors.exchange.holder, partial(self._received, leader))
             try:
                 welcome = await connection.open(self._link, self._keys, self.fence)
                 if welcome.fence < self.fence:
                     raise TransportError(f"an orchestrator has fence {welcome.fence}, this gateway knows of {self.fence}")
                 self.leader = leader
                 self._join(connection, welcome.fence, welcome.default_timeout_s)
-                await self._stay(connection)
+                await self._stay(connection, leader)
             except (TransportError, TimeoutError) as error:
-                _log.info("orchestrator_not_reached", group=leader.group, fence=leader.fence, error=str(error))
+                if leader is not missed:
+                    _log.info("orchestrator_not_reached", group=leader.group, fence=leader.fence, error=str(error))
+                missed = leader
             finally:
                 connection.close()
                 self._leave()
@@ -368,15 +375,19 @@ class RemoteBackend:
                 self._keeping.again(asked.refs)
                 self._ask(request_id, asked)
 
-    async def _stay(self, connection: Connection) -> None:
+    async def _stay(self, connection: Connection, leader: Leader) -> None:
         """Returns once the connection is gone, or somebody else leads."""
         while not connection.is_lost.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await connection.is_lost.wait()
-            leader = self._leaders.leader
-            if leader is not None and leader.fence > self.fence:
+            if self._is_outranked(leader):
                 return
+
+    def _is_outranked(self, leader: Leader) -> bool:
+        """Returns whether somebody else is known to lead with a higher fence."""
+        latest = self._leaders.leader
+        return latest is not None and latest.fence > leader.fence
 
     def _leave(self) -> None:
         """Uses nothing more of an orchestrator, and fails what may have had an effect there."""

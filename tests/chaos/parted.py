@@ -39,10 +39,10 @@ class Group:
         self.lease_s = lease_s
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Starts an orchestrator, which leads or stands by."""
+    def start(self, *, is_stubborn: bool = False) -> subprocess.Popen[bytes]:
+        """Starts an orchestrator, which leads or stands by. A stubborn one goes on when it has lost its lead."""
         command = [sys.executable, "-m", "tests.chaos.parted_process", str(self.folder), FAST_TRANSPORT.arena_folder]
-        command.append(str(self.lease_s))
+        command += [str(self.lease_s), *(["stubborn"] if is_stubborn else [])]
         process = subprocess.Popen(command, cwd=_REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.processes.append(process)
         return process

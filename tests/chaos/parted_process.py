@@ -1,10 +1,13 @@
 """An orchestrator in a process of its own, with its programs: waits until it leads, and serves gateways until somebody else does.
 
-python -m tests.chaos.parted_process FOLDER ARENAS LEASE_S
+python -m tests.chaos.parted_process FOLDER ARENAS LEASE_S [stubborn]
+
+One that is stubborn goes on whatever its lease says.
 """
 
 import asyncio
 import sys
+from dataclasses import replace
 
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
@@ -22,7 +25,7 @@ from tests.workflows import parted
 NODE = "here"
 
 
-async def main(folder: str, arenas: str, lease_s: float) -> None:
+async def main(folder: str, arenas: str, lease_s: float, is_stubborn: bool) -> None:
     """Stands by, leads, ends."""
     repertoire = Repertoire.of(parted.ALL)
     async with leases_of(f"sqlite:///{folder}/store.db") as leases, Leadership(leases, "default", lease_s) as leadership:
@@ -32,11 +35,14 @@ async def main(folder: str, arenas: str, lease_s: float) -> None:
         site = CellSite(config=CellsConfig(), node=NODE, num_cores=1, is_shared=True, room_wait_s=1.0)
         fleet = LocalFleet(repertoire.programs, site, tensors, status)
         address = f"unix://{folder}/desk-{leadership.fence}"
+        lead = replace(leadership.lead, is_sure=lambda: True) if is_stubborn else leadership.lead
         running = Orchestrator(repertoire, OrchestratorConfig(), tensors, status, fleet)
-        async with running as orchestrator, Desk(orchestrator, address, LinkConfig(), lead=leadership.lead) as desk:
+        async with running as orchestrator, Desk(orchestrator, address, LinkConfig(), lead=lead) as desk:
             leadership.announce(desk.address, node=NODE)
             print(await leadership.lost(), file=sys.stderr)
+            if is_stubborn:
+                await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4:] == ["stubborn"]))

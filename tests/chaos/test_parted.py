@@ -77,22 +77,28 @@ async def test_killed_orchestrators_cost_no_answer_and_no_effect_is_had_twice(gr
     assert found["requests"] > 50, found
 
 
-async def test_nothing_of_an_orchestrator_that_was_stopped_past_its_lease_is_used(group: Group) -> None:
-    """Only the fence tells: heartbeats of the link are too slow here to notice that it is stopped."""
-    async with gateway(group.folder, "gateway-1", LinkConfig(heartbeat_interval_s=60, heartbeat_timeout_s=600)) as backend:
-        await wait_until_async(lambda: backend.is_connected and backend.status.is_ready, "the first one leads")
-        stale = group.processes[0]
-        waiting = asyncio.create_task(ask(backend, parted.squared, [9], 0.5))
-        await ask(backend, parted.doubled, [np.ones(3, np.float32)])  # the first one is running by now
-        os.kill(stale.pid, signal.SIGSTOP)
-        second = group.start()
-        await wait_until_async(lambda: backend.fence == 2 and backend.is_connected, "the second one leads")
-        os.kill(stale.pid, signal.SIGCONT)
-        (y, pid) = await waiting
-        assert (int(y), int(pid)) == (82, second.pid)
-        for number in range(20):
-            (_, pid) = await ask(backend, parted.squared, [number])
-            assert int(pid) == second.pid
+async def test_nothing_of_an_orchestrator_that_was_stopped_past_its_lease_is_used(tmp_path: Path) -> None:
+    """Only the fence tells: the stale one goes on, and heartbeats are too slow here to notice that it was stopped."""
+    group = Group(tmp_path)
+    slow = LinkConfig(heartbeat_interval_s=60, heartbeat_timeout_s=600)
+    try:
+        stale = group.start(is_stubborn=True)
+        async with gateway(group.folder, "gateway-1", slow) as backend:
+            await wait_until_async(lambda: backend.is_connected and backend.status.is_ready, "the first one leads")
+            waiting = asyncio.create_task(ask(backend, parted.squared, [9], 0.5))
+            await ask(backend, parted.doubled, [np.ones(3, np.float32)])  # the first request is running by now
+            os.kill(stale.pid, signal.SIGSTOP)
+            second = group.start()
+            leaders = backend._leaders  # pyright: ignore[reportPrivateUsage]
+            await wait_until_async(lambda: leaders.leader is not None and leaders.leader.fence == 2, "the second one leads")
+            os.kill(stale.pid, signal.SIGCONT)
+            (y, pid) = await waiting
+            assert (int(y), int(pid)) == (82, second.pid)
+            for number in range(20):
+                (_, pid) = await ask(backend, parted.squared, [number])
+                assert int(pid) == second.pid
+    finally:
+        group.close()
 
 
 async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:

@@ -169,15 +169,18 @@ class Offers:
 
     Attributes:
         all: The offers. Of several versions of a model, the first is what those get who name none.
+        unheard: Groups of which nothing was heard yet, so that they may have models that nobody knows here.
     """
 
-    def __init__(self, offers: Sequence[Offer] = ()) -> None:
+    def __init__(self, offers: Sequence[Offer] = (), unheard: Sequence[str] = ()) -> None:
         self.all = tuple(offers)
+        self.unheard = tuple(unheard)
         self._watchers: list[Callable[[], None]] = []
 
-    def change(self, offers: Sequence[Offer]) -> None:
+    def change(self, offers: Sequence[Offer], unheard: Sequence[str] = ()) -> None:
         """From now on, this is on offer instead."""
         self.all = tuple(offers)
+        self.unheard = tuple(unheard)
         for changed in self._watchers:
             changed()
 

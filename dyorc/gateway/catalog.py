@@ -11,7 +11,7 @@ import msgspec
 from dyorc.arrays import Array, inline
 from dyorc.authoring.batching import BatchKeys
 from dyorc.authoring.signature import Signature, StaticValue
-from dyorc.errors import UnknownModelError
+from dyorc.errors import NotReadyError, UnknownModelError
 from dyorc.offers import ModelKey, Offer, Offers, ProgramOffer
 from dyorc.protocol.parameters import PARAMETERS, REPEATABLE
 
@@ -186,6 +186,7 @@ class Catalog:
 
         Raises:
             UnknownModelError: If there is none, or not this version.
+            NotReadyError: If there is none, but a group of orchestrators that may have it has not been heard of yet.
         """
         model = self.models.get(name) if version is None else self._by_key.get((name, version))
         if model is not None:
@@ -193,5 +194,7 @@ class Catalog:
                 return self.draws[name].next()
             return model
         if name not in self.models:
+            if groups := self._offers.unheard:
+                raise NotReadyError(f"model {name!r} is not known yet: nothing was heard of the orchestrators of {list(groups)}")
             raise UnknownModelError(f"unknown model {name!r}; served are {sorted(self.models)}")
         raise UnknownModelError(f"model {name!r} has no version {version!r}; it has {list(self.versions[name])}")

@@ -108,7 +108,7 @@ class RemoteBackend:
     """
 
     def __init__(self, leaders: Leaders, tensors: Tensors, link: LinkConfig, keys: ClusterKeys | None = None) -> None:
-        self.offers = Offers()
+        self.offers = Offers(unheard=[leaders.group])
         self.tensors = tensors
         self.status = StatusBoard(())
         self.status.lacks(leaders.group, _without_leader(leaders.group))

@@ -38,7 +38,7 @@ class GroupsBackend:
     """
 
     def __init__(self, backends: Sequence[RemoteBackend], tensors: Tensors) -> None:
-        self.offers = Offers()
+        self.offers = Offers(unheard=_unheard(backends))
         self.tensors = tensors
         self.status = StatusBoard(())
         self._backends = backends
@@ -62,7 +62,8 @@ class GroupsBackend:
     def _offer(self) -> None:
         found = {offer.key: (at, offer) for at, one in reversed(list(enumerate(self._backends))) for offer in one.offers.all}
         self._by_model = {key: at for key, (at, _) in found.items()}
-        self.offers.change([offer for _, offer in sorted(found.values(), key=lambda one: one[0])])
+        together = [offer for _, offer in sorted(found.values(), key=lambda one: one[0])]
+        self.offers.change(together, _unheard(self._backends))
 
     async def _watch(self, status: StatusBoard) -> None:
         """Shows what the programs of a group are doing; of two groups with a program of one name, the first."""
@@ -157,3 +158,7 @@ class GroupsBackend:
             raise UnknownModelError(f"there is no program {program!r}; there are {sorted(self.status.programs)}")
         for backend in having:
             backend.scale(program, num_warm, num_parked)
+
+
+def _unheard(backends: Sequence[RemoteBackend]) -> list[str]:
+    return [group for backend in backends for group in backend.offers.unheard]

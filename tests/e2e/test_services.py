@@ -98,6 +98,9 @@ def test_without_a_leader_a_gateway_lives_and_says_what_is_missing() -> None:
         refused = client.get("/v2/health/ready")
         assert refused.status_code == 503
         assert "group 'nets' has no leader" in refused.json()["error"]
+        asked = client.post("/v2/models/quadruple/infer", json={"inputs": []})
+        assert asked.status_code == 503
+        assert "['nets']" in asked.json()["error"]
         gateway.stop(signal.SIGTERM)
         assert gateway.process.returncode == 0, gateway.output
 

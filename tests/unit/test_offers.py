@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 import dyorc
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.errors import InvalidInputError, SizeLimitError, UnknownModelError
+from dyorc.errors import InvalidInputError, NotReadyError, SizeLimitError, UnknownModelError
 from dyorc.gateway.catalog import Catalog
 from dyorc.offers import ModelKey, Offer, Offers
 from dyorc.repertoire import Repertoire
@@ -90,3 +90,17 @@ def test_the_catalog_follows_changes() -> None:
     assert not models, "whoever holds the models sees the change"
     with pytest.raises(UnknownModelError, match="unknown model 'sums'"):
         catalog.model("sums", "1")
+
+
+def test_a_model_is_not_unknown_while_those_who_may_have_it_have_not_been_heard_of() -> None:
+    offers = Offers(unheard=["nets", "texts"])
+    catalog = Catalog(offers)
+    with pytest.raises(NotReadyError, match=r"'classify' is not known yet.*\['nets', 'texts'\]"):
+        catalog.model("classify")
+    offers.change(Repertoire.of([arithmetic.quadruple]).offers.all, unheard=["texts"])
+    assert catalog.model(arithmetic.quadruple.name).name == arithmetic.quadruple.name
+    with pytest.raises(NotReadyError, match=r"\['texts'\]"):
+        catalog.model("classify")
+    offers.change(offers.all)
+    with pytest.raises(UnknownModelError):
+        catalog.model("classify")

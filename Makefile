@@ -173,7 +173,7 @@ chaos-cells: $(VENV)/.dev ## Kill, stop and crash cells 60 times under load: oth
 chaos-hosts: $(VENV)/.dev ## Kill, stop and cut off orchestrators and a host, two hosts and a Ray cluster, 20 times (root); the last line is JSON
 	$(BIN)/python -m tests.chaos.hosts_storm
 
-chaos-services: $(VENV)/.dev ## Kill orchestrators 50 times under clients at two gateways: nothing failed, wrong or done twice; the last line is JSON
+chaos-services: $(VENV)/.dev ## Kill the leading orchestrator 50 times, then a gateway 5 times: nothing failed, wrong or done twice; the last line is JSON
 	$(BIN)/python -m tests.chaos.parted_storm
 
 chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON

@@ -70,10 +70,11 @@ async def test_requests_parts_and_stored_tensors_pass_between_processes(group: G
         assert first.statistics("squared").inference_count == 2
 
 
-async def test_killed_orchestrators_cost_no_answer_and_no_effect_is_had_twice(group: Group) -> None:
+async def test_killed_processes_cost_no_answer_and_no_effect_is_had_twice() -> None:
     """The long form of this is `make chaos-services`."""
-    found = await storm(group, num_kills=3, num_clients=8)
+    found = await storm(num_kills=3, num_clients=8, num_gateway_kills=1)
     assert found["failed"] == found["wrong"] == found["run_twice"] == 0, found
+    assert found["lost_with_gateway"] > 0, found
     assert found["requests"] > 50, found
 
 

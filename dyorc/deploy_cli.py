@@ -24,6 +24,10 @@ def deploy(
         typer.Argument(metavar="[PATH:WORKFLOW]", help="What to load, such as app.py:classify. Without it, versions are shown."),
     ] = None,
     version: Annotated[str, typer.Option(help="Its name; by default the next whole number.")] = "",
+    group: Annotated[
+        str,
+        typer.Option(help="The group of orchestrators that is to have it, where there are several."),
+    ] = "",
     share: Annotated[
         float, typer.Option(min=0, max=1, help="Part of the requests that name no version; with 1 it becomes the default.")
     ] = 1.0,
@@ -40,13 +44,18 @@ def deploy(
 
     with Client(url, api_key=key_or_default(key), timeout_s=_TIMEOUT_S) as client:
         if target is None:
-            if version or share != 1 or fresh:
+            if version or group or share != 1 or fresh:
                 raise ConfigurationError("name what to load, such as app.py:classify")
             _show_all(client.deployments(), as_json)
         else:
             _show(
                 client.deploy(
-                    _absolute(target), version=version, share=share, fresh=fresh, allow_incompatible=allow_incompatible
+                    _absolute(target),
+                    version=version,
+                    group=group,
+                    share=share,
+                    fresh=fresh,
+                    allow_incompatible=allow_incompatible,
                 ),
                 as_json,
             )

@@ -238,6 +238,7 @@ class Client:
         target: str,
         *,
         version: str = "",
+        group: str = "",
         share: float = 1.0,
         fresh: bool = False,
         allow_incompatible: bool = False,
@@ -247,6 +248,7 @@ class Client:
         Args:
             target: Such as ``/app/flow.py:classify``, as the server finds it.
             version: Its name; by default the next whole number.
+            group: Which group of orchestrators is to have it, if a gateway has several.
             share: Its part of the requests that name no version. With all of them (1), it becomes the default.
             fresh: Whether it shares no program with other versions.
             allow_incompatible: Whether its inputs and outputs may be others than the default's.
@@ -255,7 +257,7 @@ class Client:
             DeployError: If it cannot be loaded; nothing has changed.
             ConflictError: If there is such a version, with other code, or it cannot stand beside the others.
         """
-        order = {"target": target, "version": version, "share": share}
+        order = {"target": target, "version": version, "group": group, "share": share}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
         return self._runner.run(self._operations.change(DEPLOYMENTS, order))
 

@@ -26,9 +26,22 @@ async def noted(store: Store, group: str, remembered: Mapping[str, Any] | None) 
         return Record.of_json(remembered[DEPLOYED])
     try:
         async with store as notes:
-            found = await notes.noted(_name(group))
+            return await noted_in(notes, group)
+    except DyOrcError as error:
+        _log.warning("deployed_versions_unknown", error=str(error))
+        return Record()
+
+
+async def noted_in(notes: Notes, group: str) -> Record:
+    """Returns what is deployed, as an open store has it.
+
+    Raises:
+        StoreError: If it cannot be used now.
+    """
+    found = await notes.noted(_name(group))
+    try:
         return Record() if found is None else Record.of_json(found)
-    except (DyOrcError, msgspec.MsgspecError) as error:
+    except msgspec.MsgspecError as error:
         _log.warning("deployed_versions_unknown", error=str(error))
         return Record()
 

@@ -12,6 +12,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         target: What to load, such as ``app.py:classify``; empty: what the default was loaded from, or a version that is known.
         model: The name that the target must have; empty: any.
         version: Its name; empty: the next whole number.
+        group: Which group of orchestrators is to have it, where there are several; empty: the only one, or the one that has it.
         share: Its part of the requests that name no version. With all of them (1), it becomes the default.
         is_fresh: Whether it shares no program with other versions.
         is_incompatible_allowed: Whether it may take the place of one with other inputs or outputs.
@@ -20,6 +21,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     target: str = ""
     model: str = ""
     version: str = ""
+    group: str = ""
     share: float = 1.0
     is_fresh: bool = False
     is_incompatible_allowed: bool = False

@@ -38,6 +38,7 @@ from dyorc.remote.keeping import Keeping
 from dyorc.remote.messages import (
     Answer,
     Cancel,
+    Changed,
     EffectAhead,
     Failed,
     FromOrchestrator,
@@ -51,9 +52,12 @@ from dyorc.remote.messages import (
     Release,
     Scale,
     SetLogs,
+    Settle,
     Shown,
     Taken,
+    Unchanged,
 )
+from dyorc.remote.orders import Orders
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
@@ -103,6 +107,7 @@ class RemoteBackend:
         offers: What the group's orchestrator has on offer.
         tensors: The same.
         status: What its programs are doing.
+        orders: Changes what is deployed there.
         leader: Which is followed, or was last.
         fence: The highest that was seen.
     """
@@ -112,6 +117,7 @@ class RemoteBackend:
         self.tensors = tensors
         self.status = StatusBoard(())
         self.status.lacks(leaders.group, _without_leader(leaders.group))
+        self.orders = Orders(leaders.group, self._send, lambda: self.is_connected)
         self.leader: Leader | None = None
         self.fence = 0
         self._leaders = leaders
@@ -296,8 +302,11 @@ class RemoteBackend:
                     if (asked := self._asked.get(request_id)) is not None:
                         asked.has_effect = True
                 self._send(Known(number))
-            case Offered(offers=offers):
+            case Offered(offers=offers, deployed=deployed):
+                self.orders.deployed = deployed
                 self.offers.change(offers)
+            case Changed() | Unchanged() | Settle():
+                self.orders.received(message)
             case Shown(programs=programs):
                 self.status.mirror(programs)
             case Refreshed(number=number):
@@ -401,6 +410,7 @@ class RemoteBackend:
             if asked.has_effect and not asked.is_answered:
                 self._fail(request_id, EffectLostError(_EFFECT_LOST))
         self._keeping.lost()
+        self.orders.lost()
         for waiting in self._refreshes.values():
             waiting.cancel()
         self._refreshes.clear()

@@ -28,12 +28,14 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, has_stored
 from dyorc.remote import errors, stories
 from dyorc.remote.announcements import Announcements
+from dyorc.remote.clerk import Clerk
 from dyorc.remote.guests import Guest, Guests, Wanted
 from dyorc.remote.identities import identity_of
 from dyorc.remote.messages import (
     Answer,
     Ask,
     Cancel,
+    Change,
     Failed,
     FromGateway,
     FromOrchestrator,
@@ -49,6 +51,7 @@ from dyorc.remote.messages import (
     Release,
     Scale,
     SetLogs,
+    Settled,
     Shown,
     Taken,
     Welcome,
@@ -87,6 +90,9 @@ class Desk:
         default_timeout_s: What requests have that name no limit (`EngineConfig.request_timeout_s`).
         keys: The cluster's; None only if no other machine can reach the address.
         lead: The lead of the group; None if there are no rivals.
+
+    Attributes:
+        clerk: Has changes to what is deployed carried out.
     """
 
     _link: OrchestratorEnd
@@ -104,6 +110,7 @@ class Desk:
         self._guests = Guests()
         self._is_draining = False
         self._ahead = Announcements(self._send)
+        self.clerk = Clerk(self._send, self._guests.all)
         self._shown: dict[str, Any] = {}
         self._name = f"orchestrator-{secrets.token_hex(4)}"
         self._freed: dict[bytes, list[int]] = {}
@@ -175,7 +182,7 @@ class Desk:
         guest = self._guests.add(peer, hail)
         self._orchestrator.let_in(hail.holder, lambda block: self._note_freed(guest, block))
         self._send(guest, Welcome(lead.group, lead.fence, self._default_timeout_s, time.monotonic_ns()))
-        self._send(guest, Offered(self._orchestrator.offers.all))
+        self._send(guest, Offered(self._orchestrator.offers.all, self.clerk.report()))
         self._send(guest, Shown(self._orchestrator.status.as_values()))
         _log.info("gateway_joined", gateway=hail.gateway_id)
 
@@ -201,6 +208,10 @@ class Desk:
                 self._refresh(guest, message)
             case Scale(program=program, num_warm=num_warm, num_parked=num_parked):
                 self._scale(program, num_warm, num_parked)
+            case Change():
+                self.clerk.take(guest, message)
+            case Settled(number=number):
+                self.clerk.settled(guest, number)
             case SetLogs(values=values):
                 self._orchestrator.set_logs(LogsConfig(**values))
             case _:
@@ -353,7 +364,7 @@ class Desk:
             self._send(guest, message)
 
     def _offer(self) -> None:
-        self._tell_all(Offered(self._orchestrator.offers.all))
+        self._tell_all(Offered(self._orchestrator.offers.all, self.clerk.report()))
         self._show()
 
     def _show(self) -> None:
@@ -385,6 +396,7 @@ class Desk:
             self._end(guest, request_id, self._orchestrator.give_up)
         self._ahead.gone(guest)
         self._guests.remove(guest)
+        self.clerk.gone(guest)
         self._orchestrator.let_go(guest.gateway_id)
 
 

@@ -92,6 +92,20 @@ class SetLogs(msgspec.Struct, frozen=True, array_like=True, tag=8):
     values: dict[str, Any]
 
 
+class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Gateway: change what is deployed. `action` is deploy, undeploy or rollback; `values` say what."""
+
+    number: int
+    action: str
+    values: dict[str, Any]
+
+
+class Settled(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Gateway: what you have asked about by this number is so."""
+
+    number: int
+
+
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Orchestrator: I lead with this fence. Requests without a limit of their own have `default_timeout_s`."""
 
@@ -109,9 +123,10 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class Offered(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Orchestrator: this is on offer now."""
+    """Orchestrator: this is on offer now, and this is deployed, by model."""
 
     offers: tuple[Offer, ...]
+    deployed: dict[str, Any] = {}
 
 
 class Shown(msgspec.Struct, frozen=True, array_like=True, tag=23):
@@ -177,10 +192,34 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag=30):
     holder_id: str
 
 
-FromGateway: TypeAlias = Hail | Ask | Cancel | Taken | PartRead | Known | Refresh | Scale | SetLogs
+class Changed(msgspec.Struct, frozen=True, array_like=True, tag=31):
+    """Orchestrator: it is done. These are the model's versions now."""
+
+    number: int
+    line: dict[str, Any]
+
+
+class Unchanged(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    """Orchestrator: it could not be done, and nothing has changed. For the error see `Failed`."""
+
+    number: int
+    code: str
+    text: str
+    facts: dict[str, Any] = {}
+
+
+class Settle(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """Orchestrator: say `Settled` now; or, `with_requests`, when all requests have ended that you have now."""
+
+    number: int
+    with_requests: bool
+
+
+FromGateway: TypeAlias = Hail | Ask | Cancel | Taken | PartRead | Known | Refresh | Scale | SetLogs | Change | Settled
 FromOrchestrator: TypeAlias = (
     Welcome | Refused | Offered | Shown | Answer | Part | Failed | Release | EffectAhead | Refreshed | Gone
-)
+    | Changed | Unchanged | Settle
+)  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
 _from_gateway = msgspec.msgpack.Decoder(FromGateway)

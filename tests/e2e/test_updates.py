@@ -9,60 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
 
 import dyorc
-from dyorc.client.retries import Retries
 from dyorc.errors import ClientError, ConflictError, DeployError, PermissionDeniedError, UnknownModelError
 from dyorc.testing import ServerProcess, serving
 from tests.deadlines import wait_until
-
-_NETS = """
-import numpy as np
-from jaxtyping import Float
-import dyorc
-
-Vectors = Float[np.ndarray, "batch n"]
-
-@dyorc.program
-class Plus:
-    def __init__(self, number: float) -> None:
-        self.number = number
-    def __call__(self, x: Vectors) -> Vectors:
-        return x + self.number
-
-@dyorc.program
-def double(x: Vectors) -> Vectors:
-    return 2 * x
-"""
-_APP = """
-import numpy as np
-from jaxtyping import Float
-import dyorc
-from nets import Plus, double
-
-plus = Plus({number})
-
-@dyorc.workflow
-async def flow(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    return plus(double(x))
-"""
-X = np.array([1, 2], np.float32)
-
-
-class App:
-    """A workflow's files, which a test changes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.target = f"{folder}/app.py:flow"
-        (folder / "nets.py").write_text(_NETS)
-        self.write(1)
-
-    def write(self, number: object, change: Callable[[str], str] = lambda text: text) -> None:
-        """Writes a version that adds this number."""
-        (self.folder / "app.py").write_text(change(_APP.format(number=number)))
+from tests.e2e.updates import APP, App, X, update_under_load
 
 
 @pytest.fixture
@@ -82,58 +35,9 @@ def served(
         yield server, client
 
 
-class Load:
-    """Clients that ask again and again, and check that each answer is that of some version."""
-
-    def __init__(self, url: str, num_clients: int = 4) -> None:
-        self.failures: list[str] = []
-        self.seen: set[float] = set()
-        self.num = 0
-        self._url = url
-        self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(num_clients)]
-
-    def _ask(self) -> None:
-        with dyorc.Client(self._url, retries=Retries(max_attempts=1)) as client:
-            while not self._is_over.is_set():
-                try:
-                    y = client.infer("flow", x=X)
-                    np.testing.assert_array_equal(np.diff(y), [2])
-                    self.seen.add(float(y[0]) - 2)
-                except Exception as error:
-                    self.failures.append(repr(error))
-                self.num += 1
-
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
-
-
-def update_under_load(app: App, server: ServerProcess, client: dyorc.Client, num_updates: int) -> None:
-    """Deploys version after version, one that cannot be loaded among them."""
-    with Load(server.url) as load:
-        for number in range(2, num_updates + 2):
-            wait_until(lambda num=load.num: load.num > num + 20, "requests are answered")
-            if number == 3:
-                app.write("[][0]")
-                with pytest.raises(DeployError, match=r"IndexError: list index out of range \(app\.py, line 7\)"):
-                    client.deploy(app.target)
-            app.write(number)
-            assert client.deploy(app.target)["default"] == str(number)
-            assert client.infer("flow", x=X)[0] == 2 + number
-    assert not load.failures, load.failures[:3]
-    assert load.seen == set(range(1, num_updates + 2))
-
-
 def test_updates_under_load_cost_no_request(app: App) -> None:
     with served(app) as (server, client):
-        update_under_load(app, server, client, 5)
+        update_under_load(app, server.url, client, 5)
         programs = lambda: set(client.status()["programs"])  # noqa: E731
         wait_until(lambda: programs() == {"double", "plus@6"}, "old versions have left, and `double` is shared by all")
         assert client.rollback("flow")["default"] == "5"
@@ -142,7 +46,7 @@ def test_updates_under_load_cost_no_request(app: App) -> None:
 
 def test_several_cells_change_together_and_one_that_restarts_serves_the_same(app: App) -> None:
     with served(app, "--cells", "2") as (server, client), httpx.Client(base_url=server.url) as http:
-        update_under_load(app, server, client, 3)
+        update_under_load(app, server.url, client, 3)
         victim = next(cell["pid"] for cell in http.get("/status").json()["cells"])
 
         os.kill(victim, signal.SIGKILL)
@@ -194,7 +98,7 @@ def test_a_canary_gets_its_share_and_versions_can_be_asked_for(app: App) -> None
 def test_what_cannot_be_deployed_changes_nothing(app: App, tmp_path: Path) -> None:
     elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "app.py").write_text(_APP.format(number=1))
+    (elsewhere / "app.py").write_text(APP.format(number=1))
     with served(app) as (_, client):
         wrong: list[tuple[str, Callable[[str], str], type[ClientError], str]] = [
             ("1", lambda text: text.replace("async def", "async dev"), DeployError, "SyntaxError"),
@@ -262,7 +166,7 @@ def test_what_is_deployed_outlives_the_server_whatever_lies_on_the_disk(app: App
 @pytest.mark.ray
 def test_on_ray_replicas_of_a_version_run_its_code(app: App) -> None:
     with served(app, in_process=False) as (server, client):
-        update_under_load(app, server, client, 2)
+        update_under_load(app, server.url, client, 2)
         app.write(100)  # not deployed
         victim = next(iter(client.status()["programs"]["plus@3"]["replicas"].values()))["pid"]
 

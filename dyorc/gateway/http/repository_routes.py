@@ -21,6 +21,7 @@ class _IndexRequest(msgspec.Struct):
 class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str = ""
     version: str = ""
+    group: str = ""
     share: float = 1.0
     fresh: bool = False
     allow_incompatible: bool = False
@@ -44,10 +45,11 @@ _load_decoder, _unload_decoder = msgspec.json.Decoder(_LoadRequest), msgspec.jso
 _order_decoder = msgspec.json.Decoder(Order)
 _BODY = json_body({"type": "object", "properties": {"ready": {"type": "boolean"}}})
 _TEXT, _FLAG, _SHARE = {"type": "string"}, {"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}
-_LOAD = {"target": _TEXT, "version": _TEXT, "share": _SHARE, "fresh": _FLAG, "allow_incompatible": _FLAG}
+_LOAD = {"target": _TEXT, "version": _TEXT, "group": _TEXT, "share": _SHARE, "fresh": _FLAG, "allow_incompatible": _FLAG}
 _UNLOAD = {"version": _TEXT, "unload_dependents": _FLAG}
 _ORDER = {
-    "target": _TEXT, "model": _TEXT, "version": _TEXT, "share": _SHARE, "is_fresh": _FLAG, "is_incompatible_allowed": _FLAG,
+    "target": _TEXT, "model": _TEXT, "version": _TEXT, "group": _TEXT, "share": _SHARE, "is_fresh": _FLAG,
+    "is_incompatible_allowed": _FLAG,
 }  # fmt: skip
 
 
@@ -80,8 +82,8 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         deployments = service.managed(tenant_of(request.scope))
         asked = (await read_json(request, _load_decoder)).parameters
         order = Order(
-            target=asked.target, model=name, version=asked.version, share=asked.share, is_fresh=asked.fresh,
-            is_incompatible_allowed=asked.allow_incompatible,
+            target=asked.target, model=name, version=asked.version, group=asked.group, share=asked.share,
+            is_fresh=asked.fresh, is_incompatible_allowed=asked.allow_incompatible,
         )  # fmt: skip
         return await deployments.deploy(order)
 

@@ -36,9 +36,11 @@ async def serve_gateway(settings: Settings, place: Place | None = None) -> Async
     async with contextlib.AsyncExitStack() as stack:
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         store = await stack.enter_async_context(shared_store(settings))
-        backend = await stack.enter_async_context(orchestrators(settings, store, network))
+        backend, deployments = await stack.enter_async_context(orchestrators(settings, store, network))
         siblings = None if place is None else place.siblings
         inlet = stack.enter_context(intake(backend, settings, siblings, traces))
+        deployments.settle_by(inlet.service.admission.begin_era)
+        inlet.service.deployments = deployments
         listener = None if place is None else await place.settle_in(inlet.service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(inlet.service, store_of(settings.store), settings.jobs))
         ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))

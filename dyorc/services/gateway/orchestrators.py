@@ -3,6 +3,7 @@
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator
+from typing import NamedTuple
 
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
@@ -11,14 +12,27 @@ from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
 from dyorc.remote.groups import GroupsBackend
 from dyorc.running import MACHINE
+from dyorc.services.gateway.deployments import GroupDeployments
 from dyorc.store.leases import Leases
 from dyorc.transport.exchange import Exchange
 from dyorc.transport.network import Network
 
 
+class Orchestrators(NamedTuple):
+    """The leaders of a gateway's groups, as one.
+
+    Attributes:
+        backend: Runs requests.
+        deployments: Changes which versions they serve.
+    """
+
+    backend: Backend
+    deployments: GroupDeployments
+
+
 @contextlib.asynccontextmanager
-async def orchestrators(settings: Settings, leases: Leases, network: Network | None) -> AsyncGenerator[Backend]:
-    """Follows the leaders of a gateway's groups while entered; yields them as one backend.
+async def orchestrators(settings: Settings, leases: Leases, network: Network | None) -> AsyncGenerator[Orchestrators]:
+    """Follows the leaders of a gateway's groups while entered.
 
     Args:
         leases: Open; say who leads.
@@ -39,4 +53,5 @@ async def orchestrators(settings: Settings, leases: Leases, network: Network | N
             leaders = await stack.enter_async_context(Whereabouts(leases, group))
             backends.append(RemoteBackend(leaders, tensors, settings.link, keys))
         backend = backends[0] if len(backends) == 1 else GroupsBackend(backends, tensors)
-        yield await stack.enter_async_context(backend)
+        deployments = GroupDeployments({one.group: one.orders for one in backends})
+        yield Orchestrators(await stack.enter_async_context(backend), deployments)

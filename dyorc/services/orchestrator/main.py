@@ -12,6 +12,7 @@ from dyorc.config import Settings
 from dyorc.errors import LeadLostError
 from dyorc.progress import show_progress
 from dyorc.services.joining import network_of, shared_store, steady_leadership
+from dyorc.services.orchestrator.deployments import as_deployed, changing, deployed, deployed_so_far
 from dyorc.services.orchestrator.duty import Duty
 from dyorc.services.orchestrator.operations import operations
 from dyorc.services.orchestrator.reception import reception
@@ -35,8 +36,8 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
     async with contextlib.AsyncExitStack() as stack:
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
-        what = stack.enter_context(loaded(targets, settings))
         store = await stack.enter_async_context(shared_store(settings))
+        what = stack.enter_context(loaded(targets, settings, await deployed_so_far(store, cluster.group)))
         leadership = await stack.enter_async_context(steady_leadership(settings))
         duty = Duty(leadership)
         if cluster.operations_port is not None:
@@ -46,6 +47,8 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
         if not await before(stop, leadership.win()):
             return
         began_s = time.monotonic()
+        record = await deployed(store, cluster.group)
+        what = stack.enter_context(as_deployed(what, record, settings))
         running = await stack.enter_async_context(
             run_programs(what, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
         )
@@ -53,6 +56,8 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
         orchestrator = running.orchestrator
         await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{cluster.group}"))
         desk = await stack.enter_async_context(reception(orchestrator, settings, leadership.lead, network))
+        changes = changing(what, running, settings, desk, store, leadership.lead, record)
+        await stack.enter_async_context(changes)
         leadership.announce(desk.address, running.address, orchestrator.tensors.exchange.holder.node)
         stack.enter_context(duty.serving(orchestrator.status, orchestrator.measure))
         await stack.enter_async_context(deployed_beside(running))

@@ -1,0 +1,119 @@
+"""The desk's end of changes to what is deployed: has them carried out, and asks gateways whether they have heard of them."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from itertools import count
+from typing import Any, Protocol
+
+import structlog
+
+from dyorc.errors import DyOrcError, UnsupportedError
+from dyorc.remote import errors
+from dyorc.remote.guests import Guest
+from dyorc.remote.messages import Change, Changed, FromOrchestrator, Settle, Unchanged
+
+_log = structlog.get_logger("dyorc.orchestrator")
+
+_HEARD_S = 5.0
+"""How long a gateway that hangs may hold up an answer."""
+
+
+class Changer(Protocol):
+    """Changes what is deployed."""
+
+    async def change(self, action: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Deploys, undeploys, or rolls back. Returns the model's versions after that."""
+        ...
+
+    def report(self) -> dict[str, Any]:
+        """Returns what is deployed, by model."""
+        ...
+
+
+class Clerk:
+    """For the event loop's thread.
+
+    Args:
+        send: Sends a gateway a message.
+        guests: Returns the gateways that are connected.
+    """
+
+    def __init__(self, send: Callable[[Guest, FromOrchestrator], None], guests: Callable[[], Sequence[Guest]]) -> None:
+        self._send = send
+        self._guests = guests
+        self._changer: Changer | None = None
+        self._numbers = count(1)
+        self._unsettled: dict[int, set[Guest]] = {}
+        self._has_settled = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @contextlib.contextmanager
+    def working_for(self, changer: Changer) -> Generator[None]:
+        """Has changes carried out while entered. What is under way at the end is given up."""
+        self._changer = changer
+        try:
+            yield
+        finally:
+            self._changer = None
+            for task in self._tasks:
+                task.cancel()
+
+    def report(self) -> dict[str, Any]:
+        """Returns what is deployed, by model."""
+        return {} if self._changer is None else self._changer.report()
+
+    def take(self, guest: Guest, change: Change) -> None:
+        """Has a change carried out, and tells its gateway what came of it."""
+        task = asyncio.create_task(self._carry_out(guest, change))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, guest: Guest, change: Change) -> None:
+        try:
+            if self._changer is None:
+                raise UnsupportedError("nothing can be deployed here now")
+            line = await self._changer.change(change.action, change.values)
+            await self._all_have_heard()
+            answer: FromOrchestrator = Changed(change.number, line)
+        except Exception as error:
+            if not isinstance(error, DyOrcError):
+                _log.exception("deploying_failed")
+            answer = Unchanged(change.number, *errors.packed(error))
+        self._send(guest, answer)
+
+    # What gateways have heard
+
+    async def _all_have_heard(self) -> None:
+        """Returns once all gateways offer what is on offer, so that the next request of whoever changed it finds it anywhere."""
+        have_heard = self._ask_all(with_requests=False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_HEARD_S):
+                while not have_heard():
+                    self._has_settled.clear()
+                    await self._has_settled.wait()
+
+    def begin_era(self) -> Callable[[], bool]:
+        """Returns a function that says whether all requests of all gateways have ended that had begun by this moment."""
+        return self._ask_all(with_requests=True)
+
+    def _ask_all(self, *, with_requests: bool) -> Callable[[], bool]:
+        number = next(self._numbers)
+        if guests := set(self._guests()):
+            self._unsettled[number] = guests
+        for guest in guests:
+            self._send(guest, Settle(number, with_requests))
+        return lambda: number not in self._unsettled
+
+    def settled(self, guest: Guest, number: int) -> None:
+        """Notes that a gateway has heard, or that its requests of before have ended."""
+        guests = self._unsettled.get(number, set())
+        guests.discard(guest)
+        if not guests:
+            self._unsettled.pop(number, None)
+        self._has_settled.set()
+
+    def gone(self, guest: Guest) -> None:
+        """Notes that a gateway is gone."""
+        for number in list(self._unsettled):
+            self.settled(guest, number)

@@ -1,0 +1,90 @@
+"""The gateway's end of changes to what is deployed: orders them, and says when nothing of before is asked for any more."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import Any, TypeAlias
+
+from dyorc.errors import NotReadyError
+from dyorc.remote import errors
+from dyorc.remote.messages import Change, Changed, FromGateway, Settle, Settled, Unchanged
+
+_POLL_S = 0.05
+
+BeginEra: TypeAlias = Callable[[], Callable[[], bool]]
+"""Returns a function that says whether all requests have ended that had begun by this moment."""
+
+
+class Orders:
+    """What a gateway wants changed by the orchestrator of a group. For the event loop's thread.
+
+    Args:
+        send: Sends the orchestrator a message.
+        is_connected: Whether one is there.
+
+    Attributes:
+        deployed: The versions of all models, by name, as the orchestrator has said last.
+        begin_era: See `BeginEra`.
+    """
+
+    def __init__(self, group: str, send: Callable[[FromGateway], None], is_connected: Callable[[], bool]) -> None:
+        self.deployed: dict[str, Any] = {}
+        self.begin_era: BeginEra = lambda: lambda: True
+        self._group = group
+        self._send = send
+        self._is_connected = is_connected
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._settling: set[asyncio.Task[None]] = set()
+
+    async def place(self, action: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Has something changed, and returns the model's versions after that.
+
+        Raises:
+            NotReadyError: If there is no orchestrator, or it is lost meanwhile.
+            DyOrcError: If it refuses; nothing has changed then.
+        """
+        if not self._is_connected():
+            raise NotReadyError(f"group {self._group!r} has no leader now, so nothing can be deployed")
+        number = next(self._numbers)
+        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(Change(number, action, values))
+            return await waiting
+        finally:
+            self._waiting.pop(number, None)
+
+    def received(self, message: Changed | Unchanged | Settle) -> None:
+        """Takes in what the orchestrator says of it."""
+        match message:
+            case Changed(number=number, line=line):
+                if (waiting := self._waiting.get(number)) is not None and not waiting.done():
+                    waiting.set_result(line)
+            case Unchanged(number=number):
+                if (waiting := self._waiting.get(number)) is not None and not waiting.done():
+                    waiting.set_exception(errors.unpacked(message.code, message.text, message.facts))
+            case Settle(number=number, with_requests=False):
+                self._send(Settled(number))
+            case Settle(number=number):
+                task = asyncio.create_task(self._settle(number))
+                self._settling.add(task)
+                task.add_done_callback(self._settling.discard)
+
+    async def _settle(self, number: int) -> None:
+        is_over = self.begin_era()
+        while not is_over():  # noqa: ASYNC110 (an event would cost each request)
+            await asyncio.sleep(_POLL_S)
+        self._send(Settled(number))
+
+    def lost(self) -> None:
+        """Notes that the orchestrator is gone."""
+        for task in self._settling:
+            task.cancel()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(
+                    NotReadyError(
+                        f"the orchestrator of group {self._group!r} was lost meanwhile; look at what is deployed before you "
+                        "try again"
+                    )
+                )

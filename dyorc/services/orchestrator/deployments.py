@@ -1,0 +1,104 @@
+"""What an orchestrator's group has deployed: read from the store by whoever leads, and changed by what gateways order."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import structlog
+
+from dyorc.config import Settings
+from dyorc.deploying.deployer import Deployer, Keep
+from dyorc.deploying.keeping import keeping, noted_in
+from dyorc.deploying.record import Record
+from dyorc.errors import InvalidInputError, NotReadyError, StoreError
+from dyorc.gateway.deployments import Order
+from dyorc.leadership.leader import Lead
+from dyorc.remote.desk import Desk
+from dyorc.running import Running
+from dyorc.services.deployments import deploying
+from dyorc.services.programs import Loaded, loaded
+from dyorc.store.base import Notes
+
+_log = structlog.get_logger("dyorc.orchestrator")
+
+_ASK_AGAIN_S = 0.2
+
+
+async def deployed_so_far(store: Notes, group: str) -> Record:
+    """Returns what a group has deployed, for a process that prepares to stand by. Without the store: nothing."""
+    try:
+        return await noted_in(store, group)
+    except StoreError as error:
+        _log.warning("deployed_versions_unknown", error=error.detail)
+        return Record()
+
+
+async def deployed(store: Notes, group: str) -> Record:
+    """Returns what a group has deployed. Waits for the store: whoever leads must not serve, or end, anything before it knows."""
+    has_failed = False
+    while True:
+        try:
+            return await noted_in(store, group)
+        except StoreError as error:
+            if not has_failed:
+                _log.warning("store_waited_for", error=error.detail)
+            has_failed = True
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+
+@contextlib.contextmanager
+def as_deployed(what: Loaded, record: Record, settings: Settings) -> Generator[Loaded]:
+    """Loads what was deployed while this process stood by. The libraries that it needs are imported by now."""
+    if record.number == what.record.number:
+        yield what
+        return
+    with loaded(what.targets, settings, record) as again:
+        yield replace(again, modules=what.modules)
+
+
+@contextlib.asynccontextmanager
+async def changing(
+    what: Loaded, running: Running, settings: Settings, desk: Desk, store: Notes, lead: Lead, before: Record
+) -> AsyncGenerator[None]:
+    """Has gateways change what is deployed while entered.
+
+    Args:
+        before: What the store had when this orchestrator began to lead.
+    """
+    keep = _as_leader(keeping(store, lead.group, before, True), lead)
+    async with deploying(what, running, settings, desk.clerk.begin_era, None, keep) as deployer:
+        with desk.clerk.working_for(_Changer(deployer)):
+            yield
+
+
+def _as_leader(keep: Keep, lead: Lead) -> Keep:
+    async def keep_if_sure(text: bytes) -> None:
+        if not lead.is_sure():
+            raise NotReadyError("another orchestrator may lead the group by now; nothing has changed")
+        await keep(text)
+
+    return keep_if_sure
+
+
+class _Changer:
+    """What the desk's clerk works for."""
+
+    def __init__(self, deployer: Deployer) -> None:
+        self._deployer = deployer
+
+    async def change(self, action: str, values: dict[str, Any]) -> dict[str, Any]:
+        match action:
+            case "deploy":
+                return await self._deployer.deploy(msgspec.convert(values, Order))
+            case "undeploy":
+                return await self._deployer.undeploy(**values)
+            case "rollback":
+                return await self._deployer.rollback(**values)
+            case _:
+                raise InvalidInputError(f"a gateway wants to {action!r}; expected deploy, undeploy or rollback")
+
+    def report(self) -> dict[str, Any]:
+        return self._deployer.report()

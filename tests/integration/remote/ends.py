@@ -1,0 +1,69 @@
+"""Gateways' ends, before orchestrators of this process: everything between the two is real."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Generator
+
+from dyorc.leadership.leader import Leader
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.orchestrator.tensors import Tensors
+from dyorc.remote.backend import RemoteBackend
+from dyorc.remote.desk import Desk
+from dyorc.transport.exchange import Exchange
+from dyorc.transport.network import Network
+from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
+
+
+class Told:
+    """Says what a test has told: who leads a group."""
+
+    def __init__(self, group: str = "default", leader: Leader | None = None) -> None:
+        self.group = group
+        self.leader = leader
+        self._changed = asyncio.Event()
+
+    def tell(self, desk: Desk, fence: int = 1, node: str = "here") -> None:
+        """From now on, whoever has this desk leads."""
+        self.leader = Leader(group=self.group, fence=fence, address=desk.address, node=node)
+        self._changed.set()
+
+    def look(self) -> None:
+        """Does nothing: there is nowhere to look."""
+
+    async def newer(self, than: int = 0) -> Leader:
+        """Waits for a leader with a fence higher than `than`."""
+        while self.leader is None or self.leader.fence <= than:
+            self._changed.clear()
+            await self._changed.wait()
+        return self.leader
+
+
+@contextlib.asynccontextmanager
+async def desk_of(orchestrator: Orchestrator, address: str, network: Network | None = None) -> AsyncGenerator[Desk]:
+    """Lets gateways ask an orchestrator while entered."""
+    keys = None if network is None else network.secrets.keys
+    async with Desk(orchestrator, address, FAST_LINK, keys=keys) as desk:
+        yield desk
+
+
+@contextlib.contextmanager
+def arena_of(name: str, node: str = "here", network: Network | None = None) -> Generator[Tensors]:
+    """Opens a gateway's arena."""
+    with Exchange(name, node, FAST_TRANSPORT, network) as exchange:
+        tensors = Tensors(exchange)
+        tensors.open()
+        try:
+            yield tensors
+        finally:
+            tensors.close()
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    leaders: Told, name: str = "gateway-1", node: str = "here", network: Network | None = None
+) -> AsyncGenerator[RemoteBackend]:
+    """Runs a gateway's end while entered; on another node than the orchestrator it shares no memory with it."""
+    keys = None if network is None else network.secrets.keys
+    with arena_of(name, node, network) as tensors:
+        async with RemoteBackend(leaders, tensors, FAST_LINK, keys) as backend:
+            yield backend

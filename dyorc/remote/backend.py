@@ -132,6 +132,7 @@ class RemoteBackend:
         self._default_timeout_s = 300.0
         self._refreshed = Refreshed(0, {}, {}, {}, {})
         self._refreshes: dict[int, asyncio.Future[None]] = {}
+        self._logs: LogsConfig | None = None
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -378,6 +379,8 @@ class RemoteBackend:
         self.status.lacks(self._leaders.group, "")
         self._generation += 1
         self._default_timeout_s = default_timeout_s
+        if self._logs is not None:
+            self.set_logs(self._logs)
         _log.info("orchestrator_joined", fence=fence, num_requests=len(self._asked))
         for request_id, asked in list(self._asked.items()):
             if not asked.is_answered:
@@ -423,7 +426,11 @@ class RemoteBackend:
             for request_id, asked in list(self._asked.items()):
                 if asked.deadline_ns < now_ns and not asked.is_answered:
                     self._send(Cancel(request_id))
-                    self._fail(request_id, DeadlineError("the deadline has passed, and no orchestrator has answered"))
+                    self._fail(request_id, DeadlineError(f"the deadline has passed: {self._why_unanswered()}"))
+
+    def _why_unanswered(self) -> str:
+        group = self._leaders.group
+        return f"the orchestrator of group {group!r} has not answered" if self.is_connected else _without_leader(group)
 
     # How it is
 
@@ -459,7 +466,8 @@ class RemoteBackend:
         """Adds nothing: the orchestrator has metrics of its own."""
 
     def set_logs(self, config: LogsConfig) -> None:
-        """Has the orchestrator's replicas log as these settings say."""
+        """Has the orchestrator's replicas log as these settings say, and those of each orchestrator that follows."""
+        self._logs = config
         self._send(SetLogs(config.model_dump(mode="json")))
 
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:

@@ -1,0 +1,151 @@
+"""Requests that are given up, and gateways that go: the orchestrator forgets them, and other gateways notice nothing."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from dyorc.leadership.leader import Leader
+from dyorc.orchestrator.answers import own_arrays
+from dyorc.remote.backend import RemoteBackend
+from dyorc.remote.connection import Connection
+from dyorc.remote.desk import Desk
+from dyorc.remote.messages import Ask, EffectAhead, FromOrchestrator
+from dyorc.telemetry.record import Origin, RequestRecord
+from dyorc.transport.codec import Frame
+from tests.asking import submission
+from tests.deadlines import TIMEOUT_S, wait_until_async
+from tests.integration.remote.ends import Told, arena_of, desk_of, gateway
+from tests.integration.stack import FAST_LINK, Stack, running, within
+from tests.workflows import arithmetic, parted, slow
+
+_REPOSITORY = Path(__file__).parents[3]
+
+
+class Scene(NamedTuple):
+    """A gateway's end, and what is behind it."""
+
+    stack: Stack
+    desk: Desk
+    backend: RemoteBackend
+
+
+@pytest.fixture(scope="module")
+async def scene(leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    address = f"unix://{tmp_path_factory.mktemp('desk')}/desk"
+    targets = [slow.gated, parted.noted, arithmetic.quadruple]
+    async with running(targets) as stack, desk_of(stack.orchestrator, address) as desk:
+        leaders = Told()
+        leaders.tell(desk)
+        async with gateway(leaders) as backend:
+            await wait_until_async(lambda: backend.status.programs and backend.status.is_ready, "programs are loaded")
+            yield Scene(stack, desk, backend)
+
+
+def vector(number: int) -> np.ndarray:
+    """Returns an input of `gated` that is told from others."""
+    return np.full(4, number, np.float32)
+
+
+async def ask_gated(backend: RemoteBackend, number: int, folder: Path) -> float:
+    """Runs `gated`."""
+    (y,) = await backend.infer(submission(slow.gated, [vector(number)], (str(folder),), within(60)), take=own_arrays)
+    return float(y[0])
+
+
+async def test_a_request_that_was_given_up_is_gone_from_the_engine(scene: Scene, tmp_path: Path) -> None:
+    orchestrator = scene.stack.orchestrator
+    asking = asyncio.create_task(ask_gated(scene.backend, 5, tmp_path))
+    await wait_until_async(lambda: (tmp_path / "started-5").exists(), "it runs")
+    assert orchestrator.runs(slow.gated)
+    asking.cancel()
+    await wait_until_async(lambda: not orchestrator.runs(slow.gated), "the engine has forgotten it")
+    assert asking.cancelled()
+    assert not orchestrator.num_requests
+    (tmp_path / "open").touch()
+    assert await ask_gated(scene.backend, 6, tmp_path) == 7
+    exchange = scene.backend.tensors.exchange
+    await wait_until_async(lambda: not exchange.num_tensors, "its inputs are freed")
+
+
+async def test_a_gateway_that_is_killed_takes_only_its_own_requests_with_it(scene: Scene, tmp_path: Path) -> None:
+    orchestrator = scene.stack.orchestrator
+    command = [sys.executable, "-m", "tests.integration.remote.gateway_process", scene.desk.address, str(tmp_path)]
+    command += map(str, range(10, 15))
+    process = subprocess.Popen(command, cwd=_REPOSITORY)  # noqa: ASYNC220 (it is killed and waited for like others)
+    try:
+        await wait_until_async(lambda: orchestrator.num_requests == 5, "the orchestrator has its requests")
+        await wait_until_async(lambda: (tmp_path / "started-10").exists(), "the first of them runs")
+        assert orchestrator.tensors.holder("gateway-that-is-killed") is not None
+        own = asyncio.create_task(ask_gated(scene.backend, 1, tmp_path))
+        await wait_until_async(lambda: orchestrator.num_requests == 6, "the orchestrator has another one")
+    finally:
+        process.kill()
+        process.wait()
+    await wait_until_async(lambda: orchestrator.num_requests == 1, "its requests are forgotten")
+    assert orchestrator.tensors.holder("gateway-that-is-killed") is None
+    assert scene.desk.num_gateways == 1
+    assert not own.done()
+    (tmp_path / "open").touch()
+    assert await own == 2
+    assert not orchestrator.runs(slow.gated)
+    assert scene.backend.is_connected
+
+
+async def test_a_batch_is_not_run_if_a_gateway_goes_before_it_knows_of_the_effect(scene: Scene, tmp_path: Path) -> None:
+    told = asyncio.Event()
+
+    def receive(message: FromOrchestrator, frames: Sequence[Frame]) -> None:
+        if isinstance(message, EffectAhead):
+            told.set()  # and says nothing
+
+    leader = Leader(group="default", fence=1, address=scene.desk.address, node="here")
+    with arena_of("gateway-that-is-silent") as tensors:
+        connection = Connection(leader, tensors.exchange.holder, receive)
+        await connection.open(FAST_LINK, None, 0)
+        asked = submission(parted.noted, [np.asarray(1)], (str(tmp_path),), within(60))
+        refs = tensors.keep_all(asked.inputs)
+        headers, frames, _ = tensors.pack([refs])
+        connection.send(Ask(1, *asked.model, tuple(headers), asked.statics, 60.0), frames)
+        await asyncio.wait_for(told.wait(), TIMEOUT_S)
+        own = submission(parted.noted, [np.asarray(2)], (str(tmp_path),), within(60))
+        waiting = asyncio.create_task(scene.backend.infer(own, take=own_arrays))
+        await wait_until_async(lambda: scene.stack.orchestrator.num_requests == 2, "the orchestrator has both requests")
+        connection.close()
+        (y,) = await waiting
+    assert y == 3
+    assert (tmp_path / "runs").read_text().split() == ["2"]
+    assert not scene.stack.orchestrator.num_requests
+
+
+class Shelf:
+    """Keeps records."""
+
+    def __init__(self) -> None:
+        self.records: list[RequestRecord] = []
+
+    def wants(self) -> bool:
+        return True
+
+    def ended(self, record: RequestRecord) -> None:
+        self.records.append(record)
+
+
+async def test_a_record_at_the_gateway_has_the_batches_of_the_orchestrator(scene: Scene) -> None:
+    shelf = Shelf()
+    origin = Origin(request_id="a", transport="http")
+    asked = submission(arithmetic.quadruple, [vector(1)], (), within(60), origin=origin, recorder=shelf)
+    await scene.backend.infer(asked, take=own_arrays)
+    (record,) = shelf.records
+    assert (record.outcome, record.workflow) == ("ok", "quadruple")
+    assert [call.program for call in record.story.calls] == ["double", "double"]
+    first, second = ([batch.replica_id for batch in call.batches] for call in record.story.calls)
+    assert first == second == [name for name in scene.stack.workers if name.startswith("double")]
+    for call in record.story.calls:
+        moments = [record.started_ns, call.asked_ns, call.batches[0].sent_ns, call.ended_ns, record.ended_ns]
+        assert moments == sorted(moments)

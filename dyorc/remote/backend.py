@@ -126,7 +126,7 @@ class RemoteBackend:
         self._answers = Answers(tensors, self._post)
         self._keeping = Keeping(tensors.exchange.arena.free)
         self._asked: dict[int, Asked] = {}
-        self._numbers = count(1)
+        self._numbers = count(1 + stories.new_range())
         self._connection: Connection | None = None
         self._generation = 0
         self._default_timeout_s = 300.0
@@ -343,8 +343,9 @@ class RemoteBackend:
 
     def _tell_story(self, request_id: int, values: dict[str, Any] | None) -> None:
         asked = self._asked.get(request_id)
-        if values is not None and asked is not None and asked.pending.recorded is not None and self._connection is not None:
-            stories.unpack_into(asked.pending.recorded.story, values, self._connection.shift_ns)
+        there = self._connection
+        if values is not None and asked is not None and asked.pending.recorded is not None and there is not None:
+            stories.unpack_into(asked.pending.recorded.story, values, there.shift_ns, there.numbers_from)
 
     # Leaders that come and go
 

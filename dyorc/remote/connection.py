@@ -18,6 +18,7 @@ from dyorc.remote.messages import (
     decode_from_orchestrator,
     encode,
 )
+from dyorc.remote.stories import new_range
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import CallerEnd, call
 from dyorc.transport.tiers import Holder
@@ -38,6 +39,7 @@ class Connection:
     Attributes:
         is_lost: Set once the other end is gone, or what it said was no message.
         shift_ns: What to add to its times, to have them on this machine's clock.
+        numbers_from: What to add to its numbers of requests, to have them unique in this process.
     """
 
     def __init__(self, leader: Leader, holder: Holder, received: Callable[[FromOrchestrator, Sequence[Frame]], None]) -> None:
@@ -48,6 +50,7 @@ class Connection:
         self._link: CallerEnd | None = None
         self.is_lost = asyncio.Event()
         self.shift_ns = 0
+        self.numbers_from = new_range()
 
     async def open(self, link: LinkConfig, keys: ClusterKeys | None, fence: int) -> Welcome:
         """Dials in.

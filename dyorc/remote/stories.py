@@ -1,6 +1,7 @@
 """Stories of requests as plain values, for a process whose clock may show another time."""
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -8,6 +9,17 @@ import msgspec
 from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Note, PartTrace, Story
 
 _KINDS = ("calls", "decisions", "parts", "notes")
+_RANGE = 2**36
+"""So many requests an orchestrator numbers in months, and JavaScript still has exact numbers for 100,000 ranges."""
+
+_ranges = count()
+
+
+def new_range() -> int:
+    """Returns what to add to the numbers of requests that somebody else gives, or they would not be unique in this process:
+    orchestrators, one after the other or beside each other, all count from 1.
+    """
+    return next(_ranges) * _RANGE
 
 
 def packed(story: Story) -> dict[str, Any]:
@@ -34,14 +46,17 @@ def packed(story: Story) -> dict[str, Any]:
     }
 
 
-def unpack_into(story: Story, values: dict[str, Any], shift_ns: int) -> None:
+def unpack_into(story: Story, values: dict[str, Any], shift_ns: int, numbers_from: int = 0) -> None:
     """Fills a story with what was packed; its own beginning stays.
 
     Args:
         shift_ns: Added to all times.
+        numbers_from: Added to the numbers of requests (`new_range`).
     """
     batches = _shifted(msgspec.convert(values["batches"], list[BatchTrace], strict=False), shift_ns)
-    story.number = values["number"]
+    for batch in batches:
+        batch.requests = [number + numbers_from for number in batch.requests]
+    story.number = values["number"] + numbers_from
     story.ended_ns = values["ended_ns"] + shift_ns if values["ended_ns"] else 0
     story.is_answered = values["is_answered"]
     story.calls = []

@@ -57,7 +57,7 @@ class _Drawing:
         self._base_ns = base_ns
         self._requests_pid, self._replicas_pid = 2 * cell + 1, 2 * cell + 2
         self._ids = count(cell * _IDS_PER_CELL)
-        self._places: dict[int, tuple[int, int, int]] = {}
+        self._places: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Row, begin and end of the bars of batches."""
         self._name("process_name", f"cell {cell}: requests", self._requests_pid)
         self._name("process_name", f"cell {cell}: replicas", self._replicas_pid)
@@ -67,7 +67,7 @@ class _Drawing:
     def batches(self, batches: Sequence[BatchTrace]) -> None:
         """Draws batches, each once, on their replicas' rows. One that never came first in its replica is not shown."""
         by_replica: defaultdict[tuple[str, str], list[tuple[int, int, BatchTrace]]] = defaultdict(list)
-        for batch in {batch.batch_id: batch for batch in batches}.values():
+        for batch in {_which(batch): batch for batch in batches}.values():
             if batch.started_ns and batch.ended_ns > batch.started_ns:
                 by_replica[batch.program, batch.replica_id].append((batch.started_ns, batch.ended_ns, batch))
         next_row = 1
@@ -81,7 +81,7 @@ class _Drawing:
             next_row += num_rows
 
     def _batch(self, batch: BatchTrace, row: int) -> None:
-        self._places[batch.batch_id] = row, batch.started_ns, batch.ended_ns
+        self._places[_which(batch)] = row, batch.started_ns, batch.ended_ns
         facts: Json = {
             "batch": batch_name(batch), "size": batch.size, "num_guesses": batch.num_guesses, "reason": batch.reason,
             "requests": sorted(set(batch.requests)), "outcome": batch.outcome,
@@ -141,8 +141,8 @@ class _Drawing:
                 self._bar(what, "call", place, at_ns, until_ns, {})
             at_ns = until_ns
         for batch in call.batches:
-            if batch.batch_id in self._places and call.asked_ns <= batch.sent_ns < end_ns:
-                to_row, started_ns, _ = self._places[batch.batch_id]
+            if _which(batch) in self._places and call.asked_ns <= batch.sent_ns < end_ns:
+                to_row, started_ns, _ = self._places[_which(batch)]
                 self._arrow("call", place, batch.sent_ns, (self._replicas_pid, to_row), started_ns)
 
     def _tensors(self, calls: Sequence[CallTrace]) -> None:
@@ -155,9 +155,9 @@ class _Drawing:
                     self._tensor(source.batches[-1], call.batches[0])
 
     def _tensor(self, producer: BatchTrace, consumer: BatchTrace) -> None:
-        if producer.batch_id in self._places and consumer.batch_id in self._places:
-            from_row, _, ended_ns = self._places[producer.batch_id]
-            to_row, started_ns, _ = self._places[consumer.batch_id]
+        if _which(producer) in self._places and _which(consumer) in self._places:
+            from_row, _, ended_ns = self._places[_which(producer)]
+            to_row, started_ns, _ = self._places[_which(consumer)]
             if ended_ns <= started_ns:
                 pid = self._replicas_pid
                 self._arrow("tensor", (pid, from_row), ended_ns - 1, (pid, to_row), started_ns)  # at its end, it is not open
@@ -182,6 +182,11 @@ class _Drawing:
 
     def _name(self, what: str, name: str, pid: int, row: int = 0) -> None:
         self.events.append({"name": what, "ph": "M", "pid": pid, "tid": row, "args": {"name": name}})
+
+
+def _which(batch: BatchTrace) -> tuple[int, int]:
+    """Tells a batch from others: a gateway's requests have copies of it, and each orchestrator numbers its batches from 1."""
+    return batch.batch_id, batch.sent_ns
 
 
 def _end_ns(call: CallTrace, record: RequestRecord) -> int:

@@ -170,7 +170,7 @@ def main(num_kills: int = 50, num_clients: int = 32, num_gateway_kills: int = 5)
     """Runs it, and prints the result."""
     with no_leaks():
         found = asyncio.run(storm(num_kills, num_clients, num_gateway_kills))
-    print(json.dumps(found))
+        print(json.dumps(found), flush=True)
     sys.exit(bool(found["failed"] or found["wrong"] or found["run_twice"]))
 
 

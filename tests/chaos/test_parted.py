@@ -167,8 +167,9 @@ def test_a_story_travels_between_clocks() -> None:
     story.ended_ns, story.is_answered = 1300, True
     found = Story(1, 5900)
     values = msgspec.msgpack.decode(msgspec.msgpack.encode(stories.packed(story)))
-    stories.unpack_into(found, values, 5000)
+    stories.unpack_into(found, values, 5000, numbers_from=100)
     assert [(one.asked_ns, one.ended_ns, one.outcome) for one in found.calls] == [(6050, 6200, "done")] * 2
     assert found.calls[0].batches[0] is found.calls[1].batches[0]
-    assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (7, 5900, 6300, 6100)
+    assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (107, 5900, 6300, 6100)
+    assert found.calls[0].batches[0].requests == [107, 108]
     assert len(StoryReader(found).news()) == len(StoryReader(story).news())

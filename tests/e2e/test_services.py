@@ -106,6 +106,9 @@ def test_without_a_leader_a_gateway_lives_and_says_what_is_missing() -> None:
 
 
 def test_a_standby_takes_over_when_the_leader_stops_and_when_it_is_killed() -> None:
+    def infer(request_id: str) -> None:
+        np.testing.assert_array_equal(client.infer("quadruple", x=X, request_id=request_id), X * 4)
+
     with (
         cluster() as found,
         found.orchestrator(TARGETS[:1]) as first,
@@ -115,15 +118,19 @@ def test_a_standby_takes_over_when_the_leader_stops_and_when_it_is_killed() -> N
         gateway.wait_until_ready()
         with found.orchestrator(TARGETS[:1]) as second:
             second.wait_for("Standing by")
-            np.testing.assert_array_equal(client.infer("quadruple", x=X), X * 4)
+            infer("of-leader-1")
             first.stop(signal.SIGTERM)
             assert first.process.returncode == 0, first.output
-            np.testing.assert_array_equal(client.infer("quadruple", x=X), X * 4)
+            infer("of-leader-2")
             with found.orchestrator(TARGETS[:1]) as third:
                 third.wait_for("Standing by")
                 second.process.kill()
-                np.testing.assert_array_equal(client.infer("quadruple", x=X), X * 4)
+                infer("of-leader-3")
                 third.wait_for("^Ready")
+                wait_until(lambda: len(client.requests()) == 3, "the records are there")
+        for one in ("of-leader-1", "of-leader-2", "of-leader-3"):  # each leader has counted its requests from 1
+            batches = client.request(one)["batches"].values()
+            assert {shared["request_id"] for batch in batches for shared in batch["requests"]} == {one}
 
 
 def test_what_cannot_work_is_said_at_the_start() -> None:

@@ -54,6 +54,14 @@ def test_what_happens_at_the_same_time_has_rows_of_its_own() -> None:
     assert len({(event["pid"], event["tid"]) for event in of(events, "X", "request")}) == 2
 
 
+def test_batches_of_two_orchestrators_with_the_same_number_are_both_drawn() -> None:
+    one = record(30, [call(1, "large", 2, 2, 20, batches=[batch("large", 2, 2, 20, batch_id=1)])])
+    two = record(60, [call(1, "large", 31, 31, 50, batches=[batch("large", 31, 31, 50, batch_id=1)])], number=2, request_id="r2")
+    events = drawn(one, two)
+    assert len([event for event in of(events, "X", "batch") if event["name"] == "large x1"]) == 2
+    assert len(of(events, "s", "call")) == 2
+
+
 def test_rows_are_used_again() -> None:
     later = record(30, [], number=2)
     for name in ("arrived_ns", "read_ns"):

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.compose.cluster import ROOT, Cluster, cluster
+from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, ROOT, Cluster, cluster
 from tests.compose.engine import Engine
 from tests.compose.kills import HEAD, kill
 from tests.compose.load import load
 
-_URL = f"http://127.0.0.1:{os.environ.get('DYORC_PORT', '8000')}"
+_URLS = [f"http://127.0.0.1:{os.environ.get(name, port)}" for name, port in (("DYORC_PORT", "8000"), ("DYORC_PORT_2", "8010"))]
 _OCR = ROOT / "examples" / "ocr" / "demo.py"
-_ROLES = ("redis", "ray-worker", "ray-head", "server")
+_ROLES = ("leader", "standby", "gateway", "redis", "ray-head", "ray-worker")
 _NUM_CLIENTS = 16
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     with _clean(engine):
         with _started(engine, "ocr"):
             for _ in range(2):
-                subprocess.run([sys.executable, _OCR, "--url", _URL], check=True)
+                subprocess.run([sys.executable, _OCR, "--url", _URLS[0]], check=True)
         with _started(engine, "digits") as found:
             _kill_all(found)
 
@@ -42,7 +42,7 @@ def _started(engine: Engine, example: str) -> Iterator[Cluster]:
     """Runs a cluster with one of the examples."""
     started_s = time.monotonic()
     with cluster(engine, DYORC_TOML=str(ROOT / f"deploy/compose/{example}.toml")) as found:
-        found.wait_until_healthy("server")
+        found.wait_until_healthy(*GATEWAYS)
         print(f"{example}: ready {time.monotonic() - started_s:.1f} s after `docker compose up`", flush=True)
         yield found
 
@@ -58,10 +58,18 @@ def _clean(engine: Engine) -> Iterator[None]:
 def _kill_all(found: Cluster) -> None:
     body, is_right = _digit()
     print(HEAD, flush=True)
-    with load([_URL], "classify", body, is_right, _NUM_CLIENTS, "") as sent:
+    with load(_URLS, "classify", body, is_right, _NUM_CLIENTS, "") as sent:
         for role in _ROLES:
-            done = kill(found, sent, role)
+            done = kill(found, sent, _service(found, role), role)
             print(done.row, *sorted(set(done.errors))[:3], flush=True)
+
+
+def _service(found: Cluster, role: str) -> str:
+    """Returns which service has a role now: either orchestrator may lead."""
+    if role not in ("leader", "standby"):
+        return role
+    leader = found.leader()
+    return leader if role == "leader" else next(one for one in ORCHESTRATORS if one != leader)
 
 
 def _digit() -> tuple[Any, Callable[[Any], bool]]:

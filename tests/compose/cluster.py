@@ -11,6 +11,8 @@ from tests.compose.engine import Engine
 from tests.deadlines import wait_until
 
 ROOT = Path(__file__).parents[2]
+ORCHESTRATORS = ("orchestrator", "standby")
+GATEWAYS = ("gateway", "gateway-2")
 _PROJECT = "dyorc-test"
 
 
@@ -51,6 +53,18 @@ class Cluster:
     def is_healthy(self, service: str) -> bool:
         """Returns whether its health check says so."""
         return "healthy" in self.engine.docker("inspect", "--format", "{{.State.Health.Status}}", self.container(service)).split()
+
+    def leader(self) -> str:
+        """Returns the orchestrator that leads, once one does and is ready."""
+        wait_until(lambda: any(map(self._is_ready, ORCHESTRATORS)), "an orchestrator leads and is ready")
+        return next(filter(self._is_ready, ORCHESTRATORS), "") or self.leader()
+
+    def _is_ready(self, orchestrator: str) -> bool:
+        try:
+            self.engine.docker("exec", self.container(orchestrator), "healthy", "9100", "/v2/health/ready")
+        except AssertionError:
+            return False
+        return True
 
     def wait_until_healthy(self, *services: str) -> None:
         """Returns when all are.

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from tests.compose.base_image import import_base
-from tests.compose.cluster import ROOT
+from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, ROOT
 from tests.compose.engine import Engine
 
 _BASE, _LIBRARIES, REDIS = "dyorc-test/base", "dyorc-test/libraries", "dyorc-test/redis"
-_SERVICES = ("keys", "ray-head", "ray-worker", "server")
+_SERVICES = ("keys", "ray-head", "ray-worker", *ORCHESTRATORS, *GATEWAYS)
 
 
 def build(engine: Engine, folder: Path) -> Path:

@@ -15,14 +15,16 @@ from typing import Any
 import pytest
 
 from tests.compose import base_image, engine, images
-from tests.compose.cluster import Cluster, cluster
+from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, Cluster, cluster
 from tests.compose.kills import HEAD, Kill, kill
 from tests.compose.load import load
 
 pytestmark = pytest.mark.compose
 
 _README = (Path(__file__).parents[2] / "README.md").read_text()
-_URL = "http://127.0.0.1:8000"
+_URLS = ("http://127.0.0.1:8000", "http://127.0.0.1:8010")
+_NUM_CLIENTS = 4
+_CUT = re.compile("ConnectError|ReadError|RemoteProtocolError")
 _SETTINGS = """
 workflows = ["/workflows/first/app.py:classify"]
 [transport]
@@ -45,8 +47,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             pytest.skip(str(error))
         started_s = time.monotonic()
         with cluster(started, override=libraries, REDIS_IMAGE=images.REDIS, DYORC_TOML=str(settings)) as found:
-            found.wait_until_healthy("server")
+            found.wait_until_healthy(*GATEWAYS)
             print(f"\nready {time.monotonic() - started_s:.1f} s after `docker compose up`")
+            found.wait_until_healthy(*ORCHESTRATORS)
             yield found
 
 
@@ -58,9 +61,9 @@ def test_readmes_client_line_is_answered(running: Cluster) -> None:
 
 
 def test_tensors_are_read_in_place_by_another_container(running: Cluster) -> None:
-    moved = re.findall(
-        r'^dyorc_moved_bytes_total\{.*tier="(\w+)".*\} (.*)$', _run(running, f"curl -sf {_URL}/metrics"), re.MULTILINE
-    )
+    command = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9100/metrics').read().decode())"
+    metrics = running.engine.docker("exec", running.container(running.leader()), "python", "-c", command)
+    moved = re.findall(r'^dyorc_moved_bytes_total\{.*tier="(\w+)".*\} (.*)$', metrics, re.MULTILINE)
     assert {tier for tier, num_bytes in moved if float(num_bytes)} == {"shm"}
 
 
@@ -70,7 +73,7 @@ def _run(running: Cluster, command: str) -> str:
 
 
 def test_containers_have_no_rights_that_they_do_not_need(running: Cluster) -> None:
-    for service in ("server", "ray-worker", "ray-head"):
+    for service in ("orchestrator", "gateway", "ray-worker", "ray-head"):
         command = "id -u; touch /opt/x || grep CapEff /proc/1/status"
         shown = running.engine.docker("exec", running.container(service), "bash", "-c", command)
         assert shown.split() == ["10001", "CapEff:", "0000000000000000"]
@@ -81,12 +84,18 @@ def _is_right(answer: Any) -> bool:
     return output["shape"] == [10] and abs(sum(output["data"]) - 1) < 1e-3
 
 
-def test_containers_are_killed_under_load_and_no_request_fails(running: Cluster) -> None:
+def test_containers_are_killed_under_load_and_only_connections_to_a_dead_gateway_notice(running: Cluster) -> None:
     data = [float(number) for number in range(1, 65)]
     body = {"inputs": [{"name": "image", "shape": [64], "datatype": "FP32", "data": data}]}
     done: list[Kill] = []
-    with load([_URL], "classify", body, _is_right, 4, running.engine.namespace) as sent:
+    with load(_URLS, "classify", body, _is_right, _NUM_CLIENTS, running.engine.namespace) as sent:
+        leader = running.leader()
+        done.append(kill(running, sent, leader, "leader"))
+        assert running.leader() != leader
         for service in ("redis", "ray-worker", "ray-head"):
             done.append(kill(running, sent, service))
-    print("\n".join(["", HEAD, *(one.row for one in done)]))
+        cut = kill(running, sent, "gateway")
+    print("\n".join(["", HEAD, *(one.row for one in (*done, cut))]))
     assert {one.role: one.errors for one in done if one.errors} == {}
+    assert len(cut.errors) <= _NUM_CLIENTS
+    assert all(map(_CUT.match, cut.errors)), cut.errors

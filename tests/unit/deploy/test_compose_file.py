@@ -25,10 +25,15 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_what_starts_by_default_is_small() -> None:
+def test_gateways_and_orchestrators_are_there_twice() -> None:
     default = {name for name, one in _SERVICES.items() if "profiles" not in one}
-    assert default == {"keys", "redis", "ray-head", "ray-worker", "server"}
+    assert default == {"keys", "redis", "ray-head", "ray-worker", "orchestrator", "standby", "gateway", "gateway-2"}
     assert {profile for one in _SERVICES.values() for profile in one.get("profiles", ())} == {"observability"}
+    for pair in (("orchestrator", "standby"), ("gateway", "gateway-2")):
+        first, second = ({**_SERVICES[name], "ports": None, "depends_on": None} for name in pair)
+        assert first == second
+    ports = [port for name in ("gateway", "gateway-2") for port in _SERVICES[name]["ports"]]
+    assert ports == ["127.0.0.1:8000:8000", "127.0.0.1:8001:8001", "127.0.0.1:8010:8000", "127.0.0.1:8011:8001"]
 
 
 @pytest.mark.parametrize("name", _SERVICES)
@@ -98,7 +103,7 @@ def test_what_is_served_by_default_is_the_code_in_the_readme() -> None:
 
 def test_containers_that_share_tensors_share_one_folder_of_memory() -> None:
     sharing = {name for name, one in _SERVICES.items() if "tensors:/run/dyorc/tensors" in one.get("volumes", ())}
-    assert sharing == {"ray-worker", "server"}
+    assert sharing == {"ray-worker", "orchestrator", "standby", "gateway", "gateway-2"}
     assert composed()["volumes"]["tensors"]["driver_opts"]["type"] == "tmpfs"
 
 
@@ -129,7 +134,7 @@ def test_compose_understands_the_files(files: list[Path], compose: list[str]) ->
     assert done.returncode == 0, done.stderr
     resolved = yaml.safe_load(done.stdout)["services"]
     assert resolved.keys() == _SERVICES.keys()
-    assert resolved["server"]["environment"]["DYORC_STORE"] == "redis://redis:6379/0"
+    assert resolved["gateway"]["environment"]["DYORC_STORE"] == "redis://redis:6379/0"
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: apt install prometheus)")
@@ -150,7 +155,8 @@ def test_prometheus_scrapes_the_ports_at_which_services_show_their_metrics() -> 
     shown = {
         name: port
         for name, one in services(ours=True).items()
-        if (port := one.get("environment", {}).get("DYORC_TELEMETRY__METRICS_PORT"))
+        for setting in ("DYORC_TELEMETRY__METRICS_PORT", "DYORC_CLUSTER__OPERATIONS_PORT")
+        if (port := one.get("environment", {}).get(setting))
     }
     assert scraped == shown
 

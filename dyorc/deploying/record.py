@@ -21,6 +21,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         model: The name of the workflow or program.
         names: What its programs are called among those of all versions, by their own names. Programs that versions share have
             one name there.
+        codes: What stands for the code of each, by their own names: the digest of the bundle with which it was loaded first.
         deployed_s: When (Unix time).
     """
 
@@ -28,6 +29,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     bundle: Bundle
     names: Mapping[str, str]
+    codes: Mapping[str, str] = {}
     deployed_s: float = 0.0
 
 

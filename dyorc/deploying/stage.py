@@ -13,7 +13,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import ProgramOverrides
 from dyorc.deploying.record import Record, Version
-from dyorc.deploying.versions import Loaded, load, named, names_for, prints_of
+from dyorc.deploying.versions import Loaded, codes_for, load, named, names_for, prints_of
 from dyorc.errors import DeployError, DyOrcError, ModuleImportError
 from dyorc.offers import ModelKey
 from dyorc.repertoire import Part, Repertoire
@@ -103,7 +103,8 @@ class Stage:
         known = [one for one in self.loaded.values() if shares]
         is_shared = {name for name, owned in self._owned.items() if not owned.is_ending}
         names = names_for(prints, version, known, is_shared, self._used)
-        drafted = Version(model=model, version=version, bundle=bundle, names=names)
+        codes = codes_for(names, bundle, self.loaded.values())
+        drafted = Version(model=model, version=version, bundle=bundle, names=names, codes=codes)
         self._take_in(named(found, drafted, prints, importer))
         return drafted
 

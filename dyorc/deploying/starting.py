@@ -60,7 +60,9 @@ def begun(
         for target, found in fresh:
             loaded = _first(Bundle.of(target, modules[target].__name__), found, restored, record)
             restored.append(loaded)
-            version = Version(model=loaded.model, version=loaded.version, bundle=loaded.bundle, names=loaded.names)
+            version = Version(
+                model=loaded.model, version=loaded.version, bundle=loaded.bundle, names=loaded.names, codes=loaded.codes
+            )  # fmt: skip
             record = Record(record.number, {**record.lines, loaded.model: Line.begun(version, origin=target)})
         _tell(lines)
         yield restored, record
@@ -85,7 +87,7 @@ def _first(bundle: Bundle, found: Workflow | Program, known: Iterable[Loaded], r
     objects = {program: loaded for loaded in known for program in loaded.programs.values()}
     same = {program.name: program.name for program in programs_of(found) if program in objects}
     names = names_for(prints, "1", known, {name for one in known for name in one.names.values()}, record.names())
-    return plain(found, bundle, prints, names | same)
+    return plain(found, bundle, prints, names | same, known)
 
 
 def _tell(lines: Mapping[str, Line]) -> None:

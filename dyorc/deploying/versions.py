@@ -36,6 +36,7 @@ class Loaded:
         prints: What equal programs have in common, by their own names; None where that cannot be told.
         importer: Holds its modules; None: they have their own names, since the server was started with it.
         bundle: Its code.
+        codes: See `Version`.
     """
 
     model: str
@@ -45,6 +46,7 @@ class Loaded:
     prints: Mapping[str, str | None]
     importer: BundleImporter | None
     bundle: Bundle
+    codes: Mapping[str, str]
 
     @property
     def key(self) -> ModelKey:
@@ -73,7 +75,7 @@ class Loaded:
         own = next(own for own, one in self.programs.items() if one is program)
         return Source(
             folder=os.getcwd(), target=self.bundle.target, program=own, overrides=program.overrides, bundle=self.bundle,
-            served_as=program.name,
+            served_as=program.name, code=self.codes[own],
         )  # fmt: skip
 
     def unload(self) -> None:
@@ -82,10 +84,16 @@ class Loaded:
             self.importer.unload()
 
 
-def plain(found: Workflow | Program, bundle: Bundle, prints: Mapping[str, str | None], names: Mapping[str, str]) -> Loaded:
-    """Returns the first version of what was imported by its own name."""
-    version = Version(model=found.name, version=FIRST_VERSION, bundle=bundle, names=names)
-    return named(found, version, prints, None)
+def plain(
+    found: Workflow | Program, bundle: Bundle, prints: Mapping[str, str | None], names: Mapping[str, str], known: Iterable[Loaded]
+) -> Loaded:
+    """Returns the first version of what was imported by its own name.
+
+    Args:
+        known: Versions whose programs may have its names.
+    """
+    codes = codes_for(names, bundle, known)
+    return named(found, Version(model=found.name, version=FIRST_VERSION, bundle=bundle, names=names, codes=codes), prints, None)
 
 
 def load(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Workflow | Program, BundleImporter]:
@@ -126,7 +134,8 @@ def named(
         workflow = of_program(found)
     else:
         workflow = replace(found, name=label(version.model, version.version))
-    return Loaded(version.model, version.version, workflow, programs, prints, importer, version.bundle)
+    codes = {own: version.codes.get(own) or version.bundle.digest for own in programs}
+    return Loaded(version.model, version.version, workflow, programs, prints, importer, version.bundle, codes)
 
 
 def label(model: str, version: str) -> str:
@@ -154,6 +163,17 @@ def names_for(
     return {
         own: shared.get((own, print_ or "")) or _first_free((own, f"{own}@{version}"), used) for own, print_ in prints.items()
     }
+
+
+def codes_for(names: Mapping[str, str], bundle: Bundle, known: Iterable[Loaded]) -> dict[str, str]:
+    """Returns what stands for the code of the programs of a new version, so that a program that it shares stays the same.
+
+    Args:
+        names: What its programs are called, by their own names.
+        known: Versions whose programs may have these names.
+    """
+    codes = {one.programs[own].name: code for one in known for own, code in one.codes.items()}
+    return {own: codes.get(name, bundle.digest) for own, name in names.items()}
 
 
 def _first_free(names: Sequence[str], used: Collection[str]) -> str:

@@ -7,7 +7,7 @@ its replicas are told of the cluster. If the plan is another, Serve replaces the
 """
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -45,8 +45,8 @@ class Lasting:
     def plan(self, program: Program, source: Source) -> str:
         """Returns what stands for a program's replicas."""
         options = sorted(program.options.ray_actor_options.items())
-        code = self._code if source.bundle is None else source.bundle.digest
-        told = repr((self._stamp, code, source.target, program.name, sorted(program.overrides.items()), options))
+        code = source.code or repr((source.target, self._code))  # versions that share a program may have other targets
+        told = repr((self._stamp, code, program.name, sorted(program.overrides.items()), options))
         return hashlib.sha256(told.encode()).hexdigest()[:_PLAN_CHARACTERS]
 
     def nums_running(self) -> dict[str, int]:
@@ -61,10 +61,15 @@ class Lasting:
                 found[program] = sum(num for each in states for state, num in each.items() if str(state) != _ENDING)
         return found
 
-    def delete_others(self, programs: Collection[str]) -> None:
-        """Has Serve end the applications of other programs than these; does not wait for that."""
+    def delete_others(self, programs: Callable[[], Collection[str]]) -> None:
+        """Has Serve end the applications of other programs than these; does not wait for that.
+
+        Args:
+            programs: Called after Serve was asked, so that one that is deployed meanwhile is known.
+        """
         from ray import serve
 
-        for program in self.nums_running().keys() - set(programs):
+        running = self.nums_running()
+        for program in running.keys() - set(programs()):
             _log.info("program_not_needed", program=program)
             serve.delete(self.application(program), _blocking=False)

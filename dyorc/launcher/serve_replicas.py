@@ -98,6 +98,13 @@ class ServeReplicas:
         self._scaling.begin(found)
         if self._ahead is not None:
             self._ahead.hand_over()
+        if (
+            lasting := self._lasting
+        ) is not None:  # only now: others that come later are not strangers, and are ended by `remove`
+            await start("the end of programs of before", lambda: lasting.delete_others(self._names), lambda: None)
+
+    def _names(self) -> list[str]:
+        return [program.name for program in list(self._plans.programs)]
 
     def scale(self, program: str, num_processes: int) -> None:
         """Has a program keep so many replicas, from now on. More of them start at once where that is possible."""
@@ -114,7 +121,7 @@ class ServeReplicas:
         """What stands for the code and options of each program; empty if nobody else can have asked for replicas."""
         if self._lasting is None:
             return {}
-        return {program.name: self._lasting.plan(program, source) for program, source in self._plans.programs.items()}
+        return {program.name: self._lasting.plan(program, source) for program, source in list(self._plans.programs.items())}
 
     def _application(self, program: str) -> str:
         return program if self._lasting is None else self._lasting.application(program)
@@ -150,8 +157,6 @@ class ServeReplicas:
             application = self._application(program.name)
             targets.append(serve.RunTarget(bound, name=application, route_prefix=None, external_scaler_enabled=True))
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
-        if self._lasting is not None:
-            self._lasting.delete_others(plans.keys())
         return {name: max(number, 1) for name, number in found.items()}
 
     async def delete(self) -> None:

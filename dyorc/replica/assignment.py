@@ -29,6 +29,7 @@ class Source:
         served_as: What it is called among all versions; empty: by that name.
         overrides: Its options that are not those in its code.
         bundle: The code; None: it lies on this machine's disk.
+        code: Stands for its code; empty: what the server has found on the disk when it started.
         plan: Stands for its code and options, where replicas outlive the orchestrator that asked for them.
     """
 
@@ -37,6 +38,7 @@ class Source:
     program: str
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     bundle: Bundle | None = None
+    code: str = ""
     plan: str = ""
     served_as: str = ""
 

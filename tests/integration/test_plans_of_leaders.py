@@ -1,0 +1,56 @@
+"""After versions were deployed, the next leader of a group asks Serve for the same: no replica is replaced or ended."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dyorc.config import DeploymentConfig, LinkConfig, Settings, TransportConfig
+from dyorc.deploying.record import Record
+from dyorc.gateway.deployments import Order
+from dyorc.launcher.lasting import Lasting
+from dyorc.launcher.plans import Plans
+from dyorc.launcher.serve_replicas import ServeReplicas
+from dyorc.replica.assignment import ForkPlace, Uplink
+from dyorc.services.deployments import deploying
+from dyorc.services.programs import Loaded, loaded, run_programs
+from tests.e2e.updates import App
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    yield App(tmp_path)
+    for name in ("app", "nets"):
+        sys.modules.pop(name, None)
+
+
+def plans_of(what: Loaded, code_on_disk: str) -> dict[str, str]:
+    """Returns what a leader with this code on its disk tells Serve of its programs."""
+    uplink = Uplink(address="", link=LinkConfig(), transport=TransportConfig())
+    plans = Plans(what.places, DeploymentConfig(), ForkPlace(folder=""), None, 1.0)
+    return ServeReplicas(plans, DeploymentConfig(), uplink, lasting=Lasting("default", code_on_disk, uplink)).plans
+
+
+async def test_the_next_leader_asks_for_what_was_deployed_and_for_shared_programs_as_they_are(app: App) -> None:
+    settings, notes = Settings(), list[bytes]()
+
+    async def keep(text: bytes) -> None:
+        notes.append(text)
+
+    with loaded([app.target], settings) as what:
+        before = plans_of(what, "of the first")
+        async with (
+            run_programs(what, settings, None, None, without_ray=True) as running,
+            deploying(what, running, settings, lambda: lambda: True, None, keep) as deployer,
+        ):
+            app.write(2)
+            await deployer.deploy(Order(target=app.target))
+    app.write(3)  # not deployed
+    with loaded([app.target], settings, Record.of_json(notes[-1])) as again:
+        after = plans_of(again, "of the second")
+    assert set(before) == {"double", "plus"}
+    assert set(after) == {"double", "plus@2"}, "Serve keeps these, and ends the others"
+    assert after["double"] == before["double"], "both versions share it, so its replicas stay"

@@ -13,6 +13,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import ProgramOverrides
 from dyorc.deploying.record import Record, Version
+from dyorc.deploying.turns import short_turns
 from dyorc.deploying.versions import Loaded, codes_for, load, named, names_for, prints_of
 from dyorc.errors import DeployError, DyOrcError, ModuleImportError
 from dyorc.offers import ModelKey
@@ -132,11 +133,12 @@ class Stage:
             raise DeployError(f"version {version.version!r} is not ready after {timeout_s:g} s: {'; '.join(waiting)}") from None
 
     def _load(self, bundle: Bundle) -> tuple[Workflow | Program, BundleImporter, Mapping[str, str | None]]:
-        try:
-            found, importer = load(bundle, self._overrides)
-        except DyOrcError as error:
-            raise refusal(error) from error
-        return found, importer, prints_of(found, bundle, importer)
+        with short_turns():
+            try:
+                found, importer = load(bundle, self._overrides)
+            except DyOrcError as error:
+                raise refusal(error) from error
+            return found, importer, prints_of(found, bundle, importer)
 
     def _take_in(self, loaded: Loaded) -> None:
         self.loaded[loaded.key] = loaded

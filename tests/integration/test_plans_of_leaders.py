@@ -19,6 +19,12 @@ from tests.e2e.updates import App
 
 pytestmark = pytest.mark.anyio
 
+_TURNS = "turns_of_imports"
+_NOTES_TURNS = f"""
+import sys
+sys.{_TURNS} = [*getattr(sys, {_TURNS!r}, []), sys.getswitchinterval()]
+"""
+
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[App]:
@@ -46,11 +52,13 @@ async def test_the_next_leader_asks_for_what_was_deployed_and_for_shared_program
             run_programs(what, settings, None, None, without_ray=True) as running,
             deploying(what, running, settings, lambda: lambda: True, None, keep) as deployer,
         ):
-            app.write(2)
+            app.write(2, lambda text: text + _NOTES_TURNS)
             await deployer.deploy(Order(target=app.target))
     app.write(3)  # not deployed
     with loaded([app.target], settings, Record.of_json(notes[-1])) as again:
         after = plans_of(again, "of the second")
+    while_serving_s, at_start_s = vars(sys).pop(_TURNS)
+    assert while_serving_s < at_start_s, "the event loop does not wait long while code is imported"
     assert set(before) == {"double", "plus"}
     assert set(after) == {"double", "plus@2"}, "Serve keeps these, and ends the others"
     assert after["double"] == before["double"], "both versions share it, so its replicas stay"

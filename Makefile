@@ -73,9 +73,9 @@ dist: $(BUILD)/.made ## Build the wheel and the source archive in dist/; the ver
 test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in an environment of its own, and run README's twenty lines there
 	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
 
-images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; IMAGE_OPTIONS goes to docker build
+images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
 	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
-		--build-arg EXTRAS=traces,demo,ocr $(IMAGE_OPTIONS) .
+		--build-arg EXTRAS=traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .
 
 compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on a Docker engine of its own, and kill its containers under load
 	$(BIN)/python -m pytest -s -m compose tests/compose

@@ -62,7 +62,7 @@ def test_packages_leave_nothing_behind_but_themselves() -> None:
 
 def test_settings_of_an_index_come_from_outside() -> None:
     assert "--mount=type=secret,id=pip,target=/etc/pip.conf" in _TEXT
-    assert re.findall(r"https?://([\w.]+)", _TEXT) == ["download.pytorch.org"]
+    assert "://" not in _TEXT, "no index stands in it"
     assert not re.search(r"trusted-host|index-url|proxy", _TEXT, re.IGNORECASE)
 
 

@@ -21,10 +21,20 @@ def load(target: str) -> Workflow | Program:
         DefinitionError: If there is no such file, module or name, or it is neither workflow nor program; lists what exists.
         ModuleImportError: If the module raises; shows the user's lines that led there, and none of ours.
     """
-    place, colon, name = target.rpartition(":")
-    if not colon or not place or not name:
-        raise DefinitionError(f"{target!r} names nothing to serve; expected PATH:WORKFLOW, like app.py:classify")
+    place, name = parts_of(target)
     return name_in(import_place(place), place, name)
+
+
+def parts_of(target: str) -> tuple[str, str]:
+    """Returns a target's file or module, and the name in it.
+
+    Raises:
+        DefinitionError: If one of them is missing.
+    """
+    place, _, name = target.rpartition(":")
+    if not place or not name:
+        raise DefinitionError(f"{target!r} names nothing to serve; expected PATH:WORKFLOW, like app.py:classify")
+    return place, name
 
 
 def import_place(place: str) -> ModuleType:

@@ -11,7 +11,7 @@ import traceback
 import msgspec
 
 from dyorc.authoring.bundles import Bundle
-from dyorc.authoring.loading import absolute, import_place, name_in, programs_of
+from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of
 from dyorc.errors import DyOrcError, ModuleImportError, text_of
 
 _NICENESS = 10
@@ -47,8 +47,9 @@ def main() -> None:
 
 
 def _try(target: str) -> Found:
-    place, _, name = target.rpartition(":")
+    place = target
     try:
+        place, name = parts_of(target)
         module = import_place(place)
         found = name_in(module, place, name)
         programs = programs_of(found)

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from dyorc.authoring.bundles import Bundle
-from dyorc.authoring.loading import absolute, import_place, name_in, programs_of
+from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of
 from dyorc.authoring.overrides import overridden
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
@@ -47,9 +47,9 @@ def begun(
     lines = {name: line for name, line in noted.lines.items() if not line.origin or line.origin in wanted}
     served = {line.origin for line in lines.values()}
     with importing():
-        modules = {target: import_place(target.rpartition(":")[0]) for target in wanted if target not in served}
+        modules = {target: import_place(parts_of(target)[0]) for target in wanted if target not in served}
         restored = [_restored(line.versions[name], options) for line in lines.values() for name in line.loaded()]
-    fresh = [(target, name_in(module, *_parts(target))) for target, module in modules.items()]
+    fresh = [(target, name_in(module, *parts_of(target))) for target, module in modules.items()]
     Repertoire.of(found for _, found in fresh)  # which checks their names
     mine = {program.name for _, found in fresh for program in programs_of(found)}
     others = {own for loaded in restored for own in loaded.programs}
@@ -71,11 +71,6 @@ def begun(
 def _restored(version: Version, options: Options) -> Loaded:
     found, importer = load_bundle(version.bundle, options)
     return named(found, version, prints_of(found, version.bundle, importer), importer)
-
-
-def _parts(target: str) -> tuple[str, str]:
-    place, _, name = target.rpartition(":")
-    return place, name
 
 
 def _first(bundle: Bundle, found: Workflow | Program, known: Iterable[Loaded], record: Record) -> Loaded:

@@ -25,7 +25,7 @@ POSTS = (
     *(f"/v2/models/behave{v}/{rest}" for v in ("", _V) for rest in ("infer", "generate")),
     *(f"/v2/models/count{v}/generate_stream" for v in ("", _V)),
     *(f"/v2/repository{repo}/index" for repo in ("", "/any")),
-    *(f"/v2/repository{repo}/models/behave/{verb}" for repo in ("", "/any") for verb in ("load", "unload")),
+    *(f"/v2/repository{repo}/models/nothing/{verb}" for repo in ("", "/any") for verb in ("load", "unload")),
     *(f"/v2/{kind}sharedmemory{rest}/{verb}" for kind in ("system", "cuda") for rest in ("", "/region/r")
       for verb in ("register", "unregister")),
     "/v2/trace/setting", "/v2/models/behave/trace/setting", "/v2/logging",

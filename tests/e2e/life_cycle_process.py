@@ -20,6 +20,7 @@ from dyorc.launcher.head_start import HeadStart
 from dyorc.launcher.libraries import Imports
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import Repertoire
+from dyorc.replica.assignment import Source
 from dyorc.running import on_ray
 from dyorc.scaling.model import ReplicaCounts
 from dyorc.status import ReplicaState
@@ -69,8 +70,9 @@ async def main() -> None:
         workflow = load(_TARGET)  # as a server does: it is not the workflow of the module imported above
         assert isinstance(workflow, Workflow)
         (program,) = workflow.programs
+        source = Source(folder=os.getcwd(), target=_TARGET, program=program.name)
         imports = Imports.since(frozenset(), [_TARGET])
-        async with on_ray(Repertoire.of([workflow]), {program: _TARGET}, read_settings(), imports, start) as running:
+        async with on_ray(Repertoire.of([workflow]), {program: source}, read_settings(), imports, start) as running:
             orchestrator = running.orchestrator
             await running.deploy()
             await scale_up_and_down(orchestrator, Clients(orchestrator, workflow))

@@ -23,6 +23,7 @@ from loadgen.targets.base import TargetSpec
 from loadgen.worker import STOPPED, WorkerPlan
 from tests.integration.odd_server import ANSWER, Asked, odd_server, reply
 from tests.integration.stack import running
+from tests.server_process import hear_ctrl_c
 from tests.workflows import arithmetic
 from tests.workflows.mirrors import mirrors
 
@@ -141,11 +142,6 @@ async def test_an_error_is_one_line(words: tuple[str, ...], text: str) -> None:
     assert "Traceback" not in errors
 
 
-def _hear_ctrl_c() -> None:
-    """Lets processes receive Ctrl-C: a shell has what it starts in the background ignore it, which is inherited."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 async def test_ctrl_c_ends_it_with_its_workers(tmp_path: Path) -> None:
     """The module's check for what is left behind sees to the workers."""
     Pool(inputs=INPUTS, answers=[ANSWER] * 8).save(tmp_path / "pool.npz")
@@ -160,7 +156,7 @@ async def test_ctrl_c_ends_it_with_its_workers(tmp_path: Path) -> None:
             server.url, "odd", "--rate", "50", "--duration", "60", "--pool", str(tmp_path / "pool.npz"), "--workers", "2"
         )
         process = await asyncio.create_subprocess_exec(
-            *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_hear_ctrl_c
+            *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_ctrl_c
         )
         await asyncio.wait_for(asked.wait(), 60)
         process.send_signal(signal.SIGINT)

@@ -19,6 +19,7 @@ from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.live_tables import tables
 from tests.deadlines import TIMEOUT_S
 from tests.integration.test_live import Served, serving
+from tests.server_process import hear_ctrl_c
 
 
 @pytest.fixture
@@ -73,7 +74,8 @@ async def test_on_a_terminal_top_follows_the_server_until_ctrl_c(served: Served)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "dyorc.cli", "top", "--url", served.url, "--interval", "0.1"]
     environment = os.environ | {"DYORC_API_KEY": served.operator, "TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
-    process = await asyncio.to_thread(subprocess.Popen, command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    files = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    process = await asyncio.to_thread(subprocess.Popen, command, env=environment, preexec_fn=hear_ctrl_c, **files)
     os.close(theirs)
     try:
         async with asyncio.timeout(TIMEOUT_S):

@@ -12,7 +12,7 @@ from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.errors import DefinitionError
 from dyorc.launcher.plans import Plans
-from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Uplink
+from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink
 
 
 def _program(**options: Any) -> Program:
@@ -56,7 +56,8 @@ def test_an_error_leaves_all_programs_as_they_were() -> None:
 
 def test_a_replica_is_told_of_them() -> None:
     program = override(_program(), {"execution_timeout_s": 5.0, "ray_actor_options": {"resources": {"a": 1}}})
-    plans = Plans({program: "flow.py:large"}, DeploymentConfig(), ForkPlace(folder=""), "node", 1.0)
+    place = Source(folder="", target="flow.py:large", program="large")
+    plans = Plans({program: place}, DeploymentConfig(), ForkPlace(folder=""), "node", 1.0)
     told = Assignment(
         source=plans.source(program), identity=Identity(replica_id="", program="large", node=""), num_threads=1, graceful_s=1.0,
         uplink=Uplink(address="", link=LinkConfig(), transport=TransportConfig()),

@@ -1,0 +1,34 @@
+"""Graph networks in four stages (NGra, arXiv 1810.08403): scatter to edges, apply there, gather at vertices, apply there."""
+
+from dyorc.offline.models.gnn.graph import Graph, Grid, grid_graph, random_graph, rmat
+from dyorc.offline.models.gnn.layers import Gat, GatedGcn, Gcn, GgNn, SagaLayer, Sage
+from dyorc.offline.models.gnn.profile import Advice, Profile, Stage, profile
+from dyorc.offline.models.gnn.ring import on_ring
+from dyorc.offline.models.gnn.streaming import Streaming, num_chunks_for, streamed, working_set_bytes
+from dyorc.offline.models.gnn.whole import fused, unhoisted, whole
+
+__all__ = [
+    "Advice",
+    "Gat",
+    "GatedGcn",
+    "Gcn",
+    "GgNn",
+    "Graph",
+    "Grid",
+    "Profile",
+    "SagaLayer",
+    "Sage",
+    "Stage",
+    "Streaming",
+    "fused",
+    "grid_graph",
+    "num_chunks_for",
+    "on_ring",
+    "profile",
+    "random_graph",
+    "rmat",
+    "streamed",
+    "unhoisted",
+    "whole",
+    "working_set_bytes",
+]

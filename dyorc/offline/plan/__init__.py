@@ -1,0 +1,42 @@
+"""Distributed plans: meshes and layouts, the steps that ranks take, and how plans are built, written and read."""
+
+from dyorc.offline.plan.build import PlanBuilder
+from dyorc.offline.plan.layout import Coordinate, Layout, Mesh, MeshAxis, Region, extents, overlap, region_of, shares, within
+from dyorc.offline.plan.network import Limit, MachinePair, Network
+from dyorc.offline.plan.order import communicate_early
+from dyorc.offline.plan.plan import Inference, Kernel, Overlap, Placed, Plan, Provenance
+from dyorc.offline.plan.samples import for_samples
+from dyorc.offline.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
+
+__all__ = [
+    "Algorithm",
+    "Apply",
+    "ChannelKind",
+    "Collective",
+    "CollectiveKind",
+    "Coordinate",
+    "Edge",
+    "Inference",
+    "Kernel",
+    "Layout",
+    "Limit",
+    "MachinePair",
+    "Mesh",
+    "MeshAxis",
+    "Network",
+    "Overlap",
+    "Placed",
+    "Plan",
+    "PlanBuilder",
+    "Provenance",
+    "Region",
+    "Step",
+    "Transfer",
+    "communicate_early",
+    "extents",
+    "for_samples",
+    "overlap",
+    "region_of",
+    "shares",
+    "within",
+]

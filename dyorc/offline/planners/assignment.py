@@ -1,0 +1,78 @@
+"""What a plan along one axis of ranks chose: so that one planner can go on from another's plan."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dyorc.offline.plan import Apply, Plan
+from dyorc.offline.program import REPLICATE, Placement, Shard, Strategy, TensorProgram
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which strategy each node takes along the ranks, and how each source lies."""
+
+    strategies: Mapping[str, Strategy]
+    sources: Mapping[str, Placement]
+
+
+def assignment_of(plan: Plan, strategies: Mapping[str, Sequence[Strategy]]) -> Assignment | None:
+    """Reads off a plan what it chose; None if it has several meshes, or more than one axis of ranks.
+
+    Args:
+        plan: Of any planner; an axis of time does not matter.
+        strategies: All that each node has.
+    """
+    if len(plan.meshes) != 1:
+        return None
+    axes = next(iter(plan.meshes.values())).axes
+    in_space = [index for index, axis in enumerate(axes) if not axis.is_time]
+    if len(in_space) != 1:
+        return None
+    placements = {name: _bare(placed.layout[in_space[0]]) for name, placed in plan.tensors.items()} | {"": REPLICATE}
+    chosen: dict[str, Strategy] = {}
+    for step in plan.steps:
+        if isinstance(step, Apply) and step.node not in chosen:
+            around = tuple(placements[each] for each in step.inputs), tuple(placements[each] for each in step.outputs)
+            fitting = [s for s in strategies[step.node] if (s.inputs, s.outputs) == around]
+            chosen |= {step.node: fitting[0]} if fitting else {}
+    return Assignment(chosen, {value: placements[ids[0]] for value, ids in plan.sources.items()})
+
+
+def whole(program: TensorProgram, strategies: Mapping[str, Sequence[Strategy]]) -> Assignment:
+    """Returns what needs no communication at all: every rank computes everything."""
+    return Assignment({name: found[0] for name, found in strategies.items()}, dict.fromkeys(program.sources, REPLICATE))
+
+
+def assignments_of(plans: Iterable[Plan], strategies: Mapping[str, Sequence[Strategy]]) -> list[Assignment]:
+    """Reads off several plans what they chose, each different choice once."""
+    found: list[Assignment] = []
+    for plan in plans:
+        assignment = assignment_of(plan, strategies)
+        if assignment and assignment not in found:
+            found.append(assignment)
+    return found
+
+
+def together(assignments: Iterable[Assignment]) -> dict[str, set[Strategy]]:
+    """Every strategy that any of them takes, by node: what a search recombines."""
+    found: dict[str, set[Strategy]] = {}
+    for assignment in assignments:
+        for node, strategy in assignment.strategies.items():
+            found.setdefault(node, set()).add(strategy)
+    return found
+
+
+def ratios_of(plan: Plan) -> tuple[float, ...] | None:
+    """The shares of a plan, read off the tensor that is cut in most units; None if nothing is cut."""
+    sizes = [
+        placement.sizes
+        for placed in plan.tensors.values()
+        for placement, axis in zip(placed.layout, plan.meshes[placed.mesh].axes, strict=True)
+        if isinstance(placement, Shard) and placement.sizes and not axis.is_time
+    ]
+    return tuple(map(float, max(sizes, key=sum))) if sizes else None
+
+
+def _bare(placement: Placement) -> Placement:
+    """A shard without its sizes."""
+    return Shard(placement.dim) if isinstance(placement, Shard) else placement

@@ -1,0 +1,95 @@
+"""CP-SAT, the solver of OR-tools, as planners use it: one thread, a fixed seed and a limit that is counted in work rather than in
+seconds, so that the same model gives the same answer on every machine. Ctrl-C ends a search with its best solution so far.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ortools.sat.python import cp_model
+
+Expression = cp_model.LinearExpr | cp_model.IntVar | int
+_WAIT_S = 0.2
+
+
+class Outcome(StrEnum):
+    """What a search found."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"  # a solution that is not proved to be the best
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"  # the limit was reached, or Ctrl-C pressed, before there was a solution
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What a search found.
+
+    Attributes:
+        outcome: How it ended.
+        value: Returns the value of a variable, if there is a solution.
+        bound: What the objective is proved not to be better than.
+        is_interrupted: Whether Ctrl-C ended it.
+    """
+
+    outcome: Outcome
+    value: Callable[[Expression], int]
+    bound: float
+    is_interrupted: bool
+
+    @property
+    def has_solution(self) -> bool:
+        """Whether there is one."""
+        return self.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE)
+
+
+_OUTCOMES = {
+    cp_model.OPTIMAL: Outcome.OPTIMAL,
+    cp_model.FEASIBLE: Outcome.FEASIBLE,
+    cp_model.INFEASIBLE: Outcome.INFEASIBLE,
+    cp_model.UNKNOWN: Outcome.UNKNOWN,
+}
+
+
+def solve(model: cp_model.CpModel, *, limit: float, found: Callable[[float], None] | None = None) -> Solved:
+    """Searches for the best solution of a model.
+
+    Args:
+        model: Variables, constraints and maybe an objective.
+        limit: CP-SAT's deterministic time: about as many seconds on a machine of today.
+        found: Hears the objective of each solution that is better than all before. Called from another thread.
+
+    Raises:
+        ValueError: The model itself is wrong.
+    """
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = limit
+    solver.parameters.catch_sigint_signal = False  # Python's own handler raises KeyboardInterrupt here, in the main thread
+    statuses: list[cp_model.CpSolverStatus] = []
+    heard = _Heard(found) if found else None
+    thread = threading.Thread(target=lambda: statuses.append(solver.solve(model, heard)), name="dyorc-cp-sat")
+    thread.start()
+    is_interrupted = False
+    while thread.is_alive():
+        try:
+            thread.join(_WAIT_S)
+        except KeyboardInterrupt:
+            is_interrupted = True
+        if is_interrupted:
+            solver.stop_search()  # more than once: a search that has not begun yet does not hear it
+    if not statuses or statuses[0] not in _OUTCOMES:
+        raise ValueError(f"CP-SAT refuses the model: {model.validate()}")
+    return Solved(_OUTCOMES[statuses[0]], solver.value, solver.best_objective_bound, is_interrupted)
+
+
+class _Heard(cp_model.CpSolverSolutionCallback):
+    def __init__(self, found: Callable[[float], None]) -> None:
+        super().__init__()
+        self._found = found
+
+    def on_solution_callback(self) -> None:
+        """Called by the solver."""
+        self._found(self.objective_value)

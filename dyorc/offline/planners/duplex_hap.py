@@ -1,0 +1,137 @@
+"""HAP's uneven shares with HiDup's overlap in one plan, which neither paper has.
+
+It begins with all that other planners found: what people would write, HAP's plan and HiDup's. Their choices are recombined, once
+in two interleaved microbatches by HiDup's search and once in one batch by HAP's, under even shares, shares in proportion to the
+speeds, and HAP's shares. Then a linear program with overlap (hidup/shares.py) finds better shares for the program, the search a
+better program for the shares, and so on. The simulator decides, on the plans that were begun with as well: so the result is never
+slower than any of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+from dyorc.errors import PlanError
+from dyorc.offline.cluster import Cluster
+from dyorc.offline.plan import Plan
+from dyorc.offline.planners import Progress
+from dyorc.offline.planners.assignment import Assignment, ratios_of
+from dyorc.offline.planners.hap.hap import hap
+from dyorc.offline.planners.hidup.items import Hints, Run
+from dyorc.offline.planners.hidup.plan import Duplex, heard_by, hidup, with_notes
+from dyorc.offline.planners.hidup.search import Found
+from dyorc.offline.planners.hidup.shares import best_shares
+from dyorc.offline.planners.pricing import Best, by_hand
+from dyorc.offline.program import REPLICATE, Placement, TensorProgram
+
+
+def duplex_hap(
+    program: TensorProgram,
+    cluster: Cluster,
+    *,
+    known: Iterable[Plan] | None = None,
+    hints: Hints | None = None,
+    max_states: int = 12,
+    max_rounds: int = 3,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plans uneven shares and two interleaved microbatches together.
+
+    Args:
+        program: What is distributed.
+        cluster: Where it runs.
+        known: Plans that compete, and whose choices the search begins with; if None, those that people would write, HAP's and
+            HiDup's. None compete if there are hints.
+        hints: Placements that the user wants.
+        max_states: How many states the search keeps at each cut.
+        max_rounds: How often program and shares take turns.
+        progress: Hears how far the search is. Ctrl-C ends it with the best plan so far.
+    """
+    begun_s, best = perf_counter(), Best(program, cluster)
+    ended = "converged"
+    try:
+        plans: list[Plan] = []
+        for plan in () if hints else known if known is not None else _others(program, cluster, max_states):
+            plans.append(plan)
+            best.offer(plan)
+        combination = _Combination(Duplex(program, cluster, hints or {}), best, progress, max_states)
+        if not hints:
+            combination.once_more_in_one_batch(plans)
+        combination.run(plans, max_rounds)
+    except KeyboardInterrupt:
+        if best.found is None:
+            raise
+        ended = "interrupted"
+    except PlanError:  # the batch cannot be halved: the others' plans are left
+        if best.found is None:
+            raise
+        ended = "no microbatches"
+    assert best.found
+    notes = {f"best_{name}_s": f"{total_s:.9g}" for name, total_s in best.totals.items()}
+    return with_notes(best.found.plan, perf_counter() - begun_s, ended=ended, **notes)
+
+
+def _others(program: TensorProgram, cluster: Cluster, max_states: int) -> Iterable[Plan]:
+    plans = [*by_hand(program, cluster)]
+    yield from plans
+    plans.append(hap(program, cluster, known=plans))
+    yield plans[-1]
+    yield hidup(program, cluster, known=plans, max_states=max_states)
+
+
+class _Combination:
+    def __init__(self, duplex: Duplex, best: Best, progress: Progress | None, max_states: int) -> None:
+        self._duplex = duplex
+        self._best = best
+        self._tick = heard_by(progress, best)
+        self._max_states = max_states
+
+    def once_more_in_one_batch(self, plans: Sequence[Plan]) -> None:
+        """Has HAP recombine what HiDup chose, too."""
+        if any(plan.provenance.planner == "hidup" for plan in plans):
+            plan = hap(self._duplex.program, self._duplex.cluster, known=plans, search="known")
+            self._best.offer(_named(plan))
+
+    def run(self, plans: Sequence[Plan], max_rounds: int) -> None:
+        """Goes through shares: even, in proportion to the speeds, and those of the best plan."""
+        cluster = self._duplex.cluster
+        self._duplex.begin_with(plans)
+        of_best = self._best.found and ratios_of(self._best.found.plan)
+        even = (1.0 / cluster.num_ranks,) * cluster.num_ranks
+        candidates = list(dict.fromkeys(_rounded(ratios) for ratios in (even, cluster.flops_ratios, of_best or even)))
+        for number, ratios in enumerate(candidates):
+            if self._tick:
+                self._tick(number / len(candidates))
+            self._take_turns(ratios, max_rounds)
+
+    def _take_turns(self, ratios: tuple[float, ...], max_rounds: int) -> None:
+        """Improves the program for the shares, and the shares for the program, while that helps."""
+        found, last_s = self._beginning(ratios), float("inf")
+        for _ in range(max_rounds):
+            found = self._duplex.recombined(ratios, self._max_states, found)
+            self._best.offer(self._duplex.plan(found, ratios, "duplex_hap"))
+            if found.cost_s >= last_s * (1 - 1e-3):
+                return
+            last_s = found.cost_s
+            ratios = _rounded(best_shares(found, self._duplex.costs(ratios)))
+            found = self._duplex.timed(chosen(found, self._duplex), ratios)
+
+    def _beginning(self, ratios: tuple[float, ...]) -> Found:
+        return next(iter(self._duplex.searches(ratios, self._max_states, self._tick)))
+
+
+def _named(plan: Plan) -> Plan:
+    return replace(plan, provenance=replace(plan.provenance, planner="duplex_hap"))
+
+
+def _rounded(ratios: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(ratio / sum(ratios), 9) for ratio in ratios)
+
+
+def chosen(found: Found, duplex: Duplex) -> Assignment:
+    """What a program chose, without its stages."""
+    strategies = {r.item.node.name: r.strategy for r in found.records if isinstance(r.item, Run) and r.strategy}
+    sources = dict[str, Placement](dict.fromkeys(duplex.program.sources, REPLICATE))
+    for record in reversed(found.records):
+        sources |= {tensor.value: placement for tensor, placement in reversed(record.begun)}
+    return Assignment(strategies, sources)

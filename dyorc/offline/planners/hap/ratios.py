@@ -1,0 +1,146 @@
+"""The best shares of each rank for a given distributed program, as a linear program.
+
+Between two communications ranks compute by themselves: a *stage* takes as long as the slowest needs. With B_j the share of rank j
+(HAP, EuroSys'24, section 5.1, with what its code leaves out: constant terms, latencies, and memory)
+
+    min   sum_i c_i + sum_k p_k
+    s.t.  c_i >= latency_i + s_per_byte_i * n * bytes_i * B_j        padded: driven by the largest share
+          c_i  = latency_i + s_per_byte_i * bytes_i                  grouped, and all-reduce: whatever the shares
+          p_k >= sum of seconds of rank j for whole work + B_j * sum of its seconds for split work
+          whole bytes + B_j * split bytes <= memory of rank j        at each place in the plan
+          sum_j B_j = 1,  B >= 0
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dyorc.offline.cluster import Cluster
+from dyorc.offline.plan import Algorithm, Apply, Collective, CollectiveKind, Plan
+from dyorc.offline.planners.hap.emit import Distributed
+from dyorc.offline.planners.linear_shares import LinearShares
+from dyorc.offline.program import Shard
+from dyorc.offline.program.costs import NodeCost
+
+_SPLIT = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """What the linear program says.
+
+    Attributes:
+        ratios: The share of each rank.
+        total_s: The seconds of a step with these shares, if they could be had exactly.
+    """
+
+    ratios: tuple[float, ...]
+    total_s: float
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A plan's time and memory as functions of the shares.
+
+    Attributes:
+        fixed_s: Seconds that do not depend on the shares.
+        largest: Seconds for the largest share, a whole share counted: together, all that is driven by it.
+        stages: For each stage, by how often it occurs: for each rank, its seconds of whole work and of split work.
+        memory: Bytes that every rank holds and bytes that are divided, at the places where one or the other is most.
+    """
+
+    fixed_s: float
+    largest: float
+    stages: Counter[tuple[tuple[float, float], ...]]
+    memory: tuple[tuple[int, int], ...]
+
+
+def best_ratios(terms: Terms, cluster: Cluster) -> Ratios | None:
+    """Solves the linear program; None if no shares fit into memory."""
+    num_ranks = cluster.num_ranks
+    scale = 1.0 / max(total_s(terms, [1.0 / num_ranks] * num_ranks), 1e-12)  # the solver's tolerances are absolute
+    program = LinearShares(num_ranks, terms.largest * scale)
+    for stage, count in terms.stages.items():
+        takes = program.variable(float(count))
+        for rank, (whole_s, split_s) in enumerate(stage):
+            program.at_most(-whole_s * scale, (rank, split_s * scale), (takes, -1.0))
+    for rank, device in enumerate(cluster.devices):
+        for whole, split in terms.memory:
+            program.at_most((device.memory_bytes - whole) / 1e9, (rank, split / 1e9))
+    solved = program.solve()
+    return Ratios(solved[0], terms.fixed_s + solved[1] / scale) if solved else None
+
+
+def total_s(terms: Terms, ratios: Sequence[float]) -> float:
+    """The seconds of a step with given shares: what the linear program minimizes."""
+    stages = sum(
+        count * max(whole + split * share for (whole, split), share in zip(stage, ratios, strict=True))
+        for stage, count in terms.stages.items()
+    )
+    return terms.fixed_s + terms.largest * max(ratios) + stages
+
+
+def terms_of(plan: Plan, found: Distributed, costs: Mapping[str, NodeCost], cluster: Cluster) -> Terms:
+    """Reads off a plan how its time and memory depend on the shares."""
+    fixed_s = largest = 0.0
+    stages: Counter[tuple[tuple[float, float], ...]] = Counter()
+    stage = [[0.0, 0.0] for _ in cluster.devices]
+    for step in plan.steps:
+        if isinstance(step, Apply):
+            strategy = found.strategies[step.node]
+            is_split = any(isinstance(p, Shard) for p in (*strategy.inputs, *strategy.outputs))
+            for rank, seconds in enumerate(stage):
+                seconds[is_split] += cluster.compute_s(costs[step.node], rank)
+        elif isinstance(step, Collective) and step.kind not in (CollectiveKind.SLICE, CollectiveKind.MASK):
+            stages[tuple((whole, split) for whole, split in stage)] += 1
+            stage = [[0.0, 0.0] for _ in cluster.devices]
+            constant, slope = _collective(plan, step, cluster)
+            fixed_s += constant
+            largest += slope
+    stages[tuple((whole, split) for whole, split in stage)] += 1
+    return Terms(fixed_s, largest, stages, _memory(plan))
+
+
+def _collective(plan: Plan, step: Collective, cluster: Cluster) -> tuple[float, float]:
+    """Seconds whatever the shares, and seconds for each whole of the largest share."""
+    num_bytes = plan.values[plan.tensors[step.source].value].num_bytes
+    ranks = range(cluster.num_ranks)
+    is_driven = step.kind in _SPLIT and (step.algorithm is not Algorithm.GROUPED or step.kind is CollectiveKind.ALL_TO_ALL)
+    if not is_driven:
+        pieces = [num_bytes] + [0] * (cluster.num_ranks - 1) if step.kind in _SPLIT else [num_bytes] * cluster.num_ranks
+        return cluster.collective_s(step.kind, step.algorithm, ranks, pieces), 0.0
+    lines = cluster.collective_lines(step.kind, step.algorithm, ranks)
+    even = cluster.num_ranks * num_bytes / max(cluster.num_ranks, 1)
+    line = max(lines, key=lambda line: line.latency_s + line.s_per_byte * even, default=None)
+    return (line.latency_s, line.s_per_byte * cluster.num_ranks * num_bytes) if line else (0.0, 0.0)
+
+
+def _memory(plan: Plan) -> tuple[tuple[int, int], ...]:
+    """Whole and split bytes that are held at once, where no other place has more of both."""
+    last = {name: number for number, step in enumerate(plan.steps) for name in (*step.inputs, *step.outputs) if name}
+    kept = {*plan.results.values(), *(name for names in plan.sources.values() for name in names)}
+    held = [0, 0]
+    here = {name for names in plan.sources.values() for name in names}
+    for name in here:
+        held[_is_split(plan, name)] += _bytes(plan, name)
+    found = {(held[0], held[1])}
+    for number, step in enumerate(plan.steps):
+        for name in {name for name in step.outputs if name} - here:
+            held[_is_split(plan, name)] += _bytes(plan, name)
+            here.add(name)
+        found.add((held[0], held[1]))
+        for name in {name for name in (*step.inputs, *step.outputs) if name and last[name] == number} - kept:
+            held[_is_split(plan, name)] -= _bytes(plan, name)
+    outer: list[tuple[int, int]] = []
+    for whole, split in sorted(found, reverse=True):
+        if not outer or split > outer[-1][1]:
+            outer.append((whole, split))
+    return tuple(outer)
+
+
+def _is_split(plan: Plan, tensor: str) -> bool:
+    return isinstance(plan.tensors[tensor].layout[0], Shard)
+
+
+def _bytes(plan: Plan, tensor: str) -> int:
+    return plan.values[plan.tensors[tensor].value].num_bytes

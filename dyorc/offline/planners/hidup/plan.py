@@ -1,0 +1,205 @@
+"""The planner: searches with more and more states, simulates what it finds, and returns the quickest plan."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from dyorc.errors import PlanError
+from dyorc.offline.cluster import Cluster
+from dyorc.offline.plan import Plan, Provenance
+from dyorc.offline.planners import Progress
+from dyorc.offline.planners.assignment import Assignment, assignments_of, together, whole
+from dyorc.offline.planners.hidup.costs import Costs, Wrong
+from dyorc.offline.planners.hidup.emit import emit, stages_of
+from dyorc.offline.planners.hidup.halves import Halves, halves_of
+from dyorc.offline.planners.hidup.items import Hints, items_of
+from dyorc.offline.planners.hidup.search import Found, Search
+from dyorc.offline.planners.pricing import Best, by_hand
+from dyorc.offline.program import Strategy, TensorProgram
+from dyorc.offline.simulate import simulate
+
+
+def hidup(
+    program: TensorProgram,
+    cluster: Cluster,
+    *,
+    known: Iterable[Plan] | None = None,
+    ratios: Sequence[float] | None = None,
+    hints: Hints | None = None,
+    max_states: int | None = 12,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plans two interleaved microbatches, one of which communicates while the other computes.
+
+    Ctrl-C ends the search with the best plan so far; before there is one, it is passed on.
+
+    Args:
+        program: What is distributed.
+        cluster: Where it runs.
+        known: Plans whose choices the search begins with, if there are no hints; those that people would write if None.
+        ratios: The share of each rank; even if None.
+        hints: Placements along the ranks that the user wants, by the name of the value.
+        max_states: How many states the search keeps at each cut; None keeps all that may lead to the optimum.
+        progress: Hears how far the search is.
+
+    Raises:
+        PlanError: The program's batch cannot be halved, or the hints contradict each other.
+    """
+    ratios = tuple(ratios or (1.0,) * len(cluster.devices))
+    duplex = Duplex(program, cluster, hints or {})
+    if max_states is not None and not hints:
+        duplex.begin_with(known if known is not None else by_hand(program, cluster))
+    return duplex.best(ratios, max_states, progress)
+
+
+@dataclass(frozen=True)
+class _Space:
+    """What a search may choose from: axes to split along, and strategies of each node; any if None."""
+
+    axes: frozenset[int] | None = None
+    among: Mapping[str, Set[Strategy]] | None = None
+
+
+class Duplex:
+    """One program and cluster, for searches under several ratios."""
+
+    def __init__(self, program: TensorProgram, cluster: Cluster, hints: Hints, wrong: Wrong | None = None) -> None:
+        self.program = program
+        self.cluster = cluster
+        self.halves = halves_of(program)
+        self.items = items_of(program, self.halves, hints)
+        self.seeds: list[Assignment] = []
+        self._wrong = wrong
+
+    def begin_with(self, plans: Iterable[Plan]) -> None:
+        """Has searches begin with what plans chose, and with every rank computing everything."""
+        strategies = self.halves.strategies
+        self.seeds = [whole(self.program, strategies), *assignments_of(plans, strategies)]
+
+    def best(self, ratios: Sequence[float], max_states: int | None, progress: Progress | None = None) -> Plan:
+        """Returns the quickest plan that widening searches find, by the simulator."""
+        begun_s, best, is_interrupted = perf_counter(), Best(self.program, self.cluster), False
+        try:
+            for found in self.searches(ratios, max_states, heard_by(progress, best)):
+                best.offer(self.plan(found, ratios))
+        except KeyboardInterrupt:
+            if best.found is None:
+                raise
+            is_interrupted = True
+        if best.found is None:
+            raise PlanError(f"no plan was found for {self.program.name}")
+        return with_notes(best.found.plan, perf_counter() - begun_s, **({"interrupted": "yes"} if is_interrupted else {}))
+
+    def searches(
+        self,
+        ratios: Sequence[float],
+        max_states: int | None,
+        tick: Callable[[float], None] | None = None,
+        known: Found | None = None,
+    ) -> Iterator[Found]:
+        """Yields better and better programs: first the seeds' strategies recombined, then what is split along the batch alone,
+        then along each kind of axis besides.
+
+        Without a limit of states, one search over everything, which is exact. What is known already is improved on.
+        """
+        known = known or self._best_seed(ratios)
+        if known:
+            yield known
+        spaces = [_Space()] if max_states is None else self._spaces()
+        for number, space in enumerate(spaces):
+
+            def told(done: int, total: int, number: int = number) -> None:
+                if tick:
+                    tick((number + done / total) / len(spaces))
+
+            found = self._search(ratios, max_states, space, known).run(told)
+            if known is None or found.cost_s < known.cost_s:
+                known = found
+                yield found
+
+    def recombined(self, ratios: Sequence[float], max_states: int, known: Found) -> Found:
+        """Improves a program by the seeds' strategies alone, which is quick."""
+        found = self._search(ratios, max_states, _Space(None, together(self.seeds)), known).run()
+        return found if found.cost_s < known.cost_s else known
+
+    def _search(self, ratios: Sequence[float], max_states: int | None, space: "_Space", known: Found | None) -> Search:
+        return Search(self.items, self.costs(ratios), max_states=max_states, axes=space.axes, among=space.among, known=known)
+
+    def _spaces(self) -> list["_Space"]:
+        batch = self.halves.batch
+        found = [_Space(kind | {batch}) for kind in axis_kinds(self.program, self.halves)]
+        return [_Space(None, together(self.seeds)) if self.seeds else _Space(frozenset((batch,))), *found]
+
+    def _best_seed(self, ratios: Sequence[float]) -> Found | None:
+        found: Found | None = None
+        for seed in self.seeds:
+            with suppress(PlanError):  # what a plan did by other means than choosing, such as computing again
+                timed = self.timed(seed, ratios)
+                found = timed if found is None or timed.cost_s < found.cost_s else found
+        return found
+
+    def timed(self, assignment: Assignment, ratios: Sequence[float]) -> Found:
+        """Cuts a program whose strategies are chosen into stages.
+
+        Raises:
+            PlanError: The strategies do not fit together, or to the hints.
+        """
+        return Search(self.items, self.costs(ratios), max_states=4, fixed=assignment).run()
+
+    def costs(self, ratios: Sequence[float]) -> Costs:
+        """The costs under some ratios."""
+        return Costs(self.program, self.halves, self.cluster, tuple(ratios), self._wrong)
+
+    def plan(self, found: Found, ratios: Sequence[float], planner: str = "hidup", *, is_interleaved: bool = True) -> Plan:
+        """Builds the plan of what a search found, and simulates it."""
+        notes = {
+            "psi_s": f"{found.cost_s:.9g}",
+            "stages": str(len(stages_of(found))),
+            "ratios": " ".join(f"{ratio:.6g}" for ratio in ratios),
+        }
+        made = Provenance(planner=planner, notes=notes)
+        plan = emit(self.program, self.halves, found, self.cluster, ratios, made, is_interleaved=is_interleaved)
+        return simulated(plan, self.program, self.cluster)
+
+
+def axis_kinds(program: TensorProgram, halves: Halves) -> list[frozenset[int]]:
+    """Groups the axes other than the batch by extent: in each layer, there is one like those of the other layers.
+
+    Only axes that products are computed along count; those that most of a parameter's bytes lie on come first.
+    """
+    weights: dict[int, int] = {}
+    for name in program.parameters:
+        for axis in halves.axes.outermost[name]:
+            if axis is not None and axis != halves.batch:
+                weights[axis] = weights.get(axis, 0) + program.values[name].num_bytes
+    for node in program.nodes:
+        if node.op == "aten.bmm.default":
+            weights |= {
+                s.axis: weights.get(s.axis, 0) for s in halves.strategies[node.name] if s.axis not in (None, halves.batch)
+            }
+    kinds: dict[int, set[int]] = {}
+    for axis in sorted(weights, key=lambda axis: -weights[axis]):
+        kinds.setdefault(halves.axes.extents[axis], set()).add(axis)
+    return [frozenset(kind) for kind in kinds.values()]
+
+
+def simulated(plan: Plan, program: TensorProgram, cluster: Cluster) -> Plan:
+    """Writes into a plan how long the simulator says that it takes."""
+    return replace(plan, provenance=replace(plan.provenance, cost_s=simulate(plan, program, cluster).total_s))
+
+
+def plan_s(plan: Plan) -> float:
+    """The seconds that a plan predicts."""
+    return float("inf") if plan.provenance.cost_s is None else plan.provenance.cost_s
+
+
+def with_notes(plan: Plan, search_s: float, **notes: str) -> Plan:
+    """Adds to where a plan comes from."""
+    made = replace(plan.provenance, search_s=search_s, notes={**plan.provenance.notes, **notes})
+    return replace(plan, provenance=made)
+
+
+def heard_by(progress: Progress | None, best: Best) -> Callable[[float], None] | None:
+    """Returns what a search can call with the part of it that is done."""
+    return None if progress is None else lambda done: progress(done, best.cost_s)

@@ -1,0 +1,104 @@
+"""The best shares of the ranks for a duplex program: HAP's linear program (EuroSys'24, section 5.1) with HiDup's overlap.
+
+With B_j the share of rank j, M the largest, and p_i one microbatch's computation of stage i:
+
+    min   sum_i (first_i + second_i) + p_last + last reductions
+    s.t.  p_i >= whole_ij + split_ij * B_j              for each rank: what it computes whole, and what is divided
+          first_i >= p_{i-1},  first_i >= fixed_i + driven_i * M       communication for microbatch 1
+          second_i >= p_i,     second_i >= fixed_i' + driven_i' * M    for microbatch 2, and reductions that stage i - 1 left
+          M >= B_j,  sum_j B_j = 1,  B >= 0
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dyorc.offline.plan import Algorithm, CollectiveKind
+from dyorc.offline.plan.build import kind_between
+from dyorc.offline.planners.hidup.costs import Conversion, Costs
+from dyorc.offline.planners.hidup.emit import stages_of
+from dyorc.offline.planners.hidup.items import Run, Settle
+from dyorc.offline.planners.hidup.search import Found, Record
+from dyorc.offline.planners.linear_shares import LinearShares
+from dyorc.offline.program import Shard
+from dyorc.offline.program.costs import costs_of
+
+
+@dataclass
+class _Stage:
+    """Seconds of a stage; communication as what is fixed and what a whole share would take."""
+
+    whole: list[float]
+    split: list[float]
+    first: tuple[float, float] = (0.0, 0.0)
+    second: tuple[float, float] = (0.0, 0.0)
+    leaves: tuple[float, float] = (0.0, 0.0)
+
+
+def best_shares(found: Found, costs: Costs) -> tuple[float, ...]:
+    """Returns the shares that make a program quickest, with its strategies and stages as they are."""
+    stages = _stages(found, costs)
+    scale = 1.0 / max(found.cost_s, 1e-12)  # the solver's tolerances are absolute
+    program = LinearShares(len(costs.ratios), stages[-1].leaves[1] * scale)
+    before: int | None = None
+    for number, stage in enumerate(stages):
+        comp = program.variable(1.0 if number == len(stages) - 1 else 0.0)
+        first, second = program.variable(), program.variable()
+        for rank, (whole_s, split_s) in enumerate(zip(stage.whole, stage.split, strict=True)):
+            program.at_most(-whole_s * scale, (rank, split_s * scale), (comp, -1.0))
+        for slot, (fixed_s, driven_s) in ((first, stage.first), (second, stage.second)):
+            program.at_most(-fixed_s * scale, (program.largest, driven_s * scale), (slot, -1.0))
+        program.at_most(0.0, (comp, 1.0), (second, -1.0))
+        if before is not None:
+            program.at_most(0.0, (before, 1.0), (first, -1.0))
+        before = comp
+    solved = program.solve()
+    return solved[0] if solved else tuple(costs.ratios)
+
+
+def _stages(found: Found, costs: Costs) -> list[_Stage]:
+    nodes, num_ranks = costs_of(costs.program), len(costs.ratios)
+    stages: list[_Stage] = []
+    for records in stages_of(found):
+        stage = _Stage([0.0] * num_ranks, [0.0] * num_ranks)
+        for record in records:
+            if isinstance(record.item, Run) and record.strategy:
+                seconds = stage.whole if record.strategy.axis is None else stage.split
+                for rank in range(num_ranks):
+                    seconds[rank] += costs.cluster.compute_s(nodes[record.item.node.name], rank, 0.5)
+            _communicate(stage, record, costs)
+        stages.append(stage)
+    for before, after in pairwise(stages):
+        after.second = _plus(after.second, before.leaves)
+    return stages
+
+
+def _communicate(stage: _Stage, record: Record, costs: Costs) -> None:
+    for conversion in record.conversions:
+        line, tensor = _line(conversion, costs), conversion.tensor
+        if isinstance(record.item, Settle):
+            stage.leaves = _plus(stage.leaves, line)
+            continue
+        is_late = tensor.is_once and costs.halves.placed[tensor.value] != tensor.along_time
+        if not is_late:
+            stage.first = _plus(stage.first, line)
+        if is_late or not tensor.is_once:
+            stage.second = _plus(stage.second, line)
+
+
+def _line(conversion: Conversion, costs: Costs) -> tuple[float, float]:
+    """Seconds whatever the shares, and seconds for each whole of the largest share."""
+    kind = kind_between(conversion.before, conversion.after)
+    is_driven = kind is CollectiveKind.ALL_TO_ALL or conversion.algorithm is not Algorithm.GROUPED
+    if kind is CollectiveKind.ALL_REDUCE or not is_driven:
+        return conversion.cost_s, 0.0
+    ranks = range(len(costs.ratios))
+    num_bytes = costs.program.values[conversion.tensor.value].num_bytes
+    num_bytes = num_bytes // 2 if isinstance(conversion.tensor.along_time, Shard) else num_bytes
+    lines = costs.cluster.collective_lines(kind, conversion.algorithm, ranks)
+    line = max(lines, key=lambda line: line.latency_s + line.s_per_byte * num_bytes, default=None)
+    return (line.latency_s, line.s_per_byte * len(ranks) * num_bytes) if line else (0.0, 0.0)
+
+
+def _plus(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    return one[0] + other[0], one[1] + other[1]

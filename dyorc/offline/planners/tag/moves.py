@@ -1,0 +1,39 @@
+"""How long it takes to bring a value from one mesh and placement into another, by the paths that the plan will take."""
+
+from dyorc.offline.plan import Mesh, MeshAxis
+from dyorc.offline.plan.adapters import Adapters, Spot, Tensor, seconds_on
+from dyorc.offline.planners.tag.actions import Ranks, Scene
+from dyorc.offline.program import REPLICATE, Placement, Shard
+from dyorc.offline.program.graph import type_sizes
+
+
+class Moves:
+    """Finds the seconds of movements. Paths are remembered, by shape. Not for several threads."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._adapters = Adapters(seconds_on(scene.cluster))
+        self._meshes: dict[Ranks, Mesh] = {}
+        self._tensors: dict[str, Tensor] = {}
+
+    def seconds(self, name: str, before: tuple[Ranks, Placement], after: tuple[Ranks, Placement]) -> float:
+        """Returns how long it takes to bring a value from some ranks and a placement on them to others."""
+        tensor = self._tensor(name)
+        return self._adapters.path(tensor, self._spot(tensor, *before), self._spot(tensor, *after)).cost
+
+    def _tensor(self, name: str) -> Tensor:
+        found = self._tensors.get(name)
+        if found is None:
+            value, axes = self._scene.program.values[name], self._scene.choices.axes
+            units = tuple(n // max(axes.extent_of(name, dim), 1) if n else 1 for dim, n in enumerate(value.shape))
+            found = self._tensors[name] = Tensor(value.shape, units, type_sizes[value.dtype])
+        return found
+
+    def _spot(self, tensor: Tensor, ranks: Ranks, placement: Placement) -> Spot:
+        mesh = self._meshes.get(ranks)
+        if mesh is None:
+            axis = MeshAxis(name="data", size=len(ranks))
+            mesh = self._meshes[ranks] = Mesh(name="-".join(map(str, ranks)), axes=(axis,), ranks=ranks)
+        if isinstance(placement, Shard):
+            placement = self._adapters.shard(tensor, mesh, (), placement.dim) or REPLICATE
+        return Spot(mesh, (placement,))

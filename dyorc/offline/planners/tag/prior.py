@@ -1,0 +1,64 @@
+"""The network as the prior of a search, and its weights: what `make train-tag` wrote, beside this file."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from dyorc.offline.planners.tag.actions import Action
+from dyorc.offline.planners.tag.estimate import Estimator
+from dyorc.offline.planners.tag.features import Features, Graph
+from dyorc.offline.planners.tag.network import Network, together
+
+WEIGHTS = Path(__file__).with_name("prior.safetensors")
+"""Where the weights are, if there are any."""
+
+
+class NetworkPrior:
+    """Asks the network about states of one scene. Not for several threads."""
+
+    def __init__(self, estimator: Estimator, network: Network) -> None:
+        self._estimator = estimator
+        self._features = Features(estimator.scene)
+        self._network = network.eval()
+
+    def graph(self, actions: Sequence[Action], num_decided: int) -> Graph:
+        """Returns what the network sees of a state."""
+        return self._features.graph(actions, num_decided, self._estimator.estimate(actions))
+
+    def __call__(self, actions: Sequence[Action], num_decided: int) -> Sequence[float]:
+        """Returns how promising each action of the next group is."""
+        with torch.inference_mode():
+            return self._network(together([self.graph(actions, num_decided)]))[0].exp().tolist()
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Has torch use one thread: products as small as the network's wait for others longer than they take."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def load_network(path: Path = WEIGHTS) -> Network | None:
+    """Returns the trained network; None if there are no weights.
+
+    Raises:
+        SafetensorError: The file is damaged.
+        RuntimeError: The weights are those of another network.
+    """
+    if not path.exists():
+        return None
+    network = Network()
+    network.load_state_dict(load_file(path))
+    return network
+
+
+def save_network(network: Network, path: Path = WEIGHTS) -> None:
+    """Writes the weights."""
+    save_file(network.state_dict(), path)

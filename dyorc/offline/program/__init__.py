@@ -1,0 +1,35 @@
+"""Tensor programs: one graph of a whole training step on one device, or of a model that answers."""
+
+from dyorc.offline.program.axes import Axes, axes_of
+from dyorc.offline.program.capture import capture, capture_inference, recapture_inference
+from dyorc.offline.program.evaluate import evaluate
+from dyorc.offline.program.graph import Argument, Node, Ref, TensorProgram, Value, ValueKind
+from dyorc.offline.program.layers import layered, repeated
+from dyorc.offline.program.strategies import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy, strategies_of
+from dyorc.offline.program.update import with_update
+
+__all__ = [
+    "PARTIAL",
+    "REPLICATE",
+    "Argument",
+    "Axes",
+    "Node",
+    "Partial",
+    "Placement",
+    "Ref",
+    "Replicate",
+    "Shard",
+    "Strategy",
+    "TensorProgram",
+    "Value",
+    "ValueKind",
+    "axes_of",
+    "capture",
+    "capture_inference",
+    "evaluate",
+    "layered",
+    "recapture_inference",
+    "repeated",
+    "strategies_of",
+    "with_update",
+]

@@ -1,0 +1,79 @@
+"""Says why a module cannot be captured: which operation is to blame, at which line of the module, and what to do."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from dyorc.errors import ProgramCaptureError
+
+RANDOM = ("rand", "bernoulli", "dropout", "normal", "multinomial", "exponential")
+"""Parts of the names of operations that draw random numbers."""
+_NO_SHAPE = "has a result whose shape depends on data; use masks, or a fixed capacity, so that all shapes are known"
+_NO_VALUE = "needs the data of a tensor, and there is none while a graph is captured; use torch.where instead of a Python branch"
+_NO_CHANGE = "changes an input of the module in place; work on a copy of it"
+_FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
+
+
+class Refusal(TypeError):
+    """Ends a capture; its text names the operation."""
+
+
+class Watch(TorchFunctionMode):
+    """Looks at each call of torch while a module runs, and refuses what cannot be planned where it happens."""
+
+    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._inputs = {id(tensor) for tensor in inputs}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for each of its functions."""
+        name = getattr(func, "__name__", str(func))
+        is_in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        if is_in_place and args and id(args[0]) in self._inputs:
+            raise Refusal(f"{name} {_NO_CHANGE}")
+        result = func(*args, **(kwargs or {}))
+        for tensor in _tensors(result):
+            if tensor.is_complex():
+                raise Refusal(f"{name} computes complex numbers, which are not supported; hold both parts as real tensors")
+            if tensor.layout is not torch.strided:
+                raise Refusal(f"{name} makes a sparse tensor, which is not supported; use dense ones, or index_select")
+        return result
+
+
+def _tensors(result: object) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, tuple | list):
+        for part in result:  # pyright: ignore[reportUnknownVariableType]
+            yield from _tensors(part)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def refused(name: str, error: Exception) -> ProgramCaptureError:
+    """Returns what a capture that failed raises: the reason, and the line of the module where it failed."""
+    text = str(error)
+    match type(error).__name__:
+        case "DynamicOutputShapeException":
+            text = f"{text} {_NO_SHAPE}"
+        case "DataDependentOutputException" | "GuardOnDataDependentSymNode":
+            text = f"{text} {_NO_VALUE}"
+        case _ if ".numpy() is not supported" in text or "data pointer" in text:
+            text = f"numpy {_NO_VALUE}"
+        case _ if "modified by an inplace operation" in text or "mutat" in text:
+            text = f"something {_NO_CHANGE} ({text.split('. Hint')[0]})"
+        case _:
+            pass
+    return ProgramCaptureError(f"{name} cannot be captured as one graph{_where(error)}: {text}")
+
+
+def _where(error: Exception) -> str:
+    """The deepest line of the module's own code on the way to an error; nothing if the module is made of torch's alone."""
+    frames = extract_tb(error.__traceback__)
+    starts = [index for index, frame in enumerate(frames) if frame.filename.endswith("capture.py") and frame.name == "forward"]
+    own = [frame for frame in frames[starts[0] + 1 :] if not frame.filename.startswith(_FOREIGN)] if starts else []
+    return f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""

@@ -1,0 +1,194 @@
+"""Architectural implications of graph networks (IEEE CAL 2020): which stage takes longest, by model, graph and width."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from statistics import median
+from typing import TypeAlias
+
+import torch
+
+from dyorc.offline.models.gnn import Gat, GatedGcn, Gcn, GgNn, Graph, Profile, SagaLayer, Sage, profile, random_graph, rmat
+from dyorc.offline.models.gnn.profile import roofline
+from dyorc.offline.reproduce.study import Progress, Study
+from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.timed import seconds_in_turns
+
+_ABOUT = """The paper read a GPU's counters, in two frameworks. Here each stage is timed on one core, and bytes and flops
+follow from shapes. Graphs are drawn at random: with a power law (R-MAT), and with even degrees."""
+
+_Profiles: TypeAlias = dict[tuple[str, str, int, int], Profile]
+"""By layer, kind of graph, degree and width."""
+_LAYERS: dict[str, Callable[[int, int], SagaLayer]] = {"GCN": Gcn, "SAGE": Sage, "GG-NN": GgNn, "G-GCN": GatedGcn, "GAT": Gat}
+_STAGES = ("vertices", "scatter", "edges", "gather")
+
+
+def reproduce(*, quick: bool, progress: Progress) -> Study:
+    """Returns the table, to be computed: all layers on all graphs.
+
+    Args:
+        quick: Small graphs.
+        progress: Hears what is done now.
+    """
+    torch.set_num_threads(1)
+    scale, degrees, widths = (9, (2, 32), (16, 256)) if quick else (11, (2, 8, 32, 128), (16, 64, 256))
+    found: _Profiles = {}
+    parts = {
+        **{f"graphs of degree {degree}": _profiled(found, scale, degree, widths, progress) for degree in degrees},
+        "finding 1": _dominants(found),
+        "finding 2": _scatters(found),
+        "finding 3": _fusions(found),
+        "finding 4": _products(found),
+        "finding 5": _attention(found),
+        "finding 6": _locality(2**scale),
+        "not here": _not_here(),
+        "roofline": _roof(),
+    }
+    title = "Architectural implications of graph networks (IEEE CAL 19)"
+    return Study(name="gnn", title=title, about=_ABOUT, parts=parts, is_quick=quick)
+
+
+def _profiled(found: _Profiles, scale: int, degree: int, widths: Sequence[int], progress: Progress) -> Iterator[Row]:
+    """Profiles all layers on graphs of one degree, for the findings."""
+    graphs: dict[str, Graph] = {
+        "power law": rmat(scale, degree * 2**scale),
+        "even": random_graph(2**scale, degree * 2**scale),
+    }
+    for (name, make), (kind, graph), width in product(_LAYERS.items(), graphs.items(), widths):
+        progress(f"{name}, {kind} graph of degree {degree}, width {width}")
+        found[name, kind, degree, width] = profile(make(width, width), graph, torch.randn(graph.num_vertices, width))
+    yield from ()
+
+
+def _dominants(found: _Profiles) -> Iterator[Row]:
+    counts = Counter(each.dominant for each in found.values())
+    yield Row(
+        figure="finding 1",
+        what=f"stages that take longest somewhere, of {len(_STAGES)}",
+        published="no fixed bottleneck",
+        ours=str(len(counts)),
+        relation=Relation.EQUAL if len(counts) >= 3 else Relation.DIFFERS,
+        note=", ".join(f"{stage} {counts[stage]}" for stage in _STAGES) + f" of {len(found)} cases",
+    )
+    for name in _LAYERS:
+        of_layer = Counter(each.dominant for key, each in found.items() if key[0] == name)
+        yield Row(
+            figure="finding 1",
+            what=f"{name}: what takes longest",
+            published="depends on graph and width",
+            ours=", ".join(f"{stage} {of_layer[stage]}" for stage in _STAGES if of_layer[stage]),
+            relation=Relation.EQUAL if len(of_layer) > 1 else Relation.DIFFERS,
+        )
+
+
+def _scatters(found: _Profiles) -> Iterator[Row]:
+    flops = max(stage.flops for each in found.values() for stage in each.stages if stage.name == "scatter")
+    yield Row(
+        figure="finding 2",
+        what="flops of the scatter",
+        published="0: pure movement",
+        ours=f"{flops:g}",
+        relation=Relation.EQUAL if flops == 0 else Relation.DIFFERS,
+        note="counted while it runs",
+    )
+
+
+def _fusions(found: _Profiles) -> Iterator[Row]:
+    for name in ("GCN", "SAGE", "GG-NN"):
+        ratios = sorted(each.fused_ratio for key, each in found.items() if key[0] == name and each.fused_ratio is not None)
+        wins = sum(ratio > 1.0 for ratio in ratios)
+        yield Row(
+            figure="finding 3",
+            what=f"{name}: speed of scatter and gather as one sparse product",
+            published="above 1",
+            ours=f"{ratios[len(ratios) // 2]:.2f}",
+            relation=Relation.SAME_SIGN if ratios[len(ratios) // 2] > 1.0 else Relation.DIFFERS,
+            note=f"median; {ratios[0]:.2f} to {ratios[-1]:.2f}, above 1 in {wins} of {len(ratios)} cases; advised there only",
+        )
+
+
+def _products(found: _Profiles) -> Iterator[Row]:
+    share = [
+        sum(stage.time_s for stage in each.stages if stage.name == "vertices") / sum(stage.time_s for stage in each.stages)
+        for each in found.values()
+    ]
+    below = sum(part < 0.5 for part in share)
+    yield Row(
+        figure="finding 4",
+        what="cases in which products of matrices take less than half of the time",
+        published="often not the hot spot",
+        ours=f"{below} of {len(share)}",
+        relation=Relation.EQUAL if below > len(share) / 4 else Relation.DIFFERS,
+    )
+
+
+def _attention(found: _Profiles) -> Iterator[Row]:
+    """Attention's weights are summed up beside the messages, so that its gather takes more."""
+    shares = {name: _shares(found, name, ("edges", "gather")) for name in ("GCN", "GAT")}
+    yield Row(
+        figure="finding 5",
+        what="part of the time in edges and gather: GAT's, beside GCN's",
+        published="more, by the softmax",
+        ours=f"{shares['GAT']:.2f} and {shares['GCN']:.2f}",
+        relation=Relation.SAME_SIGN if shares["GAT"] > shares["GCN"] else Relation.DIFFERS,
+        note="medians of all graphs and widths",
+    )
+    sparse = median([_shares(found, name, ("scatter", "edges", "gather")) for name in _LAYERS])
+    yield Row(
+        figure="finding 5",
+        what="part of the time in scatter, edges and gather: what sets these networks apart",
+        published="most",
+        ours=f"{sparse:.2f}",
+        relation=Relation.SAME_SIGN if sparse > 0.5 else Relation.DIFFERS,
+        note="median of the layers' medians",
+    )
+
+
+def _shares(found: _Profiles, name: str, stages: Sequence[str]) -> float:
+    return median(
+        sum(stage.time_s for stage in each.stages if stage.name in stages) / sum(stage.time_s for stage in each.stages)
+        for key, each in found.items()
+        if key[0] == name
+    )
+
+
+def _locality(num_vertices: int) -> Iterator[Row]:
+    """Rows of features are read in whole lines of the cache, single numbers, as PageRank's, are not. Both read as many bytes."""
+    torch.manual_seed(0)
+    num_numbers, runs, widths = 2**18, list[Callable[[], object]](), (1, 64)  # a millisecond: less than a turn of the core
+    for width in widths:
+        table, read = torch.randn(num_vertices, width), torch.randint(num_vertices, (num_numbers // width,))
+        out = torch.empty(len(read), width)
+        runs.append(lambda table=table, read=read, out=out: torch.index_select(table, 0, read, out=out))
+    rates = [4 * num_numbers / each_s for each_s in seconds_in_turns(runs, 25, num_warm_ups=2)]
+    yield Row(
+        figure="finding 6",
+        what="bytes per second of a scatter: rows of 64 features / single numbers",
+        published="above 1",
+        ours=f"{rates[1] / rates[0]:.1f}",
+        relation=Relation.SAME_SIGN if rates[1] > rates[0] else Relation.DIFFERS,
+        note=f"{rates[1] / 1e9:.1f} and {rates[0] / 1e9:.2f} GB/s; the paper compares with PageRank",
+    )
+
+
+def _not_here() -> Iterator[Row]:
+    for what, why in {
+        "use of a GPU's caches and units by its counters": "no GPU",
+        "GraphSAGE with an LSTM as aggregator": "not among the layers here",
+        "DGL beside PyTorch Geometric": "stages are our own here; PyTorch Geometric is in NGra's table",
+    }.items():
+        yield Row(
+            figure="others", what=what, published="depends on graph and width", ours="", relation=Relation.NOT_HERE, note=why
+        )
+
+
+def _roof() -> Iterator[Row]:
+    flops_per_s, bytes_per_s = roofline()
+    yield Row(
+        figure="roofline",
+        what="flops for each byte above which this machine computes rather than moves",
+        published="",
+        ours=f"{flops_per_s / bytes_per_s:.1f}",
+        relation=Relation.OURS_ALONE,
+        note=f"{flops_per_s / 1e9:.0f} Gflop/s, {bytes_per_s / 1e9:.1f} GB/s, one core; caches were not counted",
+    )

@@ -1,0 +1,111 @@
+"""Figures 6, 7 and 8, and table 4: steps on HiDup's clusters, in simulation with the authors' calibration.
+
+Layers repeat, so a quarter of each model is simulated, two layers of eight with a quarter of the vocabulary, and counted four
+times. DeepSpeed and FastMoE do not overlap (table 4), so that they are parallel experts without overlap; Horovod is data parallel
+with it.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from dyorc.offline.cluster import Cluster, published
+from dyorc.offline.models import bert_moe
+from dyorc.offline.models.published import Model, hidup_vit
+from dyorc.offline.planners import PLANNERS
+from dyorc.offline.planners.hidup.figures import best_plan, faster
+from dyorc.offline.program import TensorProgram
+from dyorc.offline.reproduce.hidup.published import (
+    FIGURE_6,
+    FIGURE_6_GPUS,
+    FIGURE_7,
+    FIGURE_7_GPUS,
+    FIGURE_8,
+    FIGURE_8_GBITS,
+    TABLE_4,
+    Bars,
+)
+from dyorc.offline.reproduce.measured import program_of
+from dyorc.offline.reproduce.table import Row, number_row, ratio_row
+from dyorc.offline.simulate import simulate
+
+PART = 4
+"""How much larger the papers' models are than those that are simulated."""
+_WORDS = 33_280 // PART
+_TOLERANCE = 0.15
+
+
+def small_bert(*, num_devices: int, is_switch: int = 0, layers: int = 2) -> Model:
+    """A quarter of HiDup's BERT: two layers of eight and a quarter of the words, so that all parts keep their proportions."""
+    with torch.device("meta"):
+        return bert_moe(
+            layers=layers,
+            hidden=768,
+            heads=12,
+            vocabulary=_WORDS,
+            sequence=128,
+            batch=32 * num_devices,
+            experts=num_devices,
+            gate="switch" if is_switch else "top2",
+        )
+
+
+def small_vit(*, num_devices: int, is_switch: int = 0) -> Model:
+    """A quarter of HiDup's ViT: two layers of eight."""
+    return hidup_vit(num_devices, gate="switch" if is_switch else "top2", layers=2)
+
+
+def model(name: str, num_devices: int) -> TensorProgram:
+    """Captures a quarter of one of the paper's models."""
+    build = small_bert if name.startswith("BERT") else small_vit
+    return program_of(build, num_devices=num_devices, is_switch=int(name.endswith("Switch")))
+
+
+def figure_6(name: str, num_gpus: int) -> Iterator[Row]:
+    """Yields a model's bars on so many GPUs of eight machines."""
+    index = FIGURE_6_GPUS.index(num_gpus)
+    yield from _compared("figure 6", f"{name}, {num_gpus} GPUs", FIGURE_6[name], index, model(name, num_gpus), cloud(num_gpus))
+
+
+def figure_7(name: str, num_gpus: int) -> Iterator[Row]:
+    """Yields those on so many GPUs of one machine with NVLink."""
+    index, cluster = FIGURE_7_GPUS.index(num_gpus), published(f"hidup-nvlink-{num_gpus}")
+    yield from _compared("figure 7", f"{name}, {num_gpus} GPUs", FIGURE_7[name], index, model(name, num_gpus), cluster)
+
+
+def figure_8(name: str, gbits: int) -> Iterator[Row]:
+    """Yields those by bandwidth between two machines with four GPUs."""
+    index, cluster = FIGURE_8_GBITS.index(gbits), faster(published("hidup-2x4-20g"), gbits / 20)
+    yield from _compared("figure 8", f"{name}, {gbits} Gb/s", FIGURE_8[name], index, model(name, 8), cluster)
+
+
+def cloud(num_gpus: int) -> Cluster:
+    """As many GPUs of the eight machines as in the paper: some of each machine, since that is what its calibration is of."""
+    cluster = published("hidup-8x8")
+    each = num_gpus // 8
+    return cluster.restricted_to([8 * machine + gpu for machine in range(8) for gpu in range(each)])
+
+
+def _compared(figure: str, what: str, bars: Bars, index: int, program: TensorProgram, cluster: Cluster) -> Iterator[Row]:
+    ours = PART * best_plan(program, cluster).simulation.total_s
+    if "Horovod" in bars.others:
+        other = PART * simulate(PLANNERS["dp_even"](program, cluster), program, cluster).total_s
+    else:
+        other = PART * simulate(PLANNERS["expert_parallel"](program, cluster), program, cluster, overlap=False).total_s
+    yield number_row(figure, f"{what}: seconds of HiDup", bars.hidup[index], ours, tolerance=_TOLERANCE, note="predicted")
+    best = bars.best(index)
+    note, what = f"theirs {best:.3g} s, ours {other:.3g} s", f"{what}: best other / HiDup"
+    yield ratio_row(figure, what, best / bars.hidup[index], other / ours, tolerance=_TOLERANCE, note=note)
+
+
+def table_4(name: str) -> Iterator[Row]:
+    """Yields how much of the communication overlaps computation on one of the table's clusters."""
+    (hidup_s, other_s, overlapped), cluster = TABLE_4[name], published(name)
+    program = model("BERT-SGMoE", cluster.num_ranks)
+    found = best_plan(program, cluster).simulation
+    other = simulate(PLANNERS["expert_parallel"](program, cluster), program, cluster, overlap=False).total_s
+    yield ratio_row("table 4", f"{name}: best other / HiDup", other_s / hidup_s, other / found.total_s, tolerance=_TOLERANCE)
+    communication_s = found.communication_s[0]
+    part = found.overlap_s[0] / communication_s if communication_s else 1.0
+    what = f"{name}: part of the communication that overlaps computation"
+    yield number_row("table 4", what, overlapped, part, tolerance=_TOLERANCE)

@@ -1,0 +1,245 @@
+"""NGra (arXiv 1810.08403): graphs that do not fit train in chunks; what operator motion, fusion and selective scheduling save."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from dyorc.offline.memory import TensorCounter, peak_of
+from dyorc.offline.models.gnn import (
+    Gat,
+    GatedGcn,
+    Gcn,
+    GgNn,
+    Graph,
+    Grid,
+    SagaLayer,
+    Streaming,
+    fused,
+    num_chunks_for,
+    rmat,
+    streamed,
+    unhoisted,
+    whole,
+    working_set_bytes,
+)
+from dyorc.offline.reproduce.study import Progress, Study
+from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.timed import seconds_in_turns
+
+_ABOUT = """Graphs are drawn at random (R-MAT): the published ones have up to 232 million edges, and need GPUs. The device is
+a limit on the bytes of tensors, which an accountant enforces. No link leads to it, so the bytes that would move are
+counted."""
+
+_Make = Callable[[int, int], SagaLayer]
+_LAYERS: dict[str, _Make] = {"GCN": Gcn, "GG-NN": GgNn, "G-GCN": GatedGcn, "GAT": Gat}
+_FEATURES = 32
+
+
+def reproduce(*, quick: bool, progress: Progress) -> Study:
+    """Returns the table, to be computed.
+
+    Args:
+        quick: Small graphs.
+        progress: Hears what is done now.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    graph = rmat(10, 20_000) if quick else rmat(15, 1_000_000)
+    x = torch.randn(graph.num_vertices, _FEATURES)
+    parts = {
+        "equality": equality(),
+        "memory limits": _capped(graph, x, progress),
+        "memory by chunks": _by_chunks(graph, x),
+        "selective scheduling": _moved(graph, x),
+        "operator motion and fusion": _faster(graph, x, progress),
+        "PyTorch Geometric": _beside_geometric(graph, x),
+        "not here": _multi(),
+    }
+    return Study(name="ngra", title="NGra (arXiv 1810.08403)", about=_ABOUT, parts=parts, is_quick=quick)
+
+
+def equality() -> Iterator[Row]:
+    """Compares outputs and gradients chunk by chunk with those of the whole graph, in float64."""
+    graph = rmat(7, 600)
+    for name, make in _LAYERS.items():
+        layer, x = make(5, 4).double(), torch.randn(graph.num_vertices, 5, dtype=torch.float64)
+        expected, error = _results(layer, lambda x, layer=layer: whole(layer, graph, x), x), 0.0
+        for num_chunks in (1, 2, 4, 8):
+            streaming = Streaming(Grid(graph, num_chunks))
+            found = _results(layer, lambda x, s=streaming, layer=layer: streamed(layer, x, s), x)
+            error = max(error, *(float((one - other).abs().max()) for one, other in zip(found, expected, strict=True)))
+        yield Row(
+            figure="correct",
+            what=f"{name}: 1, 2, 4 and 8 chunks beside the whole graph",
+            published="the same",
+            ours=f"{error:.1g}",
+            relation=Relation.EQUAL if error < 1e-10 else Relation.DIFFERS,
+            note="largest error of outputs and all gradients, float64",
+        )
+
+
+def _capped(graph: Graph, x: torch.Tensor, progress: Progress) -> Iterator[Row]:
+    for name, make in _LAYERS.items():
+        progress(f"{name} under a memory limit")
+        layer = make(_FEATURES, _FEATURES)
+        full = peak_of(lambda layer=layer: _backward(whole(layer, graph, x)))
+        limit = full // 4
+        widths = (2 * _FEATURES, _FEATURES + 1, _FEATURES)
+        num_chunks = num_chunks_for(graph, widths, limit)
+        fits, streaming = _run_under(layer, graph, x, limit, num_chunks)
+        fails = False
+        try:
+            with TensorCounter(limit):
+                whole(layer, graph, x).sum().backward()
+        except MemoryError:
+            fails = True
+        yield Row(
+            figure="scale",
+            what=f"{name}, {graph.num_edges:,} edges, a quarter of what the whole graph needs",
+            published="trains in chunks, does not otherwise",
+            ours=f"{'trains' if fits else 'does not train'} in {num_chunks} chunks; whole: {'fails' if fails else 'trains'}",
+            relation=Relation.EQUAL if fits and fails else Relation.DIFFERS,
+            note=f"{full / 1e6:.1f} MB whole, {streaming / 1e6:.1f} in chunks",
+        )
+
+
+def _run_under(layer: SagaLayer, graph: Graph, x: torch.Tensor, limit: int, num_chunks: int) -> tuple[bool, int]:
+    counter = TensorCounter(limit)
+    try:
+        streamed(layer, x, Streaming(Grid(graph, num_chunks), counter)).sum().backward()
+    except MemoryError:
+        return False, counter.peak_bytes
+    return True, counter.peak_bytes
+
+
+def _by_chunks(graph: Graph, x: torch.Tensor) -> Iterator[Row]:
+    """Memory falls with the number of chunks, as the formula says, and bytes that move grow with it."""
+    layer, peaks, moved = Gcn(_FEATURES, _FEATURES), list[int](), list[int]()
+    for num_chunks in (1, 2, 4, 8):
+        counter = TensorCounter()
+        streaming = Streaming(Grid(graph, num_chunks), counter, selective=0.0)
+        with torch.no_grad():
+            streamed(layer, x, streaming)
+        peaks.append(counter.peak_bytes)
+        moved.append(streaming.moved_bytes)
+    yield Row(
+        figure="section 4",
+        what="device memory with 1, 2, 4 and 8 chunks",
+        published="falls by chunks, and by chunks squared for edges",
+        ours=", ".join(f"{peak / 1e6:.2f}" for peak in peaks) + " MB",
+        relation=Relation.EQUAL if all(b < 0.8 * a for a, b in pairwise(peaks)) else Relation.DIFFERS,
+    )
+    widths = (_FEATURES, _FEATURES, _FEATURES)
+    sets = [working_set_bytes(graph, num_chunks, widths) for num_chunks in (1, 2, 4, 8)]
+    yield Row(
+        figure="section 4",
+        what="device memory with 1, 2, 4 and 8 chunks, as part of the formula's working set",
+        published="at most 1",
+        ours=", ".join(f"{peak / each:.2f}" for peak, each in zip(peaks, sets, strict=True)),
+        relation=Relation.EQUAL if all(peak <= each for peak, each in zip(peaks, sets, strict=True)) else Relation.DIFFERS,
+        note="forward alone; the formula has room for the backward pass and for two buffers of sources",
+    )
+    vertex = graph.num_vertices * 4
+    # Features and scales are loaded for the projection; for the update also what is gathered; targets need nothing here.
+    fixed = vertex * (_FEATURES + 1) + vertex * (2 * _FEATURES + 1)
+    expected = [fixed + num_chunks * vertex * _FEATURES for num_chunks in (1, 2, 4, 8)]
+    is_equal = moved == expected
+    yield Row(
+        figure="section 4",
+        what="bytes to the device in a layer forward, 1, 2, 4 and 8 chunks",
+        published="P |V| F + |V| F",
+        ours=", ".join(f"{each / 1e6:.2f}" for each in moved) + " MB",
+        relation=Relation.EQUAL if is_equal else Relation.SAME_SIGN,
+        note="exactly the formula, with what the two stages at vertices load"
+        if is_equal
+        else "rows of empty chunks are not sent",
+    )
+
+
+def _moved(graph: Graph, x: torch.Tensor) -> Iterator[Row]:
+    layer, moved = Gcn(_FEATURES, _FEATURES), dict[str, tuple[int, int]]()
+    for order in ("natural", "random", "metis"):
+        ordered, _ = graph.reordered(order)
+        both: list[int] = []
+        for selective in (0.0, 1.0):
+            streaming = Streaming(Grid(ordered, 16), selective=selective)
+            with torch.no_grad():
+                streamed(layer, x, streaming)
+            both.append(streaming.moved_bytes)
+        moved[order] = both[0], both[1]
+    for order, (everything, used) in moved.items():
+        yield Row(
+            figure="section 4",
+            what=f"bytes to the device with selective scheduling, {order} order, 16 chunks",
+            published="fewer",
+            ours=f"{used / everything:.2f} of all rows",
+            relation=Relation.SAME_SIGN if used < everything else Relation.DIFFERS,
+            note=f"{used / 1e6:.2f} MB",
+        )
+
+
+def _faster(graph: Graph, x: torch.Tensor, progress: Progress) -> Iterator[Row]:
+    for name, make in _LAYERS.items():
+        progress(f"{name}: operator motion and fusion")
+        layer = make(_FEATURES, _FEATURES)
+        runs = {
+            "at edges": lambda layer=layer: _backward(unhoisted(layer, graph, x)),
+            "at vertices": lambda layer=layer: _backward(whole(layer, graph, x)),
+        }
+        if layer.is_linear:
+            runs["fused"] = lambda layer=layer: _backward(fused(layer, graph, x))
+        medians = dict(zip(runs, seconds_in_turns(list(runs.values()), 3, num_warm_ups=1), strict=True))
+        for key in list(runs)[1:]:
+            ratio = medians["at edges"] / medians[key]
+            yield Row(
+                figure="13",
+                what=f"{name}: speed with {'operator motion' if key == 'at vertices' else 'operator motion and fusion'}",
+                published="above 1",
+                ours=f"{ratio:.2f}",
+                relation=Relation.SAME_SIGN if ratio > 1.0 else Relation.DIFFERS,
+                note="beside all work for edges at edges; forward and backward, one core, medians of 3 in turns",
+            )
+
+
+def _beside_geometric(graph: Graph, x: torch.Tensor) -> Iterator[Row]:
+    """PyTorch Geometric's convolution on the whole graph, if it is installed."""
+    what = "GCN's speed on the whole graph beside PyTorch Geometric's, forward and backward"
+    try:
+        from torch_geometric.nn import GCNConv  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+    except ImportError:
+        note = "not installed: pip install torch-geometric"
+        yield Row(figure="peers", what=what, published="", ours="", relation=Relation.NOT_HERE, note=note)
+        return
+    ours: SagaLayer = Gcn(_FEATURES, _FEATURES)
+    theirs: Any = GCNConv(_FEATURES, _FEATURES, bias=False, add_self_loops=False)
+    edges = torch.stack([graph.sources, graph.targets])
+    runs = (lambda: _backward(fused(ours, graph, x)), lambda: _backward(torch.relu(theirs(x, edges))))
+    ours_s, theirs_s = seconds_in_turns(runs, 3, num_warm_ups=1)
+    ratio = theirs_s / ours_s
+    relation = Relation.SAME_SIGN if ratio > 1.0 else Relation.DIFFERS
+    note = "one core, medians of 3 in turns; it scatters messages, as its layers do by default"
+    yield Row(figure="peers", what=what, published="above 1", ours=f"{ratio:.2f}", relation=relation, note=note)
+
+
+def _backward(y: torch.Tensor) -> None:
+    y.sum().backward()
+
+
+def _multi() -> Iterator[Row]:
+    ring = "no GPU; the ring over gloo ranks computes the same outputs and gradients as one process (a test, three ranks)"
+    for figure, what, published, why in (
+        ("abstract", "speed on a GPU beside TensorFlow's", "about 4", "no GPU"),
+        ("NeuGraph", "speed on one GPU beside TensorFlow's, GraphSAGE's and DGL's", "2.5 to 8.1", "no GPU"),
+        ("NeuGraph", "speed on 8 GPUs beside TensorFlow's", "2.4 to 4.9", ring),
+        ("NeuGraph", "graphs of Amazon, Reddit and Wikipedia, up to 8.6 M vertices", "train", "not here: graphs are drawn"),
+        ("NGra", "CommNet", "trains", "not among the layers here"),
+    ):
+        yield Row(figure=figure, what=what, published=published, ours="", relation=Relation.NOT_HERE, note=why)
+
+
+def _results(layer: SagaLayer, run: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> list[torch.Tensor]:
+    x = x.clone().requires_grad_()
+    y = run(x)
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), (x, *layer.parameters()))]

@@ -1,0 +1,39 @@
+"""TrainVerify (SOSP'25): times of its models, how time grows, its bugs, and correct plans.
+
+figures.py     what is published
+times.py     how long planning and proving take here
+bugs.py     the bugs of its table, and more
+correct.py     plans of all planners, none of which may be found wrong
+"""
+
+from dyorc.offline.reproduce.study import Progress, Study
+from dyorc.offline.reproduce.trainverify.bugs import faults
+from dyorc.offline.reproduce.trainverify.correct import false_alarms
+from dyorc.offline.reproduce.trainverify.figures import CONSTANT, GROWTH, MODELS
+from dyorc.offline.reproduce.trainverify.times import constancy, growth, model_rows
+
+_ABOUT = """Published times are of at least 32 cores with 1 TB of memory, from capture to verdict; ours are seconds of one
+core. Models have no weights; two of their layers are captured and repeated. Each distinct step is proved once, on small
+shapes and along one axis of its mesh at a time, so repeated layers, ranks and the sizes of tensors cost nothing. What grows
+with the plan is the check of its structure, which reads each step once. In Llamas, tp splits the feed-forward part;
+attention, whose heads share keys, is whole in each group. Growth is measured on small Llamas of 8 layers (16 for pp)."""
+
+
+_QUICK = ("pp", "sequence")
+
+
+def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) -> Study:
+    """Returns the table of TrainVerify's figures, to be computed.
+
+    Args:
+        quick: Fewer points of each curve, measured once, the 8B model alone, faults without the finite field, plans of one model.
+        progress: Is told what is being done.
+    """
+    parts = {
+        **{f"time over {what}": growth(what, quick, progress) for what in GROWTH},
+        **{f"{what}, which should not matter": constancy(what, quick) for what in (_QUICK if quick else CONSTANT)},
+        **{model.name: model_rows(model) for model in MODELS if not (quick and model.sizes and model is not MODELS[0])},
+        "bugs": faults(quick, progress),
+        "correct plans": false_alarms(quick, progress),
+    }
+    return Study(name="trainverify", title="TrainVerify (SOSP'25)", about=_ABOUT, parts=parts, is_quick=quick)

@@ -1,0 +1,36 @@
+"""Runs plans on real ranks: one process for each, gloo on CPUs and NCCL where each rank has a GPU.
+
+moves.py, schedule.py     what one rank does for a plan: decided once, without torch
+pieces.py, collectives.py, links.py, shaping.py, egress.py     moves bytes between ranks
+channel.py, executor.py     carries the schedule out, communication beside computation
+rank.py, processes.py, wire.py, progress.py     the process of a rank, and what it and its parent say
+weights.py     a rank's pieces of a safetensors file
+ranks.py, failures.py     the parent: starts ranks, and says which one failed
+checkpoint.py, training.py     trains, and goes on with any other plan
+side_by_side.py, turns.py, presence.py     several jobs on the same devices, in turns
+paces.py, crowd.py     emulates devices, and jobs that share them
+"""
+
+from dyorc.offline.runtime.checkpoint import Checkpoint
+from dyorc.offline.runtime.egress import Egress, egress_of
+from dyorc.offline.runtime.paces import paces_of
+from dyorc.offline.runtime.ranks import Ran, RankOptions, Ranks
+from dyorc.offline.runtime.running import run, train
+from dyorc.offline.runtime.shaping import LinkShape
+from dyorc.offline.runtime.training import Trained, Training, train_on
+
+__all__ = [
+    "Checkpoint",
+    "Egress",
+    "LinkShape",
+    "Ran",
+    "RankOptions",
+    "Ranks",
+    "Trained",
+    "Training",
+    "egress_of",
+    "paces_of",
+    "run",
+    "train",
+    "train_on",
+]

@@ -1,0 +1,120 @@
+"""What a simulation found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from dyorc.errors import PlanError
+from dyorc.offline.cluster import Cluster
+from dyorc.offline.plan import Apply, Collective, Plan
+from dyorc.offline.simulate.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that took time.
+
+    Attributes:
+        name: The node, or the kind of collective and what it makes.
+        step: The index of the step in the plan.
+        ranks: Who took part.
+        is_communication: Whether they exchanged something.
+        start_s: When it began.
+        end_s: When it ended.
+    """
+
+    name: str
+    step: int
+    ranks: tuple[int, ...]
+    is_communication: bool
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A simulated step of training.
+
+    Attributes:
+        plan: What was simulated.
+        total_s: When the last rank was done.
+        busy_s: For each rank, how long it computed.
+        communication_s: For each rank, how long it communicated: the sum over its channels.
+        peak_bytes: For each rank, the most memory that pieces took at one time.
+        memory: For each rank, times at which that changed, and the bytes from then on.
+        tasks: What was done.
+        times: When each task began and ended.
+    """
+
+    plan: Plan
+    total_s: float
+    busy_s: tuple[float, ...]
+    communication_s: tuple[float, ...]
+    peak_bytes: tuple[int, ...]
+    memory: tuple[tuple[tuple[float, int], ...], ...] = field(repr=False)
+    tasks: tuple[Task, ...] = field(repr=False)
+    times: tuple[tuple[float, float], ...] = field(repr=False)
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """Everything that took time, in the order of the plan."""
+        return tuple(
+            Event(self._name(task), task.step, task.ranks, task.is_communication, start_s, end_s)
+            for task, (start_s, end_s) in zip(self.tasks, self.times, strict=True)
+            if end_s > start_s
+        )
+
+    def _name(self, task: Task) -> str:
+        step = self.plan.steps[task.step]
+        match step:
+            case Apply():
+                name = step.node
+            case Collective():
+                name = f"{step.kind} {self.plan.tensors[step.target].value}"
+            case _:
+                name = f"transfer {self.plan.tensors[step.target].value}"
+        return name if step.part is None else f"{name} #{step.part}"
+
+    @cached_property
+    def overlap_s(self) -> tuple[float, ...]:
+        """For each rank, how long it computed and communicated at the same time."""
+        return tuple(self._overlap_of(rank) for rank in range(len(self.busy_s)))
+
+    def _overlap_of(self, rank: int) -> float:
+        mine = [event for event in self.events if rank in event.ranks]
+        computing = _joined([(e.start_s, e.end_s) for e in mine if not e.is_communication])
+        communicating = _joined([(e.start_s, e.end_s) for e in mine if e.is_communication])
+        total, other = 0.0, 0
+        for start_s, end_s in computing:
+            while other < len(communicating) and communicating[other][1] <= start_s:
+                other += 1
+            ahead = other
+            while ahead < len(communicating) and communicating[ahead][0] < end_s:
+                total += min(end_s, communicating[ahead][1]) - max(start_s, communicating[ahead][0])
+                ahead += 1
+        return total
+
+
+def check_memory(simulation: Simulation, cluster: Cluster) -> None:
+    """Refuses a plan that needs more memory than its devices have.
+
+    Raises:
+        PlanError: Names each such rank, its device, what it needs and what it has.
+    """
+    over = [
+        f"rank {rank} ({device.name} on {device.machine}) needs {peak:,} bytes and has {device.memory_bytes:,}"
+        for rank, (peak, device) in enumerate(zip(simulation.peak_bytes, cluster.devices, strict=False))
+        if peak > device.memory_bytes
+    ]
+    if over:
+        raise PlanError(f"the plan needs more memory than there is: {'; '.join(over)}")
+
+
+def _joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    found: list[tuple[float, float]] = []
+    for start_s, end_s in sorted(intervals):
+        if found and start_s <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end_s))
+        else:
+            found.append((start_s, end_s))
+    return found

@@ -1,0 +1,64 @@
+"""How large the pieces of a plan are, and which part of the work each rank does. Plans repeat themselves: each is found once."""
+
+from collections.abc import Sequence
+from math import prod
+
+from dyorc.offline.plan import Apply, Layout, Mesh, Plan
+from dyorc.offline.program import Shard
+
+Bytes = tuple[tuple[int, ...], ...]
+"""For each part (one if the tensor does not vary in time), for each rank of the mesh in its order."""
+
+
+class Sizes:
+    """Looks up sizes of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._bytes: dict[tuple[tuple[int, ...], str, str, Layout], Bytes] = {}
+        self._of_tensor: dict[str, Bytes] = {}
+        self._shares: dict[tuple[str, int | None, tuple[tuple[int, ...] | None, ...]], tuple[float, ...]] = {}
+
+    def bytes_of(self, tensor: str) -> Bytes:
+        """The bytes of each piece of a placed tensor."""
+        found = self._of_tensor.get(tensor)
+        if found is None:
+            placed = self._plan.tensors[tensor]
+            value = self._plan.values[placed.value]
+            key = (value.shape, value.dtype, placed.mesh, placed.layout)
+            if key not in self._bytes:
+                self._bytes[key] = self._find_bytes(tensor)
+            found = self._of_tensor[tensor] = self._bytes[key]
+        return found
+
+    def _find_bytes(self, tensor: str) -> Bytes:
+        mesh = self._plan.mesh_of(tensor)
+        num_parts = mesh.num_parts if self._plan.varies_in_time(tensor) else 1
+        return tuple(
+            tuple(self._plan.piece_bytes(tensor, mesh.coordinate_of(rank, part)) for rank in mesh.ranks)
+            for part in range(num_parts)
+        )
+
+    def shares_of(self, step: Apply) -> Sequence[float]:
+        """The part of a node's work that each rank of the mesh does in a step: along each axis that cuts something, its share."""
+        mesh = self._plan.meshes[step.mesh]
+        layouts = [self._plan.tensors[tensor].layout for tensor in (*step.outputs, *step.inputs) if tensor]
+        cuts = tuple(_sizes(layouts, axis) for axis in range(len(mesh.axes)))
+        key = (step.mesh, step.part, cuts)
+        found = self._shares.get(key)
+        if found is None:
+            found = self._shares[key] = tuple(_share(mesh, rank, step.part, cuts) for rank in mesh.ranks)
+        return found
+
+
+def _sizes(layouts: Sequence[Layout], axis: int) -> tuple[int, ...] | None:
+    for layout in layouts:
+        placement = layout[axis]
+        if isinstance(placement, Shard):
+            return placement.sizes
+    return None
+
+
+def _share(mesh: Mesh, rank: int, part: int | None, cuts: Sequence[tuple[int, ...] | None]) -> float:
+    coordinate = mesh.coordinate_of(rank, part)
+    return prod(cut[index] / sum(cut) for cut, index in zip(cuts, coordinate, strict=True) if cut and sum(cut))

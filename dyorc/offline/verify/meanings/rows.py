@@ -1,0 +1,91 @@
+"""Operations on rows, of which only is known what depends on what."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from dyorc.offline.verify.meanings.call import Call, Meaning, Result
+from dyorc.offline.verify.numbers import Array, Numbers
+
+
+def dims_of(call: Call, index: int, num_dims: int, name: str = "dim") -> list[int]:
+    """Returns the dimensions that an argument names; all if it names none."""
+    return sorted({dim % max(num_dims, 1) for dim in call.integers(index, name)} or range(num_dims))
+
+
+def reduced(array: Array, dims: Sequence[int], keeps: bool) -> Array:
+    """Returns the array without dimensions of extent 1 that have been reduced, unless they are kept."""
+    return array if keeps else array.reshape([extent for dim, extent in enumerate(array.shape) if dim not in dims])
+
+
+def _apart(array: Array, dims: Sequence[int]) -> Array:
+    """Moves dimensions to the end and joins them: `[..., k]`."""
+    outer = [dim for dim in range(array.ndim) if dim not in dims]
+    moved = np.transpose(array, [*outer, *dims])
+    return moved.reshape([*(array.shape[dim] for dim in outer), prod(array.shape[dim] for dim in dims)])
+
+
+def _row(numbers: Numbers, call: Call) -> Array:
+    """A row to a row along one dimension: softmax."""
+    array = call.array(0)
+    dim = call.integer(1, "dim", -1) % max(array.ndim, 1)
+    return np.moveaxis(numbers.rows(call.tag, [_apart(array, [dim])], array.shape[dim]), -1, dim)
+
+
+def _extremes(numbers: Numbers, call: Call) -> Result:
+    """A row to a row of values and one of positions: sort and topk."""
+    array = call.array(0)
+    at, num = (2, call.integer(1)) if call.op == "topk" else (1, -1)
+    dim = call.integer(at, "dim", -1) % max(array.ndim, 1)
+    row = _apart(array, [dim])
+    return tuple(
+        np.moveaxis(numbers.rows((call.tag, which), [row], array.shape[dim] if num < 0 else num), -1, dim) for which in range(2)
+    )
+
+
+def _reduction(numbers: Numbers, call: Call) -> Result:
+    """Dimensions to one element each."""
+    array = call.array(0)
+    dims = dims_of(call, 1, array.ndim)
+    keeps = bool(call.plain(3 if call.op.startswith("var") else 2, "keepdim", False))
+    found = [
+        numbers.rows((call.tag, which), [_apart(array, dims)], 1, is_truth=call.op in ("any", "all"))[..., 0]
+        for which in range(2 if call.op == "var_mean" else 1)
+    ]
+    shape = tuple(1 if dim in dims else extent for dim, extent in enumerate(array.shape))
+    results = tuple(one.reshape(shape) if keeps else one for one in found)
+    return results if call.op == "var_mean" else results[0]
+
+
+def _layer_norm(numbers: Numbers, call: Call) -> Result:
+    array = call.array(0)
+    num_outer = array.ndim - len(call.integers(1))
+    outer, inner = array.shape[:num_outer], array.shape[num_outer:]
+    row = array.reshape([*outer, prod(inner)])
+    weights = [np.broadcast_to(a.reshape([prod(inner)]), row.shape) for a in call.arrays[1:]]
+    tag = (call.op, call.plain(4))
+    normal = numbers.rows(tag, [row, *weights], prod(inner)).reshape(array.shape)
+    ones = (1,) * len(inner)
+    mean, scale = (numbers.rows((tag, which), [row], 1).reshape([*outer, *ones]) for which in ("mean", "scale"))
+    return normal, mean, scale
+
+
+def _group_norm(numbers: Numbers, call: Call) -> Result:
+    array = call.array(0)
+    num = int(array.shape[0])
+    groups = call.integer(6)
+    row = array.reshape([num, array.size // max(num, 1)])
+    weights = [np.broadcast_to(a.reshape([1, -1]), (num, a.size)) for a in call.arrays[1:]]
+    normal = numbers.rows(call.tag, [row, *weights], row.shape[-1]).reshape(array.shape)
+    mean, scale = (numbers.rows((call.tag, which), [row], groups) for which in ("mean", "scale"))
+    return normal, mean, scale
+
+
+MEANINGS: Mapping[str, Meaning] = {
+    **dict.fromkeys(("_softmax", "_log_softmax"), _row),
+    **dict.fromkeys(("sort", "topk"), _extremes),
+    **dict.fromkeys(("amax", "amin", "any", "all", "argmax", "argmin", "prod", "var", "var_mean", "logsumexp"), _reduction),
+    "native_layer_norm": _layer_norm,
+    "native_group_norm": _group_norm,
+}

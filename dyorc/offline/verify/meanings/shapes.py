@@ -1,0 +1,94 @@
+"""Operations that only move elements."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+
+from dyorc.offline.verify.meanings.call import Call, Meaning, Result
+from dyorc.offline.verify.numbers import Array, Numbers
+
+
+def _view(numbers: Numbers, call: Call) -> Array:
+    return call.array(0).reshape(call.shape)
+
+
+def _permute(numbers: Numbers, call: Call) -> Array:
+    return np.transpose(call.array(0), call.integers(1))
+
+
+def _expand(numbers: Numbers, call: Call) -> Array:
+    return np.broadcast_to(call.array(0), call.shape)
+
+
+def _slice(numbers: Numbers, call: Call) -> Array:
+    array, dim = call.array(0), call.integer(1)
+    cut = slice(cast(int | None, call.plain(2, "start")), cast(int | None, call.plain(3, "end")), call.integer(4, "step", 1))
+    return array[(*(slice(None),) * (dim % array.ndim), cut)]
+
+
+def _select(numbers: Numbers, call: Call) -> Array:
+    array = call.array(0)
+    return np.take(array, call.integer(2), axis=call.integer(1))
+
+
+def _split(numbers: Numbers, call: Call) -> Result:
+    array, sizes, dim = call.array(0), call.integers(1), call.integer(2, "dim", 0)
+    if sum(sizes) != array.shape[dim]:
+        raise ValueError(f"split_with_sizes into {sizes} of a dimension of {array.shape[dim]}")
+    return tuple(np.split(array, np.cumsum(sizes)[:-1].tolist(), axis=dim))
+
+
+def _cat(numbers: Numbers, call: Call) -> Array:
+    return np.concatenate(call.arrays, axis=call.integer(1, "dim", 0))
+
+
+def _stack(numbers: Numbers, call: Call) -> Array:
+    return np.stack(call.arrays, axis=call.integer(1, "dim", 0))
+
+
+def _pad(numbers: Numbers, call: Call) -> Array:
+    array, padding = call.array(0), call.integers(1)
+    fill = numbers.scalar(cast(float, call.plain(2, "value", 0) or 0))
+    for pair in range(len(padding) // 2):
+        dim = array.ndim - 1 - pair
+        for amount, is_front in ((padding[2 * pair], True), (padding[2 * pair + 1], False)):
+            if amount < 0:
+                array = np.take(
+                    array, range(-amount if is_front else 0, array.shape[dim] + (0 if is_front else amount)), axis=dim
+                )
+            elif amount:
+                block = np.broadcast_to(fill, [amount if d == dim else extent for d, extent in enumerate(array.shape)])
+                array = np.concatenate([block, array] if is_front else [array, block], axis=dim)
+    return array
+
+
+def _flip(numbers: Numbers, call: Call) -> Array:
+    return np.flip(call.array(0), tuple(call.integers(1)))
+
+
+def _roll(numbers: Numbers, call: Call) -> Array:
+    dims = call.integers(2, "dims")
+    return np.roll(call.array(0), call.integers(1), dims) if dims else np.roll(call.array(0), call.integers(1))
+
+
+def _triangle(numbers: Numbers, call: Call) -> Array:
+    array, diagonal = call.array(0), call.integer(1, "diagonal", 0)
+    kept = (np.tril if call.op == "tril" else np.triu)(np.ones(array.shape[-2:], dtype=np.bool_), diagonal)
+    return numbers.choose(np.broadcast_to(kept, array.shape), array, numbers.zeros(array.shape, array))
+
+
+MEANINGS: Mapping[str, Meaning] = {
+    "view": _view,
+    "permute": _permute,
+    "expand": _expand,
+    "slice": _slice,
+    "select": _select,
+    "split_with_sizes": _split,
+    "cat": _cat,
+    "stack": _stack,
+    "constant_pad_nd": _pad,
+    "flip": _flip,
+    "roll": _roll,
+    **dict.fromkeys(("tril", "triu"), _triangle),
+}

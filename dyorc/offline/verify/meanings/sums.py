@@ -1,0 +1,39 @@
+"""Sums and products."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dyorc.offline.verify.meanings.call import Call, Meaning
+from dyorc.offline.verify.meanings.rows import dims_of, reduced
+from dyorc.offline.verify.numbers import Array, Numbers
+
+
+def _sum(numbers: Numbers, call: Call) -> Array:
+    array = call.array(0)
+    dims = dims_of(call, 1, array.ndim)
+    return reduced(numbers.total(array, dims), dims, bool(call.plain(2, "keepdim", False)))
+
+
+def _matmul(numbers: Numbers, call: Call) -> Array:
+    return numbers.matmul(call.array(0), call.array(1))
+
+
+def _cumsum(numbers: Numbers, call: Call) -> Array:
+    array = call.array(0)
+    dim = call.integer(1) % max(array.ndim, 1)
+    lower = np.tril(np.ones((array.shape[dim],) * 2, dtype=np.int64)).T
+    wide = np.moveaxis(array, dim, -1)[..., None, :]
+    return np.moveaxis(numbers.matmul(wide, _counted(numbers, lower))[..., 0, :], -1, dim)
+
+
+def _counted(numbers: Numbers, array: Array) -> Array:
+    """Small integers as numbers of the algebra."""
+    return numbers.add(array, numbers.scalar(0)) if array.size else array
+
+
+MEANINGS: Mapping[str, Meaning] = {
+    "sum": _sum,
+    **dict.fromkeys(("mm", "bmm"), _matmul),
+    "cumsum": _cumsum,
+}

@@ -11,6 +11,7 @@ import uvloop
 from rich.console import Console
 from rich.markup import escape
 
+from dyorc.cluster_cli import app as cluster
 from dyorc.cluster_keys_cli import cluster_keys
 from dyorc.config import Settings
 from dyorc.configuration.cli import app as configuration
@@ -19,11 +20,24 @@ from dyorc.deploy_cli import deploy, rollback, undeploy
 from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.explain_cli import explain
 from dyorc.gateway.keys_cli import app as keys
+from dyorc.plan_cli import app as plan
 from dyorc.profile_cli import profile
+from dyorc.reproduce_cli import reproduce
 from dyorc.scale_cli import scale
 from dyorc.services.stopping import set_on_signals
 from dyorc.services_cli import gateway, orchestrator
-from dyorc.serving_options import AllowClientShm, Config, GrpcPort, Host, InProcess, Port, Targets, read_flags, workflows_of
+from dyorc.serving_options import (
+    AllowClientShm,
+    Config,
+    GrpcPort,
+    Host,
+    InProcess,
+    Port,
+    Targets,
+    plans_of,
+    read_flags,
+    workflows_of,
+)
 from dyorc.simulation.cli import app as simulation
 from dyorc.supervision.starting import become_supervisor, num_cells_of
 from dyorc.telemetry import logs
@@ -35,6 +49,8 @@ _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pre
 _app.add_typer(simulation, name="simulate")
 _app.add_typer(keys, name="keys")
 _app.add_typer(configuration, name="config")
+_app.add_typer(plan, name="plan")
+_app.add_typer(cluster, name="cluster")
 _app.command()(orchestrator)
 _app.command()(gateway)
 _app.command()(status)
@@ -47,6 +63,7 @@ _app.command()(scale)
 _app.command()(explain)
 _app.command()(trace)
 _app.command()(profile)
+_app.command()(reproduce)
 _console = Console(soft_wrap=True)
 
 
@@ -93,6 +110,13 @@ def serve(
         typer.Option("--allow-open/--no-allow-open", help="Listen beyond loopback without asking for keys or certificates."),
     ] = None,
     in_process: InProcess = None,
+    plan: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROGRAM=FILE",
+            help="Run a program split over several processes, by a plan that `dyorc plan --inference` wrote. May be repeated.",
+        ),
+    ] = None,
     cells: Annotated[
         str | None,
         typer.Option(
@@ -111,6 +135,7 @@ def serve(
         "workflows": targets or None, "in_process": in_process, "cells.num_cells": None if cells is None else num_cells_of(cells),
         "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port, "gateway.allow_open": allow_open,
         "gateway.keys_file": None if keys_file is None else str(keys_file), "gateway.allow_client_shm": allow_client_shm,
+        "programs": plans_of(plan or ()),
     }  # fmt: skip
     reading = read_flags(config, flags, verbose)
     settings = reading.settings

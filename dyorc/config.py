@@ -410,6 +410,8 @@ class ProgramOverrides(_Section):
     """After this long in one batch, a replica counts as hung and is replaced."""
     max_queued_calls: int | None = Field(default=None, ge=1)
     """While more than these wait, requests that need the program are refused."""
+    plan: str | None = None
+    """File of a plan that ``dyorc plan --inference`` wrote: the program then runs split over several processes."""
 
     @property
     def changes(self) -> Mapping[str, Any]:

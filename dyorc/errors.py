@@ -5,6 +5,10 @@ The class says what happened; the attributes say what to do about it:
     DyOrcError
     |- DefinitionError            a program or workflow is declared wrongly; raised where it is declared
     |  `- ModuleImportError          the module that holds it raised when it was imported
+    |- ProgramCaptureError     a module cannot be captured as a tensor program that can be planned
+    |- PlanError               a plan, or a file of a plan or cluster, is wrong or does not fit
+    |  `- CheckpointError         a checkpoint is not whole, or of another model
+    |- PlanRunError            a rank that ran a plan raised, died or did not go on; all others have ended, too
     |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
     |- LeadLostError              another orchestrator leads the group now; ends the process
     |- LaunchError                Ray, which runs the programs, could not be started; raised when the server starts
@@ -92,6 +96,40 @@ class ModuleImportError(DefinitionError):
     def __init__(self, message: str, user_traceback: str = "") -> None:
         super().__init__(message)
         self.user_traceback = user_traceback
+
+
+class ProgramCaptureError(DyOrcError, TypeError):
+    """A module cannot be captured as a tensor program that can be planned; says which operation or argument is to blame."""
+
+    code = "program_capture"
+
+
+class PlanError(DyOrcError, ValueError):
+    """A plan, or a file of a plan or cluster, is wrong or does not fit; says which part, what was expected and what came."""
+
+    code = "plan"
+
+
+class CheckpointError(PlanError):
+    """A checkpoint is not whole, has changed, or is of another model; says which file or value."""
+
+    code = "checkpoint"
+
+
+class PlanRunError(DyOrcError, RuntimeError):
+    """A rank that ran a plan raised, died or did not go on. The other ranks have ended, too.
+
+    Attributes:
+        rank: The one to blame, if known.
+        step: The step of the plan that it was at, if known.
+    """
+
+    code = "plan_run"
+
+    def __init__(self, message: str, *, rank: int | None = None, step: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.step = step
 
 
 class ConfigurationError(DyOrcError, ValueError):

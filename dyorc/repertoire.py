@@ -44,16 +44,20 @@ class Repertoire:
         self.change(parts)
 
     @classmethod
-    def of_parts(cls, parts: Sequence[Part]) -> Self:
-        """Collects versions of workflows. Programs of the same name are the same; the first stands for the others."""
+    def of_parts(cls, parts: Sequence[Part], lingering: Sequence[Part] = ()) -> Self:
+        """Collects versions of workflows. Programs of the same name are the same; the first stands for the others.
+
+        Args:
+            lingering: See `change`.
+        """
         found = cls({}, {})
-        programs = list(dict.fromkeys(program for part in parts for program in part.workflow.programs))
+        programs = list(dict.fromkeys(program for part in (*parts, *lingering) for program in part.workflow.programs))
         owners: dict[str, Program] = {}
         for program in programs:
             owners.setdefault(program.name, program)
         found.programs = tuple(owners.values())
         found.twins = tuple(program for program in programs if owners[program.name] is not program)
-        found.change(parts)
+        found.change(parts, lingering)
         return found
 
     def change(self, parts: Sequence[Part], lingering: Sequence[Part] = ()) -> None:

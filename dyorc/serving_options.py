@@ -1,6 +1,6 @@
 """Options of commands that serve, and the settings that they stand for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +37,21 @@ InProcess = Annotated[
     bool | None,
     typer.Option("--in-process/--on-ray", help="Run the programs in the server's own process, without Ray; or on Ray."),
 ]
+
+
+def plans_of(options: Sequence[str]) -> Mapping[str, Any] | None:
+    """Returns the settings of programs that `--plan PROGRAM=FILE` stands for; None if there are none.
+
+    Raises:
+        ConfigurationError: If one does not look so.
+    """
+    found: dict[str, Any] = {}
+    for option in options:
+        program, separator, file = option.partition("=")
+        if not (program and separator and file):
+            raise ConfigurationError(f"--plan {option} names no program and plan; expected PROGRAM=FILE, like encode=encode.plan")
+        found[program] = {"plan": str(Path(file).resolve())}
+    return found or None
 
 
 def read_flags(config: Path | None, flags: Mapping[str, Any], is_verbose: bool) -> Reading:

@@ -62,6 +62,7 @@ class ReplicaStatus:
         load_s: How long it last took to load its program.
         device: The device that it is on, if others may be on it too, by its node's name for it.
         is_leaving: Whether its process is about to end. It may take batches until another has taken its place.
+        members: The processes that split its module, if it is split.
     """
 
     replica_id: str
@@ -72,6 +73,7 @@ class ReplicaStatus:
     load_s: float = 0.0
     device: str = ""
     is_leaving: bool = False
+    members: tuple[int, ...] = ()
 
     def enter(self, state: ReplicaState) -> None:
         """Changes its state."""
@@ -87,7 +89,8 @@ class ReplicaStatus:
     def of_report(cls, replica_id: str, values: Mapping[str, Any]) -> "ReplicaStatus":
         """Returns the replica that `as_report` was called on, under another name."""
         state = ReplicaState(values["state"])
-        return cls(replica_id, values["pid"], values["node"], state, values["since_s"], values["load_s"])
+        members = tuple(values.get("members", ()))
+        return cls(replica_id, values["pid"], values["node"], state, values["since_s"], values["load_s"], members=members)
 
     def as_report(self) -> dict[str, Any]:
         """Returns the status as plain values."""
@@ -97,7 +100,13 @@ class ReplicaStatus:
             "node": self.node,
             "since_s": round(self.since_s, 3),
             "load_s": round(self.load_s, 3),
+            **({"members": list(self.members)} if self.members else {}),
         }
+
+    @property
+    def pids(self) -> set[int]:
+        """All its processes."""
+        return {self.pid, *self.members}
 
 
 @dataclass
@@ -269,13 +278,16 @@ class StatusBoard:
         self._settle(status)
         return True
 
-    def joined(self, program: str, replica_id: str, pid: int, node: str = "", load_s: float = 0.0) -> None:
+    def joined(
+        self, program: str, replica_id: str, pid: int, node: str = "", load_s: float = 0.0, members: tuple[int, ...] = ()
+    ) -> None:
         """Notes that a replica is ready. What else is known of it stays."""
         known = self.programs[program].replicas.get(replica_id)
         if known is None:
             known = ReplicaStatus(replica_id, pid, node, ReplicaState.READY)
         now_s, node = time.time(), node or known.node
-        self.enter(program, replace(known, pid=pid, node=node, state=ReplicaState.READY, since_s=now_s, load_s=load_s))
+        ready = replace(known, pid=pid, node=node, state=ReplicaState.READY, since_s=now_s, load_s=load_s, members=members)
+        self.enter(program, ready)
 
     def find(self, replica_id: str) -> tuple[ProgramStatus, ReplicaStatus] | None:
         """Returns a replica and its program; None if it is not known."""

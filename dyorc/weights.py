@@ -3,9 +3,12 @@
 import importlib
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError
+
+from dyorc.authoring.planned import load_module_by
 
 ModuleT = TypeVar("ModuleT")
 
@@ -16,6 +19,9 @@ def load_module(make: Callable[[], ModuleT], path: str | os.PathLike[str], devic
     The module is made without memory for its weights, which are not filled with random numbers first. On the CPU, they are the
     file's own pages, which the system reads once per node and shares; a program that writes to them gets a copy of its own. To
     change a file that is in use, write a new one and rename it.
+
+    In a program that has a plan, the first module that it loads this way is split among several processes. What is returned then
+    has no weights, but is called like the module, and answers as it would.
 
     Args:
         make: Makes the module: usually its class, or a lambda.
@@ -29,11 +35,16 @@ def load_module(make: Callable[[], ModuleT], path: str | os.PathLike[str], devic
 
     Raises:
         FileNotFoundError: If there is no such file.
+        PermissionError: If it may not be read. The library that writes such files lets only their owner read them.
         ValueError: If it is no safetensors file, or its weights are not the module's; names them.
     """
+    if (load := load_module_by.get()) is not None and (planned := load(make, Path(path), device)) is not None:
+        return planned
     torch = importlib.import_module("torch")
     with torch.device("meta"):
         module: Any = make()
+    with open(path, "rb"):  # safetensors says of a file that it may not read that there is none
+        pass
     try:
         weights = importlib.import_module("safetensors.torch").load_file(path, device=device)
     except SafetensorError as error:

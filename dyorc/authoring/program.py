@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, ParamSpec, Self, overload
 
 from dyorc.authoring.batching import BatchKeys, Padding
 from dyorc.authoring.context import current_recorder
+from dyorc.authoring.planned import head_of
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
@@ -40,6 +41,8 @@ class ProgramOptions:
             first batch of a library costs. If that fails, it is ignored.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
         max_queued_calls: While more than these wait, requests that need the program are refused.
+        plan: A file that ``dyorc plan --inference`` wrote. A replica is a group of processes then, which split the first module
+            that the program loads by `dyorc.load_module`; `ray_actor_options` say what each of them takes.
     """
 
     batched: bool = True
@@ -54,6 +57,29 @@ class ProgramOptions:
     warmup: bool = True
     execution_timeout_s: float = 60.0
     max_queued_calls: int = 16_384
+    plan: str | None = None
+
+    def check_plan(self, owner: str) -> None:
+        """Checks that its plan can be served with the other options.
+
+        Raises:
+            DefinitionError: It cannot.
+            PlanError: Its file cannot be used.
+        """
+        if self.plan is None:
+            return
+        max_samples = head_of(self.plan).max_samples
+        if self.batched and self.max_batch_size > max_samples:
+            raise DefinitionError(
+                f"{owner}: max_batch_size is {self.max_batch_size}, and its plan {self.plan} is for at most {max_samples} samples"
+            )
+        if self.num_gpus % 1:
+            raise DefinitionError(f"{owner}: num_gpus is {self.num_gpus}, and each rank of a plan needs a whole device, or none")
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes compute for a replica; raises PlanError if its plan cannot be served."""
+        return 1 if self.plan is None else head_of(self.plan).num_ranks
 
     @property
     def is_repeatable(self) -> bool:
@@ -84,6 +110,8 @@ class ProgramOptions:
         bounds_of(owner, self.num_replicas, self.autoscaling_config)
         if self.execution_timeout_s <= 0:
             raise DefinitionError(f"{owner}: execution_timeout_s is {self.execution_timeout_s!r}, expected more than 0 seconds")
+        if self.plan is not None and self.in_process:
+            raise DefinitionError(f"{owner}: it has a plan, whose ranks are processes of their own, so it cannot be in_process")
         if self.pad and not self.batched:
             raise DefinitionError(f"{owner}: pad needs batched=True")
 

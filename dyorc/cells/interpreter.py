@@ -1,9 +1,10 @@
 """What programs and an event loop that share a process need of the interpreter."""
 
 import os
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+
+from dyorc.turns import turns_at_most
 
 _NUM_THREADS = "DYORC_NUM_THREADS"
 
@@ -14,14 +15,12 @@ def shared_with_programs(switch_interval_s: float) -> Generator[None]:
 
     If the environment says how many threads programs use, that holds. At the end, everything is as before.
     """
-    interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(min(interval_s, switch_interval_s))
     is_ours = _NUM_THREADS not in os.environ
     if is_ours:
         os.environ[_NUM_THREADS] = "1"
     try:
-        yield
+        with turns_at_most(switch_interval_s):
+            yield
     finally:
-        sys.setswitchinterval(interval_s)
         if is_ours:
             del os.environ[_NUM_THREADS]

@@ -21,7 +21,7 @@ from dyorc.cells.results import Results
 from dyorc.config import CellsConfig, LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
-from dyorc.errors import ProgramLoadError
+from dyorc.errors import DefinitionError, ProgramLoadError
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.tensors import Tensors, carried
 from dyorc.replica.executor import Executor
@@ -73,11 +73,16 @@ class LocalFleet:
     Args:
         tensors: References to tensors.
         status: Told what the programs do.
+
+    Raises:
+        DefinitionError: If a program has a plan.
     """
 
     _around: Surroundings
 
     def __init__(self, programs: Sequence[Program], site: CellSite, tensors: Tensors, status: StatusBoard) -> None:
+        for program in programs:
+            _check_is_whole(program)
         self._programs = {program.name: program for program in programs}
         self._site = site
         self._tensors = tensors
@@ -108,9 +113,14 @@ class LocalFleet:
                 await self._stop()
 
     def add(self, program: Program) -> bool:
-        """Loads another program, if it is to run here."""
+        """Loads another program, if it is to run here.
+
+        Raises:
+            DefinitionError: If it has a plan.
+        """
         if not self._site.is_alone and not program.options.in_process:
             return False
+        _check_is_whole(program)
         self._programs[program.name] = program
         self._wanted[program.name] = program.options.bounds.num_at_start > 0
         self._begin(program)
@@ -341,6 +351,14 @@ class LocalFleet:
             "num_batches_inline": sum(each.num_inline for each in hosted),
             "num_batches_on_threads": sum(each.num_on_thread for each in hosted),
         }
+
+
+def _check_is_whole(program: Program) -> None:
+    if program.options.plan is not None:
+        raise DefinitionError(
+            f"program {program.name!r} has the plan {program.options.plan}, whose ranks are processes of their own, and was to "
+            "run in the server's process: serve it on Ray, without --in-process, or without the plan"
+        )
 
 
 def _digests(inputs: Sequence[Hashable]) -> list[bytes]:

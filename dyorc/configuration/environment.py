@@ -10,8 +10,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from dyorc.config import Settings
 from dyorc.configuration.keys import PROGRAMS, SETTINGS
 from dyorc.configuration.layers import Layer
-from dyorc.configuration.toml_lines import Path
 from dyorc.errors import ConfigurationError
+from dyorc.toml_lines import Path
 
 CONFIG = "DYORC_CONFIG"
 """Names the configuration file."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dyorc.configuration import toml_lines
+from dyorc import toml_lines
 from dyorc.configuration.environment import CONFIG
 from dyorc.configuration.keys import SETTINGS
 from dyorc.configuration.layers import Layer

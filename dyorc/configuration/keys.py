@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dyorc.config import ProgramOverrides, Settings
-from dyorc.configuration.toml_lines import Path
+from dyorc.toml_lines import Path
 
 PROGRAMS = "programs"
 _NUM_SUGGESTIONS = 3

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dyorc.configuration.toml_lines import Path
+from dyorc.toml_lines import Path
 
 
 @dataclass(frozen=True, slots=True)

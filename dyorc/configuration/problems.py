@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from dyorc.config import ProgramOverrides
 from dyorc.configuration.keys import PROGRAMS, SETTINGS, dotted, is_secret, suggestion
 from dyorc.configuration.layers import Layer, place_of
-from dyorc.configuration.toml_lines import Path
 from dyorc.errors import DefinitionError
 from dyorc.scaling.autoscaling import bounds_of
+from dyorc.toml_lines import Path
 
 _MAX_SHOWN = 80
 _UNKNOWN = "extra_forbidden"

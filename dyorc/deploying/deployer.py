@@ -41,10 +41,11 @@ class Deployer:
 
     Attributes:
         record: What is deployed.
+        stage: The same.
     """
 
     def __init__(self, stage: Stage, peers: Peers, config: DeploymentConfig, targets: Sequence[str], keep: Keep) -> None:
-        self._stage = stage
+        self.stage = self._stage = stage
         self._peers = peers
         self._config = config
         self._folders = [*folders_of(targets), *(Path(one).resolve() for one in config.code_folders)]

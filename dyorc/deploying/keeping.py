@@ -1,6 +1,6 @@
 """What is deployed outlives the server, as a note in its store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,7 +8,7 @@ import structlog
 
 from dyorc.deploying.deployer import Keep
 from dyorc.deploying.peers import DEPLOYED
-from dyorc.deploying.record import Record
+from dyorc.deploying.record import Record, Version
 from dyorc.errors import DyOrcError
 from dyorc.store.base import Notes, Store
 
@@ -57,6 +57,33 @@ def keeping(store: Notes, group: str, before: Record, is_open: bool) -> Keep:
         await store.note(_name(group), Record(record.number, {**others, **record.lines}).to_json())
 
     return keep
+
+
+async def noted_live(notes: Notes, group: str) -> list[Version]:
+    """Returns the versions that the last leader of a group had loaded, whether they were on offer or not.
+
+    Raises:
+        StoreError: If the store cannot be used now.
+    """
+    found = await notes.noted(_live(group))
+    try:
+        return [] if found is None else msgspec.json.decode(found, type=list[Version])
+    except msgspec.MsgspecError as error:
+        _log.warning("live_versions_unknown", error=str(error))
+        return []
+
+
+async def note_live(notes: Notes, group: str, versions: Sequence[Version]) -> None:
+    """Notes them for the next leader.
+
+    Raises:
+        StoreError: If the store cannot be used now.
+    """
+    await notes.note(_live(group), msgspec.json.encode(versions))
+
+
+def _live(group: str) -> str:
+    return f"live/{group}"
 
 
 def _name(group: str) -> str:

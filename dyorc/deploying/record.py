@@ -3,7 +3,7 @@
 It outlives the server as a note in its store, and other processes of the server follow it. Nothing here loads anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -171,6 +171,10 @@ class Record(msgspec.Struct, frozen=True):
     def with_line(self, model: str, line: Line) -> "Record":
         """Returns the record with another line."""
         return Record(self.number + 1, {**self.lines, model: line})
+
+    def left_over(self, versions: Iterable[Version]) -> list[Version]:
+        """Returns those of these versions that are not to be loaded, of models that are known."""
+        return [one for one in versions if one.model in self.lines and one.version not in self.lines[one.model].loaded()]
 
     def names(self) -> set[str]:
         """Returns what the programs of all versions are called."""

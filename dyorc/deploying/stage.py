@@ -13,15 +13,18 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import ProgramOverrides
 from dyorc.deploying.record import Record, Version
-from dyorc.deploying.turns import short_turns
 from dyorc.deploying.versions import Loaded, codes_for, load, named, names_for, prints_of
 from dyorc.errors import DeployError, DyOrcError, ModuleImportError
 from dyorc.offers import ModelKey
 from dyorc.repertoire import Part, Repertoire
 from dyorc.running import Running
 from dyorc.status import ProgramState
+from dyorc.turns import turns_at_most
 
 _log = structlog.get_logger("dyorc.deploying")
+
+_TURN_S = 0.0005
+"""Code is imported on a thread in turns with the event loop, which waits for one each time it wakes up; Python's own are 5 ms."""
 
 _LOOK_AGAIN_S = 0.5
 _FIRST_POLL_S, _MAX_POLL_S = 0.02, 0.5
@@ -58,6 +61,7 @@ class Stage:
 
     Attributes:
         loaded: All versions that are loaded here, on offer or not.
+        has_left: Called when one of them has gone.
     """
 
     def __init__(self, running: Running, repertoire: Repertoire, options: Mapping[str, ProgramOverrides], quiet: Quiet) -> None:
@@ -73,6 +77,7 @@ class Stage:
         self._leaving: dict[ModelKey, asyncio.Task[None]] = {}
         self._left: list[Loaded] = []
         self._offered: set[ModelKey] = set()
+        self.has_left: Callable[[], object] = lambda: None
 
     def begin(self, versions: Iterable[Loaded], record: Record) -> None:
         """Takes in what the server was started with."""
@@ -81,7 +86,16 @@ class Stage:
         for owned in self._owned.values():
             owned.is_started = True
         self._used |= record.names()
+        self._offered |= self.loaded.keys()
         self.show(record)
+        needed = {part.key for part in self._shown}
+        for name, owned in self._owned.items():
+            self._orchestrator.status.programs[name].is_awaited = not needed.isdisjoint(owned.users)
+
+    @property
+    def live(self) -> list[Version]:
+        """All versions that are loaded here, as they are noted."""
+        return [one.noted for one in self.loaded.values()]
 
     async def close(self) -> None:
         """Lets nothing go any more."""
@@ -133,7 +147,7 @@ class Stage:
             raise DeployError(f"version {version.version!r} is not ready after {timeout_s:g} s: {'; '.join(waiting)}") from None
 
     def _load(self, bundle: Bundle) -> tuple[Workflow | Program, BundleImporter, Mapping[str, str | None]]:
-        with short_turns():
+        with turns_at_most(_TURN_S):
             try:
                 found, importer = load(bundle, self._overrides)
             except DyOrcError as error:
@@ -151,10 +165,10 @@ class Stage:
         for program in loaded.programs.values():
             owned = self._owned[program.name]
             if owned.program is not program:
-                self._orchestrator.add(program)
+                self._orchestrator.programs.add(program)
             elif not owned.is_started:
                 owned.is_started = True
-                if not self._orchestrator.add(program, is_awaited=False):
+                if not self._orchestrator.programs.add(program, is_awaited=False):
                     await self._running.add(program, loaded.source(program))
 
     async def _warm(self, loaded: Loaded) -> None:
@@ -223,6 +237,7 @@ class Stage:
             self._offered.discard(key)
             self._offer({part.key for part in self._shown})
             await self._drop(loaded)
+            self.has_left()
             _log.info("version_left", model=loaded.model, version=loaded.version)
         finally:
             del self._leaving[key]
@@ -232,20 +247,20 @@ class Stage:
             owned = self._owned[program.name]
             owned.users.discard(loaded.key)
             if program is not owned.program:
-                self._orchestrator.remove(program)
+                self._orchestrator.programs.remove(program)
             if not owned.users:
                 await self._end(owned)
         for part in loaded.parts:
-            self._orchestrator.forget(part.workflow)
+            self._orchestrator.programs.forget(part.workflow)
         self._left.append(loaded)
         self._unload()
 
     async def _end(self, owned: Owned) -> None:
         owned.is_ending = True
         if owned.is_started:
-            await self._orchestrator.empty(owned.program)
+            await self._orchestrator.programs.empty(owned.program)
             await self._running.remove(owned.program)
-            self._orchestrator.remove(owned.program)
+            self._orchestrator.programs.remove(owned.program)
         del self._owned[owned.program.name]
 
     def _unload(self) -> None:

@@ -15,7 +15,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.deploying.record import Line, Record, Version
 from dyorc.deploying.versions import Loaded, named, names_for, plain, prints_of
 from dyorc.deploying.versions import load as load_bundle
-from dyorc.errors import DefinitionError
+from dyorc.errors import DefinitionError, DyOrcError
 from dyorc.repertoire import Repertoire
 
 _log = structlog.get_logger("dyorc.deploying")
@@ -28,6 +28,7 @@ def begun(
     targets: Sequence[str],
     noted: Record,
     options: Options,
+    live: Iterable[Version] = (),
     importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Generator[tuple[list[Loaded], Record]]:
     """Imports what is to be served: the targets as they lie on the disk, unless versions of them were deployed.
@@ -35,10 +36,11 @@ def begun(
     Args:
         noted: What was deployed when the server last ran.
         options: What the settings have for programs, by their own names. While entered, programs have them.
+        live: Versions of which others may still have requests.
         importing: Entered while modules are imported.
 
     Yields:
-        All versions that are to be on offer, and the record of them.
+        All versions that are to be on offer, then those that linger for requests of before, and the record of what is deployed.
 
     Raises:
         DefinitionError: If a target cannot be served, or there are options of a program that is not there.
@@ -60,12 +62,20 @@ def begun(
         for target, found in fresh:
             loaded = _first(Bundle.of(target, modules[target].__name__), found, restored, record)
             restored.append(loaded)
-            version = Version(
-                model=loaded.model, version=loaded.version, bundle=loaded.bundle, names=loaded.names, codes=loaded.codes
-            )  # fmt: skip
-            record = Record(record.number, {**record.lines, loaded.model: Line.begun(version, origin=target)})
+            record = Record(record.number, {**record.lines, loaded.model: Line.begun(loaded.noted, origin=target)})
         _tell(lines)
-        yield restored, record
+        yield restored + _lingering(record.left_over(live), options), record
+
+
+def _lingering(versions: Iterable[Version], options: Options) -> list[Loaded]:
+    """Loads versions that nobody needs but requests of before, as far as they can be loaded."""
+    found: list[Loaded] = []
+    for version in versions:
+        try:
+            found.append(_restored(version, options))
+        except DyOrcError as error:
+            _log.warning("version_not_kept", model=version.model, version=version.version, error=str(error))
+    return found
 
 
 def _restored(version: Version, options: Options) -> Loaded:

@@ -53,6 +53,11 @@ class Loaded:
         return ModelKey(self.model, self.version)
 
     @property
+    def noted(self) -> Version:
+        """What is to be noted of it, by which another process loads it."""
+        return Version(model=self.model, version=self.version, bundle=self.bundle, names=self.names, codes=self.codes)
+
+    @property
     def names(self) -> dict[str, str]:
         """What its programs are called among all versions, by their own names."""
         return {own: program.name for own, program in self.programs.items()}

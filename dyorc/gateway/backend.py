@@ -125,11 +125,12 @@ class Backend(Protocol):
         """Has those of its processes that are not this one log as these settings say."""
         ...
 
-    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+    async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has a program keep so many replicas, whatever is forecast; None leaves that number to the forecast again.
 
         Raises:
             UnknownModelError: If there is no such program.
             InvalidInputError: If the program's bounds or the budget do not allow it.
+            NotReadyError: If whatever scales it cannot be asked now.
         """
         ...

@@ -7,7 +7,7 @@ from dyorc.status import BEST_FIRST
 
 _OF_ALL = frozenset({"num_bytes", "max_bytes", "max_bytes_per_tenant", "num_refused_inputs"})
 """Figures of what all processes share: the store, and the inputs that they refuse."""
-_STATES = [state.value for state in BEST_FIRST]
+_RANKS = {state.value: rank for rank, state in enumerate(BEST_FIRST)}
 
 
 def added_up(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -36,6 +36,11 @@ def _one(name: str, values: Sequence[Any]) -> Any:
         case int() | float():
             return sum(known)
         case str() if name == "state":
-            return min(known, key=_STATES.index)
+            return min(known, key=_rank)
         case _:
             return first
+
+
+def _rank(state: str) -> int:
+    """Returns how good a state is; a replica may be in one that programs do not know, and is in one process only."""
+    return _RANKS.get(state, len(_RANKS))

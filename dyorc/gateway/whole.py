@@ -1,5 +1,7 @@
 """What concerns the whole server, however many processes it has: readiness, statistics, its report, and what clients register."""
 
+import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -38,6 +40,7 @@ class Whole:
         self._siblings = siblings
         self._parts: dict[str, Callable[[], Any]] = {}
         self._logs: LogControl | None = None
+        self._scaling: set[asyncio.Task[None]] = set()
         self.status = siblings.status(backend.status)
         siblings.answer(_REPORT, lambda _: self._told_report())
         siblings.answer(_STATISTICS, self._counts)
@@ -45,7 +48,7 @@ class Whole:
         self._inherited_of: dict[str, Any] = siblings.counting(self._all_counted) or {}
         self._inherited = _statistics_of(self._inherited_of.get(_STATISTICS, {}))
         siblings.answer(_SCALING, lambda _: {} if siblings.shares_backend else backend.scaling())
-        siblings.answer(_SCALE, lambda wish: backend.scale(*wish))
+        siblings.answer(_SCALE, self._scale_here)
         siblings.answer(_REGISTER, self._register_here)
         siblings.answer(_UNREGISTER, self._unregister_here)
 
@@ -137,9 +140,19 @@ class Whole:
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has a program keep so many replicas in each process; see `Backend.scale`."""
-        self._backend.scale(program, num_warm, num_parked)
+        await self._backend.scale(program, num_warm, num_parked)
         if not self._siblings.shares_backend:
             await self._siblings.ask(_SCALE, [program, num_warm, num_parked])
+
+    def _scale_here(self, wish: Sequence[Any]) -> None:
+        """Does it for another process, which was asked. What this one refuses that one refuses, too, and says so."""
+        scaling = asyncio.get_running_loop().create_task(self._scale_quietly(*wish))
+        self._scaling.add(scaling)
+        scaling.add_done_callback(self._scaling.discard)
+
+    async def _scale_quietly(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        with contextlib.suppress(DyOrcError):
+            await self._backend.scale(program, num_warm, num_parked)
 
     # Clients' memory
 

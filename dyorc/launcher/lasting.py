@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 
 import structlog
 
+from dyorc.authoring.planned import head_of
 from dyorc.authoring.program import Program
 from dyorc.replica.assignment import Source, Uplink
 from dyorc.version import version
@@ -46,7 +47,8 @@ class Lasting:
         """Returns what stands for a program's replicas."""
         options = sorted(program.options.ray_actor_options.items())
         code = source.code or repr((source.target, self._code))  # versions that share a program may have other targets
-        told = repr((self._stamp, code, program.name, sorted(program.overrides.items()), options))
+        split = "" if program.options.plan is None else head_of(program.options.plan).digest
+        told = repr((self._stamp, code, program.name, sorted(program.overrides.items()), options, split))
         return hashlib.sha256(told.encode()).hexdigest()[:_PLAN_CHARACTERS]
 
     def nums_running(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from dyorc.config import Settings
 from dyorc.launcher.forked_replicas import ForkedReplicas
 from dyorc.launcher.head_start import HeadStart
 from dyorc.launcher.libraries import Imports
-from dyorc.launcher.plans import Plans
+from dyorc.launcher.plans import Plans, libraries_of_plans
 from dyorc.launcher.processes import end_children_with, end_replica_process
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start
@@ -54,7 +54,7 @@ class LocalRay:
     ) -> None:
         deployment = settings.deployment
         self._home = start.home
-        start.preload(imports.libraries)
+        start.preload((*imports.libraries, *libraries_of_plans(programs)))
         self._deployment = deployment
         self._arena_folder = settings.transport.arena_folder
         self.network = None
@@ -69,7 +69,7 @@ class LocalRay:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.replicas.stop_scaling()
+        await self.replicas.stop_asking()
         try:
             await asyncio.to_thread(self._shut_down)
         finally:

@@ -3,7 +3,7 @@
 import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,9 @@ _MAX_UNANSWERED = 3
 
 _GRAINS = 10_000
 """Ray counts in parts this small."""
+_FOR_GROUPS = ("dyorc.replica.planned_loading", "dyorc.offline.runtime.rank")
+_OF_EACH = ("num_cpus", "num_gpus", "memory")
+"""Options of Ray of which a group takes as much for each of its processes."""
 
 
 class Plans:
@@ -27,6 +30,10 @@ class Plans:
         place: The fork server of each node.
         node: Name of this machine, if there is no other.
         stopped_timeout_s: How long a replica's process may be stopped.
+
+    Raises:
+        DefinitionError: If a program cannot be served by its plan.
+        PlanError: If the file of one cannot be used.
     """
 
     def __init__(
@@ -38,6 +45,8 @@ class Plans:
         stopped_timeout_s: float,
     ) -> None:
         self.programs = dict(programs)
+        for program in programs:
+            check_plan(program)
         self._config = config
         self._place = place
         self._node = node
@@ -84,11 +93,13 @@ class Plans:
         Args:
             num_devices: Of the whole cluster.
         """
-        options = program.options.ray_actor_options
+        options = _of_all_processes(program)
         if not _takes_turns(program):
             return options
         free = num_devices - sum(
-            one.options.num_gpus * max(one.options.bounds.max_replicas, 1) for one in self.programs if not _takes_turns(one)
+            one.options.num_gpus * one.options.num_processes * max(one.options.bounds.max_replicas, 1)
+            for one in self.programs
+            if not _takes_turns(one)
         )
         num_sharing = sum(one.options.bounds.max_replicas for one in self.programs if _takes_turns(one))
         if free <= 0:
@@ -99,19 +110,21 @@ class Plans:
     @property
     def num_cpus_wanted(self) -> float:
         """CPUs that all replicas reserve together."""
-        return sum(program.options.num_cpus * num_at_start(program) for program in self.programs)
+        return sum(_num_cpus(program) * num_at_start(program) for program in self.programs)
 
     @property
     def num_cpus_at_most(self) -> float:
         """CPUs that all replicas reserve together when all programs are scaled up."""
-        return sum(program.options.num_cpus * max(program.options.bounds.max_replicas, 1) for program in self.programs)
+        return sum(_num_cpus(program) * max(program.options.bounds.max_replicas, 1) for program in self.programs)
 
     def _environment(self, program: Program) -> dict[str, str]:
         """Returns what libraries with threads of their own read when they are loaded."""
         return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(self._num_threads(program))}
 
     def _num_threads(self, program: Program) -> int:
-        """Returns a replica's threads: its CPU share of this machine, so that all replicas together do not oversubscribe it."""
+        """Returns the threads of a replica, or of each process of a group: its share of this machine's processors, so that all
+        together do not oversubscribe it.
+        """
         num_cores = os.cpu_count() or 1
         share = min(1.0, num_cores / max(self.num_cpus_wanted, 1e-9))
         return max(1, int(program.options.num_cpus * share))
@@ -124,9 +137,36 @@ class Plans:
         return replace(self._place, folder=f"{self._place.folder}-{zlib.crc32(repr(environment).encode()):08x}")
 
 
+def libraries_of_plans(programs: Iterable[Program]) -> tuple[str, ...]:
+    """Returns what a fork server should import for programs that have plans, so that groups start sooner."""
+    return _FOR_GROUPS if any(program.options.plan is not None for program in programs) else ()
+
+
+def check_plan(program: Program) -> None:
+    """Refuses a program that cannot be served by its plan. See `Plans`."""
+    program.options.check_plan(f"program {program.name!r}")
+
+
 def _takes_turns(program: Program) -> bool:
     """Returns whether a program can share a device with others by turns."""
-    return program.options.bounds.min_warm == 0 and 0 < program.options.num_gpus <= 1
+    return program.options.bounds.min_warm == 0 and 0 < program.options.num_gpus <= 1 and program.options.plan is None
+
+
+def _num_cpus(program: Program) -> float:
+    """Returns what Ray reserves of the processors for a replica."""
+    return program.options.num_cpus * program.options.num_processes
+
+
+def _of_all_processes(program: Program) -> Mapping[str, Any]:
+    """Returns what Ray reserves for a replica: for all processes of a group on one node, since one actor keeps them."""
+    options, num = program.options.ray_actor_options, program.options.num_processes
+    if num == 1:
+        return options
+    found = {**options, "num_cpus": program.options.num_cpus}
+    found |= {name: found[name] * num for name in _OF_EACH if name in found}
+    if "resources" in options:
+        found["resources"] = {name: amount * num for name, amount in options["resources"].items()}
+    return found
 
 
 def num_at_start(program: Program) -> int:

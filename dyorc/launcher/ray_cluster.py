@@ -16,7 +16,7 @@ from dyorc.config import Settings
 from dyorc.errors import ConfigurationError, DefinitionError
 from dyorc.launcher.lasting import Lasting
 from dyorc.launcher.libraries import Imports
-from dyorc.launcher.plans import Plans
+from dyorc.launcher.plans import Plans, libraries_of_plans
 from dyorc.launcher.processes import end_replica_process
 from dyorc.launcher.ray_connection import connect, disconnect
 from dyorc.launcher.serve_replicas import ServeReplicas
@@ -59,7 +59,7 @@ class RayCluster:
         self._is_lasting = lead is not None
         self.network = Network(host=link.host, secrets=_keys(settings, is_needed=self._is_lasting))
         name = secrets.token_hex(4) if lead is None else lead.group
-        place = ForkPlace(folder=f"dyorc-forks-{name}", modules=imports.libraries)
+        place = ForkPlace(folder=f"dyorc-forks-{name}", modules=(*imports.libraries, *libraries_of_plans(programs)))
         plans = Plans(programs, deployment, place, None, link.kill_after_s)
         uplink = Uplink(
             address="", link=link, transport=settings.transport, logs=settings.telemetry.logs, secrets=self.network.secrets,
@@ -78,7 +78,7 @@ class RayCluster:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.replicas.stop_scaling()
+        await self.replicas.stop_asking()
         try:
             if not self._is_lasting:
                 await self.replicas.delete()

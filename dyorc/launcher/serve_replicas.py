@@ -6,17 +6,20 @@ Ray Serve is the control plane: it places, starts, checks, restarts and counts r
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
 from dyorc.launcher.forked_replicas import ForkedReplicas
 from dyorc.launcher.lasting import Lasting
-from dyorc.launcher.plans import Plans, num_at_start
+from dyorc.launcher.plans import Plans, check_plan, num_at_start
 from dyorc.launcher.serve_scaling import ServeScaling
 from dyorc.launcher.starting import start
 from dyorc.replica.assignment import Source, Uplink
+
+Answer = TypeVar("Answer")
 
 
 class ServeReplicas:
@@ -42,6 +45,7 @@ class ServeReplicas:
         self._ahead = ahead
         self._lasting = lasting
         self._is_deployed = False
+        self._asking = set[asyncio.Future[Any]]()  # what threads ask Serve for
         self._scaling = ServeScaling({program.name: num_at_start(program) for program in plans.programs}, self._application)
         for program in plans.programs:
             self._scaling.scale(program.name, program.options.bounds.num_at_start)
@@ -60,8 +64,10 @@ class ServeReplicas:
         """Starts replicas of another program, now and from now on.
 
         Raises:
+            DefinitionError: If it cannot be served by its plan.
             LaunchError: If Serve refuses them twice.
         """
+        check_plan(program)
         self._plans.programs[program] = source
         self._scaling.add(program.name, num_at_start(program))
         await self.prepare(program, program.options.bounds.num_at_start)
@@ -79,7 +85,7 @@ class ServeReplicas:
             self._ahead.drop(program.name)
         try:
             if self._is_deployed:
-                await asyncio.to_thread(self._delete, [program])
+                await self._ask(lambda: self._delete([program]))
         finally:
             del self._plans.programs[program]
 
@@ -112,9 +118,21 @@ class ServeReplicas:
         if self._ahead is not None and num_more:
             self._ahead.scale(program, num_more, self._uplink)
 
-    async def stop_scaling(self) -> None:
-        """Asks Serve for no other numbers any more."""
+    async def stop_asking(self) -> None:
+        """Asks Serve for nothing any more, and waits for the answers to what was asked.
+
+        Nobody may ask when Ray has ended: Serve would start another Ray, which nobody ends.
+        """
         await self._scaling.close()
+        while self._asking:
+            await asyncio.wait(self._asking)
+
+    async def _ask(self, step: Callable[[], Answer]) -> Answer:
+        """Runs a step that asks Serve on a thread, which goes on if this is cancelled."""
+        asking = asyncio.ensure_future(asyncio.to_thread(step))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        return await asyncio.shield(asking)
 
     @property
     def plans(self) -> dict[str, str]:
@@ -161,7 +179,7 @@ class ServeReplicas:
 
     async def delete(self) -> None:
         """Ends all replicas, and waits until they have ended."""
-        await asyncio.to_thread(self._delete, list(self._plans.programs))
+        await self._ask(lambda: self._delete(list(self._plans.programs)))
 
     def _delete(self, programs: Sequence[Program]) -> None:
         from ray import serve
@@ -171,7 +189,7 @@ class ServeReplicas:
 
     async def complaints(self) -> dict[str, str]:
         """Returns Serve's complaints about programs that it cannot run, by program."""
-        return await asyncio.to_thread(self._complaints) if self._is_deployed else {}
+        return await self._ask(self._complaints) if self._is_deployed else {}
 
     def _complaints(self) -> dict[str, str]:
         from ray import serve

@@ -4,10 +4,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import structlog
 
 from dyorc.errors import text_of
+from dyorc.launcher.starting import on_thread
 
 _log = structlog.get_logger("dyorc.launcher")
 
@@ -91,7 +93,7 @@ class ServeScaling:
         delay_s = _RETRY_S
         while changes := self._changes():
             try:
-                await asyncio.to_thread(_tell, {self._application(name): (name, num) for name, num in changes.items()})
+                await on_thread(partial(_tell, {self._application(name): (name, num) for name, num in changes.items()}))
             except Exception as error:  # whatever Ray raises, or the controller
                 _log.warning("scaling_refused", wanted=changes, error=text_of(error).splitlines()[-1])
                 await asyncio.sleep(delay_s)

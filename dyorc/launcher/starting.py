@@ -24,10 +24,10 @@ async def start(what: str, step: Callable[[], None], undo: Callable[[], None], m
     """
     for number in range(1, max_attempts + 1):
         try:
-            await _to_thread(step)
+            await on_thread(step)
             return
         except Exception as error:
-            await _to_thread(undo)
+            await on_thread(undo)
             reason = _in_one_line(error)
             if number == max_attempts:
                 times = "" if max_attempts == 1 else f", tried {max_attempts} times"
@@ -35,8 +35,10 @@ async def start(what: str, step: Callable[[], None], undo: Callable[[], None], m
             _log.warning("start_failed", what=what, error=reason, attempt=number)
 
 
-async def _to_thread(step: Callable[[], None]) -> None:
-    """Runs a step on a thread. If this is cancelled, it still waits for the step: threads cannot be ended."""
+async def on_thread(step: Callable[[], None]) -> None:
+    """Runs a step on a thread. If this is cancelled, it still waits for the step, since threads cannot be ended: one that asks
+    Serve for something when Ray has ended would have Serve start another Ray.
+    """
     running = asyncio.ensure_future(asyncio.to_thread(step))
     try:
         await asyncio.shield(running)

@@ -203,6 +203,11 @@ class Answers:
             taken.append(value)
         return taken
 
+    def parts_used(self, request_id: int, parts: Sequence[ReadPart]) -> None:
+        """Tells the engine that nobody needs these parts any more."""
+        for part in parts:
+            self._post(PartTaken(request_id, part.index))
+
     # Values that workflows read
 
     def fetch(self, action: FetchValue) -> None:

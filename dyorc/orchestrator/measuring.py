@@ -1,27 +1,30 @@
 """Measures programs and replicas for metrics: what they have to do, their states, processes and arenas, and the link to them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from dyorc.engine.engine import Engine
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.status import ProgramState, ProgramStatus, ReplicaState, StatusBoard
+from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.process_source import ReplicaProcesses
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.transport.arena_usage import ArenaUsage
 
 
-def read_queues(engine: Engine, programs: Iterable[str], readings: Readings) -> None:
-    """Adds what is in flight and what programs have to do. Cost: looks at every request in flight and every replica."""
-    for name in engine.workflows_in_flight():
-        readings.add(catalogue.REQUESTS_IN_FLIGHT, 1, name)
-    for name in programs:
-        load, report = engine.scheduler.load(name), engine.scheduler.report(name)
-        readings.add(catalogue.QUEUED_CALLS, load.num_queued, name)
+def read_levels(levels: Levels, engine: Engine, readings: Readings) -> None:
+    """Adds what is in flight and what programs have to do, and what only the engine knows of that."""
+    for name, workflow in levels.workflows.items():
+        if workflow.in_flight:
+            readings.add(catalogue.REQUESTS_IN_FLIGHT, workflow.in_flight, name)
+    for name, program in levels.programs.items():
+        report = engine.scheduler.report(name)
+        readings.add(catalogue.QUEUED_CALLS, program.num_queued, name)
         readings.add(catalogue.QUEUED_GUESSES, report["num_guesses_queued"], name)
-        readings.add(catalogue.RUNNING_CALLS, load.num_running, name)
+        readings.add(catalogue.RUNNING_CALLS, program.num_running, name)
         readings.add(catalogue.SUSPECT_CALLS, report["num_suspects"], name)
         readings.add(catalogue.REFUSED_INPUTS, report["num_refused_inputs"], name)
+        readings.add(catalogue.REPLICAS_WANTED, program.num_wanted, name)
 
 
 class ReplicaMeasuring:
@@ -47,7 +50,10 @@ class ReplicaMeasuring:
         readings.add(catalogue.LINK_RECEIVED, link.get("num_bytes_received", 0))
         programs = self._status.programs
         node = self._tensors.exchange.holder.node
-        pids = {name: {one.pid for one in status.replicas.values() if one.node == node} for name, status in programs.items()}
+        pids = {
+            name: {pid for one in status.replicas.values() if one.node == node for pid in one.pids}
+            for name, status in programs.items()
+        }
         self._processes.read(pids, readings)
         if readings.only_counted:
             return
@@ -79,5 +85,4 @@ def _read_states(name: str, status: ProgramStatus, readings: Readings) -> None:
     for state in ReplicaState:
         readings.add(catalogue.REPLICAS, len(status.of_state(state)), name, state.value)
     readings.add(catalogue.REPLICAS, status.counts().starting, name, ProgramState.STARTING.value)
-    readings.add(catalogue.REPLICAS_WANTED, status.num_wanted, name)
     readings.add(catalogue.PROGRAM_FAILING, int(status.state is ProgramState.FAILING), name)

@@ -16,7 +16,6 @@ from typing import Any, Self, TypeVar, assert_never, cast
 import structlog
 
 from dyorc.arrays import Array
-from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LogsConfig, OrchestratorConfig
 from dyorc.engine.actions import (
@@ -34,18 +33,11 @@ from dyorc.engine.actions import (
 )
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
-    AnswerTaken,
     Event,
-    HolderJoined,
-    PartTaken,
-    ProgramAdded,
-    ProgramRemoved,
-    ReplicaLeft,
     ReplicasWanted,
     RequestArrived,
     RequestCancelled,
     TimerFired,
-    WorkflowRemoved,
 )
 from dyorc.engine.histogram import Histogram
 from dyorc.engine.seam import Load
@@ -54,35 +46,35 @@ from dyorc.engine.statistics import ModelStatistics
 from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
 from dyorc.offers import ModelKey, Offers
 from dyorc.orchestrator.answers import SCHEDULER_FAILED, Answers, own_arrays
-from dyorc.orchestrator.asker import Asker
+from dyorc.orchestrator.askers import Askers
 from dyorc.orchestrator.effects_ahead import EffectsAhead
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.levels import levels_of
-from dyorc.orchestrator.measuring import ReplicaMeasuring, read_queues
+from dyorc.orchestrator.measuring import ReplicaMeasuring, read_levels
 from dyorc.orchestrator.part_stream import PartStream
-from dyorc.orchestrator.pending import Awaited, Pending
+from dyorc.orchestrator.pending import Pending
+from dyorc.orchestrator.programs import ServedPrograms
 from dyorc.orchestrator.recorded import Recorded
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.tensors import Tensors
+from dyorc.orchestrator.waiting import Started, answer_of, parts_of
 from dyorc.orchestrator.warnings import warned_of
 from dyorc.orchestrator.works import Works
 from dyorc.receiver import Receiver
 from dyorc.repertoire import Repertoire
-from dyorc.status import HOLDING, StatusBoard
+from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.metrics.statistics_source import read_statistics
-from dyorc.transport.tiers import Holder
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
 T = TypeVar("T")
 
-_LOOK_AGAIN_S = 1.0
 _MAX_TURN_NS = 2_000_000
 """After this long, what has come of a turn waits for the next, so that connections are served in between."""
 
@@ -100,15 +92,14 @@ class Orchestrator:
         tensors: The same.
         status: The same.
         scaler: Decides how many replicas there are.
+        programs: Those that are served, which may come and go.
+        askers: Requests of other processes.
     """
 
     def __init__(
         self, repertoire: Repertoire, config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
     ) -> None:
         self._repertoire = repertoire
-        self._programs = {program.name: program for program in repertoire.programs}
-        self._scaled = dict(self._programs)
-        self._twins = set(repertoire.twins)
         self._config = config
         self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
         # A replica may still answer an earlier engine, of this process or of one before it.
@@ -116,6 +107,7 @@ class Orchestrator:
         self.scaler = Scaler(config.scaling, is_needed=is_scaled)
         self._traffic = self.scaler.traffic if is_scaled else None
         self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch, observer=self._traffic)
+        self.programs = ServedPrograms(repertoire, status, fleet, self.scaler, self)
         self._num_engines = 0
         self._engine = self._new_engine()
         self._turns_ns = Histogram()
@@ -125,14 +117,14 @@ class Orchestrator:
         self._fleet = fleet
         self._answers = Answers(tensors, self._post)
         self._ahead = EffectsAhead(fleet, self._post)
-        self._holders: set[str] = set()  # processes that are no replicas
-        self._askers: dict[int, Asker] = {}  # who asked for a request, if not somebody in this process
-        self._events: list[Event] = [ProgramAdded(twin) for twin in repertoire.twins]
+        self._numbers = count(1)
+        self.askers = Askers(tensors, self._numbers, self._post, self._arrive_for_others)
+        self._askers = self.askers.of_requests
+        self._events: list[Event] = self.programs.twins_added()
         self._is_flush_due = False
         self._is_flushing = False
         self._num_arrived = 0
         self._is_crowded = False
-        self._num_requests = 0
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -144,7 +136,7 @@ class Orchestrator:
             stack.callback(self.tensors.close)
             stack.push_async_callback(self._answers.close)
             await stack.enter_async_context(self._fleet.running(self._post, self._flush_now))
-            await stack.enter_async_context(self.scaler.running(Works(self._scaled, self.status, self._load, self.want)))
+            await stack.enter_async_context(self.scaler.running(Works(self.programs.scaled, self.status, self._load, self.want)))
             self._stack = stack.pop_all()
         return self
 
@@ -189,7 +181,7 @@ class Orchestrator:
         read_statistics(self._host.statistics, readings)
         self._measuring.read(self._fleet.report(), readings)
         if not readings.only_counted:
-            read_queues(self._engine, self.status.programs, readings)
+            read_levels(self.levels(), self._engine, readings)
 
     def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have, and why, as plain values."""
@@ -199,7 +191,7 @@ class Orchestrator:
         """Has replicas in other processes log as these settings say."""
         self._fleet.set_logs(config)
 
-    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+    async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has a program keep so many replicas; see `Scaler.scale`."""
         self.scaler.scale(program, num_warm, num_parked)
 
@@ -224,60 +216,24 @@ class Orchestrator:
         self._post(ReplicasWanted(program, num_warm, lead_s, tuple(misplaced)))
         self._fleet.want(program, num_warm, num_parked)
 
-    # Programs that come and go
-
-    def add(self, program: Program, *, is_awaited: bool = True) -> bool:
-        """Serves another program from now on. If one of its name is served already, that one stands for it.
-
-        Args:
-            is_awaited: See `ProgramStatus`.
-
-        Returns:
-            Whether its replicas come by themselves; otherwise somebody has to start them.
-        """
-        if program.name in self._programs:
-            self._twins.add(program)
-            self._tell_now(ProgramAdded(program))
-            return True
-        self._programs[program.name] = program
-        self._tell_now(ProgramAdded(program))
-        self.status.add(program, is_awaited=is_awaited)
-        self._scaled[program.name] = program
-        return self._fleet.add(program)
-
-    async def empty(self, program: Program) -> None:
-        """Has a program's replicas let go of it, each once it has returned what it runs. Returns when all have. Whatever still
-        calls the program would wait for ever."""
-        if self._programs.get(program.name) is not program:
-            return
-        self._scaled.pop(program.name, None)
-        self.want(program.name, 0, 0)
-        status = self.status.programs[program.name]
-        while any(one.state in HOLDING for one in status.replicas.values()):
-            await self.status.wait_for_change(_LOOK_AGAIN_S)
-
-    def remove(self, program: Program) -> None:
-        """Forgets a program, or a twin, that nothing calls any more."""
-        self._twins.discard(program)
-        self._tell_now(ProgramRemoved(program))
-        if self._programs.get(program.name) is program:
-            del self._programs[program.name]
-            self._scaled.pop(program.name, None)
-            self._fleet.remove(program.name)
-            self.status.remove(program.name)
-            self.scaler.forget(program.name)
-
     def runs(self, workflow: Workflow) -> bool:
         """Returns whether a request of a workflow is in flight."""
         return self._engine.runs(workflow)
 
-    def forget(self, workflow: Workflow) -> None:
-        """Forgets what was learned of a workflow that is not served any more."""
-        self._tell_now(WorkflowRemoved(workflow))
-
-    def _tell_now(self, event: Event) -> None:
+    def tell_now(self, event: Event) -> None:
+        """Has the engine take an event in before this returns."""
         self._post(event)
         self._flush_now()
+
+    def workflow(self, model: ModelKey) -> Workflow:
+        """Returns what a request for a model runs.
+
+        Raises:
+            UnknownModelError: If there is no such model.
+        """
+        if (workflow := self._repertoire.workflows.get(model)) is None:
+            raise _unknown(model)
+        return workflow
 
     def submit(self, submission: Submission, receiver: Receiver[Any], stream: PartStream | None = None) -> int:
         """Runs a workflow on checked inputs. It may have parts, or its answer, before this returns.
@@ -297,8 +253,7 @@ class Orchestrator:
         if workflow is None:
             raise _unknown(submission.model)
         tensors = self.tensors.keep_all(submission.inputs, submission.body)
-        self._num_requests += 1
-        request_id = self._num_requests
+        request_id = next(self._numbers)
         identity = InputsIdentity(workflow.name, submission.inputs, submission.statics)
         recorded = Recorded.begin(request_id, submission)
         story = None if recorded is None else recorded.story
@@ -327,114 +282,28 @@ class Orchestrator:
         submission: Submission,
         *,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
-        started: Callable[[asyncio.Future[Any]], None] | None = None,
+        started: Started | None = None,
     ) -> T:
-        """Runs a workflow and returns its answer.
+        """Runs a workflow and returns its answer; see `Backend.infer`. By default, the outputs themselves are returned."""
+        return await answer_of(self, submission, take, started)
 
-        Cancelling this coroutine cancels the request; so does cancelling the future passed to `started`.
-
-        Args:
-            take: Turns the outputs into what is returned (`Receiver.take`); by default they are returned themselves.
-
-        Raises:
-            DyOrcError: See the tree in `dyorc.errors`.
-        """
-        receiver = Awaited(self._loop.create_future(), take)
-        if started is not None:
-            started(receiver.future)
-        request_id = self.submit(submission, receiver)
-        try:
-            return await receiver.future
-        except asyncio.CancelledError:
-            if not self.cancel(request_id):
-                await receiver.end()
-            raise
-
-    async def stream(
+    def stream(
         self,
         submission: Submission,
         *,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
-        started: Callable[[asyncio.Future[Any]], None] | None = None,
+        started: Started | None = None,
     ) -> AsyncGenerator[list[T]]:
-        """Runs a workflow and yields its parts in order: parts that are ready at the same time come together, in a list.
-
-        A part counts as taken when the caller asks for more. A slow caller holds the workflow up, after
-        `EngineConfig.max_untaken_parts`. Closing this generator, or cancelling the future passed to `started`, cancels the
-        request. A workflow that does not stream has one part. Arguments and errors are those of `infer`; parts that precede an
-        error are yielded first.
-        """
+        """Runs a workflow and yields its parts in order; see `Backend.stream`. A slow caller holds the workflow up, after
+        `EngineConfig.max_untaken_parts`."""
         workflow = self._repertoire.workflows.get(submission.model)
-        if workflow is None or not workflow.is_streaming:
-            yield [await self.infer(submission, take=take, started=started)]
-            return
-        end: Awaited[list[Array]] = Awaited(self._loop.create_future(), own_arrays)
-        stream = PartStream(end.future)
-        if started is not None:
-            started(end.future)
-        request_id = self.submit(submission, end, stream)
-        try:
-            while parts := await stream.next_parts():
-                taken = await self._answers.take_parts(request_id, stream, parts, take)
-                if taken:
-                    yield taken
-                for part in parts[: len(taken)]:
-                    self._post(PartTaken(request_id, part.index))
-        finally:
-            self.cancel(request_id)
-
-    # Requests of others
-
-    def let_in(self, holder: Holder, released: Callable[[int], None]) -> None:
-        """Adds a process in which inputs of requests lie.
-
-        Args:
-            released: Called with each of its blocks that nobody needs any more.
-        """
-        self.tensors.join(holder, released)
-        self._holders.add(holder.holder_id)
-        self._post(HolderJoined(holder.holder_id))
-
-    def let_go(self, holder_id: str) -> None:
-        """Removes such a process, which is gone."""
-        self._holders.discard(holder_id)
-        self.tensors.leave(holder_id)
-        self._post(ReplicaLeft(holder_id, "the gateway has left"))
-
-    def workflow(self, model: ModelKey) -> Workflow:
-        """Returns what a request for a model runs.
-
-        Raises:
-            UnknownModelError: If there is no such model.
-        """
-        if (workflow := self._repertoire.workflows.get(model)) is None:
-            raise _unknown(model)
-        return workflow
-
-    def next_number(self) -> int:
-        """Returns a number for a request (`ask`)."""
-        self._num_requests += 1
-        return self._num_requests
-
-    def ask(self, arrived: RequestArrived, asker: Asker) -> None:
-        """Runs a request for somebody in another process. What becomes of it may be known before this returns."""
-        self._askers[arrived.request_id] = asker
-        self._arrive(arrived, is_alone=self.num_requests == 1)
-
-    def tell(self, event: AnswerTaken | PartTaken) -> None:
-        """Takes what an asker says about tensors that it has read. Call `end` for a request whose answer was taken."""
-        self._post(event)
-
-    def end(self, request_id: int) -> None:
-        """Forgets a request whose asker has its answer."""
-        self._askers.pop(request_id, None)
-
-    def give_up(self, request_id: int) -> None:
-        """Cancels a request whose asker does not want it any more."""
-        if self._askers.pop(request_id, None) is not None:
-            self._post(RequestCancelled(request_id))
+        answers = self._answers if workflow is not None and workflow.is_streaming else None
+        return parts_of(self, answers, submission, take, started)
 
     # Events in
+
+    def _arrive_for_others(self, arrived: RequestArrived) -> None:
+        self._arrive(arrived, is_alone=self.num_requests == 1)
 
     def _arrive(self, arrived: RequestArrived, is_alone: bool) -> None:
         """Hands a request to the engine: at the end of the loop's turn, with others, or now if no other is in flight."""
@@ -503,15 +372,14 @@ class Orchestrator:
 
     def _new_engine(self) -> Engine:
         self._num_engines += 1
-        return Engine(self._config.engine, self._programs.values(), self._host)
+        return Engine(self._config.engine, self.programs.by_name.values(), self._host)
 
     def _start_over(self) -> None:
         """Handles a bug of the engine: fails what is in flight, and starts a new engine. Idle replicas announce themselves
         again."""
         self._engine.count_lost()
         self._engine = self._new_engine()
-        self._events[:0] = [ProgramAdded(twin) for twin in self._twins]
-        self._events[:0] = [HolderJoined(holder) for holder in self._holders]
+        self._events[:0] = [*self.askers.holders_joined(), *self.programs.twins_added()]
         self._fleet.start_over()
         self.tensors.free_all()
         self._ahead.held.clear()

@@ -103,7 +103,7 @@ class Roster:
             start_s = status.lead.from_cold_s - status.lead.from_parked_s if status.lead else 0.0
             self._learn(status, told.load_s, start_s)
             pid, node, load_s = told.pid, told.holder.node, round(told.load_s, 3)
-            self._status.joined(told.program, told.replica_id, pid, node, told.load_s)
+            self._status.joined(told.program, told.replica_id, pid, node, told.load_s, told.members)
             self._fill(status)  # it may have taken the place of another
             _log.info("replica_joined", program=told.program, replica=told.replica_id, pid=pid, node=node, load_s=load_s)
         return True

@@ -11,12 +11,10 @@ while the user's own code is running, so that the engine's state stays consisten
     thread:         sees the step, samples its place, interrupts it
 """
 
-import contextlib
 import ctypes
 import sys
 import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
 from types import FrameType
 from typing import Self
@@ -24,6 +22,7 @@ from typing import Self
 import structlog
 
 from dyorc.engine.model.interruption import StepInterrupted
+from dyorc.turns import turns_at_least
 
 _log = structlog.get_logger("dyorc.orchestrator")
 _OWN = str(Path(__file__).parents[1])
@@ -31,22 +30,10 @@ _OWN = str(Path(__file__).parents[1])
 _IDLE_POLLS = 10
 """The thread sleeps this many times longer while no steps are taken."""
 _UNDISTURBED_S = 0.002
+"""The interpreter is kept this long between the look at a step's place and its interruption: the step must not go on meanwhile. A
+thread that has asked for the interpreter before gets it at the next call; one that asks later waits longer than this takes."""
 _QUIET_NS = 10_000_000_000
 """After a warning about a place, this long without another about the same place."""
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Generator[None]:
-    """Keeps the interpreter for this thread: between the look at a step's place and its interruption, the step must not go on.
-
-    A thread that has asked for the interpreter before gets it at the next call; one that asks later waits longer than this takes.
-    """
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(max(before_s, _UNDISTURBED_S))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before_s)
 
 
 class StepWatch:
@@ -149,7 +136,7 @@ class StepWatch:
         self._place = place
         if took_ns < self._limit_ns or self._has_fired:
             return
-        with self._lock, _undisturbed():
+        with self._lock, turns_at_least(_UNDISTURBED_S):
             # From now on `end` waits for the lock, so the exception cannot reach another step.
             self._has_fired = True
             if self._place_now() is not None and self._started_ns == started_ns:

@@ -21,15 +21,16 @@ from dyorc.config import LinkConfig, LogsConfig
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled
 from dyorc.engine.statistics import ModelStatistics
-from dyorc.errors import DeadlineError, EffectLostError, InternalError, RequestCancelledError, TransportError, UnknownModelError
+from dyorc.errors import DeadlineError, EffectLostError, InternalError, RequestCancelledError, TransportError
 from dyorc.leadership.leader import Leader
 from dyorc.offers import Offers
-from dyorc.orchestrator.answers import Answers, own_arrays
+from dyorc.orchestrator.answers import Answers
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.part_stream import PartStream
-from dyorc.orchestrator.pending import Awaited, Pending
+from dyorc.orchestrator.pending import Pending
 from dyorc.orchestrator.recorded import Recorded
 from dyorc.orchestrator.tensors import Tensors, has_stored
+from dyorc.orchestrator.waiting import Started, answer_of, parts_of
 from dyorc.receiver import Receiver
 from dyorc.remote import errors, stories
 from dyorc.remote.asked import Asked
@@ -50,7 +51,6 @@ from dyorc.remote.messages import (
     Refresh,
     Refreshed,
     Release,
-    Scale,
     SetLogs,
     Settle,
     Shown,
@@ -107,7 +107,7 @@ class RemoteBackend:
         offers: What the group's orchestrator has on offer.
         tensors: The same.
         status: What its programs are doing.
-        orders: Changes what is deployed there.
+        orders: Changes what is deployed there, and how many replicas there are.
         leader: Which is followed, or was last.
         fence: The highest that was seen.
     """
@@ -184,51 +184,17 @@ class RemoteBackend:
             pending.recorded.end(RequestCancelledError("the request was cancelled"))
         return True
 
-    async def infer(
-        self,
-        submission: Submission,
-        *,
-        take: Callable[[list[Array]], T],
-        started: Callable[[asyncio.Future[Any]], None] | None = None,
-    ) -> T:
+    async def infer(self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None = None) -> T:
         """Runs a workflow and returns its answer; see `Backend.infer`."""
-        receiver = Awaited(self._loop.create_future(), take)
-        if started is not None:
-            started(receiver.future)
-        request_id = self.submit(submission, receiver)
-        try:
-            return await receiver.future
-        except asyncio.CancelledError:
-            if not self.cancel(request_id):
-                await receiver.end()
-            raise
+        return await answer_of(self, submission, take, started)
 
-    async def stream(
-        self,
-        submission: Submission,
-        *,
-        take: Callable[[list[Array]], T],
-        started: Callable[[asyncio.Future[Any]], None] | None = None,
+    def stream(
+        self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None = None
     ) -> AsyncGenerator[list[T]]:
         """Runs a workflow and yields its parts; see `Backend.stream`. It goes on after the last part that was taken, whatever
         orchestrator makes the next."""
-        if not any(offer.is_streaming for offer in self.offers.all if offer.key == submission.model):
-            yield [await self.infer(submission, take=take, started=started)]
-            return
-        end: Awaited[list[Array]] = Awaited(self._loop.create_future(), own_arrays)
-        stream = PartStream(end.future)
-        if started is not None:
-            started(end.future)
-        request_id = self.submit(submission, end, stream)
-        try:
-            while parts := await stream.next_parts():
-                taken = await self._answers.take_parts(request_id, stream, parts, take)
-                if taken:
-                    yield taken
-                for part in parts[: len(taken)]:
-                    self._post(PartTaken(request_id, part.index))
-        finally:
-            self.cancel(request_id)
+        is_streaming = any(offer.is_streaming for offer in self.offers.all if offer.key == submission.model)
+        return parts_of(self, self._answers if is_streaming else None, submission, take, started)
 
     def _ask(self, request_id: int, asked: Asked) -> None:
         """Submits a request, again if it was before; without an orchestrator, that is done when there is one."""
@@ -471,11 +437,9 @@ class RemoteBackend:
         self._logs = config
         self._send(SetLogs(config.model_dump(mode="json")))
 
-    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Has a program keep so many replicas; see `Backend.scale`. The bounds are checked by the orchestrator."""
-        if program not in self.status.programs:
-            raise UnknownModelError(f"there is no program {program!r}; there are {sorted(self.status.programs)}")
-        self._send(Scale(program, num_warm, num_parked))
+    async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        """Has the orchestrator keep so many replicas of a program; see `Backend.scale`."""
+        await self.orders.scale(program, num_warm, num_parked)
 
 
 def _without_leader(group: str) -> str:

@@ -1,22 +1,26 @@
-"""The desk's end of changes to what is deployed: has them carried out, and asks gateways whether they have heard of them."""
+"""The desk's end of changes to what is deployed, and to the number of replicas: has them carried out, and asks gateways whether
+they have heard of them."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import structlog
 
 from dyorc.errors import DyOrcError, UnsupportedError
 from dyorc.remote import errors
 from dyorc.remote.guests import Guest
-from dyorc.remote.messages import Change, Changed, FromOrchestrator, Settle, Unchanged
+from dyorc.remote.messages import Change, Changed, FromOrchestrator, Scale, Settle, Unchanged
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
 _HEARD_S = 5.0
 """How long a gateway that hangs may hold up an answer."""
+
+
+Scaling: TypeAlias = Callable[[str, int | None, int | None], Awaitable[None]]
 
 
 class Changer(Protocol):
@@ -37,11 +41,15 @@ class Clerk:
     Args:
         send: Sends a gateway a message.
         guests: Returns the gateways that are connected.
+        scale: Has a program keep so many replicas (`Orchestrator.scale`).
     """
 
-    def __init__(self, send: Callable[[Guest, FromOrchestrator], None], guests: Callable[[], Sequence[Guest]]) -> None:
+    def __init__(
+        self, send: Callable[[Guest, FromOrchestrator], None], guests: Callable[[], Sequence[Guest]], scale: Scaling
+    ) -> None:
         self._send = send
         self._guests = guests
+        self._scale = scale
         self._changer: Changer | None = None
         self._numbers = count(1)
         self._unsettled: dict[int, set[Guest]] = {}
@@ -63,24 +71,30 @@ class Clerk:
         """Returns what is deployed, by model."""
         return {} if self._changer is None else self._changer.report()
 
-    def take(self, guest: Guest, change: Change) -> None:
+    def take(self, guest: Guest, change: Change | Scale) -> None:
         """Has a change carried out, and tells its gateway what came of it."""
         task = asyncio.create_task(self._carry_out(guest, change))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, guest: Guest, change: Change) -> None:
+    async def _carry_out(self, guest: Guest, change: Change | Scale) -> None:
         try:
-            if self._changer is None:
-                raise UnsupportedError("nothing can be deployed here now")
-            line = await self._changer.change(change.action, change.values)
-            await self._all_have_heard()
-            answer: FromOrchestrator = Changed(change.number, line)
+            answer: FromOrchestrator = Changed(change.number, await self._change(change))
         except Exception as error:
             if not isinstance(error, DyOrcError):
-                _log.exception("deploying_failed")
+                _log.exception("change_failed")
             answer = Unchanged(change.number, *errors.packed(error))
         self._send(guest, answer)
+
+    async def _change(self, change: Change | Scale) -> dict[str, Any]:
+        if isinstance(change, Scale):
+            await self._scale(change.program, change.num_warm, change.num_parked)
+            return {}
+        if self._changer is None:
+            raise UnsupportedError("nothing can be deployed here now")
+        line = await self._changer.change(change.action, change.values)
+        await self._all_have_heard()
+        return line
 
     # What gateways have heard
 

@@ -21,13 +21,14 @@ from dyorc.config import LinkConfig, LogsConfig
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
 from dyorc.engine.story import Story
-from dyorc.errors import DyOrcError, TransportError, UnknownModelError
+from dyorc.errors import TransportError, UnknownModelError
 from dyorc.leadership.leader import Lead
 from dyorc.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, has_stored
 from dyorc.remote import errors, stories
 from dyorc.remote.announcements import Announcements
+from dyorc.remote.aside import Aside
 from dyorc.remote.clerk import Clerk
 from dyorc.remote.guests import Guest, Guests, Wanted
 from dyorc.remote.identities import identity_of
@@ -92,7 +93,7 @@ class Desk:
         lead: The lead of the group; None if there are no rivals.
 
     Attributes:
-        clerk: Has changes to what is deployed carried out.
+        clerk: Has changes to what is deployed, and to the number of replicas, carried out.
     """
 
     _link: OrchestratorEnd
@@ -109,8 +110,9 @@ class Desk:
         self._link = listen(address, link, callbacks, keys=keys)
         self._guests = Guests()
         self._is_draining = False
-        self._ahead = Announcements(self._send)
-        self.clerk = Clerk(self._send, self._guests.all)
+        self._aside = Aside(self._note_freed)
+        self._ahead = Announcements(self._send, self._aside, self._forget, self._ask_again)
+        self.clerk = Clerk(self._send, self._guests.all, orchestrator.scale)
         self._shown: dict[str, Any] = {}
         self._name = f"orchestrator-{secrets.token_hex(4)}"
         self._freed: dict[bytes, list[int]] = {}
@@ -180,7 +182,7 @@ class Desk:
         if (known := self._guests.of_peer(peer) or self._guests.named(hail.gateway_id)) is not None:
             self._leave(known)
         guest = self._guests.add(peer, hail)
-        self._orchestrator.let_in(hail.holder, lambda block: self._note_freed(guest, block))
+        self._orchestrator.askers.let_in(hail.holder, lambda block: self._released(guest, block))
         self._send(guest, Welcome(lead.group, lead.fence, self._default_timeout_s, time.monotonic_ns()))
         self._send(guest, Offered(self._orchestrator.offers.all, self.clerk.report()))
         self._send(guest, Shown(self._orchestrator.status.as_values()))
@@ -191,24 +193,22 @@ class Desk:
             case Ask():
                 self._ask(guest, message, frames)
             case Cancel(request_id=request_id):
-                self._end(guest, request_id, self._orchestrator.give_up)
+                self._end(guest, request_id, self._orchestrator.askers.give_up)
             case Taken(request_id=request_id, lost=lost):
                 number = guest.numbers.get(request_id)
                 if number is not None:
-                    self._orchestrator.tell(AnswerTaken(number, self._ours(lost)))
+                    self._orchestrator.askers.tell(AnswerTaken(number, self._ours(lost)))
                     if not lost:
-                        self._end(guest, request_id, self._orchestrator.end)
+                        self._end(guest, request_id, self._orchestrator.askers.end)
             case PartRead(request_id=request_id, index=index, lost=lost):
                 number = guest.numbers.get(request_id)
                 if number is not None:
-                    self._orchestrator.tell(PartTaken(number, index, self._ours(lost)))
+                    self._orchestrator.askers.tell(PartTaken(number, index, self._ours(lost)))
             case Known(number=number):
                 self._when_sure(lambda: self._ahead.known(guest, number))
             case Refresh():
                 self._refresh(guest, message)
-            case Scale(program=program, num_warm=num_warm, num_parked=num_parked):
-                self._scale(program, num_warm, num_parked)
-            case Change():
+            case Scale() | Change():
                 self.clerk.take(guest, message)
             case Settled(number=number):
                 self.clerk.settled(guest, number)
@@ -228,13 +228,31 @@ class Desk:
         except (UnknownModelError, TransportError) as error:
             self._send(guest, _failed(ask.request_id, error))
             return
-        number = self._orchestrator.next_number()
+        number = self._orchestrator.askers.next_number()
         story = Story(number, now_ns, ask.span) if ask.is_recorded else None
         deadline_ns = None if ask.timeout_s is None else now_ns + int(ask.timeout_s * 1e9)
         terms = Terms(deadline_ns=deadline_ns, priority=ask.priority, tenant=ask.tenant, weight=ask.weight)
         identity = identity_of(workflow.name, inputs, ask.statics, self._tensors)
-        self._guests.want(Wanted(guest, ask.request_id, number, identity, story))
-        self._orchestrator.ask(RequestArrived(number, workflow, inputs, ask.statics, terms, identity, story), self)
+        arrived = RequestArrived(number, workflow, inputs, ask.statics, terms, identity, story)
+        self._run(Wanted(guest, ask.request_id, arrived, identity))
+
+    def _run(self, wanted: Wanted) -> None:
+        self._guests.want(wanted)
+        self._orchestrator.askers.ask(wanted.arrived, self)
+
+    def _forget(self, wanted: Wanted) -> None:
+        """Has the engine forget a request that is put aside; its gateway still wants it."""
+        self._orchestrator.askers.give_up(wanted.number)
+
+    def _ask_again(self, wanted: Wanted) -> None:
+        """Has a request that was put aside run from its beginning."""
+        before = wanted.arrived
+        number = self._orchestrator.askers.next_number()
+        story = None if before.story is None else Story(number, before.story.started_ns, before.story.span)
+        identity = identity_of(before.workflow.name, before.inputs, before.statics, self._tensors)
+        self._guests.done(wanted.guest, wanted.request_id)
+        arrived = replace(before, request_id=number, identity=identity, story=story)
+        self._run(Wanted(wanted.guest, wanted.request_id, arrived, identity))
 
     def _inputs(self, guest: Guest, ask: Ask, frames: Sequence[Frame], expected: int) -> tuple[TensorRef, ...]:
         found = self._tensors.refs(guest.gateway_id, ask.columns, frames) if ask.columns else [()]
@@ -246,6 +264,7 @@ class Desk:
         wanted = self._guests.done(guest, request_id)
         if wanted is not None:
             end(wanted.number)
+            self._aside.drop(wanted)
 
     def _refresh(self, guest: Guest, asked: Refresh) -> None:
         orchestrator = self._orchestrator
@@ -260,12 +279,6 @@ class Desk:
             ),
         )
 
-    def _scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        try:
-            self._orchestrator.scale(program, num_warm, num_parked)
-        except DyOrcError as error:
-            _log.warning("not_scaled", program=program, error=str(error))
-
     # To gateways: an `Asker`
 
     def answer(self, action: AnswerRequest) -> None:
@@ -274,16 +287,16 @@ class Desk:
         is_stored = has_stored(action.tensors)
         if wanted is None:
             if is_stored:
-                self._orchestrator.tell(AnswerTaken(action.request_id))
+                self._orchestrator.askers.tell(AnswerTaken(action.request_id))
             return
         try:
             headers, frames, holders = self._pack(action.tensors)
         except InputsLostError as error:
-            self._orchestrator.tell(AnswerTaken(action.request_id, error.blocks))
+            self._orchestrator.askers.tell(AnswerTaken(action.request_id, error.blocks))
             return
         story = None if wanted.story is None else stories.packed(wanted.story)
         if not is_stored:
-            self._end(wanted.guest, wanted.request_id, self._orchestrator.end)
+            self._end(wanted.guest, wanted.request_id, self._orchestrator.askers.end)
         self._send(wanted.guest, Answer(wanted.request_id, tuple(headers), holders, story), frames)
 
     def part(self, action: AnswerPart) -> None:
@@ -294,7 +307,7 @@ class Desk:
         try:
             headers, frames, holders = self._pack(action.tensors)
         except InputsLostError as error:
-            self._orchestrator.tell(PartTaken(action.request_id, action.index, error.blocks))
+            self._orchestrator.askers.tell(PartTaken(action.request_id, action.index, error.blocks))
             return
         self._send(wanted.guest, Part(wanted.request_id, action.index, tuple(headers), holders), frames)
 
@@ -317,10 +330,10 @@ class Desk:
 
     def effect_ahead(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
         """Announces an effect to the gateways whose requests have it, and waits until they know."""
-        concerned: dict[Guest, list[int]] = {}
+        concerned: dict[Guest, list[Wanted]] = {}
         for number in requests:
             if (wanted := self._guests.wanted(number)) is not None:
-                concerned.setdefault(wanted.guest, []).append(wanted.request_id)
+                concerned.setdefault(wanted.guest, []).append(wanted)
         self._ahead.announce(concerned, go)
 
     def _send(self, guest: Guest, message: FromOrchestrator, frames: Sequence[Frame] = ()) -> None:
@@ -347,6 +360,10 @@ class Desk:
                 do()
         else:
             self._loop.call_later(_ASK_AGAIN_S, self._say_rest)
+
+    def _released(self, guest: Guest, block: int) -> None:
+        if not self._aside.withholds(guest, block):
+            self._note_freed(guest, block)
 
     def _note_freed(self, guest: Guest, block: int) -> None:
         if not self._freed:
@@ -393,11 +410,11 @@ class Desk:
     def _leave(self, guest: Guest) -> None:
         """Cancels what a gateway wanted, and forgets what it holds."""
         for request_id in list(guest.numbers):
-            self._end(guest, request_id, self._orchestrator.give_up)
+            self._end(guest, request_id, self._orchestrator.askers.give_up)
         self._ahead.gone(guest)
         self._guests.remove(guest)
         self.clerk.gone(guest)
-        self._orchestrator.let_go(guest.gateway_id)
+        self._orchestrator.askers.let_go(guest.gateway_id)
 
 
 def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = None) -> Failed:

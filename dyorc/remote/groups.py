@@ -151,13 +151,13 @@ class GroupsBackend:
         for backend in self._backends:
             backend.set_logs(config)
 
-    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+    async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has a program keep so many replicas, in each group that has it; see `Backend.scale`."""
         having = [backend for backend in self._backends if program in backend.status.programs]
         if not having:
             raise UnknownModelError(f"there is no program {program!r}; there are {sorted(self.status.programs)}")
         for backend in having:
-            backend.scale(program, num_warm, num_parked)
+            await backend.scale(program, num_warm, num_parked)
 
 
 def _unheard(backends: Sequence[RemoteBackend]) -> list[str]:

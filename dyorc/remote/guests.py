@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dyorc.engine.events import RequestArrived
 from dyorc.engine.story import Story
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.remote.messages import Hail
@@ -22,21 +23,39 @@ class Guest:
     numbers: dict[int, int] = field(default_factory=dict[int, int])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Wanted:
     """A request of a gateway's.
 
     Attributes:
         request_id: The gateway's number for it.
-        number: The orchestrator's.
-        story: What happens to it, if its gateway wants to know.
+        arrived: The request as the engine has it.
+        identity: That of its inputs.
+        has_effect: Whether it may have had an effect that must not be had twice.
+        is_running: Whether the engine has it: it was not answered, cancelled, or put aside.
     """
 
     guest: Guest
     request_id: int
-    number: int
+    arrived: RequestArrived
     identity: InputsIdentity
-    story: Story | None
+    has_effect: bool = False
+    is_running: bool = True
+
+    @property
+    def number(self) -> int:
+        """The orchestrator's number for it."""
+        return self.arrived.request_id
+
+    @property
+    def story(self) -> Story | None:
+        """What happens to it, if its gateway wants to know."""
+        return self.arrived.story
+
+    @property
+    def can_begin_again(self) -> bool:
+        """Whether it may be run once more. Its gateway would mistake parts of the first run for those of the second."""
+        return not self.has_effect and not self.arrived.workflow.is_streaming
 
 
 class Guests:
@@ -82,4 +101,5 @@ class Guests:
         wanted = None if number is None else self._wanted.pop(number)
         if wanted is not None:
             wanted.identity.close()
+            wanted.is_running = False
         return wanted

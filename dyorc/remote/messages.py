@@ -4,16 +4,18 @@ A message is one header frame (msgpack, tagged) and the raw frames of its small 
 their places travel. Times do not travel, since clocks differ: what is left does.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
 
 from dyorc.authoring.signature import StaticValue
-from dyorc.errors import TransportError
 from dyorc.offers import Offer
 from dyorc.tensor import BlockId
 from dyorc.trace_context import TraceContext
-from dyorc.transport.codec import ColumnHeader, Frame
+from dyorc.transport import headers
+from dyorc.transport.codec import ColumnHeader
+from dyorc.transport.headers import Headers
 from dyorc.transport.tiers import Holder
 
 PROTOCOL_VERSION = 1
@@ -81,6 +83,7 @@ class Refresh(msgspec.Struct, frozen=True, array_like=True, tag=6):
 class Scale(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """Gateway: keep so many replicas of a program."""
 
+    number: int
     program: str
     num_warm: int | None
     num_parked: int | None
@@ -193,7 +196,7 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag=30):
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag=31):
-    """Orchestrator: it is done. These are the model's versions now."""
+    """Orchestrator: it is done. After a `Change`, `line` are the model's versions now."""
 
     number: int
     line: dict[str, Any]
@@ -221,42 +224,8 @@ FromOrchestrator: TypeAlias = (
     | Changed | Unchanged | Settle
 )  # fmt: skip
 
-_encoder = msgspec.msgpack.Encoder()
-_from_gateway = msgspec.msgpack.Decoder(FromGateway)
-_from_orchestrator = msgspec.msgpack.Decoder(FromOrchestrator)
-
-
-def encode(message: FromGateway | FromOrchestrator) -> bytes:
-    """Returns the header frame of a message."""
-    return _encoder.encode(message)
-
-
-def decode_from_gateway(frame: Frame) -> FromGateway:
-    """Reads a header frame of a gateway's.
-
-    Raises:
-        TransportError: If it is not a message of this version.
-    """
-    message = _decoded(_from_gateway, frame)
-    if isinstance(message, Hail) and message.version != PROTOCOL_VERSION:
-        raise TransportError(f"a gateway speaks version {message.version}, expected {PROTOCOL_VERSION}")
-    return message
-
-
-def decode_from_orchestrator(frame: Frame) -> FromOrchestrator:
-    """Reads a header frame of an orchestrator's.
-
-    Raises:
-        TransportError: If it is not a message of this version.
-    """
-    message = _decoded(_from_orchestrator, frame)
-    if isinstance(message, Welcome) and message.version != PROTOCOL_VERSION:
-        raise TransportError(f"an orchestrator speaks version {message.version}, expected {PROTOCOL_VERSION}")
-    return message
-
-
-def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", frame: Frame) -> Any:
-    try:
-        return decoder.decode(frame)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise TransportError(f"a header of {len(frame)} bytes is not a message: {error}") from error
+_from_gateway = Headers[FromGateway](FromGateway, (Hail,), PROTOCOL_VERSION, lambda _: "a gateway")
+_from_orchestrator = Headers[FromOrchestrator](FromOrchestrator, (Welcome,), PROTOCOL_VERSION, lambda _: "an orchestrator")
+encode: Callable[[FromGateway | FromOrchestrator], bytes] = headers.encode
+decode_from_gateway = _from_gateway.decode
+decode_from_orchestrator = _from_orchestrator.decode

@@ -1,4 +1,5 @@
-"""The gateway's end of changes to what is deployed: orders them, and says when nothing of before is asked for any more."""
+"""The gateway's end of changes to what is deployed, and to the number of replicas: orders them, and says when nothing of before
+is asked for any more."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from typing import Any, TypeAlias
 
 from dyorc.errors import NotReadyError
 from dyorc.remote import errors
-from dyorc.remote.messages import Change, Changed, FromGateway, Settle, Settled, Unchanged
+from dyorc.remote.messages import Change, Changed, FromGateway, Scale, Settle, Settled, Unchanged
 
 _POLL_S = 0.05
 
@@ -44,15 +45,21 @@ class Orders:
             NotReadyError: If there is no orchestrator, or it is lost meanwhile.
             DyOrcError: If it refuses; nothing has changed then.
         """
+        return await self._done(Change(next(self._numbers), action, values), "deployed")
+
+    async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        """Has the number of a program's replicas changed; see `Backend.scale`. Errors are those of `place`."""
+        await self._done(Scale(next(self._numbers), program, num_warm, num_parked), "scaled")
+
+    async def _done(self, order: Change | Scale, participle: str) -> dict[str, Any]:
         if not self._is_connected():
-            raise NotReadyError(f"group {self._group!r} has no leader now, so nothing can be deployed")
-        number = next(self._numbers)
-        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+            raise NotReadyError(f"group {self._group!r} has no leader now, so nothing can be {participle}")
+        waiting = self._waiting[order.number] = asyncio.get_running_loop().create_future()
         try:
-            self._send(Change(number, action, values))
+            self._send(order)
             return await waiting
         finally:
-            self._waiting.pop(number, None)
+            self._waiting.pop(order.number, None)
 
     def received(self, message: Changed | Unchanged | Settle) -> None:
         """Takes in what the orchestrator says of it."""
@@ -84,7 +91,7 @@ class Orders:
             if not waiting.done():
                 waiting.set_exception(
                     NotReadyError(
-                        f"the orchestrator of group {self._group!r} was lost meanwhile; look at what is deployed before you "
+                        f"the orchestrator of group {self._group!r} was lost meanwhile; look at what has changed before you "
                         "try again"
                     )
                 )

@@ -88,6 +88,32 @@ class ForkClient:
             holder.adopt(assignment.key, _ADOPT_TIMEOUT_S)
         return holder
 
+    def fork_member(self, leader: Assignment, pid: int) -> socket.socket:
+        """Returns the connection to a new member of a group. It ends when that is closed.
+
+        Args:
+            leader: The replica that leads the group.
+            pid: Its process: when that ends, the member is killed, too.
+
+        Raises:
+            TransportError: If none can be forked.
+        """
+        order = {"assignment": leader.to_json(), "graceful_s": leader.graceful_s, "leader": pid}
+        reply = self._ask("fork_member", **order)
+        member = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if "error" in reply:
+                raise TransportError(f"no member for a group of program {leader.source.program!r}: {reply['error']}")
+            member.connect(reply["path"])
+        except OSError as error:
+            member.close()
+            reason = f"its process ended at once: {last_line(self.folder)}"
+            raise TransportError(f"no member for a group of program {leader.source.program!r}: {reason}") from error
+        except TransportError:
+            member.close()
+            raise
+        return member
+
     def adopt(self, key: str) -> Holder | None:
         """Returns a process of the program that `key` stands for which was forked ahead and that nobody has adopted, if any."""
         for path in replica_paths(self.folder, key):

@@ -2,6 +2,8 @@
 
 server      the fork server listens here
 KEY-ID      a replica listens here to its holders; KEY says of which program it is
+member.ID   a member of a group listens here to the replica that leads it, once
+ranks.ID    where the members of a group meet
 log         what the fork server and its replicas print
 starting    locked by whoever starts a fork server, or removes the folder
 """
@@ -28,6 +30,11 @@ def server_path(folder: str) -> str:
 def new_replica_path(folder: str, key: str) -> str:
     """Returns where a new replica should listen. `key` stands for its program."""
     return os.path.join(folder, f"{_short(key)}-{secrets.token_hex(4)}")
+
+
+def new_member_path(folder: str) -> str:
+    """Returns where a new member of a group should listen. Nobody but its leader finds it."""
+    return os.path.join(folder, f"member.{secrets.token_hex(4)}")
 
 
 def replica_paths(folder: str, key: str = "") -> list[str]:

@@ -5,7 +5,8 @@ imports no module of the user's, starts no thread and never touches CUDA, so tha
 nobody is connected and its replicas have ended; those that do not, it kills. If it is killed itself, its replicas live on, and
 whoever needs it next starts another.
 
-Each request has one reply: ``preload`` imports modules and tells which packages have started threads, ``fork`` starts a replica.
+Each request has one reply: ``preload`` imports modules and tells which packages have started threads, ``fork`` starts a replica,
+``fork_member`` a member of the group that a replica leads. When a leader ends, its members are killed, whatever they are doing.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from dyorc.replica.fork_folder import new_replica_path, remove
+from dyorc.replica.fork_folder import new_member_path, new_replica_path, remove
 from dyorc.replica.lines import Line, Message
 
 _LIBRARIES = ("numpy", "torch", "dyorc.replica.hosting")
@@ -59,6 +60,8 @@ class ForkServer:
         self._left: list[Line] = []
         """Of callers who have hung up; still open, so that they can see when this process ends."""
         self._children: set[int] = set()
+        self._members: dict[int, set[int]] = {}
+        """By the process that leads them."""
         self._alone_since_s = time.monotonic()
         self._patience_s = _FIRST_CALL_S
 
@@ -101,13 +104,15 @@ class ForkServer:
                 case "preload":
                     line.send("preloaded", threads_of=_import(message["modules"]))
                 case "fork":
-                    line.send("forked", **self._fork(message))
+                    path = new_replica_path(self._folder, message["key"])
+                    line.send("forked", **self._fork(message, path, "dyorc.replica.hosting"))
+                case "fork_member":
+                    line.send("forked", **self._fork(message, new_member_path(self._folder), "dyorc.replica.member"))
                 case other:
                     line.send("refused", error=f"a fork server cannot {other!r}")
 
-    def _fork(self, order: Message) -> dict[str, Any]:
-        """Forks a replica; returns once it listens to its holders."""
-        path = new_replica_path(self._folder, order["key"])
+    def _fork(self, order: Message, path: str, module: str) -> dict[str, Any]:
+        """Forks a process, which becomes what the module says; returns once it listens."""
         ready, told = os.pipe()
         try:
             pid = os.fork()
@@ -118,9 +123,11 @@ class ForkServer:
         if pid == 0:
             self._let_go()
             os.close(ready)
-            importlib.import_module("dyorc.replica.hosting").become(order["assignment"], path, told)
+            importlib.import_module(module).become(order["assignment"], path, told)
         os.close(told)
         self._children.add(pid)
+        if (leader := order.get("leader")) is not None:
+            self._members.setdefault(leader, set()).add(pid)
         self._patience_s = max(self._patience_s, order["graceful_s"] + _END_S)
         with open(ready, "rb") as end:
             return {"path": path} if end.read(1) else {"error": "the forked process ended at once; its log says why"}
@@ -139,6 +146,8 @@ class ForkServer:
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self._children.discard(pid)
+                for member in self._members.pop(pid, set()) & self._children:
+                    os.kill(member, signal.SIGKILL)  # one that is stopped does not see that its leader is gone
 
 
 def _import(names: Sequence[str]) -> list[str]:

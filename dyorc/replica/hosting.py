@@ -13,16 +13,21 @@ import threading
 import traceback
 from typing import NoReturn
 
+import structlog
+
 from dyorc.authoring.overrides import override
 from dyorc.authoring.program import Program
 from dyorc.errors import text_of
-from dyorc.replica.assignment import Assignment, Source
+from dyorc.replica.assignment import Assignment, ForkPlace, Source
+from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.forked_process import settle
+from dyorc.replica.group_site import GroupSite
 from dyorc.replica.holders import Holders
 from dyorc.replica.worker import Worker
 from dyorc.telemetry import logs
 
 _BACKLOG = 16
+_log = structlog.get_logger("dyorc.replica")
 
 
 def become(orders: str, path: str, told: int) -> NoReturn:
@@ -74,9 +79,17 @@ def _find(source: Source) -> Program:
 
 def _host(assignment: Assignment, listener: socket.socket) -> int:
     faulthandler.enable()  # a program that crashes the interpreter shows where
-    worker = Worker(lambda: _find(assignment.source), assignment.identity, assignment.uplink, assignment.source.plan)
     loaded = threading.Event()
     failures: list[str] = []
+
+    def lost(reason: str) -> None:
+        _log.warning("group_lost", program=assignment.source.program, reason=reason)
+        failures.append(reason)
+        holders.end(reason)
+
+    site = GroupSite(ForkClient(ForkPlace(folder=os.path.dirname(listener.getsockname()))), assignment, lost)
+    source = assignment.source
+    worker = Worker(lambda: _find(source), assignment.identity, assignment.uplink, source.plan, site)
 
     def start() -> None:
         try:
@@ -89,7 +102,7 @@ def _host(assignment: Assignment, listener: socket.socket) -> int:
     holders = Holders(listener, assignment.key, lambda: worker.check() if loaded.is_set() else None)
     threading.Thread(target=start, name="dyorc-start", daemon=True).start()
     holders.run()
-    if loaded.is_set():
+    if loaded.is_set() and not failures:  # else it has no group any more, and its running batch is to be run elsewhere
         end = worker.leave if holders.is_leaving else worker.stop
         end(assignment.graceful_s)
     return 1 if failures else 0

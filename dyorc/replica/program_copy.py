@@ -3,16 +3,21 @@
 import os
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dyorc.authoring.program import Program
 from dyorc.errors import ProgramLoadError
 from dyorc.replica.assignment import Identity
 from dyorc.replica.executor import Executor
 from dyorc.replica.freeing import free_memory
+from dyorc.replica.group_site import GroupSite
 from dyorc.replica.warmup import load_and_warm_up
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.transport.messages import Hello, LoadFailure, Parked
 from dyorc.transport.tiers import Holder
+
+if TYPE_CHECKING:
+    from dyorc.replica.group import Group
 
 
 @dataclass
@@ -25,6 +30,8 @@ class ProgramCopy:
         executor: The loaded program; None while it is parked.
         load_s: How long loading it last took.
         spans: Where spans of the program's code go; None if nothing is traced.
+        site: Where members are found, if the program has a plan.
+        group: Those that run it; None while it is parked, and without a plan.
     """
 
     program: Program
@@ -35,6 +42,8 @@ class ProgramCopy:
     executor: Executor | None = None
     load_s: float = 0.0
     spans: ProgramSpans | None = None
+    site: GroupSite | None = None
+    group: "Group | None" = None
 
     def introduction(self, fence: int = 0) -> Hello | Parked:
         """Returns the message by which the replica announces itself as it is now.
@@ -49,7 +58,10 @@ class ProgramCopy:
             return Parked(
                 name, program, pid, self.holder, num_cores=num_cores, start_s=start_s, device=device, plan=self.plan, fence=fence
             )
-        return Hello(name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s, plan=self.plan, fence=fence)
+        members = () if self.group is None else self.group.pids
+        return Hello(
+            name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s, plan=self.plan, fence=fence, members=members
+        )
 
     def warm(self) -> LoadFailure | None:
         """Loads the program, unless it is loaded. Returns why that was not possible; the copy is parked then."""
@@ -57,7 +69,7 @@ class ProgramCopy:
             return None
         started_s = time.monotonic()
         try:
-            self.executor = load_and_warm_up(self.program)
+            self.executor = self._loaded()
             self.executor.trace_by(self.spans)
         except ProgramLoadError as error:
             failure = failure_of(error)
@@ -67,9 +79,20 @@ class ProgramCopy:
         free_memory()  # once nothing refers to what was loaded in part
         return failure
 
+    def _loaded(self) -> Executor:
+        if self.program.options.plan is None or self.site is None:
+            return load_and_warm_up(self.program)
+        from dyorc.replica.planned_loading import load_planned  # it needs torch
+
+        executor, self.group = load_planned(self.program, self.site)
+        return executor
+
     def park(self) -> None:
         """Drops the program and frees its memory."""
         self.executor = None
+        if self.group is not None:
+            self.group.close()
+            self.group = None
         free_memory()
 
 

@@ -18,6 +18,7 @@ from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import load_error
 from dyorc.replica.following import FollowedLink, Following
 from dyorc.replica.freeing import process_age_s
+from dyorc.replica.group_site import GroupSite
 from dyorc.replica.program_copy import ProgramCopy, failure_of
 from dyorc.replica.stager import Stager
 from dyorc.telemetry import logs
@@ -55,17 +56,21 @@ class Worker:
     Args:
         find: Finds the program, by importing the user's module.
         plan: Stands for its code and options.
+        site: Where it finds members, if its program is split over a group.
 
     Attributes:
         exchange: Its end of the tensor path.
     """
 
-    def __init__(self, find: Callable[[], Program], identity: Identity, uplink: Uplink, plan: str = "") -> None:
+    def __init__(
+        self, find: Callable[[], Program], identity: Identity, uplink: Uplink, plan: str = "", site: GroupSite | None = None
+    ) -> None:
         self._find = find
         self._name = identity.program
         self._identity = identity
         self._uplink = uplink
         self._plan = plan
+        self._site = site
         self._following = Following(uplink)
         network = uplink.network(identity.host)
         self.exchange = Exchange(identity.replica_id, identity.node, uplink.transport, network)
@@ -122,7 +127,8 @@ class Worker:
                 with self.exchange as exchange:
                     program = self._find_program(link)
                     self._timeout_s = program.options.execution_timeout_s
-                    copy = ProgramCopy(program, self._identity, exchange.holder, self._plan, process_age_s(), spans=self._spans())
+                    copy = ProgramCopy(program, self._identity, exchange.holder, self._plan, process_age_s())
+                    copy.spans, copy.site = self._spans(), self._site
                     self._found.set()
                     self._work(link, exchange, copy)
         except BaseException as error:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dyorc.config import Settings
-from dyorc.deploying.record import Record
+from dyorc.deploying.record import Record, Version
 from dyorc.deploying.starting import begun
 from dyorc.deploying.versions import Loaded as LoadedVersion
 from dyorc.leadership.leader import Lead
+from dyorc.offers import ModelKey
 from dyorc.repertoire import Repertoire
 from dyorc.running import Places, Running, for_gateways, in_process, on_ray
 from dyorc.services.collector import collecting_later
@@ -33,7 +34,7 @@ class Loaded:
         repertoire: The workflows and programs.
         places: Each program, with the place where its replicas find it.
         modules: Names of the modules that were imported before them.
-        versions: All that are to be on offer.
+        versions: All that are loaded: those that are to be on offer, then those that linger for requests of before.
         record: What is deployed.
     """
 
@@ -75,20 +76,26 @@ async def connect_ahead(settings: Settings, *, without_ray: bool) -> None:
 
 
 @contextlib.contextmanager
-def loaded(targets: Sequence[str], settings: Settings, noted: Record | None = None) -> Generator[Loaded]:
+def loaded(
+    targets: Sequence[str], settings: Settings, noted: Record | None = None, live: Sequence[Version] = ()
+) -> Generator[Loaded]:
     """Imports what is to be served. While entered, its programs have the options that the settings give them.
 
     Args:
         targets: Such as ``app.py:classify``.
         noted: What was deployed when the server last ran.
+        live: Versions of which gateways may still have requests.
 
     Raises:
         DefinitionError: If a target cannot be served, or the settings have options of a program that is not there.
     """
     modules = frozenset(sys.modules)
     options = {name: one.changes for name, one in settings.programs.items()}
-    with begun(targets, noted or Record(), options, collecting_later) as (versions, record):
-        repertoire = Repertoire.of_parts([part for version in versions for part in version.parts])
+    with begun(targets, noted or Record(), options, live, collecting_later) as (versions, record):
+        lingering = {ModelKey(one.model, one.version) for one in record.left_over(live)}
+        offered = [part for version in versions for part in version.parts if version.key not in lingering]
+        kept = [part for version in versions for part in version.parts if version.key in lingering]
+        repertoire = Repertoire.of_parts(offered, kept)
         first = {program: version for version in reversed(versions) for program in version.programs.values()}
         places = {program: first[program].source(program) for program in repertoire.programs}
         yield Loaded(targets, repertoire, places, modules, versions, record)

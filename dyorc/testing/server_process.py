@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dyorc.testing.traces import SHARED_MEMORY, Traces
+from dyorc.testing.traces import SHARED_MEMORY, Traces, own_name
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 120.0
@@ -60,7 +60,8 @@ class ServerProcess:
         # In /tmp, even if TMPDIR says otherwise: a Unix socket's path has at most 107 characters, and Ray's are long.
         self._home = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
         shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else self._home
-        arenas = Path(tempfile.mkdtemp(prefix=f"dyorc-of-{os.getpid()}-", dir=shared))
+        arenas = shared / f"dyorc-{own_name()}"
+        arenas.mkdir(mode=0o700)
         self._traces = Traces(uuid.uuid4().hex, self._home / "t", arenas)
         self._traces.folder.mkdir()
         environment = {name: value for name, value in os.environ.items() if name not in _TERMINAL_SETTINGS}

@@ -1,16 +1,38 @@
 """Finds what belongs to a server that runs or has run: its processes, temporary files and shared memory. Linux only.
 
 Its processes carry a mark in their environment. Every process that they start inherits it, in any session or group.
+What is made in shared memory is named by its owner, since several runs of tests or benchmarks may share a machine.
 """
 
 import contextlib
 import os
+import re
 import signal
+import uuid
 from pathlib import Path
 
+OWNER = "OWNER_OF_SERVERS_OF_DYORC"
+"""A variable of the environment: the process that owns what its descendants make in shared memory. By default, each owns its
+own."""
+_NAME = re.compile(r"\bof-(\w+)-")
 _MARK = "SERVER_PROCESS_OF_DYORC"
 _ARENA_PREFIX = "dyorc-arena-"
 SHARED_MEMORY = Path("/dev/shm")
+
+
+def own_name() -> str:
+    """Returns a new name for something in shared memory. It does not begin like those that servers keep to themselves."""
+    return f"of-{_owner()}-{uuid.uuid4().hex[:8]}"
+
+
+def is_of_another(path: str) -> bool:
+    """Returns whether its name says that somebody else owns it."""
+    found = _NAME.search(path)
+    return found is not None and found[1] != _owner()
+
+
+def _owner() -> str:
+    return os.environ.get(OWNER, str(os.getpid()))
 
 
 class Traces:
@@ -62,9 +84,10 @@ def _command(pid: int) -> str:
 
 
 def _shared_memory() -> set[str]:
-    """Returns the names of files there, except arenas: this server's arenas have a folder of their own."""
+    """Returns the names of files there, except arenas, since this server's have a folder of their own, and what others own."""
     found = SHARED_MEMORY.iterdir() if SHARED_MEMORY.is_dir() else ()
-    return {path.name for path in found if path.is_file() and not path.name.startswith(_ARENA_PREFIX)}
+    names = {path.name for path in found if path.is_file() and not path.name.startswith(_ARENA_PREFIX)}
+    return {name for name in names if not is_of_another(name)}
 
 
 def _is_mapped(name: str) -> bool:

@@ -1,7 +1,8 @@
 """The arena: a file in shared memory in which one process holds the tensors it made, for all processes of its node.
 
-Only its owner writes it (`Arena`); all others map it and read (`arena_views`). Any thread of the owner may allocate,
-publish and free; a finalizer may not, because it may run while its own thread is inside.
+Only its owner writes it (`Arena`); all others map it and read (`arena_views`). The exception are `slots`: blocks that are lent to
+one writer each and never published. Any thread of the owner may allocate, publish and free; a finalizer may not, because it may
+run while its own thread is inside.
 
 The file, from its first byte (a page has 4,096 bytes on most machines, an entry has 32)::
 

@@ -15,7 +15,7 @@ import struct
 
 import msgspec
 
-from dyorc.errors import TransportError
+from dyorc.errors import TensorLostError, TransportError
 
 PAGE_BYTES = mmap.PAGESIZE
 ENTRY_WORDS = 4
@@ -94,6 +94,39 @@ def decode_layout(header: bytes, name: str, size_bytes: int) -> Layout:
     if num_slots < 1 or data_start != layout.data_start or data_start >= size or size % PAGE_BYTES:
         raise TransportError(f"arena {name} says {num_slots} slots, data from {data_start} to {size}, which do not fit together")
     return layout
+
+
+def open_arena(folder: str, name: str, access: int) -> int:
+    """Opens an arena's file, and returns its descriptor.
+
+    Args:
+        folder: Where it is.
+        name: Its name; it may come from anywhere.
+        access: `os.O_RDONLY` or `os.O_RDWR`.
+
+    Raises:
+        TensorLostError: If there is no such arena: its owner is gone.
+        TransportError: If it has no such name, or cannot be opened.
+    """
+    check_name(name)
+    try:
+        return os.open(os.path.join(folder, name), access | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            raise TensorLostError(f"there is no arena {name} in {folder}: its owner is gone") from error
+        raise TransportError(f"arena {name} in {folder} cannot be opened: {error}") from error
+
+
+def read_layout(descriptor: int, name: str) -> Layout:
+    """Reads and checks the header of an open file.
+
+    Raises:
+        TransportError: If it is no arena's.
+    """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise TransportError(f"arena {name} is not a plain file")
+    return decode_layout(os.pread(descriptor, PAGE_BYTES, 0), name, status.st_size)
 
 
 def round_up(number: int, step: int) -> int:

@@ -8,16 +8,14 @@ else sees that. Such a page hides what the owner puts there later; so after each
 """
 
 import contextlib
-import errno
 import mmap
 import os
-import stat
 
 import numpy as np
 import numpy.typing as npt
 
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.arena_file import ENTRY_WORDS, PAGE_BYTES, Layout, check_name, decode_layout, round_up
+from dyorc.transport.arena_file import ENTRY_WORDS, PAGE_BYTES, open_arena, read_layout, round_up
 
 _PAGEMAP = "/proc/self/pagemap"
 _PAGEMAP_BYTES = 8
@@ -40,9 +38,9 @@ class ArenaView:
 
     def __init__(self, folder: str, name: str) -> None:
         self._name = name
-        descriptor = _open(folder, name)
+        descriptor = open_arena(folder, name, os.O_RDONLY)
         try:
-            self._layout = _read_layout(descriptor, name)
+            self._layout = read_layout(descriptor, name)
             size = self._layout.size_bytes
             self._shared_map = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
             self._private_map = mmap.mmap(descriptor, size, mmap.MAP_PRIVATE | _MAP_NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -136,23 +134,6 @@ class ArenaView:
             raise TransportError(
                 f"{num_bytes} bytes from {offset} are not within block {block_id} of arena {self._name}, {length} from {start}"
             )
-
-
-def _open(folder: str, name: str) -> int:
-    check_name(name)
-    try:
-        return os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            raise TensorLostError(f"there is no arena {name} in {folder}: its owner is gone") from error
-        raise TransportError(f"arena {name} in {folder} cannot be opened: {error}") from error
-
-
-def _read_layout(descriptor: int, name: str) -> Layout:
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise TransportError(f"arena {name} is not a plain file")
-    return decode_layout(os.pread(descriptor, PAGE_BYTES, 0), name, status.st_size)
 
 
 def _has_private_pages(address: int, num_pages: int) -> bool:

@@ -4,16 +4,18 @@ A message is one header frame (msgpack, tagged and versioned) and the raw frames
 message.
 """
 
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.engine.story import Move
-from dyorc.errors import TransportError
 from dyorc.tensor import BlockId
 from dyorc.trace_context import TraceContext
-from dyorc.transport.codec import ColumnHeader, Frame
+from dyorc.transport import headers
+from dyorc.transport.codec import ColumnHeader
+from dyorc.transport.headers import Headers
 from dyorc.transport.tiers import Holder, Span
 
 PROTOCOL_VERSION = 4
@@ -24,6 +26,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
     `num_cores` is the number of its machine's cores, if the program runs on them; 0 for a device of its own. `load_s` is how long
     loading took. `plan` stands for its code and options; `fence` is the highest of an orchestrator that it has heard of.
+    `members` are the processes that split its module, if it is split.
     """
 
     replica_id: str
@@ -35,6 +38,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     load_s: float = 0.0
     plan: str = ""
     fence: int = 0
+    members: tuple[int, ...] = ()
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
@@ -219,25 +223,8 @@ Message: TypeAlias = (
     | LogAs
 )
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Message)
-
-
-def encode(message: Message) -> bytes:
-    """Returns the header frame of a message."""
-    return _encoder.encode(message)
-
-
-def decode(frame: Frame) -> Message:
-    """Reads a header frame.
-
-    Raises:
-        TransportError: If it is not a message of this version.
-    """
-    try:
-        message = _decoder.decode(frame)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise TransportError(f"a header of {len(frame)} bytes is not a message: {error}") from error
-    if isinstance(message, Hello | Parked | LoadFailure | Loading) and message.version != PROTOCOL_VERSION:
-        raise TransportError(f"a replica of {message.program!r} speaks version {message.version}, expected {PROTOCOL_VERSION}")
-    return message
+_headers = Headers[Message](
+    Message, (Hello, Parked, LoadFailure, Loading), PROTOCOL_VERSION, lambda greeting: f"a replica of {greeting.program!r}"
+)
+encode: Callable[[Message], bytes] = headers.encode
+decode = _headers.decode

@@ -7,7 +7,6 @@ to the same cluster (`zmq_security`).
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -50,7 +49,7 @@ class RouterLink:
         self._peers_by_fd: dict[int, bytes] = {}
         self._closed_fds: set[int] = set()
         self._leaving: list[bytes] = []
-        self._gone: deque[bytes] = deque(maxlen=_NUM_GONE)
+        self._gone: dict[bytes, None] = {}  # the order counts
         self.num_bytes_sent = 0
         self.num_bytes_received = 0
 
@@ -91,6 +90,8 @@ class RouterLink:
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
         """Sends a message; False if the peer is not connected."""
+        if peer in self._gone:  # which ZeroMQ's socket may hear later than its monitor
+            return False
         copy = True
         for frame in frames:
             length = len(frame)
@@ -155,7 +156,9 @@ class RouterLink:
 
     def _leave(self, peer: bytes | None) -> None:
         if peer is not None:
-            self._gone.append(peer)
+            self._gone[peer] = None
+            if len(self._gone) > _NUM_GONE:
+                del self._gone[next(iter(self._gone))]
             self._leaving.append(peer)
 
     def _report_leaving(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.actions import DispatchBatch, FormReason, ReplaceReplica
+from dyorc.engine.actions import ReplaceReplica
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
@@ -27,17 +27,17 @@ from dyorc.engine.events import (
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.standing import Order
 from dyorc.engine.scheduling.batch_forming import BatchFormer
-from dyorc.engine.scheduling.batches import Batch, Formed
+from dyorc.engine.scheduling.batches import Batch
 from dyorc.engine.scheduling.bets import Bets
 from dyorc.engine.scheduling.foresight import Foresight
-from dyorc.engine.scheduling.holding import foresee
-from dyorc.engine.scheduling.ledger import count, learn, tell_ended, tell_sent
+from dyorc.engine.scheduling.ledger import count, learn, tell_ended
 from dyorc.engine.scheduling.parking import Parking
 from dyorc.engine.scheduling.pools import Pool
 from dyorc.engine.scheduling.processors import Processor
-from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.scheduling.replicas import Replica
 from dyorc.engine.scheduling.retrying import Retrying, fail
 from dyorc.engine.scheduling.roll import Roll
+from dyorc.engine.scheduling.sending import NS_PER_S, Sending
 from dyorc.engine.scheduling.staging import Staging
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.seam import Load, ReplicaEvent
@@ -46,8 +46,6 @@ from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import Done, Late, Unready
 from dyorc.errors import CapacityError, ProgramError, ProgramLoadError
 from dyorc.tensor import BlockId, blocks_of
-
-NS_PER_S = 1_000_000_000
 
 
 class Scheduler:
@@ -63,8 +61,6 @@ class Scheduler:
         self._turn = shared.turn
         self._timers = shared.timers
         self._leases = shared.leases
-        self._speculator = shared.speculator
-        self._batch_ids = shared.host.batch_ids
         self._caution = shared.host.caution
         self._refusals = Refusals(shared)
         self._retrying = Retrying(shared, self._refusals)
@@ -72,10 +68,11 @@ class Scheduler:
         self.pools = {name: Pool(program, statistics.of_program(name), config) for name, program in programs.items()}
         self._foresight = Foresight(self.pools)
         self.replicas: dict[str, Replica] = {}
-        self._parking = Parking(shared, self.pools, self.replicas, self._prefetch_ns)
+        self.batches: dict[int, Batch] = {}
+        self._sending = Sending(shared, self.pools, self.batches, self._retrying)
+        self._parking = Parking(shared, self.pools, self.replicas, self._sending.prefetch_ns)
         self._roll = Roll(shared, self.pools, self._parking, self._replica_left)
         self.processors: dict[str, Processor] = {}
-        self.batches: dict[int, Batch] = {}
         self._former = BatchFormer(shared, Bets(shared.speculator, self._foresight, config.speculation.margin), self.batches)
 
     def take(self, event: ReplicaEvent) -> None:
@@ -126,10 +123,10 @@ class Scheduler:
                 pool.release_suspect(turn.now_ns)
         for pool in pools:
             while pool.queue.size and (formed := self._former.of_certain_calls(pool)) is not None:
-                self._dispatch(pool, formed)
+                self._sending.send(pool, formed)
         for pool in pools:
             while pool.guesses.size and (formed := self._former.of_guesses(pool)) is not None:
-                self._dispatch(pool, formed)
+                self._sending.send(pool, formed)
         for call in turn.queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
                 self.staging.stage(call, self.pools[call.callee.name])
@@ -370,87 +367,6 @@ class Scheduler:
         self._replica_left(ReplicaLeft(replica_id, reason))
         self._turn.actions.append(ReplaceReplica(replica_id, reason))
 
-    def _dispatch(self, pool: Pool, formed: Formed) -> None:
-        replica, calls = formed.replica, formed.calls
-        duration_s = replica.latency.predict(len(calls))
-        batch = Batch(next(self._batch_ids), formed, self._turn.now_ns, self._expect(replica, duration_s))
-        self._account(batch, duration_s or 0.0)
-        self.batches[batch.batch_id] = batch
-        replica.batches[batch.batch_id] = batch
-        if len(replica.batches) == 1:
-            if replica.processor is not None:
-                replica.processor.num_busy += 1
-            self._start(batch)
-        pool.set_busy(replica, self._prefetch_ns(replica))
-        if self._config.hold:
-            foresee(self.pools, batch, self.batches)
-        operands = [call.operands for call in calls]
-        blocks = [block for call in calls for block in call.blocks]
-        if blocks:
-            batch.blocks = blocks
-            self._leases.acquire(blocks)
-        inputs = [call.standing.identity for call in calls] if batch.dispatched_ns < self._caution.names_inputs_until_ns else ()
-        share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
-        options = pool.program.options
-        requests = () if options.pure or options.idempotent else [call.standing.number for call in calls]
-        dispatch = DispatchBatch(
-            replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
-            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests,
-        )  # fmt: skip
-        self._turn.actions.append(dispatch)
-
-    def _expect(self, replica: Replica, duration_s: float | None) -> int | None:
-        """Returns when a batch sent now will be back."""
-        if duration_s is None:
-            return None
-        now_ns = self._turn.now_ns
-        free_ns = replica.expected_free_ns
-        if free_ns is None:
-            return now_ns + int(replica.pool.link_ns.value + duration_s * NS_PER_S)
-        return max(now_ns, free_ns) + int(duration_s * NS_PER_S)
-
-    def _account(self, batch: Batch, duration_s: float) -> None:
-        """Notes for each call of a batch that it runs, until when, and how much device time it takes."""
-        now_ns = self._turn.now_ns
-        pool, processor = batch.replica.pool, batch.replica.processor
-        share_s = duration_s / len(batch.calls)
-        if recorded := [call for call in batch.calls if call.trace is not None]:
-            tell_sent(batch, recorded, now_ns)
-        if batch.expected_ns is not None:
-            pool.last_free_ns = max(pool.last_free_ns, batch.expected_ns)
-        expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns
-        demand = 0.0
-        for call in batch.calls:
-            call.dispatch()
-            call.expected_ns = expected_ns
-            demand += 1 if call.bet is None else call.bet.probability
-        if share_s:
-            self._speculator.use([call for call in batch.calls if call.bet is None], share_s)
-        pool.demand.add(demand, now_ns)
-        if processor is not None:
-            processor.use(demand, demand * share_s, now_ns)
-
-    def _start(self, batch: Batch) -> None:
-        """Makes a batch the first of its replica."""
-        batch.started_ns = now_ns = self._turn.now_ns
-        if batch.trace is not None:
-            batch.trace.started_ns = now_ns
-        timeout_s = batch.replica.pool.program.options.execution_timeout_s
-        batch.timeout = self._timers.set(now_ns + int(timeout_s * NS_PER_S), TimerKind.EXECUTION, batch.batch_id)
-
-    def _prefetch_ns(self, replica: Replica) -> int:
-        """Returns when to send the next batch so that it arrives as the running one ends: one link time before its result
-        comes."""
-        running = replica.running
-        if running is None or running.started_ns is None:
-            return NEVER_NS
-        if running.expected_ns is None:
-            return NEVER_NS - 1  # unknown: only a full batch goes ahead
-        ahead_ns = replica.pool.link_ns.value
-        if (early := 1 - self._config.prefetch_ratio) > 0:
-            ahead_ns += early * (replica.latency.predict(len(running.calls)) or 0.0) * NS_PER_S
-        return running.expected_ns - int(ahead_ns)
-
     def _take_back(self, replica_id: str, batch_id: int) -> Batch | None:
         """Notes that a batch has ended on its replica, and returns it; None if the engine had given it up."""
         replica = self.replicas.get(replica_id)
@@ -470,12 +386,12 @@ class Scheduler:
                 pool.set_idle(replica)
         else:
             if running.started_ns is None:
-                self._start(running)
+                self._sending.start(running)
                 duration_s = replica.latency.predict(len(running.calls))
                 # It began when its predecessor ended, half a link time ago, and its result takes as long on its way back.
                 running.expected_ns = None if duration_s is None else self._turn.now_ns + int(duration_s * NS_PER_S)
             if not is_draining:
-                pool.set_busy(replica, self._prefetch_ns(replica))
+                pool.set_busy(replica, self._sending.prefetch_ns(replica))
         self._touch(pool.program.name)
         if batch.calls[0].is_suspect:
             self._retrying.touch_suspects(self.pools)

@@ -55,11 +55,14 @@ class Lobby:
         self._num_entered = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
+        self._is_stopping = False
 
     def enter(self, connection: Guest) -> bool:
         """Adds a connection. Returns whether there is room for it."""
         self.connections.add(connection)
         self._num_entered += 1
+        if self._is_stopping:  # it was accepted just before, and nobody would close it any more
+            connection.shut_down()
         return len(self.connections) <= self.max_connections
 
     def leave(self, connection: Guest) -> None:
@@ -79,7 +82,8 @@ class Lobby:
         task.add_done_callback(self._forget)
 
     async def empty(self, timeout_s: float) -> None:
-        """Ends all connections once their requests are answered, or after `timeout_s`."""
+        """Ends all connections once their requests are answered, or after `timeout_s`; and from now on, each that comes."""
+        self._is_stopping = True
         for connection in list(self.connections):
             connection.shut_down()
         self._look()

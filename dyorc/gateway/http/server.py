@@ -84,6 +84,11 @@ class HttpServer:
         """Refuses new requests, and waits for those in flight."""
         if self._refreshing is not None:
             self._refreshing.cancel()
+        if self._server.is_serving():
+            # asyncio makes a connection a turn of its loop after it has accepted one; if the server is closed by then, it fails,
+            # and never closes the socket.
+            asyncio.get_running_loop().remove_reader(self._socket)
+            await asyncio.sleep(0)
         self._server.close()
         try:
             await self.lobby.empty(self._config.drain_timeout_s)

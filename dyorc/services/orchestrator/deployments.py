@@ -2,23 +2,25 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Generator
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
 from dyorc.config import Settings
 from dyorc.deploying.deployer import Deployer, Keep
-from dyorc.deploying.keeping import keeping, noted_in
-from dyorc.deploying.record import Record
+from dyorc.deploying.keeping import keeping, noted_in, noted_live
+from dyorc.deploying.record import Record, Version
 from dyorc.errors import InvalidInputError, NotReadyError, StoreError
 from dyorc.gateway.deployments import Order
 from dyorc.leadership.leader import Lead
 from dyorc.remote.desk import Desk
 from dyorc.running import Running
 from dyorc.services.deployments import deploying
+from dyorc.services.orchestrator.live_versions import LiveVersions, since_their_return
 from dyorc.services.programs import Loaded, loaded
 from dyorc.store.base import Notes
 
@@ -36,12 +38,24 @@ async def deployed_so_far(store: Notes, group: str) -> Record:
         return Record()
 
 
-async def deployed(store: Notes, group: str) -> Record:
+class Inherited(NamedTuple):
+    """What a leader finds in the store.
+
+    Attributes:
+        record: What is deployed.
+        live: The versions that the leader before it had loaded. Gateways may come with requests of any of them.
+    """
+
+    record: Record
+    live: Sequence[Version]
+
+
+async def inherited(store: Notes, group: str) -> Inherited:
     """Returns what a group has deployed. Waits for the store: whoever leads must not serve, or end, anything before it knows."""
     has_failed = False
     while True:
         try:
-            return await noted_in(store, group)
+            return Inherited(await noted_in(store, group), await noted_live(store, group))
         except StoreError as error:
             if not has_failed:
                 _log.warning("store_waited_for", error=error.detail)
@@ -50,12 +64,14 @@ async def deployed(store: Notes, group: str) -> Record:
 
 
 @contextlib.contextmanager
-def as_deployed(what: Loaded, record: Record, settings: Settings) -> Generator[Loaded]:
-    """Loads what was deployed while this process stood by. The libraries that it needs are imported by now."""
-    if record.number == what.record.number:
+def as_deployed(what: Loaded, found: Inherited, settings: Settings) -> Generator[Loaded]:
+    """Loads what was deployed while this process stood by, and what requests of before may need. The libraries that it needs are
+    imported by now."""
+    record, live = found
+    if record.number == what.record.number and not record.left_over(live):
         yield what
         return
-    with loaded(what.targets, settings, record) as again:
+    with loaded(what.targets, settings, record, live) as again:
         yield replace(again, modules=what.modules)
 
 
@@ -68,16 +84,19 @@ async def changing(
     Args:
         before: What the store had when this orchestrator began to lead.
     """
-    keep = _as_leader(keeping(store, lead.group, before, True), lead)
-    async with deploying(what, running, settings, desk.clerk.begin_era, None, keep) as deployer:
+    live = LiveVersions(store, lead)
+    keep = _as_leader(keeping(store, lead.group, before, True), lead, live)
+    quiet = desk.clerk.begin_era if lead.fence == 1 else since_their_return(desk.clerk.begin_era, time.monotonic)
+    async with deploying(what, running, settings, quiet, None, keep) as deployer, live.of(deployer.stage):
         with desk.clerk.working_for(_Changer(deployer)):
             yield
 
 
-def _as_leader(keep: Keep, lead: Lead) -> Keep:
+def _as_leader(keep: Keep, lead: Lead, live: LiveVersions) -> Keep:
     async def keep_if_sure(text: bytes) -> None:
         if not lead.is_sure():
             raise NotReadyError("another orchestrator may lead the group by now; nothing has changed")
+        await live.note()  # first: a leader that ends between the two leaves the next one too much, never too little
         await keep(text)
 
     return keep_if_sure

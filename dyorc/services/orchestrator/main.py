@@ -12,7 +12,7 @@ from dyorc.config import Settings
 from dyorc.errors import LeadLostError
 from dyorc.progress import show_progress
 from dyorc.services.joining import network_of, shared_store, steady_leadership
-from dyorc.services.orchestrator.deployments import as_deployed, changing, deployed, deployed_so_far
+from dyorc.services.orchestrator.deployments import as_deployed, changing, deployed_so_far, inherited
 from dyorc.services.orchestrator.duty import Duty
 from dyorc.services.orchestrator.operations import operations
 from dyorc.services.orchestrator.reception import reception
@@ -47,8 +47,8 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
         if not await before(stop, leadership.win()):
             return
         began_s = time.monotonic()
-        record = await deployed(store, cluster.group)
-        what = stack.enter_context(as_deployed(what, record, settings))
+        found = await inherited(store, cluster.group)
+        what = stack.enter_context(as_deployed(what, found, settings))
         running = await stack.enter_async_context(
             run_programs(what, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
         )
@@ -56,7 +56,7 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
         orchestrator = running.orchestrator
         await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{cluster.group}"))
         desk = await stack.enter_async_context(reception(orchestrator, settings, leadership.lead, network))
-        changes = changing(what, running, settings, desk, store, leadership.lead, record)
+        changes = changing(what, running, settings, desk, store, leadership.lead, found.record)
         await stack.enter_async_context(changes)
         leadership.announce(desk.address, running.address, orchestrator.tensors.exchange.holder.node)
         stack.enter_context(duty.serving(orchestrator.status, orchestrator.measure))

@@ -128,7 +128,7 @@ function Replicas({ found }) {
       ${found.replicas.map((replica) => html`<tr key=${replica.id}>
         <th scope="row" class="mono">${replica.id}</th><td><${State} state=${replica.state} /></td>
         <td class="num">${ago(replica.since_s)}</td><td class="num">${seconds(replica.load_s)}</td>
-        <td>${replica.node || "–"}</td><td class="num">${replica.pid ?? "–"}</td><td class="num">${bytes(replica.num_bytes)}</td></tr>`)}
+        <td>${replica.node || "–"}</td><td class="num">${[replica.pid ?? "–", ...(replica.members ?? [])].join(" + ")}</td><td class="num">${bytes(replica.num_bytes)}</td></tr>`)}
     <//>` : html`<${Empty}>None. It is ${found.state}.<//>`}
   <//>`;
 }

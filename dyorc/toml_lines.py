@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 
 
 def lines_of(text: str) -> Mapping[Path, int]:
-    """Returns the line of each table, key and element of an array. Of arrays of tables, which no setting is, the first counts.
+    """Returns the line of each table, key and element of an array. An array of tables is where its first is.
 
     Args:
         text: Valid TOML.
@@ -31,13 +31,14 @@ class _Reader:
         self._tokens = [*_tokens(text), ("\n", 0)]
         self._next = 0
         self._lines: dict[Path, int] = {}
+        self._counts: dict[Path, int] = {}  # of the tables in each array of tables so far
 
     def read(self) -> Mapping[Path, int]:
         table: Path = ()
         while self._next < len(self._tokens):
             token, line = self._tokens[self._next]
             if token == "[":
-                table = self._header()
+                table = self._header(line)
                 self._lines.setdefault(table, line)
             elif token in ("\n", "]"):
                 self._next += 1
@@ -45,10 +46,22 @@ class _Reader:
                 self._pair(table)
         return self._lines
 
-    def _header(self) -> Path:
-        while self._peek() == "[":
+    def _header(self, line: int) -> Path:
+        self._next += 1
+        if is_one_of_several := self._peek() == "[":
             self._next += 1
-        return tuple(self._key("]"))
+        path: Path = ()
+        *outer, last = self._key("]")
+        for key in outer:
+            path = (*path, key)
+            if path in self._counts:
+                path = (*path, self._counts[path] - 1)
+        path = (*path, last)
+        if is_one_of_several:
+            self._lines.setdefault(path, line)
+            self._counts[path] = self._counts.get(path, 0) + 1
+            path = (*path, self._counts[path] - 1)
+        return path
 
     def _pair(self, table: Path) -> None:
         line = self._tokens[self._next][1]

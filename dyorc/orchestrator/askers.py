@@ -1,0 +1,81 @@
+"""Requests of other processes: who asked for each, and where its inputs lie. For the event loop's thread."""
+
+from collections.abc import Callable, Iterator
+
+from dyorc.engine.events import AnswerTaken, Event, HolderJoined, PartTaken, ReplicaLeft, RequestArrived, RequestCancelled
+from dyorc.orchestrator.asker import Asker
+from dyorc.orchestrator.tensors import Tensors
+from dyorc.transport.tiers import Holder
+
+
+class Askers:
+    """Those who have asked for something.
+
+    Args:
+        numbers: Of requests, in this whole process.
+        post: Takes an event for the engine.
+        arrive: Takes a request for it.
+
+    Attributes:
+        of_requests: Who asked for each request in flight.
+    """
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        numbers: Iterator[int],
+        post: Callable[[Event], None],
+        arrive: Callable[[RequestArrived], None],
+    ) -> None:
+        self.of_requests: dict[int, Asker] = {}
+        self._tensors = tensors
+        self._numbers = numbers
+        self._post = post
+        self._arrive = arrive
+        self._holders: set[str] = set()
+
+    # Processes
+
+    def let_in(self, holder: Holder, released: Callable[[int], None]) -> None:
+        """Adds a process in which inputs of requests lie.
+
+        Args:
+            released: Called with each of its blocks that nobody needs any more.
+        """
+        self._tensors.join(holder, released)
+        self._holders.add(holder.holder_id)
+        self._post(HolderJoined(holder.holder_id))
+
+    def let_go(self, holder_id: str) -> None:
+        """Removes such a process, which is gone."""
+        self._holders.discard(holder_id)
+        self._tensors.leave(holder_id)
+        self._post(ReplicaLeft(holder_id, "the gateway has left"))
+
+    def holders_joined(self) -> list[Event]:
+        """Returns what a new engine is told of these processes."""
+        return [HolderJoined(holder) for holder in self._holders]
+
+    # Requests
+
+    def next_number(self) -> int:
+        """Returns a number for a request (`ask`)."""
+        return next(self._numbers)
+
+    def ask(self, arrived: RequestArrived, asker: Asker) -> None:
+        """Runs a request for somebody in another process. What becomes of it may be known before this returns."""
+        self.of_requests[arrived.request_id] = asker
+        self._arrive(arrived)
+
+    def tell(self, event: AnswerTaken | PartTaken) -> None:
+        """Takes what an asker says about tensors that it has read. Call `end` for a request whose answer was taken."""
+        self._post(event)
+
+    def end(self, request_id: int) -> None:
+        """Forgets a request whose asker has its answer."""
+        self.of_requests.pop(request_id, None)
+
+    def give_up(self, request_id: int) -> None:
+        """Cancels a request whose asker does not want it any more."""
+        if self.of_requests.pop(request_id, None) is not None:
+            self._post(RequestCancelled(request_id))

@@ -1,0 +1,96 @@
+"""The programs that an orchestrator serves, which come and go while it runs. For the event loop's thread."""
+
+from typing import Protocol
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
+from dyorc.engine.events import Event, ProgramAdded, ProgramRemoved, WorkflowRemoved
+from dyorc.orchestrator.fleet import Fleet
+from dyorc.orchestrator.scaler import Scaler
+from dyorc.repertoire import Repertoire
+from dyorc.status import HOLDING, StatusBoard
+
+_LOOK_AGAIN_S = 1.0
+
+
+class Serving(Protocol):
+    """What runs them: the orchestrator."""
+
+    def tell_now(self, event: Event) -> None:
+        """Has the engine take an event in before this returns."""
+        ...
+
+    def want(self, program: str, num_warm: int, num_parked: int) -> None:
+        """Sets how many replicas a program has."""
+        ...
+
+
+class ServedPrograms:
+    """Which there are.
+
+    Args:
+        repertoire: Those of the start.
+        scaler: Forgets those that go.
+
+    Attributes:
+        by_name: All of them.
+        scaled: Those whose replicas the scaler counts: all but the ones that are about to go.
+    """
+
+    def __init__(self, repertoire: Repertoire, status: StatusBoard, fleet: Fleet, scaler: Scaler, serving: Serving) -> None:
+        self.by_name = {program.name: program for program in repertoire.programs}
+        self.scaled = dict(self.by_name)
+        self._twins = set(repertoire.twins)
+        self._status = status
+        self._fleet = fleet
+        self._scaler = scaler
+        self._serving = serving
+
+    def twins_added(self) -> list[Event]:
+        """Returns what a new engine is told of programs for which others of their names stand."""
+        return [ProgramAdded(twin) for twin in self._twins]
+
+    def add(self, program: Program, *, is_awaited: bool = True) -> bool:
+        """Serves another program from now on. If one of its name is served already, that one stands for it.
+
+        Args:
+            is_awaited: See `ProgramStatus`.
+
+        Returns:
+            Whether its replicas come by themselves; otherwise somebody has to start them.
+        """
+        if program.name in self.by_name:
+            self._twins.add(program)
+            self._serving.tell_now(ProgramAdded(program))
+            return True
+        self.by_name[program.name] = program
+        self._serving.tell_now(ProgramAdded(program))
+        self._status.add(program, is_awaited=is_awaited)
+        self.scaled[program.name] = program
+        return self._fleet.add(program)
+
+    async def empty(self, program: Program) -> None:
+        """Has a program's replicas let go of it, each once it has returned what it runs. Returns when all have. Whatever still
+        calls the program would wait for ever."""
+        if self.by_name.get(program.name) is not program:
+            return
+        self.scaled.pop(program.name, None)
+        self._serving.want(program.name, 0, 0)
+        status = self._status.programs[program.name]
+        while any(one.state in HOLDING for one in status.replicas.values()):
+            await self._status.wait_for_change(_LOOK_AGAIN_S)
+
+    def remove(self, program: Program) -> None:
+        """Forgets a program, or a twin, that nothing calls any more."""
+        self._twins.discard(program)
+        self._serving.tell_now(ProgramRemoved(program))
+        if self.by_name.get(program.name) is program:
+            del self.by_name[program.name]
+            self.scaled.pop(program.name, None)
+            self._fleet.remove(program.name)
+            self._status.remove(program.name)
+            self._scaler.forget(program.name)
+
+    def forget(self, workflow: Workflow) -> None:
+        """Forgets what was learned of a workflow that is not served any more."""
+        self._serving.tell_now(WorkflowRemoved(workflow))

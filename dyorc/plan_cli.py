@@ -1,0 +1,378 @@
+"""``dyorc plan``: finds, shows, proves, simulates and runs plans of models that train or answer. What it needs is imported when a
+command runs: torch takes seconds.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from typer.core import TyperGroup
+
+from dyorc.errors import PlanError
+from dyorc.merged_plans import DEFAULT_STEPS, check_writable, merge, run_merged, show_merged
+from dyorc.planned_module import module_of, program_of, program_of_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dyorc.offline.cluster import Cluster
+    from dyorc.offline.plan import Plan
+    from dyorc.offline.program import TensorProgram
+    from dyorc.offline.simulate import Simulation
+
+
+class _WithDefault(TyperGroup):
+    """Takes `dyorc plan MODULE:MAKE ...` for `dyorc plan make MODULE:MAKE ...`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_command = not args or args[0] in self.commands or args[0] == "--help"
+        return super().parse_args(ctx, args if is_command else ["make", *args])
+
+
+app = typer.Typer(cls=_WithDefault, no_args_is_help=True, help="Plans how a model is split over a cluster.")
+app.command("merge")(merge)
+_CHANNELS = ("auto", "gloo", "static", "dynamic", "grpc")
+_console = Console(soft_wrap=True, highlight=False)
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A file that `dyorc plan` wrote.")]
+ClusterFile = Annotated[Path, typer.Option("--cluster", help="The cluster: a TOML file; `dyorc cluster check` checks it.")]
+AnyCluster = Annotated[Path | None, typer.Option("--cluster", help="A cluster file: says how long a step takes on it.")]
+Target = Annotated[
+    str | None, typer.Option("--model", metavar="MODULE:MAKE[+OPTIMIZER]", help="The model, if it is not where the plan says.")
+]
+
+
+@app.command("make")
+def make(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:MAKE[+OPTIMIZER]",
+            help="A function without arguments that returns a module and example inputs. +adam, +sgd, +momentum or +adama: "
+            "the optimizer's step is planned, too; +adama4: over four microbatches, whose gradients +adam4 adds up.",
+        ),
+    ],
+    cluster: ClusterFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the plan is written.")],
+    planner: Annotated[str, typer.Option(help="A planner's name; auto: the best of all, by the simulator.")] = "auto",
+    channels: Annotated[
+        str,
+        typer.Option(help="How messages go between ranks: auto, the cheapest by the cluster; or gloo, static, dynamic, grpc."),
+    ] = "gloo",
+    inference: Annotated[
+        bool,
+        typer.Option("--inference", help="The model answers, for `dyorc serve --plan`; its inputs are the largest batch."),
+    ] = False,
+) -> None:
+    """Finds a plan, proves it, and writes it. Ctrl-C ends the search with the best plan so far. `make` may be left out."""
+    import gc
+    from dataclasses import replace
+
+    from dyorc.offline.cluster import load_cluster
+    from dyorc.offline.plan.codec import write_plan
+    from dyorc.offline.planners.auto import plan
+    from dyorc.plan_progress import SearchProgress
+
+    check_writable(output)
+    if channels not in _CHANNELS:
+        raise typer.BadParameter(f"there is no {channels}; there are {', '.join(_CHANNELS)}", param_hint="--channels")
+    where = load_cluster(cluster)
+    program = program_of(target, is_inference=inference)
+    gc.freeze()  # torch's objects stay: looking through all of them again and again takes a tenth of a search
+    with SearchProgress() as progress:
+        found = replace(plan(program, where, planner, report=progress.take), target=target)
+    found = _with_channels(found, where, channels)
+    _print_proof(program, found)
+    if found.inference is not None:
+        found = replace(found, inference=replace(found.inference, is_proved=True))
+    write_plan(found, output)
+    origin = found.provenance
+    early = ", interrupted" if "interrupted" in origin.notes else ""
+    _console.print(
+        f"{output}: by {origin.planner}{early}, {_ms(origin.cost_s or 0.0)} a step on {where.name} ({where.num_ranks} ranks), "
+        f"{len(found.steps)} steps"
+    )
+
+
+@app.command()
+def show(
+    plan: PlanFile,
+    cluster: AnyCluster = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw devices over time, memory and layouts into this .svg or .png; needs --cluster.")
+    ] = None,
+    model: Target = None,
+) -> None:
+    """Prints a plan: meshes, communication, and what each rank computes and holds; on a cluster, also how long that takes.
+
+    Of merged plans: the phases of each job, and whose turn it is when.
+    """
+    from dyorc.offline.plan.codec import read_plan
+    from dyorc.offline.plan.show import summary_of
+    from dyorc.offline.planners.crossover.file import is_merged
+
+    if is_merged(plan):
+        _refuse(plan, {"--cluster": cluster, "--picture": picture, "--model": model})
+        show_merged(plan)
+        return
+
+    found, summary = read_plan(plan), None
+    simulation = None if cluster is None else _simulated(found, cluster, model)[0]
+    if picture is not None and simulation is None:
+        raise PlanError("--picture shows a simulation: name the cluster with --cluster")
+    summary = summary_of(found)
+    origin = found.provenance
+    cost = "" if origin.cost_s is None else f", {_ms(origin.cost_s)} a step"
+    _console.print(f"plan by {origin.planner} for {found.target or 'a program'} ({found.program[:12]}){cost}")
+    for name, value in sorted(origin.notes.items()):
+        _console.print(f"  {name}: {value}")
+    for kernel in found.kernels:
+        overlap = "" if kernel.overlap is None else ", what it reduces is made meanwhile"
+        _console.print(f"  kernel: steps {kernel.first} to {kernel.end - 1} in {kernel.num_chunks} chunks{overlap}")
+    if (answers := found.inference) is not None:
+        proof = "proved" if answers.is_proved else "not proved"
+        _console.print(f"  answers: {answers.max_samples} samples at once, or fewer; {proof}")
+    _print_meshes(found)
+    steps = Table(
+        "communication", Column("steps", justify="right"), Column("bytes of the largest pieces", justify="right"), box=None
+    )
+    for one in summary.communications:
+        steps.add_row(one.kind, f"{one.num_steps:,}", f"{one.num_bytes:,}")
+    _console.print(steps, "")
+    _print_ranks(found, simulation)
+    if picture is not None and simulation is not None:
+        from dyorc.offline.simulate.picture import draw_picture
+
+        draw_picture(simulation, program_of_plan(found, model), picture)
+        _console.print(f"drawn into {picture}")
+
+
+@app.command()
+def verify(plan: PlanFile, model: Target = None) -> None:
+    """Proves that a plan computes what its program computes; ends with 1 if it does not."""
+    from dyorc.offline.plan.codec import read_plan
+
+    found = read_plan(plan)
+    _print_proof(program_of_plan(found, model), found)
+
+
+@app.command()
+def simulate(
+    plan: PlanFile,
+    cluster: ClusterFile,
+    trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace here, which Perfetto shows.")] = None,
+    overlap: Annotated[bool, typer.Option(help="Whether ranks compute while they communicate.")] = True,
+    model: Target = None,
+) -> None:
+    """Simulates a plan: how long a step takes, what each rank does, and how much memory it needs; refuses what does not fit."""
+    import json
+
+    from dyorc.offline.plan.codec import read_plan
+    from dyorc.offline.simulate import check_memory, to_chrome_trace
+
+    found = read_plan(plan)
+    simulation, where = _simulated(found, cluster, model, overlap=overlap)
+    _console.print(f"{_ms(simulation.total_s)} a step on {where.name}")
+    _print_ranks(found, simulation)
+    if trace is not None:
+        trace.write_text(json.dumps(to_chrome_trace(simulation, where)))
+        _console.print(f"trace in {trace}")
+    check_memory(simulation, where)
+
+
+@app.command()
+def network(
+    plan: PlanFile,
+    cluster: ClusterFile,
+    form: Annotated[str, typer.Option("--format", help="ovs: Open vSwitch and routes; tc: Linux' own queues and routes.")] = "tc",
+    machine: Annotated[str | None, typer.Option(help="Only this machine's.")] = None,
+    bridge: Annotated[str, typer.Option(help="The bridge of Open vSwitch whose ports the interfaces are.")] = "br0",
+) -> None:
+    """Prints the commands that make machines keep a plan's limits of what they send to each other. Nothing is run."""
+    from dyorc.offline.cluster import load_cluster
+    from dyorc.offline.network import rules_of, to_ovs, to_tc
+    from dyorc.offline.plan.codec import read_plan
+
+    if form not in ("ovs", "tc"):
+        raise typer.BadParameter(f"there is no {form}; there are ovs and tc", param_hint="--format")
+    found = read_plan(plan)
+    if found.network is None:
+        raise PlanError(f"the plan by {found.provenance.planner} limits nothing: the planner joint may divide machines' ways out")
+    rules = rules_of(found.network, load_cluster(cluster))
+    if machine is not None and machine not in rules:
+        raise PlanError(f"the plan limits nothing that {machine} sends; it does for {', '.join(rules)}")
+    for name in rules if machine is None else (machine,):
+        typer.echo(f"# on {name}")
+        typer.echo(to_ovs(rules[name], bridge) if form == "ovs" else to_tc(rules[name]))
+
+
+@app.command()
+def fuse(
+    plan: PlanFile,
+    cluster: ClusterFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the new plan is written.")],
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run the best on processes of this machine, too, and take the quickest.")
+    ] = False,
+    model: Target = None,
+) -> None:
+    """Rewrites all-reduces and what is computed before and after them (CoCoNeT), where that is quicker, and proves the plan.
+
+    With an optimizer in the program (MODULE:MAKE+adam) it becomes a part of the reduction of gradients, and its states lie in
+    slices. Products of matrices are computed while their sum goes round the ranks.
+    """
+    from dataclasses import replace
+
+    from dyorc.offline.cluster import load_cluster
+    from dyorc.offline.passes.coconet import best_of, candidates_of, measured
+    from dyorc.offline.plan.codec import read_plan, write_plan
+
+    check_writable(output)
+    found, where = read_plan(plan), load_cluster(cluster)
+    if found.inference is not None:
+        raise PlanError(f"{plan} is of a model that answers; what is rewritten is a step of training")
+    program = program_of_plan(found, model)
+    tried = measured(candidates_of(found, program, where), _measure(program, model or found.target) if measure else None)
+    table = Table("schedule", Column("simulated", justify="right"), Column("measured", justify="right"), box=None)
+    for one in tried:
+        table.add_row(one.name, _ms(one.simulated_s), "" if one.measured_s is None else _ms(one.measured_s))
+    _console.print(table, "")
+    best = replace(best_of(found, tried), cluster=where.digest)
+    _print_proof(program, best)
+    write_plan(best, output)
+    _console.print(f"{output}: {tried[0].name}, {_ms(tried[0].simulated_s)} a step on {where.name}, {len(best.kernels)} kernels")
+
+
+def _measure(program: "TensorProgram", target: str) -> "Callable[[Plan], float]":
+    from dyorc.offline.passes.coconet.on_ranks import seconds_on_ranks
+    from dyorc.planned_module import sources_of
+
+    return seconds_on_ranks(program, sources_of(program, *module_of(target)))
+
+
+@app.command("run")
+def run_plan(
+    plan: PlanFile,
+    cluster: AnyCluster = None,
+    model: Target = None,
+    unverified: Annotated[bool, typer.Option(help="Run it without proving it first.")] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help=f"Of merged plans: how many steps each job trains; {DEFAULT_STEPS} by default.")
+    ] = None,
+) -> None:
+    """Runs a plan once on processes of this machine, and compares its loss or answers with those of the model itself.
+
+    With a cluster, a plan that needs more memory than its devices have is refused before anything starts.
+
+    Merged plans train side by side, in turns. If one job fails, the others go on.
+    """
+    from dyorc.offline.planners.crossover.file import is_merged
+
+    if is_merged(plan):
+        _refuse(plan, {"--cluster": cluster, "--model": model})
+        run_merged(plan, steps or DEFAULT_STEPS, is_unverified=unverified)
+        return
+    if steps is not None:
+        raise PlanError(f"--steps is for merged plans, and {plan} holds one plan, which runs once")
+    from dyorc.offline.plan.codec import read_plan
+    from dyorc.offline.runtime import run
+    from dyorc.offline.simulate import check_memory
+    from dyorc.planned_module import answers_of, loss_of, sources_of
+
+    found = read_plan(plan)
+    program = program_of_plan(found, model)
+    if cluster is not None:
+        check_memory(*_simulated(found, cluster, model))
+    module, inputs = module_of(model or found.target)
+    ran = run(found, sources_of(program, module, inputs), program=program, allow_unverified=unverified)
+    if program.outputs:
+        pairs = zip(program.outputs, answers_of(module, inputs), strict=True)
+        differs = max(float((ran.results[name] - answer).abs().max()) for name, answer in pairs)
+        _console.print(f"answers on {found.num_ranks} ranks differ from those on one device by at most {differs:.3g}")
+        return
+    loss = float(ran.results[program.loss])
+    _console.print(f"loss {loss:.9g} on {found.num_ranks} ranks, {loss_of(module, inputs):.9g} on one device")
+
+
+@app.command()
+def export(
+    plan: PlanFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the table is written, as CSV.")],
+    model: Target = None,
+) -> None:
+    """Writes a pipeline's order as a table of actions for torch.distributed.pipelining, one line for each rank."""
+    from dyorc.offline.plan.codec import read_plan
+    from dyorc.offline.planners.tessel.export import pipelining_table
+    from dyorc.offline.whole_file import write_whole
+
+    check_writable(output)
+    found = read_plan(plan)
+    table = pipelining_table(found, program_of_plan(found, model))
+    write_whole(output, table)
+    _console.print(f"{output}: {len(table.splitlines())} ranks")
+
+
+def _refuse(plan: Path, options: Mapping[str, object]) -> None:
+    """Options that are for a single plan."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise PlanError(f"{given[0]} is for a single plan, and {plan} holds merged ones")
+
+
+def _with_channels(plan: "Plan", cluster: "Cluster", channels: str) -> "Plan":
+    from dyorc.offline.passes.channels import with_channels
+    from dyorc.offline.plan import ChannelKind
+
+    if channels == ChannelKind.GLOO:
+        return plan
+    return with_channels(plan, cluster, tuple(ChannelKind) if channels == "auto" else (ChannelKind(channels),))
+
+
+def _simulated(plan: "Plan", cluster: Path, model: str | None, *, overlap: bool = True) -> tuple["Simulation", "Cluster"]:
+    from dyorc.offline.cluster import load_cluster
+    from dyorc.offline.simulate import simulate
+
+    where = load_cluster(cluster)
+    if plan.cluster and plan.cluster != where.digest:
+        Console(stderr=True).print(f"note: the plan was made for another cluster than {where.name}", style="yellow")
+    return simulate(plan, program_of_plan(plan, model), where, overlap=overlap), where
+
+
+def _print_proof(program: "TensorProgram", plan: "Plan") -> None:
+    from dyorc.offline.verify import verify_inference
+
+    for report in verify_inference(program, plan):
+        if report.findings:
+            raise PlanError(f"the plan does not compute what {program.name} computes. {report}")
+        _console.print(str(report))
+
+
+def _print_meshes(plan: "Plan") -> None:
+    table = Table("mesh", "axes", "ranks", Column("tensors", justify="right"), box=None)
+    for mesh in plan.meshes.values():
+        axes = " x ".join(f"{axis.name} {axis.size}{' (time)' if axis.is_time else ''}" for axis in mesh.axes)
+        ranks = f"{mesh.ranks[0]} to {mesh.ranks[-1]}" if len(mesh.ranks) > 8 else ", ".join(map(str, mesh.ranks))
+        table.add_row(mesh.name, axes, ranks, f"{sum(placed.mesh == mesh.name for placed in plan.tensors.values()):,}")
+    _console.print(table, "")
+
+
+def _print_ranks(plan: "Plan", simulation: "Simulation | None") -> None:
+    from dyorc.offline.plan.show import summary_of
+
+    names = ["rank", "operations", "Gflop", "MB at the start"]
+    names += ["peak MB", "computes ms", "communicates ms", "both ms"] if simulation else []
+    table = Table(*(Column(name, justify="right") for name in names), box=None)
+    for one in summary_of(plan).ranks:
+        row = [str(one.rank), f"{one.num_operations:,}", f"{one.flops / 1e9:,.4g}", f"{one.source_bytes / 1e6:,.4g}"]
+        if simulation:
+            busy_s, communication_s = simulation.busy_s[one.rank], simulation.communication_s[one.rank]
+            times = [busy_s, communication_s, simulation.overlap_s[one.rank]]
+            row += [f"{simulation.peak_bytes[one.rank] / 1e6:,.4g}", *(f"{time_s * 1e3:,.4g}" for time_s in times)]
+        table.add_row(*row)
+    _console.print(table)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms"

@@ -1,0 +1,120 @@
+"""``dyorc reproduce``: what papers on planners published, beside what comes out here."""
+
+import importlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table as Grid
+
+if TYPE_CHECKING:
+    from dyorc.offline.reproduce.table import Table
+
+_console = Console(highlight=False)
+_errors = Console(stderr=True, highlight=False)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Which system: hap, hidup, tag ...; or all.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Only what takes less than a minute.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder for the tables as JSON, which are written row by row.")
+    ] = None,
+) -> None:
+    """Prints each figure and table of a paper: published, ours, and how they relate. The last line is JSON.
+
+    What fails is a row of its table that says so, or is named in the last line; the exit status is 1 then.
+    """
+    from dyorc.offline.reproduce import REPRODUCIBLE
+
+    if name != "all" and name not in REPRODUCIBLE:
+        raise typer.BadParameter(f"there is no {name}; there are {', '.join(REPRODUCIBLE)}, and all", param_hint="NAME")
+    if output:
+        output.mkdir(parents=True, exist_ok=True)
+    begun_s, systems = time.perf_counter(), dict[str, dict[str, Any]]()
+    for each in REPRODUCIBLE if name == "all" else (name,):
+        try:
+            table = _computed(each, quick, output)
+        except Exception as error:  # the other systems can be reproduced
+            systems[each] = {"error": f"{type(error).__name__}: {error}"}
+            _errors.print(f"{each}: {systems[each]['error']}", markup=False)
+            continue
+        _print(table)
+        systems[each] = {"took_s": round(table.took_s, 1)} | _counts(table)
+    failed = [each for each, found in systems.items() if "error" in found or "failed" in found]
+    print(json.dumps({"took_s": round(time.perf_counter() - begun_s, 1), "failed": failed, "systems": systems}))
+    if failed:
+        raise typer.Exit(1)
+
+
+def _computed(name: str, quick: bool, output: Path | None) -> "Table":
+    from dyorc.offline.reproduce import REPRODUCIBLE
+    from dyorc.offline.reproduce.table import Table
+    from dyorc.offline.whole_file import write_whole
+
+    path = output / f"{name}.json" if output else None
+    with _errors.status(name) as status:
+        shown = _Shown(name, status, _seconds_before(path, quick))
+        study = importlib.import_module(REPRODUCIBLE[name]).reproduce(quick=quick, progress=shown.doing)
+        last: Table | None = None
+        for table in (study,) if isinstance(study, Table) else study.tables():
+            if path and table.rows:
+                write_whole(path, table.to_json() + "\n")
+            shown.so_far(table)
+            last = table
+    assert last
+    return last
+
+
+def _seconds_before(path: Path | None, quick: bool) -> Mapping[str, float]:
+    """How long each part took when the table was computed last."""
+    from dyorc.offline.reproduce.table import table_from_json
+
+    if path is None or not path.exists():
+        return {}
+    before = table_from_json(path.read_text())
+    return before.part_s if before.is_quick == quick else {}
+
+
+class _Shown:
+    """What is being done, how far it is, and about how long the rest takes; a line for each part where nobody watches."""
+
+    def __init__(self, name: str, status: Status, before_s: Mapping[str, float]) -> None:
+        self._name, self._status, self._before_s = name, status, before_s
+        self._far, self._num_done = "", 0
+
+    def doing(self, text: str) -> None:
+        self._status.update(f"{self._name}{self._far}: {text}")
+
+    def so_far(self, table: "Table") -> None:
+        from dyorc.offline.reproduce.study import seconds_left
+
+        num_done, num_parts = len(table.part_s), len(table.part_s) + len(table.missing)
+        left_s = seconds_left([*table.part_s, *table.missing], table.part_s, self._before_s)
+        left = "" if left_s is None or not table.missing else f", about {left_s / 60:.0f} min left"
+        self._far = f", {num_done} of {num_parts}{left}"
+        if table.missing:
+            self.doing(table.missing[0])
+        if num_done > self._num_done:
+            self._num_done = num_done
+            if not _errors.is_terminal:
+                done = list(table.part_s)[-1]
+                _errors.print(f"{self._name}{self._far}: {done} took {table.part_s[done]:.1f} s", markup=False, soft_wrap=True)
+
+
+def _print(table: "Table") -> None:
+    grid = Grid("", "", "published", "here", "", "", title=f"{table.title}, {table.took_s:.0f} s")
+    for row in table.rows:
+        grid.add_row(row.figure, row.what, row.published, row.ours, row.relation, row.note)
+    _console.print(grid)
+
+
+def _counts(table: "Table") -> dict[str, int]:
+    from dyorc.offline.reproduce.table import Relation
+
+    return {relation.value: num for relation in Relation if (num := table.count(relation))}

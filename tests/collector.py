@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-_TIMEOUT_S = 60.0
+from tests.deadlines import TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Collector:
 
     def wait_for(self, is_enough: Callable[[list[Received]], Any]) -> list[Received]:
         """Waits until what has come is enough, and returns it."""
-        give_up_s = time.monotonic() + _TIMEOUT_S
+        give_up_s = time.monotonic() + TIMEOUT_S
         with self._changed:
             while not is_enough(self._spans):
                 left_s = give_up_s - time.monotonic()

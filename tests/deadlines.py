@@ -1,8 +1,8 @@
-"""Waits for events, with a deadline, and for a moment in which the machine has time for a measurement."""
+"""Waits for events, with a deadline."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 _POLL_S = 0.01
 TIMEOUT_S = 240.0
@@ -29,19 +29,3 @@ async def wait_until_async(is_met: Callable[[], object], what: str, timeout_s: f
         if time.monotonic() > deadline_s:
             raise AssertionError(f"not after {timeout_s} s: {what}")
         await asyncio.sleep(_POLL_S)
-
-
-async def in_a_quiet_moment(measure: Callable[[], Awaitable[None]], max_tries: int = 10) -> None:
-    """Repeats a measurement of time until it raises no AssertionError: a busy machine spoils one measurement, a defect spoils
-    all.
-
-    Raises:
-        AssertionError: The error of the last try.
-    """
-    for num_left in reversed(range(max_tries)):
-        try:
-            await measure()
-            return
-        except AssertionError:
-            if not num_left:
-                raise

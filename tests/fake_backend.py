@@ -135,8 +135,9 @@ class FakeBackend:
         """Returns the numbers that were asked for last."""
         return {"programs": {name: {"num_warm": one[0], "num_parked": one[1]} for name, one in self.scaled.items()}}
 
-    def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Notes the numbers."""
+    async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
+        """Notes the numbers, after a while as if somebody else was asked."""
+        await asyncio.sleep(0)
         if program not in self.status.programs:
             raise UnknownModelError(f"there is no program {program!r}")
         self.scaled[program] = (num_warm, num_parked)

@@ -1,7 +1,8 @@
 """What a test has left behind: descriptors, threads, processes, shared memory, temporary folders.
 
 `no_leaks` compares before and after. Things of other processes on the same machine do not count: an entry in shared memory or in
-the temporary folder that appeared meanwhile is a leak unless a living process that is not ours holds it.
+the temporary folder that appeared meanwhile is a leak unless its name says that another owns it, or a living process that is not
+ours holds it.
 """
 
 import contextlib
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.shared_folders import SHARED_MEMORY, arena_folder, is_of_another
+from dyorc.testing.traces import SHARED_MEMORY, is_of_another
+from tests.shared_folders import arena_folder
 
 _POLL_S = 0.02
 _FOLDER_PREFIX = "dyorc-"
@@ -106,8 +108,8 @@ def _describe(process: psutil.Process) -> str:
 
 
 def _held_by_others(paths: Collection[str]) -> set[str]:
-    """Returns those that a living process which does not descend from this one has made, opened or mapped, or a file below
-    them.
+    """Returns those that another owns by their name, or that a living process which does not descend from this one has opened or
+    mapped, or a file below them.
     """
     held = {path for path in paths if is_of_another(path)}
     paths = [path for path in paths if path not in held]

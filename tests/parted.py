@@ -5,10 +5,9 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from dyorc.testing import ServerProcess
-from dyorc.testing.traces import SHARED_MEMORY
+from tests.shared_folders import shared_folder
 
 
 @dataclass(frozen=True)
@@ -21,9 +20,10 @@ class Cluster:
 
     environment: dict[str, str]
 
-    def orchestrator(self, targets: Sequence[str], *options: str, **environment: str) -> ServerProcess:
-        """Returns an orchestrator with its programs in its process; enter it."""
-        command = [sys.executable, "-m", "dyorc.cli", "orchestrator", *targets, "--in-process", "--verbose", *options]
+    def orchestrator(self, targets: Sequence[str], *options: str, in_process: bool = True, **environment: str) -> ServerProcess:
+        """Returns an orchestrator with its programs in its process, or on a Ray of its own; enter it."""
+        where = ["--in-process"] if in_process else []
+        command = [sys.executable, "-m", "dyorc.cli", "orchestrator", *targets, *where, "--verbose", *options]
         return ServerProcess(command, environment=self.environment | environment)
 
     def gateway(self, *options: str, **environment: str) -> ServerProcess:
@@ -35,18 +35,11 @@ class Cluster:
 @contextmanager
 def cluster() -> Generator[Cluster]:
     """Returns an empty one."""
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder, _arenas(Path(folder)) as arenas:
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder, shared_folder() as arenas:
         yield Cluster(
             {
                 "DYORC_STORE": f"sqlite://{folder}/store.db",
                 "DYORC_TRANSPORT__ARENA_FOLDER": arenas,
-                "DYORC_CLUSTER__LEASE_S": "1",
+                "DYORC_CLUSTER__LEASE_S": "3",
             }
         )
-
-
-@contextmanager
-def _arenas(folder: Path) -> Generator[str]:
-    place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else folder
-    with tempfile.TemporaryDirectory(prefix="dyorc-of-tests-", dir=place) as arenas:
-        yield arenas

@@ -4,19 +4,25 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import psutil
 
 from dyorc.testing import ServerProcess, serve_command
 from dyorc.testing import serving as serving_anything
+from tests.deadlines import TIMEOUT_S
+
+Answer = TypeVar("Answer")
 
 _WORKFLOWS = Path(__file__).parent / "workflows"
 COMMAND = str(Path(sys.executable).with_name("dyorc"))
 """The command as a user calls it."""
 
+_RETRY_S = 0.01
 _READY_TIMEOUT_S = 600.0
 _REQUEST_TIMEOUT_S = 300.0
 """Both are long enough for a machine under load."""
@@ -46,6 +52,23 @@ def client_of(server: ServerProcess, key: str = "") -> httpx.Client:
     limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
     headers = {"X-API-Key": key} if key else {}
     return httpx.Client(base_url=server.url, headers=headers, timeout=_REQUEST_TIMEOUT_S, limits=limits, trust_env=False)
+
+
+def despite_kills(ask: Callable[[], Answer]) -> Answer:
+    """Returns what `ask` returns. While a process that shares the port ends, the kernel may still give it new connections; they
+    are reset, and `ask`, which has to make a new one, is called again.
+
+    Raises:
+        httpx.TransportError: If connections are still lost after a long time, or for another reason.
+    """
+    give_up_at_s = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except (httpx.NetworkError, httpx.RemoteProtocolError):
+            if time.monotonic() > give_up_at_s:
+                raise
+            time.sleep(_RETRY_S)
 
 
 def replica_pids(server: ServerProcess, program: str) -> list[int]:

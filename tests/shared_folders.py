@@ -1,15 +1,13 @@
-"""Folders in shared memory for tests, named by the process that makes them, so that a leak check knows whose they are."""
+"""Folders and files in shared memory for tests, named by the process that owns them, so that a leak check knows whose they
+are."""
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SHARED_MEMORY = Path("/dev/shm")
-_NAME = re.compile(r"dyorc-of-(\d+)-")
-
+from dyorc.testing.traces import OWNER, SHARED_MEMORY, own_name
 
 _ARENAS = "TEST_ARENA_FOLDER"
 
@@ -21,7 +19,8 @@ def arena_folder() -> str:
 
 @contextmanager
 def own_arena_folder() -> Iterator[None]:
-    """Puts arenas into a folder of this process's own."""
+    """Puts arenas into a folder of this process's own, which also owns what its descendants make in shared memory."""
+    os.environ[OWNER] = str(os.getpid())
     with shared_folder() as folder:
         os.environ[_ARENAS] = folder
         yield
@@ -32,11 +31,16 @@ def own_arena_folder() -> Iterator[None]:
 def shared_folder() -> Iterator[str]:
     """Makes a folder in shared memory, or among temporary files where there is none."""
     parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix=f"dyorc-of-{os.getpid()}-", dir=parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=f"dyorc-{own_name()}-", dir=parent) as folder:
         yield folder
 
 
-def is_of_another(path: str) -> bool:
-    """Returns whether another process, which is alive, has made it."""
-    owner = _NAME.search(path)
-    return owner is not None and int(owner[1]) != os.getpid() and Path("/proc", owner[1]).exists()
+@contextmanager
+def shared_object(content: bytes) -> Iterator[Path]:
+    """Makes an object in shared memory, as a client does."""
+    path = SHARED_MEMORY / own_name()
+    path.write_bytes(content)
+    try:
+        yield path
+    finally:
+        path.unlink()

@@ -36,7 +36,10 @@ _AGAIN_PERCENT = 10
 """Of the kills: another cell is killed before the first is back."""
 _MAX_PAUSE_S = 0.4
 _MAX_AGAIN_S = 2.0
-_HANG_LIMIT_S = 3.0
+_HANG_LIMIT_S = 6.0
+"""Long enough that a busy machine does not look like a cell that stands still."""
+_MAX_STOP_S = 1.5
+"""How long at most a cell is stopped for a moment."""
 _SETTINGS = {
     "DYORC_CELLS__HANG_LIMIT_S": str(_HANG_LIMIT_S),
     # Strikes follow one another within a minute, which is not what the growing delay is for.
@@ -116,7 +119,7 @@ class CellsStorm:
                 os.kill(pid, signal.SIGSTOP)
             case _:
                 os.kill(pid, signal.SIGSTOP)
-                time.sleep(self._chance.uniform(0.1, 0.5 * _HANG_LIMIT_S))
+                time.sleep(self._chance.uniform(0.1, _MAX_STOP_S))
                 os.kill(pid, signal.SIGCONT)
         return [pid]
 

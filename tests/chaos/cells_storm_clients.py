@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 
 from tests import oip
+from tests.deadlines import TIMEOUT_S
 from tests.workflows import poisoned
 
 _SIZES = (16, 1024, 32_768)
@@ -18,7 +19,6 @@ _SIZES = (16, 1024, 32_768)
 _RETRY_S = 0.01
 _MAX_REST_S = 0.04
 """Between two requests of a client, or the machine would have no time left for cells that start."""
-_TIMEOUT_S = 60.0
 _MODEL = "/v2/models/signed/infer"
 _LINGER_S = 0.5
 """For so long after the end of a process, a connection that the kernel gave to it may still turn out to be cut."""
@@ -59,7 +59,7 @@ class Connection:
 
     def __init__(self, url: str) -> None:
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
-        self._client = httpx.Client(base_url=url, timeout=_TIMEOUT_S, limits=limits, trust_env=False)
+        self._client = httpx.Client(base_url=url, timeout=TIMEOUT_S, limits=limits, trust_env=False)
         self.pid: int | None = None
 
     def close(self) -> None:

@@ -1,20 +1,21 @@
-"""Orchestrators on two hosts, on a Ray cluster of two nodes: kills, stops, cut links, lost stores and lost hosts, under load.
+"""Orchestrators and gateways on two hosts, on a Ray cluster of two nodes: kills, stops, cut links, lost stores and lost hosts,
+under load.
 
 ``python -m tests.chaos.hosts_storm [--rounds N] [--seed N]``, as root. One orchestrator leads, on either host, the other
-stands by; the programs are on both hosts and hand each other tensors of 8 MiB. A client has request after request answered, and
-submits again to the next leader what the last one did not answer, as gateways do. Every answer must come, and be right. The last
-line is one JSON object; the exit status is 1 if any of this is violated.
+stands by; each host has a gateway, so one of the gateways is on another host than the leader. The programs are on both
+hosts and hand each other tensors of 8 MiB. A client beside each gateway has request after request answered, and never
+tries again. Every answer must come, and be right, but for those that a killed gateway was about to give. The last line is
+one JSON object; the exit status is 1 if any of this is violated.
 """
 
 import argparse
-import itertools
+import contextlib
 import json
 import random
 import signal
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,24 +23,24 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.hosts_storm_clients import Client, GatewayOn
 from tests.deadlines import wait_until
 from tests.e2e.leaders import LEASE_S, LeaderProcess, Leaders
 from tests.ray_nodes import SOON_NOTICED, ray_environment, ray_nodes, start_node
 from tests.redis_server import RedisServer
 from tests.two_hosts import TwoHosts, why_not
-from tests.workflows import far
 
 _CUT_S = 2.0
-_POLL_S = 0.01
 
 
 class _Troupe:
-    """An orchestrator on each host."""
+    """An orchestrator and a gateway on each host."""
 
     def __init__(self, hosts: TwoHosts, leaders: Leaders) -> None:
         self._hosts = hosts.hosts
         self._leaders = leaders
         self.players = [self._start(0), self._start(1)]
+        self.gateways = [GatewayOn(host, leaders) for host in hosts.hosts]
 
     def _start(self, at: int) -> LeaderProcess:
         return self._leaders.start(self._hosts[at], "far", "carried_far")
@@ -58,63 +59,25 @@ class _Troupe:
 
     def renew(self) -> None:
         """Starts those again that have ended."""
+        self.renew_gateways()
         for at, player in enumerate(self.players):
             if player.has_ended or player.has_said("over"):
                 player.__exit__(None, None, None)
                 self.players[at] = self._start(at)
         wait_until(lambda: all(one.has_said("standing_by") for one in self.players), "both are there")
 
+    def renew_gateways(self) -> None:
+        """Starts gateways again that were killed."""
+        for gateway in self.gateways:
+            gateway.start()
+
     def end(self) -> None:
-        """Kills both."""
+        """Kills all."""
+        for gateway in self.gateways:
+            with gateway.killed():
+                pass
         for player in self.players:
             player.__exit__(None, None, None)
-
-
-class _Client:
-    """Has one request after the other answered, until told to stop."""
-
-    def __init__(self, troupe: _Troupe) -> None:
-        self._troupe = troupe
-        self.latencies_s: list[float] = []
-        self.wrong: list[str] = []
-        self.num_again = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._main)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends it."""
-        self._stopping.set()
-        self._thread.join()
-
-    def wait_for_answers(self, num: int = 3) -> None:
-        """Returns after so many more answers."""
-        num_before = len(self.latencies_s)
-        wait_until(lambda: len(self.latencies_s) >= num_before + num or not self._thread.is_alive(), "requests are answered")
-
-    def _main(self) -> None:
-        for seed in itertools.count():
-            began_s = time.monotonic()
-            answer = self._answer(seed)
-            if answer is None:
-                return
-            checksum = answer[0]
-            self.latencies_s.append(time.monotonic() - began_s)
-            if checksum != far.checksum_of(far.words_of(seed)):
-                self.wrong.append(f"request {seed} got {checksum}")
-
-    def _answer(self, seed: int) -> list[int] | None:
-        asked: LeaderProcess | None = None
-        while not self._stopping.is_set():
-            leader = self._troupe.leader()
-            if leader is not None and leader is not asked:
-                self.num_again += asked is not None
-                asked = leader
-                leader.tell(seed)
-            if asked is not None and seed in asked.answers:
-                return asked.answers[seed]
-            time.sleep(_POLL_S)
-        return None
 
 
 class _Strikes:
@@ -129,7 +92,7 @@ class _Strikes:
     def all(self) -> dict[str, Callable[[], dict[str, float]]]:
         return {
             "leader_killed": self.leader_killed, "leader_stopped": self.leader_stopped, "link_cut": self.link_cut,
-            "store_away": self.store_away, "host_killed": self.host_killed,
+            "store_away": self.store_away, "host_killed": self.host_killed, "gateway_killed": self.gateway_killed,
         }  # fmt: skip
 
     def leader_killed(self) -> dict[str, float]:
@@ -163,12 +126,19 @@ class _Strikes:
         """The second: the first has the head of the Ray cluster."""
         at = self._troupe.leader_at()
         self._hosts.cut()  # no connection is closed by a host that has no power
-        self._hosts.second.kill()
+        with self._troupe.gateways[1].killed():
+            self._hosts.second.kill()
         led_s = self._led_by(0) if at == 1 else 0.0
         noticed_s = _took(lambda: self._num_nodes() == 1, "Ray notices")
         self._hosts.heal()
         start_node(self._hosts.second, self._hosts.first, self._folder)
         return {"led_again_s": led_s, "noticed_by_ray_s": led_s + noticed_s}
+
+    def gateway_killed(self) -> dict[str, float]:
+        """The one on another host than the leader."""
+        with self._troupe.gateways[1 - self._troupe.leader_at()].killed():
+            pass
+        return {}
 
     def _led_by(self, at: int) -> float:
         return _took(lambda: self._troupe.players[at].is_leading, "the other leads")
@@ -206,22 +176,30 @@ def _storm(
 ) -> tuple[dict[str, Any], list[str]]:
     figures = _Figures()
     troupe.leader_at()
-    client = _Client(troupe)
-    try:
+    troupe.renew_gateways()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(gateway, number)) for number, gateway in enumerate(troupe.gateways)]
         for name in names:
             troupe.renew()
-            client.wait_for_answers()
-            num_before = len(client.latencies_s)
+            _wait_for_answers(clients)
+            nums_before = [len(client.latencies_s) for client in clients]
             measured = strikes[name]()
-            client.wait_for_answers()
-            figures.add(name, {**measured, "longest_wait_s": max(client.latencies_s[num_before:])})
-    finally:
-        client.stop()
+            troupe.renew_gateways()
+            _wait_for_answers(clients)
+            waits_s = [max(client.latencies_s[num:]) for client, num in zip(clients, nums_before, strict=True)]
+            figures.add(name, {**measured, "longest_wait_s": max(waits_s)})
+    latencies_s = [one for client in clients for one in client.latencies_s]
+    wrong = [text for client in clients for text in (*client.failed, *client.wrong)]
     found = {
-        "answers": len(client.latencies_s), "submitted_again": client.num_again, "wrong": len(client.wrong),
-        "median_s": round(statistics.median(client.latencies_s), 3), "strikes": figures.strikes,
+        "answers": len(latencies_s), "lost_with_gateways": sum(client.num_lost for client in clients),
+        "failed_or_wrong": len(wrong), "median_s": round(statistics.median(latencies_s), 3), "strikes": figures.strikes,
     }  # fmt: skip
-    return found, client.wrong
+    return found, wrong
+
+
+def _wait_for_answers(clients: list[Client]) -> None:
+    for client in clients:
+        client.wait_for_answers()
 
 
 def run(num_rounds: int, seed: int) -> tuple[dict[str, Any], list[str]]:
@@ -252,6 +230,7 @@ def main() -> None:
     if reason := why_not():
         sys.exit(f"this machine cannot have two hosts: {reason}")
     figures, wrong = run(options.rounds, options.seed)
+    print(*wrong, sep="\n")
     print(json.dumps(figures))
     sys.exit(bool(wrong))
 

@@ -74,7 +74,7 @@ class Services:
         return self._stack.enter_context(self._cluster.orchestrator(_TARGETS))
 
     def _start_gateway(self, port: int) -> ServerProcess:
-        return self._stack.enter_context(self._cluster.gateway("--port", str(port)))
+        return self._stack.enter_context(self._cluster.gateway("--port", str(port), "--grpc-port", "0"))
 
     def kill_leader(self) -> None:
         """Kills the leader, so that the standby leads in a moment."""

@@ -1,23 +1,30 @@
-"""Starts the cluster with the OCR example, then the digits', on the engine at DOCKER_HOST, and kills its containers under load.
+"""Starts the cluster with the OCR example, then the digits', and kills its containers under load.
 
-    make images && python -m tests.compose
+    python -m tests.compose                      # on an engine of its own, with this environment's libraries
+    make images && DOCKER_HOST=... python -m tests.compose
 
-Prints how long the first answer takes, what OCR reads, and the table of docs/deploy.md. Variables of docker-compose.yml count.
+Prints how long the first answer takes, what OCR reads, and the table of docs/deploy.md; the last line is JSON. Variables of
+docker-compose.yml count.
 """
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tests.compose import images
 from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, ROOT, Cluster, cluster
-from tests.compose.engine import Engine
-from tests.compose.kills import HEAD, kill
+from tests.compose.engine import Engine, engine
+from tests.compose.kills import HEAD, Kill, kill
 from tests.compose.load import load
 
 _URLS = [f"http://127.0.0.1:{os.environ.get(name, port)}" for name, port in (("DYORC_PORT", "8000"), ("DYORC_PORT_2", "8010"))]
@@ -28,40 +35,52 @@ _NUM_CLIENTS = 16
 
 def main() -> None:
     """Runs it."""
-    engine = Engine(dict(os.environ), "")
-    with _clean(engine):
-        with _started(engine, "ocr"):
+    with _machine() as (found, mounts):
+        with _started(found, "ocr", mounts):
             for _ in range(2):
-                subprocess.run([sys.executable, _OCR, "--url", _URLS[0]], check=True)
-        with _started(engine, "digits") as found:
-            _kill_all(found)
+                subprocess.run([*found.inside, sys.executable, _OCR, "--url", _URLS[0]], check=True)
+        with _started(found, "digits", mounts) as digits:
+            kills = _kill_all(digits)
+    print(json.dumps({"name": "compose", "kills": [asdict(one) for one in kills]}))
 
 
 @contextmanager
-def _started(engine: Engine, example: str) -> Iterator[Cluster]:
+def _machine() -> Iterator[tuple[Engine, Path | None]]:
+    """Finds the engine at DOCKER_HOST, or starts one. Yields it, with what Compose needs for images without libraries."""
+    if "DOCKER_HOST" in os.environ:
+        given = Engine(dict(os.environ), "")
+        running = given.docker("ps", "--quiet").split()
+        assert not running, f"{len(running)} containers run on this engine; this wants one of its own"
+        yield given, None
+        return
+    with tempfile.TemporaryDirectory(prefix="t-") as folder, engine() as started:
+        mounts = images.build(started, Path(folder))
+        yield started, mounts
+
+
+@contextmanager
+def _started(found: Engine, example: str, mounts: Path | None) -> Iterator[Cluster]:
     """Runs a cluster with one of the examples."""
     started_s = time.monotonic()
-    with cluster(engine, DYORC_TOML=str(ROOT / f"deploy/compose/{example}.toml")) as found:
-        found.wait_until_healthy(*GATEWAYS)
+    variables = {"DYORC_TOML": str(ROOT / f"deploy/compose/{example}.toml")}
+    if mounts is not None:
+        variables["REDIS_IMAGE"] = images.REDIS
+    with cluster(found, override=mounts, **variables) as running:
+        running.wait_until_healthy(*GATEWAYS)
         print(f"{example}: ready {time.monotonic() - started_s:.1f} s after `docker compose up`", flush=True)
-        yield found
+        yield running
 
 
-@contextmanager
-def _clean(engine: Engine) -> Iterator[None]:
-    """Keeps the engine's other containers out of it: none may run."""
-    running = engine.docker("ps", "--quiet").split()
-    assert not running, f"{len(running)} containers run on this engine; this wants one of its own"
-    yield
-
-
-def _kill_all(found: Cluster) -> None:
+def _kill_all(found: Cluster) -> list[Kill]:
+    kills: list[Kill] = []
     body, is_right = _digit()
     print(HEAD, flush=True)
-    with load(_URLS, "classify", body, is_right, _NUM_CLIENTS, "") as sent:
+    with load(_URLS, "classify", body, is_right, _NUM_CLIENTS, found.engine.namespace) as sent:
         for role in _ROLES:
             done = kill(found, sent, _service(found, role), role)
+            kills.append(done)
             print(done.row, *sorted(set(done.errors))[:3], flush=True)
+    return kills
 
 
 def _service(found: Cluster, role: str) -> str:

@@ -37,11 +37,16 @@ class Engine:
 
     Attributes:
         environment: For commands that use it.
-        namespace: File of the network in which its containers publish their ports.
+        namespace: File of the network in which its containers publish their ports; empty if it is this one.
     """
 
     environment: dict[str, str]
     namespace: str
+
+    @property
+    def inside(self) -> list[str]:
+        """What to put before a command that asks the containers."""
+        return ["nsenter", f"--net={self.namespace}"] if self.namespace else []
 
     def docker(self, *arguments: str) -> str:
         """Runs a command of Docker's, and returns what it prints.

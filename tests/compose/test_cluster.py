@@ -69,7 +69,7 @@ def test_tensors_are_read_in_place_by_another_container(running: Cluster) -> Non
 
 def _run(running: Cluster, command: str) -> str:
     """Runs a command in the network in which the cluster publishes its ports."""
-    return running.engine.run(["nsenter", f"--net={running.engine.namespace}", "bash", "-c", command])
+    return running.engine.run([*running.engine.inside, "bash", "-c", command])
 
 
 def test_containers_have_no_rights_that_they_do_not_need(running: Cluster) -> None:

@@ -1,5 +1,5 @@
-"""An orchestrator of a group, without gateways: it runs the requests that it is told to on its standard input. To
-``nodes`` it answers how many nodes Ray believes to be alive.
+"""An orchestrator of a group: it runs the requests of gateways, and those that it is told to on its standard input.
+To ``nodes`` it answers how many nodes Ray believes to be alive.
 
     python -m tests.e2e.leader_process TARGET       # settings come from the environment
 
@@ -18,6 +18,8 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.configuration.reading import read_settings
 from dyorc.leadership.leadership import Leadership
 from dyorc.running import Running
+from dyorc.services.joining import network_of
+from dyorc.services.orchestrator.reception import reception
 from dyorc.services.programs import connect_ahead, deployed_beside, loaded, run_programs
 from dyorc.store.opening import store_of
 from tests.asking import submission
@@ -51,8 +53,11 @@ async def _main(target: str) -> None:
             _say(standing_by=True)
             fence = await held.win()
             _say(leads=fence)
-            async with run_programs(what, settings, None, None, without_ray=False, lead=held.lead) as running:
-                held.announce("", running.address)
+            async with (
+                run_programs(what, settings, None, None, without_ray=False, lead=held.lead) as running,
+                reception(running.orchestrator, settings, held.lead, network_of(settings.cluster)) as desk,
+            ):
+                held.announce(desk.address, running.address, running.orchestrator.tensors.exchange.holder.node)
                 async with deployed_beside(running):
                     serving, losing = (asyncio.create_task(one) for one in (_serve(running, workflow, stdin), held.lost()))
                     await asyncio.wait([serving, losing], return_when=asyncio.FIRST_COMPLETED)

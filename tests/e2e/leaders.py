@@ -13,17 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from dyorc.testing import ServerProcess
 from dyorc.transport.keys_file import write_new_keys
 from tests.deadlines import wait_until
 from tests.ray_nodes import RAY_PORT
 from tests.server_process import target
 from tests.two_hosts import Host
 
-LEASE_S = 2.0
+LEASE_S = 4.0
 
 
 class Leaders:
-    """Makes orchestrators that share a store, keys, and the Ray cluster whose head is on a host."""
+    """Makes orchestrators that share a store, keys, and the Ray cluster whose head is on a host; and their gateways."""
 
     def __init__(self, head: Host, store: str, folder: Path) -> None:
         write_new_keys(folder / "keys")
@@ -36,9 +37,14 @@ class Leaders:
 
     def start(self, host: Host, file: str, workflow: str) -> "LeaderProcess":
         """Starts one on a host."""
-        environment = self._environment | {"DYORC_LINK__HOST": host.address}
+        environment = self._environment | {"DYORC_LINK__HOST": host.address, "DYORC_CLUSTER__HOST": host.address}
         with host.entered():
             return LeaderProcess(target(file, workflow), environment)
+
+    def gateway(self, host: Host) -> ServerProcess:
+        """Returns a gateway of theirs; enter it on its host."""
+        command = [sys.executable, "-m", "dyorc.cli", "gateway", "--port", "0", "--verbose"]
+        return ServerProcess(command, environment=self._environment | {"DYORC_CLUSTER__HOST": host.address})
 
 
 class LeaderProcess:

@@ -9,7 +9,7 @@ import pytest
 
 from dyorc.testing import ServerProcess
 from tests import oip
-from tests.deadlines import wait_until
+from tests.deadlines import TIMEOUT_S, wait_until
 from tests.leaks import no_leaks
 from tests.server_process import serving, target
 
@@ -29,7 +29,7 @@ def ask(server: ServerProcess, x: oip.Array) -> httpx.Response:
     """Sends a request on a connection of its own, so that any cell may get it."""
     body = oip.json_body({"x": x})
     url = f"{server.url}/v2/models/crashing/infer"
-    with httpx.Client(timeout=120, trust_env=False) as client:
+    with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
         return client.post(url, content=body.content)
 
 
@@ -42,7 +42,7 @@ def repeat_until_refused(server: ServerProcess, x: oip.Array) -> tuple[int, http
             return num_deaths, ask(server, x)
         except httpx.TransportError:
             num_deaths += 1
-            wait_until(lambda before=num_back: server.output.count("is ready again") > before, "it starts again", 60)
+            wait_until(lambda before=num_back: server.output.count("is ready again") > before, "it starts again")
 
 
 class Neighbour(threading.Thread):

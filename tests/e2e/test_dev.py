@@ -86,7 +86,7 @@ def wait_for_answer(server: ServerProcess, wanted: list[float] | str) -> None:
             found = answer_of(client)
             return found == wanted if isinstance(wanted, list) else wanted in found
 
-    wait_until(is_there, f"{wanted} is answered", timeout_s=60)
+    wait_until(is_there, f"{wanted} is answered")
 
 
 def test_a_change_is_served_from_the_same_port(project: Project, server: ServerProcess) -> None:

@@ -1,6 +1,5 @@
 """What real servers log, in every process, and what can be changed while they run."""
 
-import contextlib
 import json
 import os
 import signal
@@ -12,7 +11,7 @@ import pytest
 
 from dyorc.testing import ServerProcess
 from tests.deadlines import wait_until
-from tests.server_process import client_of, serving, target
+from tests.server_process import client_of, despite_kills, serving, target
 
 JSON = {"DYORC_TELEMETRY__LOGS__FORMAT": "json"}
 
@@ -102,8 +101,7 @@ def test_settings_reach_all_cells_and_those_that_start_later() -> None:
         wait_until(lambda: "is ready again" in "".join(server.lines), "the cell has started again")
 
         def seen_since() -> set[int]:
-            with contextlib.suppress(httpx.TransportError):  # a connection that the kernel had given to the cell that ended
-                cells_seen()
+            despite_kills(cells_seen)
             return {line["cell"] for line in request_lines(server)[before:]}
 
         wait_until(lambda: seen_since() == {0, 1}, "the cell that started later writes lines, too")

@@ -20,11 +20,13 @@ from dyorc.ports import port_of, reserved
 from dyorc.testing import ServerProcess
 from tests import oip
 from tests.deadlines import wait_until
-from tests.server_process import client_of, serving, target
+from tests.server_process import client_of, despite_kills, serving, target
 
 X = np.array([1, 2, 3, 4], np.float32)
 _PROMETHEUS = shutil.which("prometheus")
 _CONFIGURATION = Path(__file__).parents[2] / "deploy" / "prometheus"
+_OF_A_BUSY_MACHINE = {"DyOrcEventLoopLags"}
+"""Alerts that may be pending although nothing is wrong with the server."""
 
 
 class Cells:
@@ -43,7 +45,8 @@ class Cells:
         """Sends requests, each on a new connection, so that both cells get some."""
         body = oip.json_body({"x": X}).content
         for _ in range(number):
-            httpx.post(f"{self.server.url}/v2/models/quadruple/infer", content=body, trust_env=False).raise_for_status()
+            with client_of(self.server) as client:
+                client.post("/v2/models/quadruple/infer", content=body).raise_for_status()
         self.num_sent += number
 
     def scrape(self) -> dict[str, float]:
@@ -97,16 +100,15 @@ def test_no_counter_goes_back_while_a_cell_is_killed_and_comes_again(cells: Cell
     said = len(cells.server.lines)
     os.kill(cells.pids()[0], signal.SIGKILL)
     last = before
-    live = cells.live()
+    live = despite_kills(cells.live)
     while "is ready again" not in "".join(cells.server.lines[said:]) or last["dyorc_cells[]"] < 2:
-        with contextlib.suppress(httpx.TransportError):  # a connection that the kernel had given to the cell that ended
-            found = cells.scrape()
-            counted = [name for name in last if name != "dyorc_cells[]"]
-            assert {name: (last[name], found.get(name)) for name in counted if found.get(name, -1) < last[name]} == {}
-            last = found
-            now = cells.live()
-            assert {name: (live[name], now.get(name)) for name in live if now.get(name, -1) < live[name]} == {}
-            live = now
+        found = despite_kills(cells.scrape)
+        counted = [name for name in last if name != "dyorc_cells[]"]
+        assert {name: (last[name], found.get(name)) for name in counted if found.get(name, -1) < last[name]} == {}
+        last = found
+        now = despite_kills(cells.live)
+        assert {name: (live[name], now.get(name)) for name in live if now.get(name, -1) < live[name]} == {}
+        live = now
     assert live["requests"] == live["batched calls"] == cells.num_sent
     assert last["dyorc_cell_starts_total[]"] == before["dyorc_cell_starts_total[]"] + 1
     assert last["dyorc_requests_total[('outcome', 'ok'), ('workflow', 'quadruple')]"] == cells.num_sent
@@ -119,7 +121,7 @@ def prometheus(address: str, folder: Path) -> Iterator[str]:
     shutil.copytree(_CONFIGURATION, folder / "configuration")
     file = folder / "configuration" / "prometheus.yml"
     configuration = yaml.safe_load(file.read_text())
-    configuration["global"] = {"scrape_interval": "200ms", "evaluation_interval": "200ms"}
+    configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "200ms"}
     (job,) = configuration["scrape_configs"]
     job["static_configs"] = [{"targets": [address]}]
     file.write_text(yaml.safe_dump(configuration))
@@ -141,7 +143,7 @@ def _listening(pid: int) -> int | None:
 
 def _ask(url: str, path: str, **parameters: str) -> Any:
     with contextlib.suppress(httpx.TransportError):
-        found = httpx.get(f"{url}/api/v1/{path}", params=parameters, trust_env=False)
+        found = httpx.get(f"{url}/api/v1/{path}", params=parameters, trust_env=False, timeout=60)
         if found.is_success:
             return found.json()["data"]
     return None
@@ -155,15 +157,19 @@ def test_prometheus_scrapes_the_server_and_knows_how_many_requests_it_has_answer
             found = _ask(url, "query", query=query)
             return float(found["result"][0]["value"][1]) if found and found["result"] else None
 
+        def alerts() -> set[str]:
+            return {one["labels"]["alertname"] for one in _ask(url, "alerts")["alerts"]}
+
         cells.send(17)
         query = 'sum(dyorc_requests_total{workflow="quadruple",outcome="ok"})'
         wait_until(lambda: value_of(query) == cells.num_sent, "Prometheus has scraped the last request")
-        assert value_of('up{job="dyorc"}') == 1
-        assert value_of('dyorc_call_queue_seconds_count{program="double"}') == 2 * cells.num_sent
-        (one,) = _ask(url, "targets")["activeTargets"]
-        assert one["lastError"] == ""
+        # a scrape may take no longer than the interval, so on a busy machine some fail
+        wait_until(lambda: value_of('up{job="dyorc"}') == 1, "Prometheus sees that the server is up")
+        wait_until(lambda: [one["lastError"] for one in _ask(url, "targets")["activeTargets"]] == [""], "a scrape has no error")
+        queued = 'dyorc_call_queue_seconds_count{program="double"}'
+        wait_until(lambda: value_of(queued) == 2 * cells.num_sent, "both calls of each request have queued")
         metadata = _ask(url, "metadata")
         assert metadata["dyorc_requests"][0]["type"] == "counter"  # so does OpenMetrics name it
         assert metadata["dyorc_request_duration_seconds"][0]["type"] == "histogram"
         wait_until(lambda: value_of("workflow:dyorc_requests:rate5m") is not None, "a recording rule has a value")
-        assert _ask(url, "alerts")["alerts"] == []
+        wait_until(lambda: alerts() - _OF_A_BUSY_MACHINE == set(), "no alert is pending")

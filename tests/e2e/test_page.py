@@ -89,7 +89,7 @@ def test_figures_are_those_of_the_statistics_and_the_metrics(browser: "Browser",
         figure = (
             "(total) => Number(document.querySelector('[data-figure=requests_total]').textContent.replace(/\\D/g, '')) === total"
         )
-        watched.page.wait_for_function(figure, arg=total, timeout=10_000)  # the next refresh, on a busy machine
+        watched.page.wait_for_function(figure, arg=total)  # the next refresh
         with client_of(server) as client:
             lines = client.get("/metrics").text.splitlines()
         counted = [line for line in lines if line.startswith("dyorc_requests_total{") and 'workflow="guarded"' in line]

@@ -4,7 +4,6 @@ import subprocess
 import threading
 from pathlib import Path
 
-import httpx
 import pytest
 
 from dyorc.profile_cli import Process, processes_of
@@ -45,7 +44,8 @@ def test_a_loaded_cell_has_a_flame_graph_and_its_requests_stages(tmp_path: Path)
         finally:
             done.set()
             loader.join()
-        pid = httpx.get(f"{server.url}/status").json()["pid"]
+        with client_of(server) as client:
+            pid = client.get("/status").json()["pid"]
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "compute" in ended.stdout
     graph = (tmp_path / "out" / f"server-{pid}.svg").read_text()

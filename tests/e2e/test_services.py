@@ -22,6 +22,7 @@ pytestmark = pytest.mark.together
 
 X = np.array([1, 2, 3, 4], np.float32)
 TARGETS = [target("arithmetic", "quadruple"), target("arithmetic", "sums"), target("streaming", "count_up")]
+SCALED = target("scaled", "where")
 
 
 class Parted(NamedTuple):
@@ -36,7 +37,7 @@ class Parted(NamedTuple):
 def parted() -> Iterator[Parted]:
     with (
         cluster() as found,
-        found.orchestrator(TARGETS, DYORC_CLUSTER__OPERATIONS_PORT="0") as orchestrator,
+        found.orchestrator([*TARGETS, SCALED], DYORC_CLUSTER__OPERATIONS_PORT="0") as orchestrator,
         found.gateway("--processes", "2") as gateway,
     ):
         orchestrator.wait_until_ready()
@@ -47,7 +48,7 @@ def parted() -> Iterator[Parted]:
 def run(*arguments: str, url: str) -> str:
     """Runs the command line against a gateway and returns what it printed."""
     command = [sys.executable, "-m", "dyorc.cli", *arguments, "--url", url]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
 
 
 def operations_of(orchestrator: ServerProcess) -> httpx.Client:
@@ -81,6 +82,10 @@ def test_commands_show_what_orchestrators_do(parted: Parted) -> None:
     assert len(shown["cells"]) == 2
     wait_until(lambda: "quadruple" in run("explain", url=url), "the request is remembered")
     assert "double" in run("scale", url=url)
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run("scale", "pid", "--warm", "2", url=url)
+    assert "program 'pid': 2 warm replicas, expected 0 to 1, its bounds" in refused.value.stderr
+    assert "ordered by hand" in run("scale", "pid", "--warm", "1", url=url)
 
 
 def test_large_tensors_streams_and_jobs_go_through(parted: Parted) -> None:

@@ -1,6 +1,7 @@
 """Versions that are deployed by gateways, on orchestrators in other processes."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,59 @@ def test_updates_by_gateways_cost_no_request_and_outlive_the_leader(app: App) ->
         with client_of(gateway) as http:
             index = http.post("/v2/repository/index", json={}).json()
         assert ("flow", "3") in {(one["name"], one["version"]) for one in index}
+
+
+def test_requests_of_a_version_that_is_on_offer_no_more_are_answered_by_the_next_leader(app: App) -> None:
+    with (
+        cluster() as found,
+        found.orchestrator([app.target]) as leader,
+        found.gateway() as gateway,
+        dyorc.Client(gateway.url, timeout_s=TIMEOUT_S) as client,
+        ThreadPoolExecutor() as threads,
+    ):
+        gateway.wait_until_ready()
+        app.write_held(2)
+        client.deploy(app.target)
+        of_second = threads.submit(client.infer, "flow", x=X)
+        wait_until((app.folder / "started-2").exists, "a request of version 2 runs")
+        app.write_held(3)
+        client.deploy(app.target)
+        of_third = threads.submit(client.infer, "flow", x=X)
+        wait_until((app.folder / "started-3").exists, "a request of version 3 runs")
+        client.rollback("flow")
+        assert client.rollback("flow")["default"] == "1", "no way leads back to 2 and 3"
+        with found.orchestrator([app.target]) as standby:
+            standby.wait_for("Standing by")
+            for number in (2, 3):
+                (app.folder / f"started-{number}").unlink()
+            leader.process.kill()
+            for number in (2, 3):
+                wait_until((app.folder / f"started-{number}").exists, f"version {number} runs at the next leader")
+            assert client.infer("flow", x=X)[0] == 3, "the one that is on offer"
+            (app.folder / "open").touch()
+            assert of_second.result(TIMEOUT_S)[0] == 4
+            assert of_third.result(TIMEOUT_S)[0] == 5
+            with pytest.raises(UnknownModelError):
+                client.infer("flow", version="2", x=X)
+
+
+@pytest.mark.ray
+def test_gateways_have_versions_deployed_on_ray_and_their_replicas_come_and_go(app: App) -> None:
+    with (
+        cluster() as found,
+        found.orchestrator([app.target], in_process=False) as orchestrator,
+        found.gateway("--processes", "2") as gateway,
+        dyorc.Client(gateway.url, timeout_s=TIMEOUT_S) as client,
+    ):
+        orchestrator.wait_until_ready()
+        gateway.wait_until_ready()
+        update_under_load(app, gateway.url, client, 2)
+        app.write(100)  # not deployed
+        wait_until(lambda: set(client.status()["programs"]) == {"double", "plus@3"}, "replicas of old versions have gone")
+        (replica,) = client.status()["programs"]["plus@3"]["replicas"].values()
+        assert replica["pid"] != orchestrator.process.pid
+        assert client.rollback("flow")["default"] == "2"
+        assert client.infer("flow", x=X)[0] == 4
 
 
 def test_of_several_groups_the_one_is_changed_that_has_the_model(app: App) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests import oip, oip_grpc
 from tests.deadlines import wait_until
 from tests.e2e.conftest import Tenants
 from tests.server_process import client_of, replica_pids
+from tests.shared_folders import shared_object
 
 pytestmark = pytest.mark.ray
 
@@ -168,21 +168,17 @@ def test_it_serves_over_grpc(server: ServerProcess, tenants: Tenants) -> None:
 
 
 def test_tensors_come_from_and_go_to_a_clients_shared_memory(client: httpx.Client) -> None:
-    path = _SHARED_MEMORY / f"test-{uuid.uuid4().hex}"
-    path.write_bytes(X.tobytes() + bytes(X.nbytes))
-    region = f"/v2/systemsharedmemory/region/{path.name}"
-    place = {"shared_memory_region": path.name, "shared_memory_byte_size": X.nbytes}
-    x = {"name": "x", "datatype": "FP32", "shape": [4], "parameters": place}
-    output = {"name": "output", "parameters": place | {"shared_memory_offset": X.nbytes}}
-    try:
+    with shared_object(X.tobytes() + bytes(X.nbytes)) as path:
+        region = f"/v2/systemsharedmemory/region/{path.name}"
+        place = {"shared_memory_region": path.name, "shared_memory_byte_size": X.nbytes}
+        x = {"name": "x", "datatype": "FP32", "shape": [4], "parameters": place}
+        output = {"name": "output", "parameters": place | {"shared_memory_offset": X.nbytes}}
         registration = json.dumps({"key": path.name, "byte_size": 2 * X.nbytes})
         client.post(f"{region}/register", content=registration).raise_for_status()
         answer = client.post("/v2/models/quadruple/infer", content=json.dumps({"inputs": [x], "outputs": [output]}))
         assert "data" not in answer.raise_for_status().json()["outputs"][0]
         np.testing.assert_array_equal(np.frombuffer(path.read_bytes(), np.float32), [*X, *(4 * X)])
         client.post(f"{region}/unregister").raise_for_status()
-    finally:
-        path.unlink()
 
 
 def test_tenants_may_do_what_their_keys_say(server: ServerProcess, tenants: Tenants) -> None:

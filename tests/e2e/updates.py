@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,19 @@ plus = Plus({number})
 async def flow(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     return plus(double(x))
 """
+_HELD = """
+import time
+from pathlib import Path
+
+@dyorc.program
+def held(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+    folder = Path("FOLDER")
+    (folder / "started-NUMBER").touch()
+    while not (folder / "open").exists():
+        time.sleep(0.01)
+    return x
+
+@dyorc.workflow"""
 X = np.array([1, 2], np.float32)
 
 
@@ -57,6 +71,12 @@ class App:
     def write(self, number: object, change: Callable[[str], str] = lambda text: text) -> None:
         """Writes a version that adds this number."""
         (self.folder / "app.py").write_text(change(APP.format(number=number)))
+
+    def write_held(self, number: int) -> None:
+        """Writes a version that notes in a file `started-NUMBER` that it runs, and waits until there is a file `open`."""
+        held = _HELD.replace("FOLDER", str(self.folder)).replace("NUMBER", str(number))
+        changes = (("@dyorc.workflow", held), ("plus(double(x))", "plus(held(double(x)))"))
+        self.write(number, lambda text: reduce(lambda found, change: found.replace(*change), changes, text))
 
 
 class Load:

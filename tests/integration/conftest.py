@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
+import torch
 import zmq
 
 from dyorc.store.base import Store
@@ -64,8 +65,14 @@ def grpc_threads() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def one_torch_thread() -> None:
+    """Has torch compute in one thread, whatever other modules have set: its pool of others would outlive the tests."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="module", autouse=True)
-def leaves_nothing(anyio_backend: str, zero_copy: None, grpc_threads: None) -> Iterator[None]:
+def leaves_nothing(anyio_backend: str, zero_copy: None, grpc_threads: None, one_torch_thread: None) -> Iterator[None]:
     """Checks that the module as a whole leaves nothing behind. Set up first, so that it looks after all else has been torn
     down.
     """

@@ -22,11 +22,9 @@ class Asked:
 
     Attributes:
         number: From 0, in the order in which they came.
-        since_s: Since the first one.
     """
 
     number: int
-    since_s: float
     head: bytes
     body: bytes
 
@@ -64,7 +62,6 @@ async def odd_server(answering: Answering) -> AsyncGenerator[OddServer]:
     loop = asyncio.get_running_loop()
     found = OddServer()
     tasks: set[asyncio.Task[None]] = set()
-    began_s: list[float] = []
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError), contextlib.closing(writer):
@@ -72,8 +69,7 @@ async def odd_server(answering: Answering) -> AsyncGenerator[OddServer]:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = _LENGTH.search(head)
                 body = await reader.readexactly(int(length[1]) if length else 0)
-                began_s.append(loop.time())
-                asked = Asked(len(found.asked), began_s[-1] - began_s[0], head, body)
+                asked = Asked(len(found.asked), head, body)
                 found.asked.append(asked)
                 answer = await answering(asked)
                 if answer is None:

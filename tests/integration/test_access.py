@@ -19,7 +19,7 @@ from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.store.sqlite import SqliteStore
 from tests import oip
 from tests.certificates import Authority
-from tests.deadlines import wait_until_async
+from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.stack import Stack, running
 from tests.integration.web import request, web
 from tests.workflows.arithmetic import double_until_large, quadruple
@@ -230,7 +230,7 @@ async def test_a_request_is_refused_before_its_body_is_sent(served: Served) -> N
         reader, writer = await asyncio.open_connection(place.host, place.port)
         head = request(f"{QUADRUPLE}/infer", bytes(10**6), f"X-API-Key: {key}")[: -(10**6)]
         writer.write(head)
-        assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 20)).split()[1] == status
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), TIMEOUT_S)).split()[1] == status
         writer.close()
         await writer.wait_closed()
 
@@ -238,7 +238,7 @@ async def test_a_request_is_refused_before_its_body_is_sent(served: Served) -> N
 async def test_a_key_removed_from_the_file_stops_working_without_a_restart(served: Served) -> None:
     assert (await served.infer("revoked")).status_code == 200
     write_tenants(served.file, [one for name, one in served.tenants.items() if name != "revoked"])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         while (await served.infer("revoked")).status_code != 401:
             pass
     assert (await served.infer("all")).status_code == 200

@@ -12,6 +12,7 @@ import pytest
 
 from dyorc.config import GatewayConfig
 from tests import oip
+from tests.deadlines import TIMEOUT_S
 from tests.integration.stack import Stack, running
 from tests.workflows import arithmetic, tensors
 
@@ -273,7 +274,7 @@ async def test_a_request_that_is_not_http_does_no_harm(stack: Stack) -> None:
     reader, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(b"\x16\x03\x01\x00garbage\r\n\r\n")
     await writer.drain()
-    assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 400")
+    assert (await asyncio.wait_for(reader.read(), TIMEOUT_S)).startswith(b"HTTP/1.1 400")
     writer.close()
     await writer.wait_closed()
     await _expect_good(stack.client)

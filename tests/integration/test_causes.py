@@ -24,7 +24,7 @@ from tests.workflows.large import NUM_VALUES, ramp
 Vector = Float[np.ndarray, "4"]
 Vectors = Float[np.ndarray, "batch 4"]
 
-SLOW_S = 0.4
+SLOW_S = 1.0
 """How long a test makes a request wait: much longer than all else that happens to it."""
 
 
@@ -137,6 +137,7 @@ async def test_a_full_queue(stack: Stack) -> None:
     await wait_until_async(WORK.has_come.is_set, "the first request runs")
     names = ["second", "third", "fourth"]
     others = [asyncio.create_task(infer(stack, "work", name, GOOD)) for name in names]
+    await wait_until_async(lambda: stack.orchestrator.num_requests == 1 + len(names), "all are in flight")
     await asyncio.sleep(SLOW_S)
     WORK.is_open.set()
     await asyncio.gather(first, *others)

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,12 @@ import pytest
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway import client_memory
+from dyorc.testing.traces import own_name
 from tests import oip
 from tests.conformance.models import mirror
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running
+from tests.shared_folders import shared_object
 from tests.workflows import arithmetic, slow, tensors
 
 TARGETS = [mirror, arithmetic.sums, slow.gated, tensors.echo]
@@ -35,21 +36,10 @@ async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
         yield found
 
 
-@contextlib.contextmanager
-def object_of(num_bytes: int) -> Iterator[Path]:
-    """Makes an object in shared memory, as a client does."""
-    path = SHARED / f"test-{uuid.uuid4().hex}"
-    path.write_bytes(bytes(num_bytes))
-    try:
-        yield path
-    finally:
-        path.unlink()
-
-
 @contextlib.asynccontextmanager
 async def region(stack: Stack, num_bytes: int = 4 * LARGE) -> AsyncIterator[Path]:
     """Makes an object that is registered under its own name."""
-    with object_of(num_bytes) as path:
+    with shared_object(bytes(num_bytes)) as path:
         answer = await register(stack.client, path.name, key=path.name, byte_size=num_bytes)
         assert (answer.status_code, answer.content) == (200, b"")
         try:
@@ -209,7 +199,7 @@ async def test_two_requests_at_once_in_one_region(stack: Stack) -> None:
 
 
 async def test_the_status_shows_what_is_registered(stack: Stack) -> None:
-    with object_of(64) as path:
+    with shared_object(bytes(64)) as path:
         for name, key, offset in (("b", f"/{path.name}", 8), ("a b", path.name, 0)):
             assert (await register(stack.client, name, key=key, offset=offset, byte_size=16)).status_code == 200
         second = {"name": "b", "key": f"/{path.name}", "offset": 8, "byte_size": 16}
@@ -225,7 +215,7 @@ async def test_the_status_shows_what_is_registered(stack: Stack) -> None:
 
 
 async def test_an_offset_counts_from_the_start_of_the_region(stack: Stack) -> None:
-    with object_of(64) as path:
+    with shared_object(bytes(64)) as path:
         path.write_bytes(np.arange(16, dtype=np.float32).tobytes())
         await register(stack.client, path.name, key=path.name, offset=16, byte_size=32)
         x = {"name": "x", "datatype": "FP32", "shape": [2], "parameters": place(path.name, 8, 8)}
@@ -284,10 +274,10 @@ ROUTES: list[tuple[str, str, Any, int, str]] = [
 async def test_the_routes_of_the_extension_answer(
     stack: Stack, method: str, path: str, body: Any, status: int, text: str
 ) -> None:
-    with object_of(64) as found, contextlib.ExitStack() as made:
+    with shared_object(bytes(64)) as found, contextlib.ExitStack() as made:
         keys = {"KEY": found.name, "ARENA": stack.orchestrator.tensors.exchange.arena.name}
         for word, make in (("LINK", lambda at: at.symlink_to(found)), ("FOLDER", Path.mkdir), ("PIPE", os.mkfifo)):
-            at = SHARED / f"test-{uuid.uuid4().hex}"
+            at = SHARED / own_name()
             make(at)
             made.callback(at.rmdir if word == "FOLDER" else at.unlink)
             keys[word] = at.name
@@ -337,7 +327,7 @@ INPUTS: list[tuple[dict[str, Any], int, str]] = [
 
 @pytest.mark.parametrize(("fields", "status", "text"), INPUTS)
 async def test_impossible_inputs_are_refused(stack: Stack, fields: dict[str, Any], status: int, text: str) -> None:
-    with object_of(64) as path:
+    with shared_object(bytes(64)) as path:
         await register(stack.client, "r", key=path.name, byte_size=64)
         shape = [3] if fields.get("datatype") == "BYTES" else [2]
         answer = await infer(stack, "sums", inputs=[{"name": "x", "datatype": "FP32", "shape": shape} | fields])
@@ -363,7 +353,7 @@ OUTPUTS: list[tuple[dict[str, Any], int, str]] = [
 
 @pytest.mark.parametrize(("parameters", "status", "text"), OUTPUTS)
 async def test_impossible_outputs_are_refused(stack: Stack, parameters: dict[str, Any], status: int, text: str) -> None:
-    with object_of(64) as path:
+    with shared_object(bytes(64)) as path:
         await register(stack.client, "r", key=path.name, byte_size=64)
         inputs = [oip.json_tensor("x", np.ones(2, np.float32)), oip.json_tensor("texts", texts_of())]
         answer = await infer(stack, "mirror", inputs=inputs, outputs=[{"name": "raised", "parameters": parameters}])
@@ -392,7 +382,7 @@ async def test_an_object_that_was_cut_short_is_an_error(stack: Stack, num: int) 
 
 
 async def test_a_request_in_flight_keeps_its_region(stack: Stack, tmp_path: Path) -> None:
-    with object_of(32) as path:
+    with shared_object(bytes(32)) as path:
         await register(stack.client, "r", key=path.name, byte_size=32)
         wanted = [{"name": "output", "parameters": place("r", 16, 16)}]
         inputs = [shared_input("x", np.arange(4, dtype=np.float32), path)]
@@ -404,7 +394,7 @@ async def test_a_request_in_flight_keeps_its_region(stack: Stack, tmp_path: Path
         assert (await stack.client.post("/v2/systemsharedmemory/region/r/unregister")).status_code == 200
         assert is_open(path)
         assert (await infer(stack, "sums", inputs=[inputs[0]])).status_code == 404
-        with object_of(32) as other:
+        with shared_object(bytes(32)) as other:
             assert (await register(stack.client, "r", key=other.name, byte_size=32)).status_code == 200, "the name is free"
             (tmp_path / "open").touch()
             answer = await running_one
@@ -428,7 +418,7 @@ async def test_inputs_in_shared_memory_have_the_same_limit_as_bodies(stack: Stac
 
 async def test_the_number_of_regions_is_limited(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_memory, "_MAX_REGIONS", 2)
-    with object_of(8) as path:
+    with shared_object(bytes(8)) as path:
         answers = [await register(stack.client, name, key=path.name, byte_size=8) for name in "abc"]
         assert [answer.status_code for answer in answers] == [200, 200, 503]
         await stack.client.post("/v2/systemsharedmemory/unregister")
@@ -439,7 +429,7 @@ async def test_the_extension_is_announced(stack: Stack) -> None:
 
 
 async def test_regions_are_closed_when_the_server_stops() -> None:
-    with object_of(8) as path:
+    with shared_object(bytes(8)) as path:
         async with running([], gateway=ALLOWED) as stack:
             await register(stack.client, "r", key=path.name, byte_size=8)
             assert is_open(path)

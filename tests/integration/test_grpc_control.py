@@ -26,6 +26,7 @@ from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running
+from tests.shared_folders import shared_object
 from tests.workflows import arithmetic, slow, tensors
 
 TARGETS = [tensors.affine, arithmetic.sums]
@@ -223,15 +224,11 @@ async def test_client_memory_works_where_it_is_allowed(tmp_path: Path) -> None:
         assert not (await stub.CudaSharedMemoryStatus(pb.CudaSharedMemoryStatusRequest())).regions
         await stub.CudaSharedMemoryUnregister(pb.CudaSharedMemoryUnregisterRequest())
         await stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
-        path = Path("/dev/shm") / f"test-{tmp_path.name}-{id(stub)}"
-        path.write_bytes(bytes(64))
-        try:
+        with shared_object(bytes(64)) as path:
             request = pb.SystemSharedMemoryRegisterRequest(name="a", key=path.name, byte_size=64)
             await stub.SystemSharedMemoryRegister(request)
             error = await oip_grpc.refused(stub.SystemSharedMemoryRegister(request))
             assert (error.status, error.text) == ("ALREADY_EXISTS", "shared memory region 'a' already in manager")
-        finally:
-            path.unlink()
 
 
 # Keys and tenants

@@ -5,8 +5,7 @@
 import asyncio
 import contextlib
 import os
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running
+from tests.shared_folders import shared_object
 from tests.workflows import arithmetic, every_type, slow, tensors
 
 TARGETS = [tensors.echo, tensors.affine, tensors.shift, arithmetic.sums, slow.gated, *every_type.same.values()]
@@ -341,17 +341,6 @@ async def test_a_connection_that_breaks_cancels_its_requests(stack: Stack, tmp_p
 # Client memory
 
 
-@contextlib.contextmanager
-def object_of(content: bytes) -> Iterator[Path]:
-    """Makes an object in shared memory, as a client does."""
-    path = Path("/dev/shm") / f"test-{uuid.uuid4().hex}"
-    path.write_bytes(content)
-    try:
-        yield path
-    finally:
-        path.unlink()
-
-
 def in_memory(tensor: Any, region: str, size: int, offset: int = 0) -> None:
     """Says that a tensor is in client memory, or goes there."""
     place = {"shared_memory_region": region, "shared_memory_byte_size": size}
@@ -362,7 +351,7 @@ def in_memory(tensor: Any, region: str, size: int, offset: int = 0) -> None:
 async def test_inputs_and_outputs_may_be_in_client_memory(stub: Any, num: int) -> None:
     x = np.arange(num, dtype=np.float32)
     size = x.nbytes
-    with object_of(x.tobytes() + bytes(size)) as path:
+    with shared_object(x.tobytes() + bytes(size)) as path:
         await stub.SystemSharedMemoryRegister(
             pb.SystemSharedMemoryRegisterRequest(name="region", key=f"/{path.name}", byte_size=2 * size)
         )
@@ -384,7 +373,7 @@ async def test_inputs_and_outputs_may_be_in_client_memory(stub: Any, num: int) -
 
 
 async def test_inputs_in_client_memory_mix_with_raw_ones(stub: Any) -> None:
-    with object_of(X.tobytes()) as path:
+    with shared_object(X.tobytes()) as path:
         await stub.SystemSharedMemoryRegister(pb.SystemSharedMemoryRegisterRequest(name="mixed", key=path.name, byte_size=16))
         request = edited(lambda r: r.raw_input_contents.pop(0))
         in_memory(request.inputs[0], "mixed", 16)

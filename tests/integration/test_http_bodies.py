@@ -14,6 +14,7 @@ import pytest
 
 from dyorc.config import GatewayConfig
 from tests import oip
+from tests.deadlines import TIMEOUT_S
 from tests.integration.stack import Stack, running
 from tests.workflows import arithmetic, slow, tensors
 
@@ -219,7 +220,7 @@ async def test_a_body_that_is_too_large_is_not_asked_for(stack: Stack, path: str
     reader, writer = await asyncio.open_connection(place.host, place.port)
     head = f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {_MAX_BYTES + 1}\r\nExpect: 100-continue\r\n\r\n"
     writer.write(head.encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         answer = await reader.read()  # until the connection is closed
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in answer

@@ -103,12 +103,12 @@ class Connection:
 
     async def head(self) -> str:
         """Returns the status line and the headers."""
-        return (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 30)).decode().lower()
+        return (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), TIMEOUT_S)).decode().lower()
 
     async def chunk(self) -> bytes:
         """Returns the next chunk; empty at the end."""
-        size = int(await asyncio.wait_for(self.reader.readline(), 30), 16)
-        return (await asyncio.wait_for(self.reader.readexactly(size + 2), 30))[:-2]
+        size = int(await asyncio.wait_for(self.reader.readline(), TIMEOUT_S), 16)
+        return (await asyncio.wait_for(self.reader.readexactly(size + 2), TIMEOUT_S))[:-2]
 
     async def close(self) -> None:
         """Goes away."""
@@ -220,7 +220,7 @@ async def test_a_slow_client_slows_the_workflow_down(stack: Stack, script: Scrip
     assert script.num_asked > seen, "more is asked for once it was read"
     assert not script.closed.is_set()
     await client.close()
-    await asyncio.wait_for(script.closed.wait(), 10)
+    await asyncio.wait_for(script.closed.wait(), TIMEOUT_S)
 
 
 def _steady(script: Script, num_looks: int = 30) -> Callable[[], bool]:
@@ -244,7 +244,7 @@ async def test_a_client_that_goes_away_ends_the_workflow(stack: Stack, script: S
             await client.head()
     await wait_until_async(lambda: script.num_asked > num_parts, "it waits for a part")
     await client.close()
-    await asyncio.wait_for(script.closed.wait(), 10)
+    await asyncio.wait_for(script.closed.wait(), TIMEOUT_S)
 
 
 async def test_generate_takes_fields_by_the_names_of_inputs(stack: Stack, script: Script) -> None:
@@ -264,7 +264,7 @@ async def test_generate_wants_exactly_one_part(stack: Stack, script: Script, num
     response = await stack.client.post("/v2/models/count/generate", json={"num": 3})
     assert response.status_code == 500
     assert "exactly 1 part" in oip.error_text(response)
-    await asyncio.wait_for(script.closed.wait(), 10)
+    await asyncio.wait_for(script.closed.wait(), TIMEOUT_S)
     assert script.num_asked <= 2, "the rest is not computed"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dyorc.testing.traces import OWNER
 from tests.leaks import no_leaks
 
 
@@ -62,6 +63,25 @@ def test_the_leak_check_names_what_is_left(kind: Callable[[], AbstractContextMan
     name = getattr(kind, "__name__", "").replace("_", " ")
     with ExitStack() as stack, pytest.raises(AssertionError, match=f"left behind: .*{name}: "), no_leaks(timeout_s=0.1):
         stack.enter_context(kind())
+
+
+def _left_by_a_process(owner: str) -> Path:
+    """Returns a folder that a process has made which is killed, as it does in tests of this owner."""
+    script = "import os; from tests.shared_folders import shared_folder; f = shared_folder(); print(f.__enter__()); os.abort()"
+    ended = subprocess.run(
+        [sys.executable, "-uc", script], env=os.environ | {OWNER: owner}, stdout=subprocess.PIPE, text=True, check=False
+    )
+    return Path(ended.stdout.strip())
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_a_killed_process_leaves_counts_only_in_the_tests_that_started_it(is_ours: bool) -> None:
+    with ExitStack() as stack:
+        if is_ours:
+            stack.enter_context(pytest.raises(AssertionError, match="left behind: shared memory: "))
+        with no_leaks(timeout_s=0.1):
+            path = _left_by_a_process(os.environ[OWNER] if is_ours else "1")
+            stack.callback(path.rmdir)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import msgspec
 import numpy as np
@@ -16,8 +17,7 @@ from loadgen.progress import Progress
 from loadgen.results import RunResult, ServerFigures
 from loadgen.run import run
 from loadgen.targets.base import TargetSpec
-from tests.deadlines import in_a_quiet_moment
-from tests.integration.odd_server import ANSWER, Answering, Asked, OddServer, odd_server, refusal, reply
+from tests.integration.odd_server import ANSWER, Answering, Asked, odd_server, refusal, reply
 
 POOL = Pool(
     inputs=[{"x": np.full(4, number, np.float32)} for number in range(5)], answers=[ANSWER] * 5, branches=["a"] * 4 + ["b"]
@@ -56,32 +56,41 @@ async def test_every_request_is_sent_once_and_answered() -> None:
 
 async def test_a_stall_delays_all_requests_that_were_due_meanwhile() -> None:
     """The stall lasts half a second: a closed loop of one sees it once; an open loop has the requests that would have come
-    meanwhile.
+    meanwhile. All limits are lower ones, which a busy machine does not break.
     """
-    await in_a_quiet_moment(_stall)
-
-
-async def _stall() -> None:
-
-    async def stalling(asked: Asked) -> bytes:
-        if 0.5 <= asked.since_s < 1.0:
-            await asyncio.sleep(1.0 - asked.since_s)
-        return REPLY
-
     load = Load(arrivals="constant", rate_rps=200, warm_up_s=0, duration_s=2)
-    few = await measured(stalling, load, max_connections=4)
-    many = await measured(stalling, load, max_connections=1000)
-    closed = await measured(stalling, Load(arrivals="closed", num_clients=1, warm_up_s=0, duration_s=2))
-
-    for result in (few, many):
+    for max_connections in (4, 1000):
+        stall = Stall()
+        result = await measured(stall, load, max_connections=max_connections)
         assert (result.counts.correct, result.counts.planned) == (399, 399)
-        assert 0.15 <= slow_ratio(result) <= 0.5  # 80 of 400 waited longer than 0.1 s
+        assert slow_ratio(result) >= 0.15  # 80 of 400 waited longer than 0.1 s
         assert result.latency_ms.p90 > 200
         assert result.latency_ms.max > 450
-        assert result.send_delay_ms.p90 < 100  # waiting for a connection is not the generator's delay
-    assert slow_ratio(closed) < 0.05
-    assert closed.latency_ms.p90 < 200
+    stall = Stall()
+    closed = await measured(stall, Load(arrivals="closed", num_clients=1, warm_up_s=0, duration_s=2))
+    assert stall.num_held == 1
     assert closed.latency_ms.max > 450
+
+
+class Stall:
+    """A server that stands still for half a second once it is asked for the fifth time.
+
+    Attributes:
+        num_held: Requests that came meanwhile, the fifth one included.
+    """
+
+    def __init__(self) -> None:
+        self.num_held = 0
+        self._over: asyncio.Task[None] | None = None
+
+    async def __call__(self, asked: Asked) -> bytes:
+        """Answers one request."""
+        if asked.number == 4:
+            self._over = asyncio.create_task(asyncio.sleep(0.5))
+        if self._over is not None and not self._over.done():
+            self.num_held += 1
+            await asyncio.shield(self._over)
+        return REPLY
 
 
 def slow_ratio(result: RunResult, limit_us: int = 100_000) -> float:
@@ -230,27 +239,22 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
 async def test_the_server_is_read_at_both_ends_of_the_measured_time() -> None:
     class Watch:
         def __init__(self) -> None:
-            self.seen: list[int] = []
+            self.seen_s: list[float] = []
 
         def start(self) -> None:
-            self.seen.append(len(server.asked))
+            self.seen_s.append(time.monotonic())
 
         def stop(self) -> ServerFigures:
-            self.seen.append(len(server.asked))
+            self.seen_s.append(time.monotonic())
             return ServerFigures(batch_sizes={"p": {"1": 3}})
 
-    async def measure() -> None:
-        nonlocal server
-        watch = Watch()
-        async with odd_server(right) as server:
-            spec = TargetSpec(protocol="http", url=server.url, model="odd")
-            load = msgspec.structs.replace(LOAD, warm_up_s=0.5)
-            result = await asyncio.to_thread(run, "odd", spec, POOL, load, server=watch)
-        assert watch.seen == [pytest.approx(50, abs=30), pytest.approx(150, abs=30)]
-        assert result.server.batch_sizes == {"p": {"1": 3}}
-
-    server = OddServer()
-    await in_a_quiet_moment(measure)
+    watch, began_s = Watch(), time.monotonic()
+    async with odd_server(right) as server:
+        spec = TargetSpec(protocol="http", url=server.url, model="odd")
+        load = msgspec.structs.replace(LOAD, warm_up_s=0.5)
+        result = await asyncio.to_thread(run, "odd", spec, POOL, load, server=watch)
+    assert [seen_s - began_s >= least_s for seen_s, least_s in zip(watch.seen_s, (0.5, 1.5), strict=True)] == [True, True]
+    assert result.server.batch_sizes == {"p": {"1": 3}}
 
 
 async def test_progress_is_printed_meanwhile() -> None:

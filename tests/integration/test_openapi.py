@@ -23,7 +23,7 @@ from tests.workflows import arithmetic
 
 _NUM_EXAMPLES = 8
 """How many examples of each operation are tried."""
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 120.0
 _KNOWN = {"name": "sums", "version": "1"}
 """What a path has to name so that a request comes further than "unknown model"."""
 _CHECKS = (

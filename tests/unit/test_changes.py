@@ -6,10 +6,11 @@ from pathlib import Path
 
 from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.supervision.changes import Changes
+from tests.deadlines import TIMEOUT_S
 
 
 async def _next(changes: Changes) -> list[str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         return await changes.happened()
 
 

@@ -74,6 +74,11 @@ def test_reports_are_added_up() -> None:
     }
 
 
+def test_a_replica_may_be_in_a_state_that_no_program_is_in() -> None:
+    own = {"programs": {"large": {"state": "ready", "replicas": {"large#1": {"state": "parking", "pid": 1}}}}}
+    assert added_up([own, {}]) == own
+
+
 def test_statistics_are_added_up() -> None:
     def of(number: int) -> ModelStatistics:
         tally = Tally(number, 10 * number)

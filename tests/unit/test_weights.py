@@ -1,5 +1,7 @@
 """Weights from a safetensors file: the file's own pages, in a module that was made without any."""
 
+import ctypes
+import os
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,16 @@ def test_weights_of_another_module_are_named(tmp_path: Path) -> None:
         dyorc.load_module(Scaled, path)
     with pytest.raises(FileNotFoundError):
         dyorc.load_module(Scaled, tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read as another user")
+def test_a_file_that_only_its_owner_may_read_is_not_called_missing(tmp_path: Path) -> None:
+    path = tmp_path / "net.safetensors"
+    save_file(Scaled().state_dict(), path)
+    libc = ctypes.CDLL(None)
+    libc.setfsuid(65534)  # of this thread alone
+    try:
+        with pytest.raises(PermissionError, match=r"net\.safetensors"):
+            dyorc.load_module(Scaled, path)
+    finally:
+        libc.setfsuid(0)

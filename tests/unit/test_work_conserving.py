@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.peers.ray_serve.batcher import WorkConservingBatcher
+from tests.deadlines import TIMEOUT_S
 
 
 class Doubling:
@@ -45,7 +46,7 @@ async def settle() -> None:
 
 def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     def run() -> None:
-        asyncio.run(asyncio.wait_for(test(), 10))
+        asyncio.run(asyncio.wait_for(test(), TIMEOUT_S))
 
     run.__name__ = test.__name__
     return run

@@ -18,12 +18,14 @@ from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Body, JobStore, Lane, NewJob, new_id
 from tests import oip
 from tests.deadlines import wait_until_async
-from tests.integration.jobs.served_jobs import FAST, SLOW, X, ended, serving, started, submitted
+from tests.integration.jobs.served_jobs import SLOW, X, ended, serving, started, submitted
 from tests.integration.jobs.stored_jobs import MakeStore
 from tests.integration.stack import Stack, running
 from tests.workflows import arithmetic, effects, slow
 
 pytestmark = pytest.mark.together
+
+_DEAD_LEASE_S = 0.1
 
 
 @asynccontextmanager
@@ -73,8 +75,8 @@ async def abandoned(make_store: MakeStore, model: str, times: int, **parameters:
     async with make_store() as store:
         await store.submit(new)
         for _ in range(times):
-            while not await store.claim([Lane("", model)], "dead", FAST.lease_s):
-                await store.wait_for_work(FAST.lease_s)
+            while not await store.claim([Lane("", model)], "dead", _DEAD_LEASE_S):
+                await store.wait_for_work(_DEAD_LEASE_S)
     return new.id
 
 

@@ -41,13 +41,14 @@ async def test_a_job_whose_lease_has_ended_goes_to_another_and_its_old_holder_ch
 
 async def test_a_renewed_lease_lasts(store: JobStore) -> None:
     await submit(store, a_job(), a_job())
-    held, other = await claim(store, 2, lease_s=0.5)
+    held, other = await claim(store, 2, lease_s=1.0)
     for _ in range(4):  # longer than the lease, as the clock of the other job's lease shows
-        await store.wait_for_work(0.2)
-        assert await store.renew([held], 0.5) == set()
-    again = await claim_one(store, lease_s=0.5)
+        await store.wait_for_work(0.3)
+        assert await store.renew([held], 1.0) == set()
+    assert await store.renew([held], LONG_S) == set()
+    again = await claim_one(store, lease_s=1.0)
     assert again.job.id == other.job.id
-    assert await claim(store, lease_s=0.5) == []
+    assert await claim(store, lease_s=LONG_S) == []
 
 
 async def test_a_released_job_comes_back_at_once_and_may_count_as_an_attempt(store: JobStore) -> None:

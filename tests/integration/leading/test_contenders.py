@@ -27,6 +27,7 @@ def test_a_leader_that_is_killed_is_succeeded_with_a_higher_fence(setting: str, 
             one.process.kill()
             wait_until(other.fence, "the other leads")
             assert other.fence() > one.fence()
+            wait_until(lambda: find_leader(setting, group), "it is found")
             leader = find_leader(setting, group)
             assert leader is not None
             assert (leader.fence, leader.address) == (other.fence(), f"unix:///nowhere/{other.fence()}")

@@ -6,20 +6,23 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from dyorc.leadership.leader import Leader
 from dyorc.orchestrator.answers import own_arrays
+from dyorc.orchestrator.tensors import Tensors
+from dyorc.remote import announcements
 from dyorc.remote.backend import RemoteBackend
 from dyorc.remote.connection import Connection
 from dyorc.remote.desk import Desk
-from dyorc.remote.messages import Ask, EffectAhead, FromOrchestrator
+from dyorc.remote.messages import Answer, Ask, EffectAhead, FromOrchestrator, Known
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.transport.codec import Frame
 from tests.asking import submission
-from tests.deadlines import TIMEOUT_S, wait_until_async
+from tests.deadlines import wait_until_async
 from tests.integration.remote.ends import Told, arena_of, desk_of, gateway
 from tests.integration.stack import FAST_LINK, Stack, running, within
 from tests.workflows import arithmetic, parted, slow
@@ -97,30 +100,72 @@ async def test_a_gateway_that_is_killed_takes_only_its_own_requests_with_it(scen
     assert scene.backend.is_connected
 
 
-async def test_a_batch_is_not_run_if_a_gateway_goes_before_it_knows_of_the_effect(scene: Scene, tmp_path: Path) -> None:
-    told = asyncio.Event()
+class SilentGateway:
+    """A gateway that asks for `noted`, and does not say that it knows of an effect before it is told to."""
 
-    def receive(message: FromOrchestrator, frames: Sequence[Frame]) -> None:
+    def __init__(self, scene: Scene, tensors: Tensors, folder: Path) -> None:
+        leader = Leader(group="default", fence=1, address=scene.desk.address, node="here")
+        self.connection = Connection(leader, tensors.exchange.holder, self._receive)
+        self.announced: list[int] = []
+        self.answered: set[int] = set()
+        self._tensors = tensors
+        self._folder = folder
+        self._is_silent = True
+
+    async def ask(self, *numbers: int) -> None:
+        """Asks once for each number, and waits until an effect is announced."""
+        await self.connection.open(FAST_LINK, None, 0)
+        for number in numbers:
+            asked = submission(parted.noted, [np.asarray(number)], (str(self._folder),))
+            headers, frames, _ = self._tensors.pack([self._tensors.keep_all(asked.inputs)])
+            self.connection.send(Ask(number, *asked.model, tuple(headers), asked.statics, 60.0), frames)
+        await wait_until_async(lambda: self.announced, "an effect is announced")
+
+    def speak(self) -> None:
+        """Says what it was asked to say, and from now on at once."""
+        self._is_silent = False
+        for number in self.announced:
+            self.connection.send(Known(number))
+
+    def _receive(self, message: FromOrchestrator, frames: Sequence[Frame]) -> None:
         if isinstance(message, EffectAhead):
-            told.set()  # and says nothing
+            self.announced.append(message.number)
+            if not self._is_silent:
+                self.connection.send(Known(message.number))
+        elif isinstance(message, Answer):
+            self.answered.add(message.request_id)
 
-    leader = Leader(group="default", fence=1, address=scene.desk.address, node="here")
-    with arena_of("gateway-that-is-silent") as tensors:
-        connection = Connection(leader, tensors.exchange.holder, receive)
-        await connection.open(FAST_LINK, None, 0)
-        asked = submission(parted.noted, [np.asarray(1)], (str(tmp_path),), within(60))
-        refs = tensors.keep_all(asked.inputs)
-        headers, frames, _ = tensors.pack([refs])
-        connection.send(Ask(1, *asked.model, tuple(headers), asked.statics, 60.0), frames)
-        await asyncio.wait_for(told.wait(), TIMEOUT_S)
-        own = submission(parted.noted, [np.asarray(2)], (str(tmp_path),), within(60))
-        waiting = asyncio.create_task(scene.backend.infer(own, take=own_arrays))
+
+async def note(scene: Scene, number: int, folder: Path) -> float:
+    """Runs `noted` at a gateway that answers."""
+    asked = submission(parted.noted, [np.asarray(number)], (str(folder),), within(60))
+    return float((await scene.backend.infer(asked, take=own_arrays))[0])
+
+
+async def test_a_batch_is_not_run_if_a_gateway_goes_before_it_knows_of_the_effect(scene: Scene, tmp_path: Path) -> None:
+    with mock.patch.object(announcements, "PATIENCE_S", 600.0), arena_of("gateway-that-is-silent") as tensors:
+        silent = SilentGateway(scene, tensors, tmp_path)
+        await silent.ask(1)
+        own = asyncio.create_task(note(scene, 2, tmp_path))
         await wait_until_async(lambda: scene.stack.orchestrator.num_requests == 2, "the orchestrator has both requests")
-        connection.close()
-        (y,) = await waiting
-    assert y == 3
+        silent.connection.close()
+        assert await own == 3
     assert (tmp_path / "runs").read_text().split() == ["2"]
     assert not scene.stack.orchestrator.num_requests
+
+
+async def test_a_gateway_that_does_not_know_of_an_effect_holds_up_only_itself(scene: Scene, tmp_path: Path) -> None:
+    with arena_of("gateway-that-is-silent") as tensors:
+        silent = SilentGateway(scene, tensors, tmp_path)
+        await silent.ask(*range(10, 20))
+        assert [await note(scene, number, tmp_path) for number in (1, 2, 3)] == [2, 3, 4]
+        assert (tmp_path / "runs").read_text().split() == ["1", "2", "3"]
+        silent.speak()
+        await wait_until_async(lambda: len(silent.answered) == 10, "its requests are answered, too")
+        silent.connection.close()
+        assert sorted((tmp_path / "runs").read_text().split()) == sorted(map(str, (1, 2, 3, *range(10, 20)))), "each once"
+    assert not scene.stack.orchestrator.num_requests
+    await wait_until_async(lambda: scene.desk.num_gateways == 1, "it is gone")
 
 
 class Shelf:

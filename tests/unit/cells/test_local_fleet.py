@@ -296,7 +296,7 @@ async def test_a_batch_that_hangs_fails_and_the_program_is_loaded_again() -> Non
 
         return call
 
-    program = program_of(make, execution_timeout_s=0.2)
+    program = program_of(make, execution_timeout_s=1.0)
     try:
         async with celled(program) as orchestrator:
             with pytest.raises(ExecutionError):
@@ -320,7 +320,7 @@ async def test_a_program_of_which_too_many_batches_hang_is_not_loaded_again() ->
 
         return call
 
-    program = program_of(make, execution_timeout_s=0.2, pure=False)
+    program = program_of(make, execution_timeout_s=1.0, pure=False)
     try:
         async with celled(program, max_hung=2) as orchestrator:
             for _ in range(2):

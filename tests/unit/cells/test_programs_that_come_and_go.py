@@ -19,7 +19,7 @@ async def test_a_program_is_added_called_and_removed() -> None:
     first = program_of(lambda: lambda x: x + 1)
     second = program_of(lambda: lambda x: x + 2).with_options(name="tried@2")
     async with celled(first) as orchestrator:
-        assert orchestrator.add(second, is_awaited=False)
+        assert orchestrator.programs.add(second, is_awaited=False)
         assert orchestrator.status.is_ready, "nobody waits for it yet"
         status = orchestrator.status.programs["tried@2"]
         await wait_until_async(lambda: status.state is ProgramState.READY, "it is loaded")
@@ -29,15 +29,15 @@ async def test_a_program_is_added_called_and_removed() -> None:
         serve_also(orchestrator, workflow)
         await orchestrator.infer(submission(workflow, [X]))
         assert not orchestrator.runs(workflow)
-        await orchestrator.empty(second)
-        orchestrator.remove(second)
-        orchestrator.forget(workflow)
+        await orchestrator.programs.empty(second)
+        orchestrator.programs.remove(second)
+        orchestrator.programs.forget(workflow)
         assert set(orchestrator.report()["programs"]) == {"tried"}
         assert set(orchestrator.scaling()["programs"]) == {"tried"}
         np.testing.assert_array_equal(await ask(orchestrator, first, X), X + 1)
         with pytest.raises(NotDeployedError):
             await ask(orchestrator, second, X)
-        orchestrator.add(second)
+        orchestrator.programs.add(second)
         np.testing.assert_array_equal(await ask(orchestrator, second, X), X + 2)
 
 
@@ -56,17 +56,17 @@ async def test_a_program_that_is_still_loading_or_cannot_load_is_removed() -> No
     slow = program_of(lambda: load() or (lambda x: x)).with_options(name="slow")
     broken = program_of(fail).with_options(name="broken")
     async with celled(first) as orchestrator:
-        orchestrator.add(slow, is_awaited=False)
+        orchestrator.programs.add(slow, is_awaited=False)
         await loading.wait()
-        orchestrator.remove(slow)
+        orchestrator.programs.remove(slow)
         loaded.set()
-        orchestrator.add(broken, is_awaited=False)
+        orchestrator.programs.add(broken, is_awaited=False)
         status = orchestrator.status.programs["broken"]
         await wait_until_async(lambda: status.state is ProgramState.FAILING, "it fails to load")
         assert orchestrator.status.is_ready
         assert not orchestrator.status.is_failing
-        await orchestrator.empty(broken)
-        orchestrator.remove(broken)
+        await orchestrator.programs.empty(broken)
+        orchestrator.programs.remove(broken)
         assert set(orchestrator.report()["programs"]) == {"tried"}
         np.testing.assert_array_equal(await ask(orchestrator, first, X), X + 1)
 
@@ -75,7 +75,7 @@ async def test_one_program_stands_for_both_versions_even_with_a_new_engine(monke
     first = program_of(lambda: lambda x: x + 1)
     twin = first.with_options()
     async with celled(first) as orchestrator:
-        orchestrator.add(twin)
+        orchestrator.programs.add(twin)
         np.testing.assert_array_equal(await ask(orchestrator, twin, X), X + 1)
 
         def fail(*_: object) -> None:
@@ -86,7 +86,7 @@ async def test_one_program_stands_for_both_versions_even_with_a_new_engine(monke
             with pytest.raises(InternalError):
                 await ask(orchestrator, first, X)
         np.testing.assert_array_equal(await ask(orchestrator, twin, X), X + 1)
-        orchestrator.remove(twin)
+        orchestrator.programs.remove(twin)
         np.testing.assert_array_equal(await ask(orchestrator, first, X), X + 1)
         with pytest.raises(NotDeployedError):
             await ask(orchestrator, twin, X)

@@ -10,6 +10,7 @@ from loadgen.targets.base import RequestFailedError
 from loadgen.targets.connection import Connection, Reply
 from loadgen.targets.failures import http_failure
 from loadgen.targets.layout import http_post
+from tests.deadlines import TIMEOUT_S
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nInference-Header-Content-Length: 3\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
@@ -44,7 +45,7 @@ def exchange(act: Callable[[Connection], None]) -> tuple[Reply | BaseException, 
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         connection.send(b"request", answer)
         act(connection)
-        return (await asyncio.gather(asyncio.wait_for(answer, 5), return_exceptions=True))[0], connection
+        return (await asyncio.gather(asyncio.wait_for(answer, TIMEOUT_S), return_exceptions=True))[0], connection
 
     return asyncio.run(play())
 

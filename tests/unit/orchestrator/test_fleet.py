@@ -97,7 +97,7 @@ async def test_a_batch_whose_replica_is_gone_runs_on_the_next(tmp_path: Path) ->
 
 
 async def test_a_replica_that_hangs_is_given_up(tmp_path: Path) -> None:
-    hasty = arithmetic.double.with_options(name="hasty", execution_timeout_s=0.05)
+    hasty = arithmetic.double.with_options(name="hasty", execution_timeout_s=0.3)
     async with served(tmp_path, hasty) as (orchestrator, fleet):
         fleet.is_holding = True
         waiting = asyncio.create_task(orchestrator.infer(submission(hasty, [X])))

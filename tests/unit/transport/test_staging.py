@@ -9,6 +9,7 @@ from dyorc.errors import TensorLostError
 from dyorc.transport.routes import Routes
 from dyorc.transport.staging import Staging
 from dyorc.transport.tiers import Holder, Span
+from tests.deadlines import TIMEOUT_S
 
 HOLDER = Holder("far", "node", "dyorc-arena-0000000000000001")
 FIRST, SECOND = Span(1, 100, 4), Span(2, 200, 4)
@@ -31,7 +32,7 @@ class Wire:
 
     def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
         self.has_begun.set()
-        assert self.may_go_on.wait(10)
+        assert self.may_go_on.wait(TIMEOUT_S)
         self.fetched.extend(spans)
         if self.error is not None:
             raise self.error
@@ -83,7 +84,7 @@ def test_a_batch_waits_for_tensors_on_their_way(staging: Staging, wire: Wire) ->
     wire.may_go_on.clear()
     fetching = threading.Thread(target=staging.fetch_next)
     fetching.start()
-    assert wire.has_begun.wait(10)
+    assert wire.has_begun.wait(TIMEOUT_S)
     threading.Timer(0.05, wire.may_go_on.set).start()
     taken = staging.take(HOLDER, FIRST)
     fetching.join()
@@ -141,7 +142,7 @@ def test_tensors_dropped_on_their_way_are_not_kept(staging: Staging, wire: Wire)
     wire.may_go_on.clear()
     fetching = threading.Thread(target=staging.fetch_next)
     fetching.start()
-    assert wire.has_begun.wait(10)
+    assert wire.has_begun.wait(TIMEOUT_S)
     staging.drop((("far", 1),))
     wire.may_go_on.set()
     fetching.join()

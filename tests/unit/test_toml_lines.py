@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from dyorc.configuration.toml_lines import Path, lines_of
+from dyorc.toml_lines import Path, lines_of
 
 TEXT = '''\
 # a comment = 1
@@ -30,6 +30,13 @@ margin=1.5
 autoscaling_config = { min_replicas = 0, nested = [ [1, 2], [3] ] }
 [[tables]]
 a = 1
+[[tables.inner]]
+b = 1
+[[tables]]
+[[tables.inner]]
+[[tables.inner]]
+[tables.inner.deep]
+b = 1
 '''
 
 
@@ -49,7 +56,12 @@ a = 1
         (("programs", "large.v2"), 20),
         (("programs", "large.v2", "autoscaling_config", "min_replicas"), 21),
         (("programs", "large.v2", "autoscaling_config", "nested", 1, 0), 21),
-        (("tables", "a"), 23),
+        (("tables",), 22),
+        (("tables", 0, "a"), 23),
+        (("tables", 0, "inner", 0, "b"), 25),
+        (("tables", 1), 26),
+        (("tables", 1, "inner"), 27),
+        (("tables", 1, "inner", 1, "deep", "b"), 30),
     ],
 )
 def test_the_line_of_each_key_is_found(path: Path, line: int) -> None:

@@ -1,0 +1,81 @@
+"""Programs and their tensors for the tests of plans."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import nn
+
+from dyorc.offline import models
+from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate
+
+
+@dataclass(frozen=True)
+class Example:
+    """A program, whole tensors for its sources, and its results on one device, all in float64."""
+
+    program: TensorProgram
+    sources: dict[str, torch.Tensor]
+    results: dict[str, torch.Tensor]
+    module: nn.Module
+    inputs: tuple[torch.Tensor, ...]
+
+
+class _Net(nn.Module):
+    """Convolutions and pooling before a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 6, 3, padding=1, bias=False),
+            nn.AdaptiveAvgPool2d(7),
+            nn.Flatten(),
+            nn.Linear(294, 10),
+        )
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.net(images), labels)
+
+
+def _net() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return _Net(), (torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,)))
+
+
+_EXAMPLES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
+    "gpt": lambda: models.gpt(layers=1),
+    "net": _net,
+    "bert": lambda: models.bert(layers=1),
+    "bert_moe": lambda: models.bert_moe(hidden=16),
+    "bert_switch": lambda: models.bert_moe(hidden=16, gate="switch"),
+    "llama": lambda: models.llama(layers=1),
+    "swin": lambda: models.swin(depths=(2, 1), hidden=8, window=2, size=16, batch=4),
+    "unet": lambda: models.unet(stages=1, size=8, batch=4),
+    "vgg19": lambda: models.vgg19(batch=4, convolutions=(1, 1, 1, 1, 1)),
+    "vit": lambda: models.vit(layers=1),
+    "vit_moe": lambda: models.vit_moe(hidden=16),
+}
+EXAMPLES = tuple(_EXAMPLES)
+"""The names of all examples."""
+
+
+@cache
+def example(name: str) -> Example:
+    """Returns one of the examples, by its name."""
+    torch.manual_seed(0)
+    module, inputs = _EXAMPLES[name]()
+    return example_of(module, tuple(x.double() if x.is_floating_point() else x for x in inputs))
+
+
+def example_of(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Example:
+    """Captures a module in float64 and evaluates it."""
+    module = module.double()
+    program = capture(module, inputs)
+    sources = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
+    sources = {name: tensor for name, tensor in sources.items() if name in program.values}
+    names = [name for name in program.sources if program.values[name].kind is ValueKind.INPUT]
+    sources |= dict(zip(names, inputs, strict=True))
+    return Example(program, sources, evaluate(program, sources), module, inputs)

@@ -1,0 +1,83 @@
+"""What cannot be captured is refused by the operation, the line of the module, and what to do instead."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from dyorc.errors import ProgramCaptureError
+from dyorc.offline.program import REPLICATE, axes_of, capture, strategies_of
+from dyorc.offline.program.evaluate import evaluate
+
+_Body = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class _Model(nn.Module):
+    def __init__(self, body: _Body) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.body = body
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(self.linear(x), x).sum()
+
+
+def _branch(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return y if y.sum() > 0 else -y
+
+
+def _assigns(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    x[0] = 0
+    return y * x
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (lambda y, x: y[y > 0], r"nonzero.default has a result whose shape depends on data; use masks"),
+        (lambda y, x: y + x.unique().sum(), r"_unique2.default has a result whose shape depends on data"),
+        (lambda y, x: y * y.sum().item(), r"_local_scalar_dense.default needs the data of a tensor"),
+        (_branch, r"return y if y.sum\(\) > 0 else -y\): .* use torch.where instead of a Python branch"),
+        (lambda y, x: torch.from_numpy(y.detach().numpy()) * y, r"numpy needs the data of a tensor"),
+        (lambda y, x: y + x.add_(1), r"add_ changes an input of the module in place; work on a copy"),
+        (_assigns, r"x\[0\] = 0\): __setitem__ changes an input of the module in place"),
+        (lambda y, x: y * x.view(-1)[:1].mul_(2), r"changes an input of the module in place"),
+        (lambda y, x: torch.fft.fft(y).real, r"fft_fft computes complex numbers, .* hold both parts as real tensors"),
+        (lambda y, x: torch.sparse.mm(x.to_sparse(), y.T), r"to_sparse makes a sparse tensor, .* use dense ones"),
+    ],
+    ids=["mask", "unique", "item", "branch", "numpy", "inplace", "assignment", "view", "complex", "sparse"],
+)
+def test_the_refusal_names_the_operation_and_the_line(body: _Body, error: str) -> None:
+    with pytest.raises(ProgramCaptureError, match=error) as refusal:
+        capture(_Model(body), [torch.zeros(2, 4)])
+    if "something" not in str(refusal.value):
+        assert f" at {__file__}:" in str(refusal.value)
+
+
+def test_a_constant_that_is_no_buffer_is_refused() -> None:
+    with pytest.raises(ProgramCaptureError, match=r"holds the constant .* register it as a buffer of the module"):
+        capture(_Model(lambda y, x: y * torch.tensor([1.0, 2.0, 3.0, 4.0])), [torch.zeros(2, 4)])
+
+
+def test_running_statistics_are_updates_of_an_operation_that_stays_whole() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), _Square()).double(), torch.randn(5, 4, dtype=torch.float64)
+    program = capture(module, [x])
+    assert set(program.updates) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    node = program.producers[program.updates["1.running_mean"]]
+    assert [set(s.inputs + s.outputs) for s in strategies_of(program, node, axes_of(program))] == [{REPLICATE}]
+    sources = {name: tensor.detach().clone() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
+    results = evaluate(program, sources | {program.inputs[0]: x})
+    loss = module(x)
+    loss.backward()
+    torch.testing.assert_close(results[program.loss], loss.detach())
+    for name, buffer in module.named_buffers():
+        torch.testing.assert_close(results[program.updates[name]], buffer)
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(results[program.gradients[name]], parameter.grad)
+
+
+class _Square(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * x * x).sum()

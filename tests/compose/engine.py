@@ -16,6 +16,8 @@ from tests.deadlines import wait_until
 
 _NAMES = Path("/var/run/netns")
 _START_S = 30.0
+_COMMAND_S = 300.0
+"""Long for any command, even on a busy machine. An engine may also hang."""
 
 
 def why_not() -> str:
@@ -63,14 +65,19 @@ class Engine:
             NoEngineError: If none can be run here.
         """
         command = ["docker", "run", "--rm", image, "true"]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise NoEngineError(f"the engine runs no containers: {done.stderr[-1000:]}")
+        try:
+            subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=_COMMAND_S)
+        except subprocess.CalledProcessError as error:
+            raise NoEngineError(f"the engine runs no containers: {error.stderr[-1000:]}") from None
+        except subprocess.TimeoutExpired as error:
+            raise NoEngineError(f"the engine runs no containers: {error}") from None
 
     def run(self, command: list[str], folder: Path | None = None, stdin: IO[bytes] | None = None, **variables: str) -> str:
         """Runs a command, and returns what it prints."""
         environment = {**self.environment, **variables}
-        done = subprocess.run(command, cwd=folder, stdin=stdin, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=folder, stdin=stdin, env=environment, capture_output=True, text=True, check=False, timeout=_COMMAND_S
+        )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
@@ -105,7 +112,10 @@ def engine() -> Generator[Engine]:
 
 
 def _is_up(started: Engine) -> bool:
-    done = subprocess.run(["docker", "info"], env=started.environment, capture_output=True, check=False)
+    try:
+        done = subprocess.run(["docker", "info"], env=started.environment, capture_output=True, check=False, timeout=_START_S)
+    except subprocess.TimeoutExpired:
+        return False
     return done.returncode == 0
 
 
@@ -120,4 +130,4 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, timeout=_COMMAND_S)

@@ -15,10 +15,11 @@ DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
+PREPARED := $(VENV)/.dev $(TRITONCLIENT)/.made $(HELM)/.made $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP)
 VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots test test-again test-quick test-compiled compile pure lint format protos docs-metrics schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-again test-quick test-compiled compile pure lint format protos docs-metrics schema
 .PHONY: equality train-tag bench-planners bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
 
@@ -37,7 +38,9 @@ demo-ocr: $(VENV)/.dev ## Serve the OCR workflow and let it read a page
 demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questions (downloads 83 MB)
 	$(BIN)/python examples/router/demo.py
 
-test: $(VENV)/.dev $(TRITONCLIENT)/.made $(HELM)/.made $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## Run all tests
+prepare: $(PREPARED) ## Make all that the tests need, after `make .venv/.dev` side by side with -j
+
+test: $(PREPARED) ## Run all tests
 	$(PYTEST_SIDE_BY_SIDE)
 
 test-again: $(VENV)/.dev ## Run again what failed last, one test after another

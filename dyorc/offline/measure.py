@@ -64,7 +64,7 @@ _NUM_VIEWS = 8
 _OTHER = Ref("w")
 _NUM_AT_ONCE = 3
 """How many times more messages than a chain has are summed beside computation."""
-_SHORTER, _LONGER = 0.5, 1.5
+_SHORTER, _LONGER = 0.5, 2.5
 """How long ranks compute beside communication, as parts of what the communication takes by itself."""
 _MAX_LENGTH = 1_000
 """Of a chain of products beside communication. Ranks that communicate for longer mostly wait, and are in nobody's way."""
@@ -238,9 +238,18 @@ class _Measurement:
         return CollectiveCost(kind=kind, algorithm=algorithm, lines=(_measured(points),), devices_by_machine=machines)
 
     def _contention(self) -> Contention | None:
-        """Has all ranks communicate, compute for a shorter and for a longer time, and do both at once."""
+        """Has all ranks do both at once, with short messages and with longer ones."""
         self._tell("both at once")
-        num, rows = _NUM_AT_ONCE * self._effort.chain, median_high(self._effort.messages) // (_WIDTH * self._num)
+        messages = self._effort.messages
+        found = [self._contention_with(num_bytes) for num_bytes in (min(messages), median_high(messages))]
+        short, long = found
+        return contention_of_messages(short, long) if short and long else None
+
+    def _contention_with(self, num_bytes: int) -> tuple[float, Contention] | None:
+        """Has all ranks communicate, compute for a shorter and for a longer time, and do both at once. Returns what one message
+        takes by itself, and what they do to each other; None if that cannot be measured.
+        """
+        num, rows = _NUM_AT_ONCE * self._effort.chain, num_bytes // (_WIDTH * self._num)
 
         def seconds(length: int, size: int, num_messages: int) -> float:
             plan = _at_once(length, size, num_messages, rows, self._num)
@@ -253,7 +262,7 @@ class _Measurement:
             if long <= _MAX_LENGTH:
                 computing_s = seconds(short, size, 0), seconds(long, size, 0)
                 both_s = seconds(short, size, num), seconds(long, size, num)
-                return contention_of(communicating_s, computing_s, both_s)
+                return communicating_s / num, contention_of(communicating_s, computing_s, both_s)
         return None
 
     def _seconds(self, plan: Plan) -> Sequence[tuple[float, ...]]:
@@ -280,6 +289,26 @@ def contention_of(communicating_s: float, computing_s: tuple[float, float], both
     held_up = both_s[0] - communicating_s, both_s[1] - computing_s[1]
     p, q = (min(max(up, 0.0) / by, _MAX_IN_THE_WAY) for up, by in zip(held_up, (computing_s[0], communicating_s), strict=True))
     return Contention(computing=_rounded(1 + q * (1 - p) / (1 - q)), communicating=_rounded(1 + p * (1 - q) / (1 - p)))
+
+
+def contention_of_messages(short: tuple[float, Contention], long: tuple[float, Contention]) -> Contention:
+    """Returns how computation and communication slow each other, whatever a message takes: one of m seconds takes y m + w beside
+    computation, y + w / m times as long, which two messages tell.
+
+    Args:
+        short: What a short message takes by itself, and what was found with such messages.
+        long: The same of a longer one.
+    """
+    (short_s, one), (long_s, other) = short, long
+    if not short_s < long_s:
+        return other
+    waiting_s = max(one.communicating - other.communicating, 0.0) / (1 / short_s - 1 / long_s)
+    waiting_s = min(waiting_s, (other.communicating - 1) * long_s)
+    return Contention(
+        computing=other.computing,
+        communicating=_rounded(other.communicating - waiting_s / long_s),
+        waiting_s=_rounded(waiting_s),
+    )
 
 
 def _measured(points: Sequence[tuple[float, float]]) -> CostLine:

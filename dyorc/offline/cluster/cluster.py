@@ -84,10 +84,17 @@ class Contention:
     Attributes:
         computing: How many times longer an operation takes while its rank communicates.
         communicating: How many times longer a communication takes while one of its ranks computes.
+        waiting_s: What each communication takes besides while one of its ranks computes: it has to wait for a core. That is most
+            of what a short one takes.
     """
 
     computing: float
     communicating: float
+    waiting_s: float = 0.0
+
+    def times(self, communicating_s: float) -> float:
+        """How many times longer a communication takes beside computation that takes so long by itself."""
+        return self.communicating + (self.waiting_s / communicating_s if communicating_s else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +154,9 @@ class Cluster:
         for name in ("interfaces", "channels"):
             if not content[name]:
                 del content[name]
-        for device in content["devices"]:
-            if not device["view_s"]:
-                del device["view_s"]
+        for table, name in ((content.get("contention", {}), "waiting_s"), *((device, "view_s") for device in content["devices"])):
+            if not table.get(name):
+                table.pop(name, None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @cached_property

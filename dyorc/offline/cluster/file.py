@@ -35,6 +35,7 @@
     [contention]                                        # may be left out: then neither slows the other
     computing = 1.2                                     # how many times longer an operation takes beside communication
     communicating = 1.5                                 # how many times longer a communication takes beside operations
+    waiting_s = 5e-4                                    # and what each takes besides, which waits for a core; 0 if left out
 
     [[channels]]                                        # of messages within one machine, from which plans choose
     kind = "static"                                     # or "dynamic", "grpc"; gloo's is the link
@@ -124,7 +125,11 @@ def cluster_from_toml(text: str, where: str = "cluster") -> Cluster:
 def _read_contention(table: Table | None) -> Contention | None:
     if table is None:
         return None
-    found = Contention(computing=table.positive("computing"), communicating=table.positive("communicating"))
+    found = Contention(
+        computing=table.positive("computing"),
+        communicating=table.positive("communicating"),
+        waiting_s=table.not_negative("waiting_s", 0.0),
+    )
     for key, times in (("computing", found.computing), ("communicating", found.communicating)):
         if times < 1:
             raise table.error(key, f"how many times longer it takes, at least 1, and not {times:g}")

@@ -51,6 +51,7 @@ def _lines(cluster: Cluster) -> Iterator[str]:
         yield from _collective(cost)
     if both := cluster.contention:
         yield from ("", "[contention]", f"computing = {both.computing}", f"communicating = {both.communicating}")
+        yield from [f"waiting_s = {both.waiting_s}"] if both.waiting_s else ()
     for channel in cluster.channels:
         yield from ("", "[[channels]]", f"kind = {_text(channel.kind)}")
         yield from (f"bytes_per_s = {channel.bytes_per_s}", f"latency_s = {channel.latency_s}")

@@ -58,7 +58,7 @@ class Contending:
         others = self._computing if task.is_communication else self._communicating
         if not any(others[rank] for rank in task.ranks):
             return 1.0
-        return self._contention.communicating if task.is_communication else self._contention.computing
+        return self._contention.times(task.duration_s) if task.is_communication else self._contention.computing
 
     def _changed(self, task: Task, now_s: float) -> Iterator[tuple[int, float]]:
         others = self._computing if task.is_communication else self._communicating

@@ -24,7 +24,7 @@ _UNEVEN = uneven_cluster([3, 1])
 _CONTENDING = replace(
     _UNEVEN,
     devices=tuple(replace(device, view_s=2e-6) for device in _UNEVEN.devices),
-    contention=Contention(computing=1.25, communicating=1.6),
+    contention=Contention(computing=1.25, communicating=1.6, waiting_s=5e-4),
 )
 _FILE = """\
 name = "two machines"

@@ -14,8 +14,8 @@ _FLOPS_PER_S, _BYTES_PER_S, _OVERHEAD_S = (8e9, 2e9), (4e9, 1e9), (2e-6, 8e-6)
 _VIEW_S = (3e-6, 12e-6)
 _LINK = CostLine(0.02, 1e-7)
 _COLLECTIVE = CostLine(0.03, 2e-7)
-_BOTH = Contention(computing=1.25, communicating=1.6)
-_EFFORT = Effort(num_repeats=3, chain=4, matrices=(16, 64, 128), vectors=(1 << 12, 1 << 18), messages=(1 << 12, 1 << 18))
+_BOTH = Contention(computing=1.25, communicating=1.6, waiting_s=0.02)
+_EFFORT = Effort(num_repeats=3, chain=4, matrices=(16, 64, 256), vectors=(1 << 12, 1 << 18), messages=(1 << 12, 1 << 18))
 
 
 def _times(plan: Plan, num_repeats: int, *, overlap: bool = False) -> Sequence[tuple[float, ...]]:
@@ -37,7 +37,8 @@ def _both_s(plan: Plan) -> float:
     sums = {Apply: 0.0, Collective: 0.0}
     for step in plan.steps:
         sums[type(step)] += _step_s(plan, step, 1, 0)
-    computing_s, communicating_s = sums[Apply] * _BOTH.computing, sums[Collective] * _BOTH.communicating
+    num = sum(isinstance(step, Collective) for step in plan.steps)
+    computing_s, communicating_s = sums[Apply] * _BOTH.computing, sums[Collective] * _BOTH.communicating + num * _BOTH.waiting_s
     if computing_s < communicating_s:  # at first, both; then what is left of the longer one
         return computing_s + sums[Collective] * (1 - computing_s / communicating_s)
     return communicating_s + sums[Apply] * (1 - communicating_s / computing_s)
@@ -81,6 +82,7 @@ def test_devices_links_and_collectives_are_the_lines_through_what_was_measured(i
     assert cluster.contention is not None
     assert cluster.contention.computing == pytest.approx(_BOTH.computing, rel=1e-3)
     assert cluster.contention.communicating == pytest.approx(_BOTH.communicating, rel=1e-3)
+    assert cluster.contention.waiting_s == pytest.approx(_BOTH.waiting_s, rel=1e-3)
     (link,) = cluster.links
     assert (link.latency_s, 1 / link.bytes_per_s) == pytest.approx((_LINK.latency_s, _LINK.s_per_byte), rel=1e-3)
     for channel in cluster.channels:

@@ -147,6 +147,15 @@ def test_computing_and_communicating_at_once_may_slow_each_other() -> None:
     assert simulate(plan, program, cluster, overlap=False).total_s == 2 * (1.0 + 1.5)
 
 
+def test_a_communication_beside_computation_may_have_to_wait() -> None:
+    plan, program = _two_independent_products()
+    contention = Contention(computing=1.0, communicating=1.0, waiting_s=0.25)
+    # beside the second product, which takes 1 s, the first all-reduce takes 1.5 s + 0.25 s: 1.5 / 1.75 of it are done then
+    first_s = 1.0 + 1.0 + 1.5 * (1 - 1.0 / 1.75)
+    found = simulate(plan, program, replace(_cluster(), contention=contention))
+    assert found.total_s == pytest.approx(first_s + 1.5)
+
+
 def test_channels_keep_the_plans_order_which_communicating_early_changes() -> None:
     program = _siblings()
     builder = _builder(program, (1, 1))

@@ -13,6 +13,7 @@ from rich.status import Status
 from rich.table import Table as Grid
 
 if TYPE_CHECKING:
+    from dyorc.offline.reproduce.study import Study
     from dyorc.offline.reproduce.table import Table
 
 _console = Console(highlight=False)
@@ -54,15 +55,14 @@ def reproduce(
 
 def _computed(name: str, quick: bool, output: Path | None) -> "Table":
     from dyorc.offline.reproduce import REPRODUCIBLE
-    from dyorc.offline.reproduce.table import Table
     from dyorc.offline.whole_file import write_whole
 
     path = output / f"{name}.json" if output else None
     with _errors.status(name) as status:
         shown = _Shown(name, status, _seconds_before(path, quick))
-        study = importlib.import_module(REPRODUCIBLE[name]).reproduce(quick=quick, progress=shown.doing)
+        study: Study = importlib.import_module(REPRODUCIBLE[name]).reproduce(quick=quick, progress=shown.doing)
         last: Table | None = None
-        for table in (study,) if isinstance(study, Table) else study.tables():
+        for table in study.tables():
             if path and table.rows:
                 write_whole(path, table.to_json() + "\n")
             shown.so_far(table)

@@ -18,4 +18,4 @@ REPRODUCIBLE: Mapping[str, str] = {
     "gnn": "dyorc.offline.reproduce.gnn",
     "channels": "dyorc.offline.reproduce.channels",
 }
-"""Each paper's module, which has `reproduce(quick=..., progress=...) -> Study`, or a `Table` that is computed already."""
+"""Each paper's module, which has `reproduce(quick=..., progress=...) -> Study`."""

@@ -1,8 +1,7 @@
 """AdamA (ECAI 2023): what a step computes, the memory it takes, its speed and its losses, beside Adam with gradients added up."""
 
 import copy
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from statistics import mean, stdev
 from typing import Any
@@ -19,7 +18,8 @@ from dyorc.offline.passes.adama import AdamA, MemoryModel, accumulated, with_ada
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate, with_update
 from dyorc.offline.reproduce.characters import NUM_CHARACTERS, draw, manual
-from dyorc.offline.reproduce.table import Relation, Row, Table
+from dyorc.offline.reproduce.study import Progress, Study
+from dyorc.offline.reproduce.table import Relation, Row
 from dyorc.offline.reproduce.timed import seconds_in_turns
 from dyorc.offline.simulate import simulate
 
@@ -27,7 +27,6 @@ _ABOUT = """AdamA's second moment is the sum of squared microbatch gradients, wh
 optimizer, and only the first moment is equal. A small GPT on one core; memory is counted tensor by tensor while the step runs,
 and losses are those of a model of characters on the text of Python's manual."""
 
-Progress = Callable[[str], None]
 _Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 _Batch = tuple[torch.Tensor, torch.Tensor]
 _ADAM: _Make = partial(torch.optim.Adam, lr=1e-3, foreach=False)
@@ -36,22 +35,28 @@ _SEQUENCE, _NUM_SEQUENCES = 32, 16
 _NUM_PARTS = (2, 4, 8)
 
 
-def reproduce(*, quick: bool, progress: Progress) -> Table:
-    """Computes the table.
+def reproduce(*, quick: bool, progress: Progress) -> Study:
+    """Returns the table, to be computed.
 
     Args:
         quick: One seed and few steps.
         progress: Hears what is done now.
     """
-    begun_s = time.perf_counter()
     torch.set_num_threads(1)
-    rows = [*algebra(), *_memory(progress), *_plans(progress), by_formula(), _speed(quick, progress)]
-    rows += [_losses(quick, progress), reduced_bytes(), *_elsewhere()]
-    title = "AdamA (ECAI 2023)"
-    return Table(name="adama", title=title, about=_ABOUT, rows=tuple(rows), took_s=time.perf_counter() - begun_s)
+    parts = {
+        "algebra": algebra(),
+        "memory": _memory(progress),
+        "plans": _plans(progress),
+        "the formula": _by_formula(),
+        "speed": _speed(quick, progress),
+        "losses": _losses(quick, progress),
+        "reduced bytes": reduced_bytes(),
+        "not here": _not_here(),
+    }
+    return Study(name="adama", title="AdamA (ECAI 2023)", about=_ABOUT, parts=parts, is_quick=quick)
 
 
-def algebra() -> list[Row]:
+def algebra() -> Iterator[Row]:
     """Compares with the closed forms, on random gradients of a small net in float64."""
     torch.manual_seed(0)
     module, num_parts = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double(), 4
@@ -69,8 +74,8 @@ def algebra() -> list[Row]:
         closed = 1e-3 * sum((results[gradient] / num_parts) ** 2 for results in each)
         error["mean"] = max(error["mean"], float((found[f"{parameter}.mean"] - expected[f"{parameter}.mean"]).abs().max()))
         error["square"] = max(error["square"], float((found[f"{parameter}.square"] - closed).abs().max()))
-    return [
-        Row(
+    for name, what in (("mean", "first moment beside Adam's"), ("square", "second moment beside its closed form")):
+        yield Row(
             figure="3.2",
             what=what,
             published="0",
@@ -78,66 +83,56 @@ def algebra() -> list[Row]:
             relation=Relation.EQUAL if error[name] < 1e-12 else Relation.DIFFERS,
             note="largest error, float64",
         )
-        for name, what in (("mean", "first moment beside Adam's"), ("square", "second moment beside its closed form"))
-    ]
 
 
-def _memory(progress: Progress) -> list[Row]:
+def _memory(progress: Progress) -> Iterator[Row]:
     module = _module(layers=8, hidden=96)
     num_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
     largest = max(sum(p.numel() * p.element_size() for p in layer.parameters()) for layer in _layers(module))
-    rows: list[Row] = []
     for num_parts in _NUM_PARTS:
         progress(f"memory of {num_parts} microbatches")
         adam, ours = (_peak(module, make, num_parts) for make in (_ADAM, _ADAMA))
         # What is not parameters, gradients and averages at Adam's peak is activations.
         model = MemoryModel(parameters=num_bytes, largest_layer=largest, activations=max(adam - 4 * num_bytes, 0))
         saved = 1.0 - ours / adam
-        rows.append(
-            Row(
-                figure="memory",
-                what=f"saved of Adam's peak, {num_parts} microbatches",
-                published="at most 23 %",
-                ours=f"{saved:.1%}",
-                relation=Relation.SAME_SIGN if 0 < saved <= 0.25 else Relation.DIFFERS,
-                note=f"the model says {model.saved_ratio:.1%}; {adam / 1e6:.2f} and {ours / 1e6:.2f} MB; never more than 25 %",
-            )
+        yield Row(
+            figure="memory",
+            what=f"saved of Adam's peak, {num_parts} microbatches",
+            published="at most 23 %",
+            ours=f"{saved:.1%}",
+            relation=Relation.SAME_SIGN if 0 < saved <= 0.25 else Relation.DIFFERS,
+            note=f"the model says {model.saved_ratio:.1%}; {adam / 1e6:.2f} and {ours / 1e6:.2f} MB; never more than 25 %",
         )
-    return rows
 
 
-def _plans(progress: Progress) -> list[Row]:
+def _plans(progress: Progress) -> Iterator[Row]:
     """Plans on two devices, in simulation: data parallel, and with states in shards."""
     progress("plans on two devices")
     program, cluster, num_parts = capture(*gpt(layers=4, hidden=256, batch=2)), even_cluster(2), 4
     ours, adams = with_adama(program, num_parts), with_update(accumulated(program, num_parts), "adam")
-    rows: list[Row] = []
     for planner, what in (("dp_even", "data parallel"), ("zero", "parameters, gradients and averages in shards")):
         peaks = [max(simulate(PLANNERS[planner](one, cluster), one, cluster).peak_bytes) for one in (ours, adams)]
         ratio = peaks[1] / peaks[0]
-        rows.append(
-            Row(
-                figure="models",
-                what=f"larger model in the same memory, {what}",
-                published="1.26 to 3.14",
-                ours=f"{ratio:.2f}",
-                relation=Relation.SAME_SIGN if ratio > 1.0 else Relation.DIFFERS,
-                note="simulated peaks on 2 devices; theirs are of 8 GPUs in mixed precision; " + _WHY_SO_MUCH[planner],
-            )
+        yield Row(
+            figure="models",
+            what=f"larger model in the same memory, {what}",
+            published="1.26 to 3.14",
+            ours=f"{ratio:.2f}",
+            relation=Relation.SAME_SIGN if ratio > 1.0 else Relation.DIFFERS,
+            note="simulated peaks on 2 devices; theirs are of 8 GPUs in mixed precision; " + _WHY_SO_MUCH[planner],
         )
-    return rows
 
 
 _IN_PLACE = "a program writes nothing in place, so old averages stay until the step ends"
 _WHY_SO_MUCH = {"dp_even": _IN_PLACE, "zero": f"{_IN_PLACE}, and need more than the gradients, which are in shards here"}
 
 
-def by_formula() -> Row:
+def _by_formula() -> Iterator[Row]:
     """Computes the memory of parameters, gradients and averages from the formula, averages in shards on eight devices."""
     num_devices, num_layers = 8, 24
     averages, largest = 2.0 / num_devices, 1.0 / num_layers
     ratio = (2.0 + averages) / (1.0 + largest + averages)  # in bytes of the parameters
-    return Row(
+    yield Row(
         figure="models",
         what=f"larger model in the same memory, averages in shards on {num_devices} devices, {num_layers} equal layers",
         published="1.26 to 3.14",
@@ -147,27 +142,25 @@ def by_formula() -> Row:
     )
 
 
-def _elsewhere() -> list[Row]:
+def _not_here() -> Iterator[Row]:
     """What a machine without GPUs cannot show."""
     claims = (
         ("memory", "saved, with the paper's models on GPUs", "up to 23 %", "needs GPUs"),
         ("speed", "steps per second beside Adam's on GPUs", "above 0.98", "needs GPUs"),
         ("losses", "rate of convergence", "O(1 / sqrt T), as Adam's", "a proof; what losses do is above"),
     )
-    return [
-        Row(figure=figure, what=what, published=published, ours="", relation=Relation.NOT_HERE, note=note)
-        for figure, what, published, note in claims
-    ]
+    for figure, what, published, note in claims:
+        yield Row(figure=figure, what=what, published=published, ours="", relation=Relation.NOT_HERE, note=note)
 
 
-def _speed(quick: bool, progress: Progress) -> Row:
+def _speed(quick: bool, progress: Progress) -> Iterator[Row]:
     progress("speed")
     num_parts, num_steps = 4, 6 if quick else 100
     module = _module(layers=4, hidden=96)
     steps = [_stepper(module, make, num_parts) for make in (_ADAM, _ADAMA)]
     adam_s, ours_s = seconds_in_turns(steps, num_steps, num_warm_ups=3)
     ratio = adam_s / ours_s
-    return Row(
+    yield Row(
         figure="speed",
         what="steps per second beside Adam's",
         published="above 0.98",
@@ -178,7 +171,7 @@ def _speed(quick: bool, progress: Progress) -> Row:
     )
 
 
-def _losses(quick: bool, progress: Progress) -> Row:
+def _losses(quick: bool, progress: Progress) -> Iterator[Row]:
     seeds, num_steps = (1, 60) if quick else (4, 300)
     ends: list[list[float]] = [[], []]
     for seed in range(seeds):
@@ -188,7 +181,7 @@ def _losses(quick: bool, progress: Progress) -> Row:
     spread = max(stdev(ends[0]), stdev(ends[1])) if seeds > 1 else float("nan")
     gap = mean(ends[1]) - mean(ends[0])
     is_equal = abs(gap) <= (2 * spread if seeds > 1 else 0.1)
-    return Row(
+    yield Row(
         figure="losses",
         what=f"loss after {num_steps} steps of 4 microbatches, AdamA less Adam",
         published="no visible difference",
@@ -199,7 +192,7 @@ def _losses(quick: bool, progress: Progress) -> Row:
     )
 
 
-def reduced_bytes() -> Row:
+def reduced_bytes() -> Iterator[Row]:
     """Counts what a rank reduces in a step, in a group of one."""
     module = _module(layers=1, hidden=32)
     num_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
@@ -211,7 +204,7 @@ def reduced_bytes() -> Row:
             _train(module, optimizer, _draw(manual(), torch.Generator().manual_seed(0), 4))
     finally:
         dist.destroy_process_group()
-    return Row(
+    yield Row(
         figure="3.3",
         what="bytes that a rank reduces in a step of 4 microbatches, in bytes of the parameters",
         published="2",

@@ -6,9 +6,9 @@ links of that speed, and the ratio of the schedules is what comes out. Bytes, te
 compare results to the bit and times over shaped links.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 import torch
@@ -22,11 +22,11 @@ from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, ValueKind, capture
 from dyorc.offline.program.update import with_update
 from dyorc.offline.reproduce import coconet_overlap as product
-from dyorc.offline.reproduce.table import Relation, Row, Table, ratio_row
+from dyorc.offline.reproduce.study import Progress, Study
+from dyorc.offline.reproduce.table import Relation, Row, ratio_row
 from dyorc.offline.runtime import LinkShape, RankOptions, Ranks
 from dyorc.offline.simulate import simulate
 
-Progress = Callable[[str], None]
 _ABOUT = """Each size's ratio of the optimizer's time to the all-reduce's is taken from the published times of 128 GPUs; the
 schedules of one matrix with Adam are then simulated on four ranks whose links have that speed. Counts are exact. Real ranks run
 over shaped links, on two shared cores: their times say no more than the sign."""
@@ -60,18 +60,24 @@ _TIMES: Mapping[int, _Times] = {
 """By the power of two of the number of elements."""
 
 
-def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) -> Table:
-    """Returns the table.
+def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) -> Study:
+    """Returns the table, to be computed.
 
     Args:
         quick: Fewer sizes, and real ranks on small ones only.
         progress: Is told what is being done.
     """
-    started_s = time.perf_counter()
-    rows = [*counts(_RANKS), product.counts(), *_ratios(quick, progress), *product.simulated(quick), *product.as_published()]
-    rows += [*_on_real_ranks(quick, progress), *product.on_real_ranks(quick, progress), *_elsewhere()]
+    parts = {
+        "counts": chain(counts(_RANKS), product.counts()),
+        "times of each size": _ratios(quick, progress),
+        "a product and its ring": product.simulated(quick),
+        "a layer's sizes": product.as_published(),
+        "real ranks": _on_real_ranks(quick, progress),
+        "a product on real ranks": product.on_real_ranks(quick, progress),
+        "not here": _not_here(),
+    }
     title = "CoCoNeT (ASPLOS'22, arXiv 2105.05720)"
-    return Table(name="coconet", title=title, about=_ABOUT, rows=tuple(rows), took_s=time.perf_counter() - started_s)
+    return Study(name="coconet", title=title, about=_ABOUT, parts=parts, is_quick=quick)
 
 
 class _Weights(nn.Module):
@@ -240,7 +246,7 @@ def _seconds(ranks: Ranks, plan: Plan, sources: Mapping[str, torch.Tensor], inpu
     return ranks.end_step().seconds
 
 
-def _elsewhere() -> Iterator[Row]:
+def _not_here() -> Iterator[Row]:
     for what, published in (
         ("2^17 elements: AR + Adam / fused", "0.94"),
         ("training of BERT, data parallel", "up to 1.68"),

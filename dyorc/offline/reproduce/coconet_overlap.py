@@ -1,6 +1,6 @@
 """CoCoNeT's product that is computed while its sum goes round the ring, beside the two one after the other."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 import torch
@@ -12,6 +12,7 @@ from dyorc.offline.passes.coconet.figures import figures_of
 from dyorc.offline.plan import Apply, Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, capture_inference
+from dyorc.offline.reproduce.study import Progress
 from dyorc.offline.reproduce.table import Relation, Row, ratio_row
 from dyorc.offline.runtime import LinkShape, RankOptions, Ranks
 from dyorc.offline.simulate import simulate
@@ -45,13 +46,13 @@ def _plan(program: TensorProgram, num_ranks: int) -> Plan:
     return in_rings(PLANNERS["megatron"](program, even_cluster(num_ranks)))
 
 
-def counts(num_ranks: int = 4) -> Row:
+def counts(num_ranks: int = 4) -> Iterator[Row]:
     """Counts the bytes on the wire, which stay the same."""
     program = _program(64, 128, 32)
     plan = _plan(program, num_ranks)
     sent = [figures_of(each, program).wire_bytes for each in (plan, overlapped(plan, program, _CHUNKS))]
     expected = 2 * (num_ranks - 1) * 64 * 32 * 4
-    return Row(
+    yield Row(
         figure="section 3",
         what=f"product and all-reduce, overlapped; {64 * 32 * 4:,} bytes on {num_ranks} ranks: bytes that all send",
         published=f"{expected:,} each",
@@ -102,7 +103,7 @@ def as_published() -> Iterator[Row]:
         )
 
 
-def on_real_ranks(quick: bool, progress: Callable[[str], None]) -> Iterator[Row]:
+def on_real_ranks(quick: bool, progress: Progress) -> Iterator[Row]:
     """Yields whether results are equal, and times over links so slow that the ring takes as long as the product."""
     num, sizes = 2, (512, 512, 256) if quick else (2048, 8192, 1024)
     program = _program(*sizes)

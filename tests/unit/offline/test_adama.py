@@ -186,5 +186,5 @@ def test_a_parameter_that_is_not_trained_is_refused() -> None:
 
 
 def test_what_can_be_counted_comes_out_as_published() -> None:
-    rows = [*adama.algebra(), adama.reduced_bytes()]
+    rows = [*adama.algebra(), *adama.reduced_bytes()]
     assert [row.relation for row in rows] == [Relation.EQUAL] * 3

@@ -1,13 +1,16 @@
 """Rows relate figures as they say, and tables come back from their files."""
 
+import importlib
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from dyorc.offline.reproduce import REPRODUCIBLE, coconet_overlap, page
+from dyorc.offline.reproduce import REPRODUCIBLE, adama, coconet, coconet_overlap, page
 from dyorc.offline.reproduce.coconet import counts
 from dyorc.offline.reproduce.hap.crossovers import figures_2_and_4
 from dyorc.offline.reproduce.hap.seconds import figure_19
@@ -15,6 +18,7 @@ from dyorc.offline.reproduce.hidup.bars import figure_6
 from dyorc.offline.reproduce.hidup.combination import combination
 from dyorc.offline.reproduce.joint import at_once, commands
 from dyorc.offline.reproduce.picture import draw_table
+from dyorc.offline.reproduce.study import Study
 from dyorc.offline.reproduce.superscaler import conversions
 from dyorc.offline.reproduce.table import Relation, Table, number_row, ratio_row, table_from_json, to_markdown
 from dyorc.offline.reproduce.trainverify.figures import Model
@@ -39,6 +43,38 @@ def test_a_row_says_whether_the_same_side_wins(published: float, ours: float, re
 def test_numbers_are_equal_or_differ() -> None:
     assert number_row("figure 1", "seconds", 2.0, 2.05).relation is Relation.EQUAL
     assert number_row("figure 1", "seconds", 2.0, 1.5).relation is Relation.DIFFERS
+
+
+@pytest.fixture
+def as_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves torch its threads, for the tests that come after."""
+    monkeypatch.setattr(torch, "set_num_threads", lambda num: None)
+
+
+@pytest.mark.usefixtures("as_many_threads")
+@pytest.mark.parametrize("name", REPRODUCIBLE)
+def test_nothing_is_computed_before_it_is_wanted_and_all_that_is_missing_is_known(name: str) -> None:
+    told: list[str] = []
+    study: Study = importlib.import_module(REPRODUCIBLE[name]).reproduce(quick=True, progress=told.append)
+    begun = next(study.tables())
+    assert (begun.name, begun.is_quick, begun.rows, told) == (name, True, (), [])
+    assert begun.missing == tuple(study.parts)
+    assert len(study.parts) > 1
+
+
+@pytest.mark.usefixtures("as_many_threads")
+@pytest.mark.parametrize(("module", "done"), [(adama, "algebra"), (coconet, "counts")])
+def test_what_came_before_an_interruption_is_kept(module: Any, done: str) -> None:
+    def interrupted(text: str) -> None:
+        raise KeyboardInterrupt
+
+    found: list[Table] = []
+    study: Study = module.reproduce(quick=True, progress=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        found.extend(study.tables())
+    assert found[-1].rows
+    assert list(found[-1].part_s) == [done]
+    assert found[-1].missing == tuple(study.parts)[1:]
 
 
 def test_hap_s_crossovers() -> None:
@@ -131,7 +167,7 @@ def test_coconet_s_schedules_send_the_same_and_keep_less(num_ranks: int) -> None
     assert states.ours.startswith(f"{2**15:,}, {2**15 // num_ranks:,}")
     assert temporaries.ours.startswith("11 tensors, ")
     assert "; 0 tensors, " in temporaries.ours
-    assert coconet_overlap.counts(num_ranks).relation is Relation.EQUAL
+    assert [row.relation for row in coconet_overlap.counts(num_ranks)] == [Relation.EQUAL]
 
 
 def test_a_product_hides_its_ring_or_is_hidden_by_it() -> None:

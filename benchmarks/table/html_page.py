@@ -173,8 +173,9 @@ def _agreed(measured: Table) -> str:
 
 def _what_was_run(measured: Table) -> str:
     facts = [[name, str(value)] for name, value in measured.machine.items()] + [["commit", measured.commit]]
-    systems = list(dict.fromkeys([*measured.versions, *measured.notes]))
-    configured = [[shown_name(name), measured.versions.get(name, ""), measured.notes.get(name, "")] for name in systems]
+    configured = [
+        [shown_name(name), measured.versions.get(name, ""), measured.notes.get(name, "")] for name in systems_of(measured)
+    ]
     return details(
         "What was run",
         table(["", ""], facts, is_text=True),

@@ -27,6 +27,7 @@ from benchmarks.table.tables import (
     plain,
     ratio_text,
     shown_name,
+    systems_of,
     workload_table,
 )
 
@@ -169,8 +170,10 @@ def _where(table: Table) -> str:
     machine = "; ".join(_fact(name, value) for name, value in table.machine.items())
     elsewhere = ", ".join(f"{record.name} at {plain(record.commit)}" for record in table.workloads if record.commit)
     commit = f"Commit {plain(table.commit)}{f'; {elsewhere}' if elsewhere else ''}. " if table.commit else ""
-    systems = list(dict.fromkeys([*table.versions, *table.notes]))
-    rows = [[plain(shown_name(name)), plain(table.versions.get(name, "")), plain(table.notes.get(name, ""))] for name in systems]
+    rows = [
+        [plain(shown_name(name)), plain(table.versions.get(name, "")), plain(table.notes.get(name, ""))]
+        for name in systems_of(table)  # not all that have a version: a run may leave some of them out
+    ]
     head = f"{commit}All systems run the same programs on the same machine. {_turns(table)} {machine}."
     lines = ["| | version | how it is configured |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n\n".join([head, "\n".join(lines)]) if rows else head

@@ -88,7 +88,11 @@ _ALL = (
     System(name=OURS, package="dyorc", note="default settings; requests over HTTP in the Open Inference Protocol"),
     System(name=OUR_CELL, package="dyorc", note="the same in one process, without Ray", options=("--in-process",)),
     _ray_serve("ray_default", "default", "composed by deployment handles, with `@serve.batch`, behind Ray Serve's own proxy"),
-    _ray_serve("ray_throughput", "throughput", "the same in throughput-optimized mode, behind HAProxy"),
+    _ray_serve(
+        "ray_throughput",
+        "throughput",
+        "composed by deployment handles, with `@serve.batch`, in throughput-optimized mode, behind HAProxy",
+    ),
     _ray_serve("ray_conserving", "work_conserving", "like ray_throughput, but a batch starts whenever a program is free"),
     System(
         name="triton",

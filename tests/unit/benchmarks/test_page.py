@@ -6,12 +6,14 @@ from xml.etree import ElementTree
 import typer
 from typer.testing import CliRunner
 
+from benchmarks.serving import ROOT
 from benchmarks.table import page as page_module
 from benchmarks.table import picture as picture_module
 from benchmarks.table.html_page import html_page
 from benchmarks.table.page import page
 from benchmarks.table.picture import highest_picture
-from benchmarks.table.records import Cannot, Highest, write_table
+from benchmarks.table.reasons import REASONS, read_reasons
+from benchmarks.table.records import Cannot, Highest, read_table, write_table
 from benchmarks.table.tables import plain
 from tests.unit.benchmarks.made_tables import cell, large_table, table
 from tests.unit.benchmarks.made_tables import workload as record
@@ -112,6 +114,25 @@ def test_a_system_that_cannot_differs_from_one_not_measured() -> None:
     assert ["mosec", "cannot", "cannot", "cannot"] in rows(document, "mosec")
     assert "mosec cannot: no way back." in document
     assert ["bentoml", "not measured", "not measured", "not measured"] in rows(document, "bentoml")
+
+
+def test_only_systems_with_figures_are_said_to_have_run() -> None:
+    known = {"dyorc": "0.1.0", "ray": "2.60", "ray_default": "2.60", "triton": "2.51"}
+    found = table(versions=known, notes={"ray": "throughput mode", "ray_default": "its own proxy"})
+
+    document = page([found], {})
+
+    assert ["ray", "2.60", "throughput mode"] in rows(document, "ray")
+    for text in (document, html_page(found, {})):
+        assert "ray_default" not in text.replace("\\", "")
+        assert "its own proxy" not in text
+        assert "throughput mode" in text
+
+
+def test_the_page_in_docs_is_what_the_stored_tables_say() -> None:
+    stored = [read_table(ROOT / "benchmarks" / "results" / run / "table.json") for run in ("full", "full-devices")]
+
+    assert (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8") == page(stored, read_reasons(REASONS))
 
 
 def test_text_is_escaped_for_markdown() -> None:

@@ -1,8 +1,8 @@
 """What `make dist` has built: what it holds, and that it works where there is no checkout. `make test-dist` runs this.
 
 The wheel is installed into a virtual environment of its own. Its libraries are those of the environment that runs the tests,
-through a `.pth` file: they are gigabytes, and a second download would show nothing about the wheel. Such a file only appends a
-folder to `sys.path`: the wheel comes first, and the `.pth` files in that folder, one of which leads to this checkout, are not
+through a `.pth` file: they are gigabytes, and a second download would show nothing about the wheel. Such a file only appends
+folders to `sys.path`: the wheel comes first, and the `.pth` files in those folders, one of which leads to this checkout, are not
 read. CONTRIBUTING.md has the full installation, which takes the libraries that the wheel asks for.
 """
 
@@ -67,6 +67,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     compiled = {name for name in held if name.endswith(".so")}  # with DYORC_COMPILE=1
     assert held - compiled == _tracked("dyorc", "loadgen")
     assert {"dyorc/py.typed", "dyorc/protocol/inference_pb2_grpc.py", "dyorc/gateway/ui/page/index.html"} <= held
+    assert "dyorc/offline/planners/tag/prior.safetensors" in held, "without it, the planner searches unguided and says nothing"
 
 
 def test_the_source_archive_holds_what_builds_runs_and_explains_it() -> None:
@@ -123,7 +124,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     home = tmp_path_factory.mktemp("user")
     venv.create(home / "venv", with_pip=True)
     site = home / "venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    (site / "libraries.pth").write_text(sysconfig.get_paths()["purelib"])
+    libraries = {sysconfig.get_paths()["purelib"], str(Path(np.__file__).parents[1])}  # an environment may borrow another's
+    (site / "libraries.pth").write_text("\n".join(sorted(libraries)))
     _run([str(home / "venv/bin/pip"), "install", "--quiet", "--no-deps", "--no-index", "--ignore-installed", str(wheel)], home)
     twenty_lines = python_examples(ROOT / "README.md")[0]
     (home / "app.py").write_text(twenty_lines)
@@ -148,6 +150,24 @@ def test_the_wheel_is_what_runs(installed: Installed, metadata: Message) -> None
 
 def test_the_twenty_lines_run_without_a_server(installed: Installed) -> None:
     assert "float32[10]" in installed.run("dyorc", "run", "app.py:classify", "-i", "x.npy")
+
+
+_MODEL = """
+from dyorc.offline.models import gpt
+
+def make_model():
+    return gpt(layers=1, hidden=16, vocabulary=32, sequence=8, batch=8)
+"""
+_CLUSTER = 'from dyorc.offline.cluster import even_cluster, write_cluster; write_cluster(even_cluster(2), "cluster.toml")'
+_PRIOR = 'from dyorc.offline.plan.codec import read_plan; print(dict(read_plan("plan.json").provenance.notes)["prior"])'
+
+
+def test_the_guided_planner_plans_with_the_weights_in_the_wheel(installed: Installed) -> None:
+    (installed.folder / "model.py").write_text(_MODEL)
+    installed.run("python", "-c", _CLUSTER)
+    command = ["dyorc", "plan", "model.py:make_model", "--cluster", "cluster.toml", "--planner", "tag", "-o", "plan.json"]
+    installed.run(*command)
+    assert installed.run("python", "-c", _PRIOR) == "network\n"
 
 
 def test_the_twenty_lines_are_served(installed: Installed, server: ServerProcess, metadata: Message) -> None:

@@ -3,9 +3,10 @@
     python -m benchmarks.focused.coldstart [--rounds 3] [--weights-mb 200] [--no-default]
 
 The program is a torch net whose weights lie in the page cache. DyOrc: from the decision until the replica has joined, with its
-weights read, without a fork server (``cold_s``) and with one (``fork_s``). Ray Serve: an application with ``min_replicas=0`` gets
-a request; until its answer, with the defaults of its autoscaling and with its delays at zero. ``second_replica_ratio`` is what a
-second replica adds to the memory of all, by the memory that only it uses; the goal is less than 1.2.
+weights read, without a fork server (``cold_s``), with one (``fork_s``), and if the replica is parked (``parked_s``). Ray Serve:
+an application with ``min_replicas=0`` gets a request; until its answer, with the defaults of its autoscaling
+(``ray_serve_default_s``) and with its delays at zero (``ray_serve_zero_delay_s``). ``second_replica_ratio`` is what a second
+replica adds to the memory of all, by the memory that only it uses; the goal is less than 1.2.
 
 Medians of the rounds; Ray Serve's defaults are measured once. The last line of stdout is one JSON object.
 """
@@ -20,6 +21,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.focused.coldstart import ours, program
@@ -30,13 +33,35 @@ _ZERO_DELAY = '{"upscale_delay_s": 0, "look_back_period_s": 1, "metrics_interval
 _TIMEOUT_S = 900.0
 
 
-def main() -> None:
-    """Measures and prints."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured.
+
+    Attributes:
+        starts: Of DyOrc, one for each round.
+        theirs: Seconds until each of Ray Serve's applications has answered: ``zero0``, ``zero1``, ..., and perhaps ``default``.
+    """
+
+    starts: Sequence[ours.Starts]
+    theirs: Mapping[str, float]
+
+
+def main(arguments: Sequence[str] | None = None, measure: Callable[[argparse.Namespace], Measured] | None = None) -> None:
+    """Measures and prints.
+
+    Args:
+        arguments: The command line; None: that of this process.
+        measure: Measures in place of real replicas.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--weights-mb", type=int, default=200)
     parser.add_argument("--no-default", action="store_true", help="leave out Ray Serve's defaults, which take half a minute")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    print(json.dumps(_figures((measure or _measure)(options))))
+
+
+def _measure(options: argparse.Namespace) -> Measured:
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name:
         folder = Path(name)
@@ -44,8 +69,7 @@ def main() -> None:
         program.write_weights(weights, options.weights_mb * _MB)
         os.environ[program.WEIGHTS] = str(weights)
         starts = [_ours(folder, weights, number) for number in range(options.rounds)]
-        theirs = _ray_serve(folder, options.rounds, has_default=not options.no_default)
-    print(json.dumps(_figures(starts, theirs)))
+        return Measured(starts, _ray_serve(folder, options.rounds, has_default=not options.no_default))
 
 
 def _ours(folder: Path, weights: Path, number: int) -> ours.Starts:
@@ -69,11 +93,13 @@ def _ray_serve(folder: Path, num_rounds: int, *, has_default: bool) -> dict[str,
     return found
 
 
-def _figures(starts: list[ours.Starts], theirs: dict[str, float]) -> dict[str, float | None]:
+def _figures(measured: Measured) -> dict[str, float | None]:
+    starts, theirs = measured.starts, measured.theirs
     zero = [value for name, value in theirs.items() if name.startswith("zero")]
     return {
         "cold_s": round(statistics.median(one.cold_s for one in starts), 3),
         "fork_s": round(statistics.median(one.fork_s for one in starts), 3),
+        "parked_s": round(statistics.median(one.parked_s for one in starts), 3),
         "ray_serve_default_s": round(theirs["default"], 3) if "default" in theirs else None,
         "ray_serve_zero_delay_s": round(statistics.median(zero), 3),
         "second_replica_mb": round(statistics.median(one.second_bytes for one in starts) / _MB, 1),

@@ -12,8 +12,8 @@ with its defaults, with its delays at zero, and as quick as it can be made. All 
 
 kills: kill -9 of the fork server, of parked replicas and of warming ones, while the load goes on and off.
 
-branch: the first request that takes a branch which is scaled to zero, after an upstream that takes longer than the branch takes
-to load.
+branch: the first request that takes a branch which is scaled to zero, parked or without a process, after an upstream that takes
+longer than the branch takes to load, or to be forked and to load.
 
 Progress goes to stderr. The last line of stdout is one JSON object with the figures of each part. Takes 35 minutes.
 """
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--rate-rps", type=float, default=8.0, help="on average; two and a half times as many while it is on")
     parser.add_argument("--steady-s", type=float, default=60.0, help="of the constant load")
     parser.add_argument("--kills-s", type=float, default=120.0, help="of the load that is killed under")
-    parser.add_argument("--requests", type=int, default=10, help="that find the branch warm, and that do not")
+    parser.add_argument("--requests", type=int, default=10, help="that find the branch warm, parked, and cold")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     parts = _parts(options)

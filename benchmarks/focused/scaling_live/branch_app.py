@@ -1,5 +1,9 @@
-"""A branch behind a slow program: ``dyorc serve benchmarks/focused/scaling_live/branch_app.py:branching``."""
+"""A branch behind a slow program: ``dyorc serve benchmarks/focused/scaling_live/branch_app.py:branching``.
 
+``BENCHMARK_COLD_DELAY_S`` sets how long the branch stays parked before its process ends.
+"""
+
+import os
 import time
 
 import numpy as np
@@ -21,7 +25,12 @@ class Upstream:
 
 @dyorc.program(
     max_batch_size=8,
-    autoscaling_config={"min_replicas": 0, "max_replicas": 1, "downscale_delay_s": 1.0},
+    autoscaling_config={
+        "min_replicas": 0,
+        "max_replicas": 1,
+        "downscale_delay_s": 1.0,
+        "cold_delay_s": float(os.environ.get("BENCHMARK_COLD_DELAY_S", "600")),
+    },
 )
 class Branch:
     """Needs a while to load. What it computes takes no time."""

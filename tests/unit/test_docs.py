@@ -18,18 +18,79 @@ PAGES = [
 ]
 
 
-def test_operations_page_lists_every_setting() -> None:
+def test_operations_page_lists_every_setting_with_its_default() -> None:
+    assert _wrong_defaults((ROOT / "docs" / "operations.md").read_text()) == {}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "setting"),
+    [
+        ("| `CELLS__INLINE_LIMIT_S` | 0.002 |", "| `CELLS__INLINE_LIMIT_S` | 0.001 |", "CELLS__INLINE_LIMIT_S"),
+        ("| 4096, 1 GiB |", "| 4096, 1 MiB |", "GATEWAY__MAX_BYTES_IN_FLIGHT"),
+        ("| 4096, 1 GiB |", "| 1 GiB, 4096 |", "GATEWAY__MAX_REQUESTS"),
+        ("| 1 day, 30 days |", "| 1, 30 days |", "JOBS__TTL_S"),
+        ("| `GATEWAY__SHED` | true |", "| `GATEWAY__SHED` | false |", "GATEWAY__SHED"),
+        ("| `GATEWAY__SHED` | true |", "| `GATEWAY__SHED` | 1 |", "GATEWAY__SHED"),
+        ("| `SCALING__SEASON_S` | none |", "| `SCALING__SEASON_S` | 0 |", "SCALING__SEASON_S"),
+        ("| `ENGINE__MAX_ATTEMPTS` | 3 |", "| `ENGINE__MAX_ATTEMPTS` | |", "ENGINE__MAX_ATTEMPTS"),
+        ("| `ENGINE__MAX_ATTEMPTS` | 3 |", "| `ENGINE__MAX_ATTEMPT` | 3 |", "ENGINE__MAX_ATTEMPTS"),
+        ("| console, warning |", "| console, info |", "TELEMETRY__LOGS__LEVEL"),
+        ("| half of `/dev/shm` |", "| none |", "TRANSPORT__ARENA_BYTES"),
+    ],
+)
+def test_a_wrong_default_is_found(right: str, wrong: str, setting: str) -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
-    for name in _settings(Settings):
-        assert f"`{name}`".upper() in page
+    assert page.count(right) == 1
+    assert setting in _wrong_defaults(page.replace(right, wrong))
 
 
-def _settings(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+_CHOSEN_LATER = {
+    "GATEWAY__GRPC_PORT": "the port after HTTP's",
+    "TELEMETRY__TRACES__PROTOCOL": "grpc",
+    "TRANSPORT__ARENA_BYTES": "half of `/dev/shm`",
+    "TRANSPORT__INLINE_LIMIT_BYTES": "measured",
+}
+"""Settings that are empty by default because the server then chooses a value itself: what the page says of it."""
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "day": 86_400, "days": 86_400}
+_QUANTITY = re.compile(rf"(\d[\d,.]*)(?: ({'|'.join(_UNITS)}))?")
+
+
+def _wrong_defaults(page: str) -> dict[str, str]:
+    """Returns what the page's table says of each setting that is not so, or is missing there."""
+    table = page.partition("\n## Settings\n")[2].partition("\n## ")[0]
+    said: dict[str, str] = {}
+    for names, defaults, _ in re.findall(r"^\| (`[^|]*`) \| ([^|]*?) ?\| ([^|]*)\|$", table, re.MULTILINE):
+        settings = re.findall(r"`([A-Z0-9_]+)`", names)
+        each = defaults.split(", ")
+        said |= dict(zip(settings, each if len(each) > 1 else each * len(settings), strict=True))
+    defaults = dict(_settings(Settings))
+    return {
+        name: said.get(name, "not in the table")
+        for name in said.keys() | defaults.keys()
+        if name not in said or name not in defaults or not _says(name, said[name], defaults[name])
+    }
+
+
+def _says(setting: str, text: str, default: object) -> bool:
+    if setting in _CHOSEN_LATER:
+        return default in (None, "") and text == _CHOSEN_LATER[setting]
+    if isinstance(default, bool):
+        return text == str(default).lower()
+    if isinstance(default, int | float):
+        number = _QUANTITY.fullmatch(text)
+        return number is not None and float(number[1].replace(",", "")) * _UNITS.get(number[2], 1) == default
+    if default in (None, "", (), {}):
+        return text in ("", "none")
+    return text == (", ".join(default) if isinstance(default, tuple) else default)
+
+
+def _settings(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yields each setting as its environment variable names it, and its default."""
     for name, field in section.model_fields.items():
         if isinstance(field.default, BaseModel):
-            yield from _settings(type(field.default), f"{prefix}{name}__")
+            yield from _settings(type(field.default), f"{prefix}{name.upper()}__")
         else:
-            yield f"{prefix}{name}"
+            yield f"{prefix}{name.upper()}", field.default
 
 
 def test_extras_that_are_mentioned_exist_and_the_readme_explains_each() -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 
 from benchmarks.table.rate_ratios import RateRatio, bound, rate_ratios
 from benchmarks.table.records import LOADS, ORACLE, OUR_MODES, Cell, Table
 
 FIGURES = ("p50_ms", "p99_ms")
-HIGHEST_WORKLOADS = ("cascade", "ocr", "guarded", "router", "loop")
-"""The dynamic workloads on which the highest rate counts. Other workloads are shown, but not judged."""
-MIN_HIGHEST_RATIO = 2.0
+MIN_AHEAD = Fraction(38, 42)
+"""On the processor, so many of all p50 and p99 are to be below every peer's: 38 of the 42 of a full table. On devices, all."""
 MIN_HIGHEST_RATIO_ON_DEVICES = 1.2
 """There devices are the limit, so a scheduler that never lets them idle is hard to beat."""
+HIGHEST_WORKLOADS_ON_DEVICES = ("cascade", "ocr", "guarded", "router", "loop")
+"""The dynamic workloads on which that ratio counts. Others are shown, but not judged; on the processor all are."""
 MAX_ORACLE_RATIO = 1.25
+"""On devices only: on the processor, the oracle pays nothing for what is measured there, which is serving."""
 SATURATED_RATIO = 0.5
 """Below this goodput a system cannot keep up, and its latencies mean nothing more."""
 _MAX_FAILED_RATIO = 0.01
@@ -55,8 +59,14 @@ class Goal:
 
 
 def goals(table: Table) -> list[Goal]:
-    """Returns all goals, the most important first."""
-    return [_latency_goal(table), _rate_goal(table), _oracle_goal(table)]
+    """Returns all goals of a table, the most important first."""
+    found = [_latency_goal(table), _rate_goal(table)]
+    return [*found, _oracle_goal(table)] if table.on_devices else found
+
+
+def counts_for_rates(table: Table, workload: str) -> bool:
+    """Whether the goal of highest rates includes a workload."""
+    return not table.on_devices or workload in HIGHEST_WORKLOADS_ON_DEVICES
 
 
 def is_ours(system: str) -> bool:
@@ -120,9 +130,11 @@ def _latency_miss(workload: str, load: str, figure: str, cells: Mapping[str, Cel
 def _latency_goal(table: Table) -> Goal:
     misses = latency_misses(table)
     total = len(FIGURES) * sum(len(loads_of(table, workload.name)) for workload in table.workloads)
+    wanted = total if table.on_devices else ceil(MIN_AHEAD * total)
+    where = "on every workload, under every load" if table.on_devices else f"in at least {wanted} of {total} cells"
     return Goal(
-        name="p50 and p99 below every peer's, on every workload, under every load",
-        is_met=total > 0 and not misses,
+        name=f"p50 and p99 below every peer's, {where}",
+        is_met=total > 0 and total - len(misses) >= wanted,
         said=f"{total - len(misses)} of {total}{_left_out(table)}",
         misses=misses,
     )
@@ -134,27 +146,32 @@ def _left_out(table: Table) -> str:
 
 
 def _rate_goal(table: Table) -> Goal:
-    wanted = [workload.name for workload in table.workloads if workload.name in HIGHEST_WORKLOADS]
+    wanted = [workload.name for workload in table.workloads if counts_for_rates(table, workload.name)]
     ratios = {entry.workload: entry for entry in rate_ratios(table)}
-    least = MIN_HIGHEST_RATIO_ON_DEVICES if table.on_devices else MIN_HIGHEST_RATIO
     misses: list[Miss] = []
     for workload in wanted:
         entry = ratios.get(workload)
         if entry is None:
             misses.append(Miss(workload=workload, load="", figure="highest rate", why="not measured"))
-        elif not _is_ahead(entry, least):
+        elif not _is_ahead(entry, table.on_devices):
             misses.append(_rate_miss(entry))
+    on_devices = f"of at least {MIN_HIGHEST_RATIO_ON_DEVICES:g} times the best peer's, on the dynamic workloads"
+    wished = on_devices if table.on_devices else "above every peer's, on every workload"
     return Goal(
-        name=f"a highest rate within the SLO of at least {least:g} times the best peer's, on the dynamic workloads",
+        name=f"a highest rate within the SLO {wished}",
         is_met=bool(wanted) and not misses,
         said=f"{len(wanted) - len(misses)} of {len(wanted)}",
         misses=misses,
     )
 
 
-def _is_ahead(entry: RateRatio, least: float) -> bool:
+def _is_ahead(entry: RateRatio, on_devices: bool) -> bool:
     """Whether DyOrc is far enough ahead. A ratio that may really be smaller does not count."""
-    return entry.ours > 0 and not entry.is_at_most and (entry.ratio is None or entry.ratio >= least)
+    if entry.ours <= 0 or entry.is_at_most:
+        return False
+    if entry.ratio is None:
+        return True
+    return entry.ratio >= MIN_HIGHEST_RATIO_ON_DEVICES if on_devices else entry.ratio > 1
 
 
 def _rate_miss(entry: RateRatio) -> Miss:

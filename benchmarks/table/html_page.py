@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.table.goals import Goal, Miss, cells_of, goals, is_saturated, loads_of
 from benchmarks.table.picture import highest_picture
-from benchmarks.table.reasons import reasons_for
+from benchmarks.table.reasons import reasons_for, reasons_of_table
 from benchmarks.table.records import Cell, Table, WorkloadRecord
 from benchmarks.table.repeat import agreement_of_rounds, agreement_rows
 from benchmarks.table.tables import SATURATED, figure_name, shown_name, systems_of
@@ -46,7 +46,11 @@ def html_page(measured: Table, reasons: Mapping[str, str]) -> str:
             _warnings(measured),
             section("Highest rates within the SLO", highest_picture(measured), _highest(measured)),
             *(_workload(measured, workload, styles) for workload in measured.workloads),
-            section("Where DyOrc loses", *(_losses(goal) for goal in found if goal.misses), _why(found, reasons)),
+            section(
+                "Where DyOrc loses",
+                *(_losses(goal) for goal in found if goal.misses),
+                _why(found, reasons_of_table(reasons, measured.on_devices)),
+            ),
             _agreed(measured),
             _what_was_run(measured),
         ],

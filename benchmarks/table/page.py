@@ -14,9 +14,9 @@ import typer
 
 from benchmarks.table.beside import side_by_side
 from benchmarks.table.device_parts import models_table, predictions
-from benchmarks.table.goals import Goal, cells_of, goals, loads_of
+from benchmarks.table.goals import Goal, cells_of, counts_for_rates, goals, loads_of
 from benchmarks.table.rate_ratios import rate_ratios
-from benchmarks.table.reasons import REASONS, read_reasons, reasons_for
+from benchmarks.table.reasons import REASONS, read_reasons, reasons_for, reasons_of_table
 from benchmarks.table.records import Table, WorkloadRecord, read_table
 from benchmarks.table.repeat import agreement_of_rounds, agreement_rows
 from benchmarks.table.tables import (
@@ -69,10 +69,6 @@ requests got a right answer in time, so its latencies mean nothing more. "Genera
 itself may have been too slow. Latencies are not compared if a cell has any wrong answer or more than 1 % of errors."""
 
 
-_FOR_DEVICES = "devices: "
-"""Keys of reasons for the second table start with this."""
-
-
 def page(tables: Sequence[Table], reasons: Mapping[str, str]) -> str:
     """Returns the whole Markdown document: of the table of programs on the processor, or on emulated accelerators, or both."""
     parts = [
@@ -101,7 +97,7 @@ def _of_table(table: Table, reasons: Mapping[str, str]) -> list[str]:
         *_highest(table),
         "### Goals",
         *(f"* {'Met' if goal.is_met else '**Missed**'} (reached in {goal.said}): {goal.name}." for goal in found),
-        *_losses(table, found, _reasons_of(table, reasons)),
+        *_losses(table, found, reasons_of_table(reasons, table.on_devices)),
         *predictions(table),
         *_agreed(table),
     ]
@@ -126,12 +122,6 @@ def main(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     typer.echo(str(out))
-
-
-def _reasons_of(table: Table, reasons: Mapping[str, str]) -> dict[str, str]:
-    """Returns the reasons for one table; those for devices are marked as such."""
-    of_devices = {key.removeprefix(_FOR_DEVICES): why for key, why in reasons.items() if key.startswith(_FOR_DEVICES)}
-    return of_devices if table.on_devices else {key: why for key, why in reasons.items() if not key.startswith(_FOR_DEVICES)}
 
 
 def _origin(table: Table) -> str:
@@ -209,8 +199,9 @@ def _speed(table: Table, workload: str) -> str:
 def _highest(table: Table) -> list[str]:
     if not table.highest:
         return []
-    others = [entry for entry in rate_ratios(table) if entry.workload == "fanout"]
-    told = [f"The goal below does not count fanout; its ratio is {ratio_text(entry)}." for entry in others]
+    others = [entry for entry in rate_ratios(table) if not counts_for_rates(table, entry.workload)]
+    named = " and ".join(f"{plain(entry.workload)} (ratio {ratio_text(entry)})" for entry in others)
+    told = [f"The goal below does not count {named}."] if named else []
     explained = (
         "The highest rate at which at least 99 % of all planned requests got a right answer within the SLO, and none a wrong one."
         " Where the load generator was the limit, a system might reach more: ≥ marks such a figure, or a ratio that may be larger"

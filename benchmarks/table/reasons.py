@@ -9,10 +9,12 @@ from pathlib import Path
 from benchmarks.table.goals import Miss
 
 REASONS = Path(__file__).with_name("reasons.toml")
+_FOR_DEVICES = "devices: "
+"""Keys of reasons for the second table start with this."""
 
 
 def read_reasons(path: Path) -> dict[str, str]:
-    """Returns the reasons by "workload", "workload/load" or "workload/system/load"; none if there is no file.
+    """Returns the reasons by "workload", "workload/load" or "workload/system/load", of both tables; none if there is no file.
 
     Raises:
         ValueError: If the file is malformed.
@@ -27,6 +29,12 @@ def read_reasons(path: Path) -> dict[str, str]:
         if not isinstance(text, str):
             raise ValueError(f"{path}: {key} is a {type(text).__name__}, expected a string")
     return found
+
+
+def reasons_of_table(reasons: Mapping[str, str], on_devices: bool) -> dict[str, str]:
+    """Returns the reasons for one of the two tables, without the mark by which they are told apart."""
+    of_devices = {key.removeprefix(_FOR_DEVICES): why for key, why in reasons.items() if key.startswith(_FOR_DEVICES)}
+    return of_devices if on_devices else {key: why for key, why in reasons.items() if not key.startswith(_FOR_DEVICES)}
 
 
 def reasons_for(reasons: Mapping[str, str], misses: Iterable[Miss]) -> dict[str, str]:

@@ -19,7 +19,7 @@ PREPARED := $(VENV)/.dev $(TRITONCLIENT)/.made $(HELM)/.made $(DIGITS) $(GUARDED
 VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-again test-quick test-compiled compile pure lint format protos docs-metrics schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics schema
 .PHONY: equality train-tag bench-planners bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
 
@@ -45,6 +45,10 @@ test: $(PREPARED) ## Run all tests
 
 test-again: $(VENV)/.dev ## Run again what failed last, one test after another
 	$(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none
+
+test-slow: $(PREPARED) ## Run what `make test` has no time for: long tests, and all examples of properties (15 minutes)
+	$(PYTEST_SIDE_BY_SIDE) -m 'slow and not dist and not compose'
+	DYORC_TEST_THOROUGHLY=1 $(PYTEST_SIDE_BY_SIDE) tests/property
 
 test-quick: $(VENV)/.dev ## Run the tests that need no server
 	$(PYTEST_SIDE_BY_SIDE) tests/unit tests/property

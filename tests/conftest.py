@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.shared_folders import own_arena_folder
+from tests.shared_folders import own_arena_folder, own_run_folder
 
 _ROOT = Path(__file__).parents[1]
 _MAX_PROCESSES = 8
@@ -32,16 +32,17 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marker, and makes a folder for arenas before any test module is imported."""
-    folder = own_arena_folder()
-    folder.__enter__()
-    config.add_cleanup(lambda: folder.__exit__(None, None, None))
+    """Declares the marker, and makes folders for arenas and for what processes share before any test module is imported."""
+    for folder in (own_run_folder(), own_arena_folder()):
+        folder.__enter__()
+        config.add_cleanup(functools.partial(folder.__exit__, None, None, None))
     config.addinivalue_line("markers", "ray: a Ray is started, here or for the whole module")
     config.addinivalue_line("markers", "pure: replaces parts of the engine, which its compiled modules do not allow")
     config.addinivalue_line("markers", "dist: tests what `make dist` has built; runs in `make test-dist` only")
     config.addinivalue_line(
         "markers", "compose: runs the cluster of docker-compose.yml; runs in `make compose-test` only, since it is heavy"
     )
+    config.addinivalue_line("markers", "slow: shows at length what quicker tests show, too; runs in `make test-slow` only")
     config.addinivalue_line("markers", "together: the tests of this module share a server, so one process runs them all")
 
 

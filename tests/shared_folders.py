@@ -10,6 +10,7 @@ from pathlib import Path
 from dyorc.testing.traces import OWNER, SHARED_MEMORY, own_name
 
 _ARENAS = "TEST_ARENA_FOLDER"
+_RUN = "TEST_RUN_FOLDER"
 
 
 def arena_folder() -> str:
@@ -25,6 +26,23 @@ def own_arena_folder() -> Iterator[None]:
         os.environ[_ARENAS] = folder
         yield
         del os.environ[_ARENAS]
+
+
+def run_folder() -> Path | None:
+    """Returns a folder that all processes of this test run share; None outside of one."""
+    return Path(os.environ[_RUN]) if _RUN in os.environ else None
+
+
+@contextmanager
+def own_run_folder() -> Iterator[None]:
+    """Makes the folder of a test run, unless this is one of its processes."""
+    if _RUN in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="dyorc-run-") as folder:
+        os.environ[_RUN] = folder
+        yield
+        del os.environ[_RUN]
 
 
 @contextmanager

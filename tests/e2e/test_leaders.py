@@ -24,6 +24,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoHosts]:
         yield hosts
 
 
+@pytest.mark.slow
 def test_replicas_stay_loaded_while_their_orchestrator_is_killed_stopped_or_replaced(cluster: TwoHosts, tmp_path: Path) -> None:
     with RedisServer() as redis:
         leaders = Leaders(cluster.first, redis.url, tmp_path)

@@ -23,6 +23,7 @@ def test_digits_demo_serves_the_cascade_and_reads_the_held_out_digits() -> None:
     assert "server | Stopped." in shown
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TRITONCLIENT.exists(), reason="tritonclient has no environment; `make test` makes it")
 def test_every_promise_of_the_protocol_is_kept() -> None:
     with no_leaks():

@@ -87,6 +87,7 @@ def test_programs_on_two_nodes_hand_tensors_to_each_other_and_one_that_dies_is_r
         assert len(cluster.second.pids()) > 0, "the cluster is somebody else's, and stays"
 
 
+@pytest.mark.slow
 def test_programs_take_turns_on_a_device_and_a_label_says_where_one_runs(cluster: TwoHosts) -> None:
     """Ray counts a device on the first host; it does not exist."""
     address = cluster.first.address

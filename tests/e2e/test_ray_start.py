@@ -28,6 +28,7 @@ def test_ray_that_fails_once_is_started_again_and_nothing_of_the_first_is_left()
         assert not server.leftovers()
 
 
+@pytest.mark.slow
 def test_the_error_of_ray_failing_twice_is_one_line() -> None:
     with no_leaks(), _server(2) as server:
         server.wait()

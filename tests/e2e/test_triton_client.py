@@ -16,7 +16,11 @@ from tests.server_process import serving
 pytestmark = pytest.mark.skipif(not TRITONCLIENT.exists(), reason="tritonclient has no environment; `make test` makes it")
 
 
-@pytest.mark.parametrize("name", [name for name, server in SERVERS.items() if server.in_process or server.is_parted])
+_LONG = ("parted", "ocr")
+_NAMES = [name for name, server in SERVERS.items() if server.in_process or server.is_parted]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in _NAMES])
 def test_every_promise_is_kept(name: str) -> None:
     with no_leaks():
         found = failures(name)

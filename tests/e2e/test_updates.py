@@ -162,6 +162,7 @@ def test_what_is_deployed_outlives_the_server_whatever_lies_on_the_disk(app: App
         assert client.infer("flow", x=X)[0] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_on_ray_replicas_of_a_version_run_its_code(app: App) -> None:
     with served(app, in_process=False) as (server, client):

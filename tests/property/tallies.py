@@ -7,6 +7,8 @@ from typing import Any
 
 from hypothesis import event
 
+from tests.effort import IS_THOROUGH
+
 
 class Tally:
     """Counts what happens in the examples of one test.
@@ -26,7 +28,7 @@ class Tally:
                 event(what)
 
 
-def comes_across(tally: Tally, *what: str, least: int = 10) -> Callable[[Any], Any]:
+def comes_across(tally: Tally, *what: str, least: int = 10 if IS_THOROUGH else 2) -> Callable[[Any], Any]:
     """Fails a property whose examples, all together, have seen less than `least` of something.
 
     The check is part of the test itself. A second test that reads what the first has counted would be skipped, or pass by

@@ -9,6 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
+from tests.effort import examples
 
 MAX_REQUESTS = 12
 MAX_BYTES = 1000
@@ -113,4 +114,4 @@ class AdmissionMachine(RuleBasedStateMachine):
 
 
 TestAdmission = AdmissionMachine.TestCase
-TestAdmission.settings = settings(max_examples=100, stateful_step_count=60)
+TestAdmission.settings = settings(max_examples=examples(100), stateful_step_count=60)

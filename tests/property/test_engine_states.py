@@ -22,6 +22,7 @@ from dyorc.errors import (
     RequestCancelledError,
     SuspectInputError,
 )
+from tests.effort import examples
 from tests.property.tallies import Tally, comes_across
 from tests.property.workloads import EFFECTFUL, PROGRAMS, REFERENCES, Numbers, Refused, send
 from tests.unit.engine.dispatched import Dispatched
@@ -270,7 +271,7 @@ class GuessingStates(EngineStates):
         _BETS.add({"speculations": speculator.num_speculations})
 
 
-_STATES = settings(max_examples=75, stateful_step_count=40)
+_STATES = settings(max_examples=examples(75), stateful_step_count=40)
 
 
 @comes_across(_PARKING, "draining", "resumed", "parked", least=1)
@@ -304,7 +305,7 @@ def answers_in_order(requests: list[tuple[dyorc.Workflow, Numbers]], pick: Calla
     return [str(answer) if isinstance(answer, DyOrcError) else answer[0].tolist() for answer in answers]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(workflows, numbers), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_answers_do_not_depend_on_the_order_in_which_batches_end(
     requests: list[tuple[dyorc.Workflow, Numbers]], rng: Any

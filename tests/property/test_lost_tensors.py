@@ -10,6 +10,7 @@ from dyorc.config import SpeculationConfig
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.errors import DyOrcError, ProgramError, ReplicaLostError
 from dyorc.tensor import BlockId, blocks_of
+from tests.effort import examples
 from tests.property.random_workflows import Numbers, Tree, inputs, meaning_of, send, trees, workflow_of
 from tests.property.tallies import Tally, comes_across
 from tests.property.test_speculation import (
@@ -106,7 +107,7 @@ _TALLY = Tally()
     _TALLY, "answers lost", "fetches lost", "restorations", "replicas lost with tensors", "blocks vanished", "batches too late",
     "batches that found a block vanished", "speculations", "commits", "squashes", "guesses lost",
 )  # fmt: skip
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     tree=trees,
     asked=st.lists(inputs, min_size=1, max_size=4),
@@ -133,7 +134,7 @@ def test_lost_tensors_change_no_answer(
         _TALLY.add(turmoil.seen.counts)
 
 
-@settings(max_examples=120, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(120), phases=[Phase.explicit, Phase.generate])
 @given(
     tree=trees,
     asked=st.lists(inputs, min_size=1, max_size=3),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dyorc.engine.actions import Action, DispatchBatch, FailRequest
 from dyorc.engine.story import Story
 from dyorc.tensor import TensorRef
+from tests.effort import examples
 from tests.property.random_workflows import Numbers, Tree, inputs, meaning_of, trees, workflow_of
 from tests.property.tallies import Tally, comes_across
 from tests.property.test_speculation import AGGRESSIVE, KINDS, Turmoil, predictor_of
@@ -88,7 +89,7 @@ def check(story: Story) -> None:
 
 
 @comes_across(_TALLY, "squashed", "withdrawn", "failed", "lost batches", "repeated", "decided at once", "followed", least=5)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     tree=trees,
     asked=st.lists(inputs, min_size=1, max_size=4),

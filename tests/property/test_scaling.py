@@ -10,6 +10,7 @@ from dyorc.config import BudgetConfig, ScalingConfig
 from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts, Speed, Wish
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
+from tests.effort import examples
 
 NS = 1_000_000_000
 _NAMES = ("a", "b", "c")
@@ -109,7 +110,7 @@ _COSTS = st.builds(
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_bounds_and_budget_hold_whatever_comes(data: st.DataObject) -> None:
     bounds = {name: data.draw(_bounds()) for name in _NAMES}
     costs = {name: data.draw(_COSTS) for name in _NAMES}

@@ -26,6 +26,7 @@ from dyorc.engine.model.streams import Stream
 from dyorc.engine.tasks.generators import Generating
 from dyorc.engine.tasks.paths import Path
 from dyorc.errors import DyOrcError, ProgramError
+from tests.effort import examples
 from tests.property.random_workflows import (
     PROGRAMS,
     Numbers,
@@ -270,7 +271,7 @@ _TALLY = Tally()
     _TALLY, "speculations", "commits", "squashes", "bets alone", "nested guesses", "guesses in tasks", "both sides",
     "guesses lost", "guesses failed",
 )  # fmt: skip
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(
     tree=trees,
     asked=st.lists(inputs, min_size=1, max_size=4),
@@ -318,7 +319,7 @@ def alive() -> Counter[str]:
     return Counter(type(thing).__name__ for thing in gc.get_objects() if type(thing) in _OWN_TYPES)
 
 
-@settings(max_examples=120, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(120), phases=[Phase.explicit, Phase.generate])
 @given(
     tree=trees,
     asked=st.lists(inputs, min_size=1, max_size=3),

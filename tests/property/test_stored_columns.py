@@ -19,6 +19,7 @@ from dyorc.tensor import DType
 from dyorc.transport.codec import StoredColumn, StoredRows, check_stored, decode_stored
 from dyorc.transport.messages import BatchReply, BatchRequest, encode
 from dyorc.transport.tiers import Holder
+from tests.effort import examples
 from tests.exchanges import NODE, Call, TensorPath, tensor_path
 from tests.fuzz.targets import Target
 from tests.property.test_views import by_numpy, indices
@@ -169,7 +170,7 @@ def hostile_rows(draw: st.DrawFn, target: Target) -> StoredRows:
     return msgspec.structs.replace(true, **{name: draw(fields[name]) for name in changed})
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.data())
 def test_hostile_pieces_are_refused_or_read_within_their_block(target: Target, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([DType.FP32, DType.BYTES]) | st.sampled_from(list(DType)))

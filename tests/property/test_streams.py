@@ -8,6 +8,7 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from dyorc.errors import DyOrcError, ProgramError, ReplicaLostError
+from tests.effort import examples
 from tests.property.random_workflows import Meaning, Numbers, Tree, meaning_of_stream, poisonous_inputs, stream_of, streams
 from tests.property.tallies import Tally, comes_across
 from tests.property.test_lost_tensors import Losses
@@ -53,7 +54,7 @@ def parts_of(world: World, request_id: int) -> list[Numbers]:
     _GUESSED, "parts", "parts before an error", "poisoned parts", "parts on guesses", "runs that wait for room",
     "guesses that wait for room", "speculations", "commits", "squashes",
 )  # fmt: skip
-@settings(max_examples=180)
+@settings(max_examples=examples(180))
 @given(
     tree=streams,
     asked=st.lists(poisonous_inputs, min_size=1, max_size=3),
@@ -87,7 +88,7 @@ def test_guesses_and_slow_consumers_change_no_part(
 
 
 @comes_across(_LOST, "parts on guesses", "parts lost", "runs that wait for room", "restorations")
-@settings(max_examples=180)
+@settings(max_examples=examples(180))
 @given(
     tree=streams,
     asked=st.lists(poisonous_inputs, min_size=1, max_size=3),
@@ -112,7 +113,7 @@ def test_lost_tensors_change_no_part(
         _LOST.add(turmoil.seen.counts)
 
 
-@settings(max_examples=100, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(100), phases=[Phase.explicit, Phase.generate])
 @given(
     tree=streams,
     asked=st.lists(poisonous_inputs, min_size=1, max_size=3),

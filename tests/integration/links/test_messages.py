@@ -36,15 +36,15 @@ async def test_a_thousand_messages_both_ways_at_once_arrive_whole_and_in_order(a
             assert hub.link.num_bytes_sent > sent
 
 
-@pytest.mark.parametrize("num_frames", [1, 2, 1023, 1024, 1025, 5000])
-async def test_empty_frames_and_any_number_of_them_arrive(address: str, num_frames: int) -> None:
-    frames = [bytes([at % 256]) * (at * at % 37) for at in range(num_frames)]
+async def test_empty_frames_and_any_number_of_them_arrive(address: str) -> None:
     with processes(address, 1, 30.0) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
-            assert await hub.ask(peer, b"echo", *frames, answer=b"echo") == [b"echo", *frames]
-            large = [bytes(3_000_001), b"", *frames, b"x" * 500_000]
-            assert await hub.ask(peer, b"echo", *large, answer=b"echo") == [b"echo", *large]
+            for num_frames in (1, 2, 1023, 1024, 1025, 5000):
+                frames = [bytes([at % 256]) * (at * at % 37) for at in range(num_frames)]
+                assert await hub.ask(peer, b"echo", *frames, answer=b"echo") == [b"echo", *frames]
+                large = [bytes(3_000_001), b"", *frames, b"x" * 500_000]
+                assert await hub.ask(peer, b"echo", *large, answer=b"echo") == [b"echo", *large]
 
 
 async def test_the_end_of_a_burst_is_reported_once(unix_address: str) -> None:

@@ -104,6 +104,7 @@ def test_static_messages_are_copied_once_and_dynamic_ones_too(ranks: Ranks) -> N
     assert copied[ChannelKind.GRPC] < parameters  # gRPC's own copies are not counted
 
 
+@pytest.mark.slow
 def test_the_table_counts_copies_and_finds_all_channels_equal(ranks: Ranks) -> None:
     static, dynamic, traced = copies(ranks)
     assert (static.ours, dynamic.ours, traced.relation) == ("1", "1", Relation.DIFFERS)

@@ -58,6 +58,7 @@ def _jobs() -> tuple[list[Job], Merged]:
     return jobs, merged([Candidate(name=name, plan=plan, program=found.program) for name in "ab"], cluster)
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_merged_plans(groups: list[Ranks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dyorc.offline import runtime
 

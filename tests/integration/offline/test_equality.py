@@ -1,6 +1,7 @@
 """Each planner once: real ranks compute what one device computes, and the verifier proves it. `make equality` tries all."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,16 @@ def checker() -> Iterator[Checker]:
         yield started
 
 
-@pytest.mark.parametrize("case", list(_diagonal()), ids=str)
+def _marked() -> Iterator[Any]:
+    """One variant of each planner is enough for every day."""
+    seen: set[str] = set()
+    for case in _diagonal():
+        planner = variants()[case.variant].planner
+        yield pytest.param(case, marks=[pytest.mark.slow] if planner in seen else [], id=str(case))
+        seen.add(planner)
+
+
+@pytest.mark.parametrize("case", list(_marked()))
 def test_real_ranks_compute_what_one_device_computes(checker: Checker, case: Case) -> None:
     outcome = checker.check(case)
     assert not outcome.refused

@@ -1,5 +1,8 @@
 """Programs and their tensors for the tests of plans."""
 
+import os
+import pickle
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +12,7 @@ from torch import nn
 
 from dyorc.offline import models
 from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate
+from tests.shared_folders import run_folder
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,19 @@ EXAMPLES = tuple(_EXAMPLES)
 
 @cache
 def example(name: str) -> Example:
-    """Returns one of the examples, by its name."""
+    """Returns one of the examples, by its name. It takes seconds to make, so the processes of a test run share them."""
+    folder = run_folder()
+    if folder is None:
+        return _made(name)
+    path = folder / f"example-{name}.pickle"
+    if not path.exists():
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            pickle.dump(_made(name), file)
+        os.rename(file.name, path)
+    return pickle.loads(path.read_bytes())
+
+
+def _made(name: str) -> Example:
     torch.manual_seed(0)
     module, inputs = _EXAMPLES[name]()
     return example_of(module, tuple(x.double() if x.is_floating_point() else x for x in inputs))

@@ -32,7 +32,14 @@ def _anonymous(program: TensorProgram) -> list[object]:
     return [rows, [names[program.loss]], {p: names[g] for p, g in program.gradients.items()}, sources]
 
 
-@pytest.mark.parametrize(("builder", "few", "many"), [(gpt, 2, 4), (llama, 2, 3), (bert_moe, 4, 6)], ids=["gpt", "llama", "moe"])
+@pytest.mark.parametrize(
+    ("builder", "few", "many"),
+    [
+        pytest.param(gpt, 2, 4, id="gpt"),
+        pytest.param(llama, 2, 3, id="llama", marks=pytest.mark.slow),
+        pytest.param(bert_moe, 4, 6, id="moe", marks=pytest.mark.slow),
+    ],
+)
 def test_a_repeated_program_is_the_one_captured_with_so_many_layers(builder: object, few: int, many: int) -> None:
     size = {"hidden": 16, "batch": 2, "sequence": 8}
     _, _, short = _captured(builder, layers=few, **size)

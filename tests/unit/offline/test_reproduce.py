@@ -151,6 +151,7 @@ def test_a_model_is_captured_planned_and_proved_in_a_row() -> None:
     assert re.search(r"4 layers, [\d,]+ steps, \d+ of them distinct", row.note)
 
 
+@pytest.mark.slow
 def test_hidup_hides_communication_on_its_cluster_and_the_combination_is_never_worse() -> None:
     bars = list(figure_6("ViT-Switch", 8))
     assert bars[1].relation in (Relation.EQUAL, Relation.SAME_SIGN)

@@ -75,7 +75,7 @@ def _kill_all(found: Cluster) -> list[Kill]:
     kills: list[Kill] = []
     body, is_right = _digit()
     print(HEAD, flush=True)
-    with load(_URLS, "classify", body, is_right, _NUM_CLIENTS, found.engine.namespace) as sent:
+    with load(_URLS, "classify", body, is_right, _NUM_CLIENTS, found.engine) as sent:
         for role in _ROLES:
             done = kill(found, sent, _service(found, role), role)
             kills.append(done)

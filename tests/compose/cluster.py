@@ -3,8 +3,9 @@
 import contextlib
 import os
 import signal
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+import subprocess
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.compose.engine import Engine
@@ -14,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 ORCHESTRATORS = ("orchestrator", "standby")
 GATEWAYS = ("gateway", "gateway-2")
 _PROJECT = "dyorc-test"
+_END_S = 20.0
+"""For what is done after all: the last logs, and to take the cluster down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Cluster:
         """Kills the main process, and returns when it is gone: Docker then starts the container again, as after any end."""
         pid = self.pid(service)
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: self.pid(service) != pid, f"the container of {service} has ended")
+        self.wait_until(lambda: self.pid(service) != pid, f"the container of {service} has ended")
 
     def is_healthy(self, service: str) -> bool:
         """Returns whether its health check says so."""
@@ -56,7 +59,7 @@ class Cluster:
 
     def leader(self) -> str:
         """Returns the orchestrator that leads, once one does and is ready."""
-        wait_until(lambda: any(map(self._is_ready, ORCHESTRATORS)), "an orchestrator leads and is ready")
+        self.wait_until(lambda: any(map(self._is_ready, ORCHESTRATORS)), "an orchestrator leads and is ready")
         return next(filter(self._is_ready, ORCHESTRATORS), "") or self.leader()
 
     def _is_ready(self, orchestrator: str) -> bool:
@@ -74,9 +77,18 @@ class Cluster:
         """
         for service in services:
             try:
-                wait_until(lambda service=service: self.is_healthy(service), f"{service} is healthy")
+                self.wait_until(lambda service=service: self.is_healthy(service), f"{service} is healthy")
             except AssertionError as error:
-                raise AssertionError(f"{error}\n{self.compose('ps')}\n{self.compose('logs', '--tail=40')}") from None
+                late = replace(self, engine=self.engine.within(_END_S))
+                raise AssertionError(f"{error}\n{late.compose('ps')}\n{late.compose('logs', '--tail=40')}") from None
+
+    def wait_until(self, is_met: Callable[[], object], what: str) -> None:
+        """Returns as soon as `is_met` returns something true.
+
+        Raises:
+            AssertionError: If it does not do so as long as the engine's commands may take.
+        """
+        wait_until(is_met, what, self.engine.left_s)
 
 
 @contextlib.contextmanager
@@ -88,5 +100,5 @@ def cluster(engine: Engine, *profiles: str, override: Path | None = None, **vari
         started.compose("up", "--detach")
         yield started
     finally:
-        with contextlib.suppress(AssertionError):
-            started.compose("down", "--volumes", "--timeout", "1")
+        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+            replace(started, engine=engine.within(_END_S)).compose("down", "--volumes", "--timeout", "1")

@@ -1,14 +1,20 @@
-"""A Docker engine for a test: one of its own, in a network of its own, of which nothing stays."""
+"""A Docker engine for a test: one of its own, in a network of its own, of which nothing stays.
+
+An engine that does not start, or hangs before it has run a container, says nothing about DyOrc: `NoEngineError`, for which the
+test is skipped. Whatever hangs after that is a failure. Both have a time limit, by `Engine.within`.
+"""
 
 import contextlib
+import math
 import os
 import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -16,8 +22,9 @@ from tests.deadlines import wait_until
 
 _NAMES = Path("/var/run/netns")
 _START_S = 30.0
+_STOP_S = 15.0
 _COMMAND_S = 300.0
-"""Long for any command, even on a busy machine. An engine may also hang."""
+"""Long for any command, even on a busy machine."""
 
 
 def why_not() -> str:
@@ -40,10 +47,21 @@ class Engine:
     Attributes:
         environment: For commands that use it.
         namespace: File of the network in which its containers publish their ports; empty if it is this one.
+        deadline_s: By when all commands have to have ended, on the monotonic clock.
     """
 
     environment: dict[str, str]
     namespace: str
+    deadline_s: float = math.inf
+
+    def within(self, limit_s: float) -> "Engine":
+        """Returns the same engine, whose commands have to end within so many seconds from now, all of them together."""
+        return replace(self, deadline_s=time.monotonic() + limit_s)
+
+    @property
+    def left_s(self) -> float:
+        """How long a command may take now."""
+        return max(0.0, min(_COMMAND_S, self.deadline_s - time.monotonic()))
 
     @property
     def inside(self) -> list[str]:
@@ -55,6 +73,7 @@ class Engine:
 
         Raises:
             AssertionError: If it fails.
+            subprocess.TimeoutExpired: If it hangs.
         """
         return self.run(["docker", *arguments])
 
@@ -66,20 +85,36 @@ class Engine:
         """
         command = ["docker", "run", "--rm", image, "true"]
         try:
-            subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=_COMMAND_S)
+            subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=self.left_s)
         except subprocess.CalledProcessError as error:
             raise NoEngineError(f"the engine runs no containers: {error.stderr[-1000:]}") from None
-        except subprocess.TimeoutExpired as error:
-            raise NoEngineError(f"the engine runs no containers: {error}") from None
 
     def run(self, command: list[str], folder: Path | None = None, stdin: IO[bytes] | None = None, **variables: str) -> str:
-        """Runs a command, and returns what it prints."""
+        """Runs a command, and returns what it prints.
+
+        Raises:
+            AssertionError: If it fails.
+            subprocess.TimeoutExpired: If it hangs.
+        """
         environment = {**self.environment, **variables}
         done = subprocess.run(
-            command, cwd=folder, stdin=stdin, env=environment, capture_output=True, text=True, check=False, timeout=_COMMAND_S
+            command, cwd=folder, stdin=stdin, env=environment, capture_output=True, text=True, check=False, timeout=self.left_s
         )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
         return done.stdout
+
+
+@contextlib.contextmanager
+def hanging_is_no_engine() -> Generator[None]:
+    """Says so of whatever hangs while entered.
+
+    Raises:
+        NoEngineError: Instead of `subprocess.TimeoutExpired`.
+    """
+    try:
+        yield
+    except subprocess.TimeoutExpired as error:
+        raise NoEngineError(f"the engine hangs: {error}") from None
 
 
 @contextlib.contextmanager
@@ -105,9 +140,11 @@ def engine() -> Generator[Engine]:
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         stack.callback(_stop, process)
-        wait_until(lambda: _is_up(started) or process.poll() is not None, "the engine answers", _START_S)
-        if process.poll() is not None:
-            raise NoEngineError(f"dockerd ended: {(folder / 'log').read_text()[-1000:]}")
+        try:
+            wait_until(lambda: _is_up(started) or process.poll() is not None, "dockerd answers", _START_S)
+            assert process.poll() is None, "dockerd ended"
+        except AssertionError as error:
+            raise NoEngineError(f"{error}: {(folder / 'log').read_text()[-1000:]}") from None
         yield started
 
 
@@ -123,11 +160,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     """Ends the engine and what it has started: containerd is its child."""
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(60)
+        process.wait(_STOP_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that cannot even be killed ends with the machine
+            process.wait(_STOP_S)
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=_COMMAND_S)
+    subprocess.run(command, check=True, capture_output=True, timeout=_START_S)

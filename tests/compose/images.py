@@ -18,9 +18,11 @@ import numpy as np
 
 from tests.compose.base_image import import_base
 from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, ROOT
-from tests.compose.engine import Engine
+from tests.compose.engine import Engine, hanging_is_no_engine
 
 _BASE, _LIBRARIES, REDIS = "dyorc-test/base", "dyorc-test/libraries", "dyorc-test/redis"
+_LIMIT_S = 120.0
+"""For all of them, and for the first container."""
 _SERVICES = ("keys", "ray-head", "ray-worker", *ORCHESTRATORS, *GATEWAYS)
 
 
@@ -34,8 +36,13 @@ def build(engine: Engine, folder: Path) -> Path:
         A file for Compose, beside the repository's, that mounts the libraries.
 
     Raises:
-        NoEngineError: If the engine runs no containers.
+        NoEngineError: If the engine runs no containers, or hangs.
     """
+    with hanging_is_no_engine():
+        return _build_all(engine.within(_LIMIT_S), folder)
+
+
+def _build_all(engine: Engine, folder: Path) -> Path:
     import_base(engine, _BASE)
     engine.try_out(_BASE)
     purelib = sysconfig.get_paths()["purelib"]
@@ -62,9 +69,9 @@ def build(engine: Engine, folder: Path) -> Path:
 
 def _build_ours(engine: Engine, folder: Path) -> None:
     context = folder / "context"
-    subprocess.run(["make", "--silent", ".venv-build/.made"], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(["make", "--silent", ".venv-build/.made"], cwd=ROOT, check=True, capture_output=True, timeout=engine.left_s)
     command = [str(ROOT / ".venv-build/bin/python"), "-m", "build", "--wheel", "--outdir", str(context / "dist"), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, timeout=engine.left_s)
     shutil.copy(ROOT / "constraints.txt", context)
     shutil.copytree(ROOT / "deploy/docker", context / "deploy/docker")
     arguments = [f"--build-arg=BASE={_BASE}", f"--build-arg=LIBRARIES={_LIBRARIES}", "--tag=dyorc:cpu"]

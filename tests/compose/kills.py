@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from tests.compose.cluster import Cluster
 from tests.compose.load import Load
-from tests.deadlines import wait_until
 
 _NUM_AFTER = 50
 
@@ -40,11 +39,11 @@ def kill(cluster: Cluster, load: Load, service: str, role: str = "") -> Kill:
     """Kills one, and returns once it is healthy again and more requests have been answered since."""
     started_s = time.monotonic()
     cluster.kill(service)
-    wait_until(lambda: cluster.pid(service), f"{service} is started again")
+    cluster.wait_until(lambda: cluster.pid(service), f"{service} is started again")
     cluster.wait_until_healthy(service)
     recovered_s = time.monotonic() - started_s
     healthy_s = time.monotonic()
-    wait_until(lambda: len(load.since(healthy_s)) >= _NUM_AFTER, f"requests are answered after {service} was killed")
+    cluster.wait_until(lambda: len(load.since(healthy_s)) >= _NUM_AFTER, f"requests are answered after {service} was killed")
     sent = load.since(started_s)
     errors = tuple(one.error for one in sent if one.error)
     longest_s = max(one.ended_s - one.started_s for one in sent)

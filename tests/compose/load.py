@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.deadlines import TIMEOUT_S
+from tests.compose.engine import Engine
 from tests.link_relay import enter_namespace
 
 _PAUSE_S = 0.01
@@ -45,29 +45,31 @@ class Load:
 
 @contextmanager
 def load(
-    urls: Sequence[str], model: str, body: Any, is_right: Callable[[Any], bool], num_clients: int, namespace: str
+    urls: Sequence[str], model: str, body: Any, is_right: Callable[[Any], bool], num_clients: int, engine: Engine
 ) -> Generator[Load]:
     """Runs clients while entered; they share out the gateways among themselves.
 
     Args:
         urls: Of the gateways. A client whose gateway refuses its connection goes to the next one.
         is_right: Whether an answer is.
-        namespace: File of the network in which the gateways are; empty if it is this one.
+        engine: Runs the gateways. Requests have to end as its commands have.
     """
     found, stopping = Load(), threading.Event()
     content = json.dumps(body).encode()
 
     def run(number: int) -> None:
-        if namespace:
-            descriptor = os.open(namespace, os.O_RDONLY)
+        if engine.namespace:
+            descriptor = os.open(engine.namespace, os.O_RDONLY)
             enter_namespace(descriptor)
             os.close(descriptor)
         at = number
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
+        with httpx.Client(trust_env=False) as client:
             while not stopping.is_set():
                 started_s, error, before = time.monotonic(), "", at
                 try:
-                    answer = client.post(f"{urls[at % len(urls)]}/v2/models/{model}/infer", content=content)
+                    answer = client.post(
+                        f"{urls[at % len(urls)]}/v2/models/{model}/infer", content=content, timeout=engine.left_s
+                    )
                     if answer.status_code != 200 or not is_right(answer.json()):
                         error = answer.text[:300]
                 except httpx.HTTPError as failure:

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.compose
 _README = (Path(__file__).parents[2] / "README.md").read_text()
 _URLS = ("http://127.0.0.1:8000", "http://127.0.0.1:8010")
 _NUM_CLIENTS = 4
+_LIMIT_S = 330.0
+"""For all that is done with the cluster."""
 _CUT = re.compile("ConnectError|ReadError|RemoteProtocolError")
 _SETTINGS = """
 workflows = ["/workflows/first/app.py:classify"]
@@ -46,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         except engine.NoEngineError as error:
             pytest.skip(str(error))
         started_s = time.monotonic()
-        with cluster(started, override=libraries, REDIS_IMAGE=images.REDIS, DYORC_TOML=str(settings)) as found:
+        with cluster(started.within(_LIMIT_S), override=libraries, REDIS_IMAGE=images.REDIS, DYORC_TOML=str(settings)) as found:
             found.wait_until_healthy(*GATEWAYS)
             print(f"\nready {time.monotonic() - started_s:.1f} s after `docker compose up`")
             found.wait_until_healthy(*ORCHESTRATORS)
@@ -88,7 +90,7 @@ def test_containers_are_killed_under_load_and_only_connections_to_a_dead_gateway
     data = [float(number) for number in range(1, 65)]
     body = {"inputs": [{"name": "image", "shape": [64], "datatype": "FP32", "data": data}]}
     done: list[Kill] = []
-    with load(_URLS, "classify", body, _is_right, _NUM_CLIENTS, running.engine.namespace) as sent:
+    with load(_URLS, "classify", body, _is_right, _NUM_CLIENTS, running.engine) as sent:
         leader = running.leader()
         done.append(kill(running, sent, leader, "leader"))
         assert running.leader() != leader

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from dyorc.testing import ServerProcess
 from tests.shared_folders import shared_folder
 
+LEASE_S = 3
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -40,6 +42,6 @@ def cluster() -> Generator[Cluster]:
             {
                 "DYORC_STORE": f"sqlite://{folder}/store.db",
                 "DYORC_TRANSPORT__ARENA_FOLDER": arenas,
-                "DYORC_CLUSTER__LEASE_S": "3",
+                "DYORC_CLUSTER__LEASE_S": str(LEASE_S),
             }
         )

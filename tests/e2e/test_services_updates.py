@@ -1,6 +1,8 @@
 """Versions that are deployed by gateways, on orchestrators in other processes."""
 
+import contextlib
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,11 +10,13 @@ import numpy as np
 import pytest
 
 import dyorc
-from dyorc.errors import ConflictError, InvalidInputError, UnknownModelError
+from dyorc.client.retries import Retries
+from dyorc.errors import CapacityError, ConflictError, InvalidInputError, StoreError, UnknownModelError
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.e2e.test_services import run
 from tests.e2e.updates import App, X, update_under_load
-from tests.parted import cluster
+from tests.parted import LEASE_S, cluster
+from tests.redis_server import redis_server
 from tests.server_process import client_of, target
 
 pytestmark = pytest.mark.together
@@ -88,6 +92,40 @@ def test_requests_of_a_version_that_is_on_offer_no_more_are_answered_by_the_next
             assert of_third.result(TIMEOUT_S)[0] == 5
             with pytest.raises(UnknownModelError):
                 client.infer("flow", version="2", x=X)
+
+
+def test_without_the_store_requests_go_on_and_what_it_would_keep_is_refused(app: App) -> None:
+    with (
+        redis_server() as redis,
+        cluster() as found,
+        found.orchestrator([app.target], DYORC_STORE=redis.url) as orchestrator,
+        found.gateway(DYORC_STORE=redis.url) as gateway,
+        dyorc.Client(gateway.url, timeout_s=TIMEOUT_S, retries=Retries(max_attempts=1)) as client,
+    ):
+        gateway.wait_until_ready()
+        redis.kill()
+        away_s = time.monotonic()
+        app.write(2)
+        with pytest.raises(StoreError):
+            client.submit("flow", x=X)
+        with pytest.raises(CapacityError) as refused:  # of the store, or of a leader that cannot renew its lease
+            client.deploy(app.target)
+        assert refused.value.code in ("store", "not_ready")
+        assert client.deployments()["flow"]["default"] == "1"
+        while time.monotonic() < away_s + 2 * LEASE_S:
+            assert client.infer("flow", x=X)[0] == 3
+
+        redis.start()
+        wait_until(lambda: _is_deployed(client, app), "what is deployed can be noted again")
+        assert client.submit("flow", x=X).result(timeout_s=TIMEOUT_S)[0] == 4
+        assert orchestrator.output.count("Leads group") == 1, "the lead stays"
+
+
+def _is_deployed(client: dyorc.Client, app: App) -> bool:
+    with contextlib.suppress(CapacityError):
+        client.deploy(app.target)
+        return True
+    return False
 
 
 @pytest.mark.ray

@@ -6,6 +6,7 @@ ours holds it.
 """
 
 import contextlib
+import faulthandler
 import gc
 import os
 import tempfile
@@ -63,6 +64,7 @@ def no_leaks(timeout_s: float = 10.0) -> Iterator[None]:
     """
     before = Footprint.now()
     yield
+    faulthandler.cancel_dump_traceback_later()  # pytest's watchdog is a thread of each test, the last one's is new
     gc.collect()
     deadline_s = time.monotonic() + timeout_s
     left = Footprint.now().since(before)

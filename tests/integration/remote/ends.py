@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Generator
 
+from dyorc.config import TransportConfig
 from dyorc.leadership.leader import Leader
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import Tensors
@@ -47,9 +48,11 @@ async def desk_of(orchestrator: Orchestrator, address: str, network: Network | N
 
 
 @contextlib.contextmanager
-def arena_of(name: str, node: str = "here", network: Network | None = None) -> Generator[Tensors]:
+def arena_of(
+    name: str, node: str = "here", network: Network | None = None, transport: TransportConfig = FAST_TRANSPORT
+) -> Generator[Tensors]:
     """Opens a gateway's arena."""
-    with Exchange(name, node, FAST_TRANSPORT, network) as exchange:
+    with Exchange(name, node, transport, network) as exchange:
         tensors = Tensors(exchange)
         tensors.open()
         try:
@@ -60,10 +63,14 @@ def arena_of(name: str, node: str = "here", network: Network | None = None) -> G
 
 @contextlib.asynccontextmanager
 async def gateway(
-    leaders: Told, name: str = "gateway-1", node: str = "here", network: Network | None = None
+    leaders: Told,
+    name: str = "gateway-1",
+    node: str = "here",
+    network: Network | None = None,
+    transport: TransportConfig = FAST_TRANSPORT,
 ) -> AsyncGenerator[RemoteBackend]:
     """Runs a gateway's end while entered; on another node than the orchestrator it shares no memory with it."""
     keys = None if network is None else network.secrets.keys
-    with arena_of(name, node, network) as tensors:
+    with arena_of(name, node, network, transport) as tensors:
         async with RemoteBackend(leaders, tensors, FAST_LINK, keys) as backend:
             yield backend

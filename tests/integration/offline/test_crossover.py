@@ -1,4 +1,4 @@
-"""Two jobs on the same devices, each on its own ranks: they learn what each learns alone, and one goes on if the other ends."""
+"""Jobs on the same devices, each on its own ranks: they learn what each learns alone, and the others go on if one ends."""
 
 import os
 import re
@@ -25,6 +25,7 @@ from tests.deadlines import TIMEOUT_S
 from tests.unit.offline.examples import example
 
 _STEPS = 4
+_RATES = (0.1, 0.2, 0.3)
 _MODEL = """
 from dyorc.offline.models import gpt
 
@@ -35,10 +36,10 @@ def make():
 
 @pytest.fixture(scope="module")
 def groups() -> Iterator[list[Ranks]]:
-    """The ranks of two jobs."""
+    """The ranks of three jobs."""
     options = RankOptions(num_ranks=2, device="cpu", timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
     with ExitStack() as stack:
-        yield [stack.enter_context(Ranks(options)) for _ in range(2)]
+        yield [stack.enter_context(Ranks(options)) for _ in _RATES]
 
 
 def _jobs() -> tuple[list[Job], Merged]:
@@ -53,9 +54,9 @@ def _jobs() -> tuple[list[Job], Merged]:
             make_batch=lambda step: inputs,
             training=Training(steps=_STEPS, learning_rate=rate, overlap=False),
         )
-        for rate in (0.1, 0.2)
+        for rate in _RATES
     ]
-    return jobs, merged([Candidate(name=name, plan=plan, program=found.program) for name in "ab"], cluster)
+    return jobs, merged([Candidate(name=name, plan=plan, program=found.program) for name in "abc"], cluster)
 
 
 @pytest.mark.slow
@@ -78,25 +79,26 @@ def test_the_command_line_trains_merged_plans(groups: list[Ranks], tmp_path: Pat
     assert float(first[1]) < float(first[0])
 
 
-def test_jobs_learn_what_each_learns_alone_and_one_goes_on_when_the_other_is_killed(groups: list[Ranks]) -> None:
+def test_three_jobs_learn_what_each_learns_alone_and_two_go_on_when_one_is_killed(groups: list[Ranks]) -> None:
     jobs, found = _jobs()
+    assert len(found.sharing.claims) == 3
     alone = [run_side_by_side([job], [ranks], None)[0].losses for job, ranks in zip(jobs, groups, strict=True)]
     together = run_side_by_side(jobs, groups, found.sharing)
-    assert [run.error for run in together] == [None, None]
+    assert [run.error for run in together] == [None] * 3
     assert [run.losses for run in together] == alone  # to the bit
-    assert len({*alone[0], *alone[1]}) == 2 * _STEPS - 1  # they begin with the same parameters
+    assert len({loss for losses in alone for loss in losses}) == 3 * _STEPS - 2  # they begin with the same parameters
     pids = groups[0].pids
 
     def heard(job: int, step: int) -> None:
         if (job, step) == (0, 1):
             os.kill(groups[0].pids[1], signal.SIGKILL)
 
-    killed, other = run_side_by_side(jobs, groups, replace(found.sharing, lease_s=1e9), heard)
+    killed, *others = run_side_by_side(jobs, groups, replace(found.sharing, lease_s=1e9), heard)
     assert isinstance(killed.error, PlanRunError)
     assert "rank 1 was killed by SIGKILL" in str(killed.error)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
-    assert (other.error, other.losses) == (None, alone[1])
+    assert [(run.error, run.losses) for run in others] == [(None, losses) for losses in alone[1:]]
 
-    gone, other = run_side_by_side(jobs, groups, found.sharing)  # one cannot even begin
+    gone, *others = run_side_by_side(jobs, groups, found.sharing)  # one cannot even begin
     assert "the ranks have ended" in str(gone.error)
-    assert (other.error, other.losses) == (None, alone[1])
+    assert [(run.error, run.losses) for run in others] == [(None, losses) for losses in alone[1:]]

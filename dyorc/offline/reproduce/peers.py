@@ -22,8 +22,8 @@ collectives, and without counting that communication hides behind computation: t
 * **Sailor** (eth-easl/sailor{sailor}) chooses stages, data- and tensor-parallel degrees, and which kinds of devices a stage
   gets. Its profiles of layers are written from the costs that our simulator uses, instead of being measured on GPUs. Its own
   choice is priced, not the best of its list. A stage whose replicas have different tensor-parallel degrees cannot be expressed
-  here; where it chooses one, the table has no figure. Pipelines of Llama are dearer here than they need be: our stages compute
-  the part of RMS normalization before its weight one stage too early, and send more than Sailor reckons with.
+  here; where it chooses one, the table has no figure. Pipelines of Llama were priced when our stages sent the
+  normalized input of the next layer beside its input: they are dearer in the table than they are now.
 
 Milliseconds of a step in our simulator, and below them the seconds of processor time that planning took.{proved}
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from dyorc.errors import PlanError
+from dyorc.offline import models
 from dyorc.offline.cluster import even_cluster, uneven_cluster
 from dyorc.offline.plan import Apply, Collective, Plan, Transfer
 from dyorc.offline.planners import PLANNERS
@@ -152,6 +153,50 @@ def test_stages_alternate_forward_and_backward() -> None:
         blocks = "".join(a for a, b in zip(first, ["", *first], strict=False) if a != b)
         assert blocks == "FB" * (8 - (3 - stage) if stage < 3 else 8), stage  # ahead by as many forwards as stages follow
     assert sum(isinstance(step, Transfer) for step in plan.steps) == 3 * 2 * 8
+
+
+def _crossing(plan: Plan) -> Counter[tuple[str, str]]:
+    """The bytes of all microbatches that go from each stage's mesh to another."""
+    moves = [(plan.tensors[step.source], plan.tensors[step.target]) for step in plan.steps if isinstance(step, Transfer)]
+    found = Counter[tuple[str, str]]()
+    for value, early, late in {(source.value, source.mesh, target.mesh) for source, target in moves}:
+        found[early, late] += plan.values[value].num_bytes
+    return found
+
+
+@pytest.mark.parametrize(("name", "num_stages", "num_parts"), [("llama", 2, 1), ("llama", 4, 2), ("gpt", 2, 1)])
+def test_of_each_layer_only_its_output_and_its_gradient_cross(name: str, num_stages: int, num_parts: int) -> None:
+    """RMS normalization reads its input, its weight last: only the weight says to which stage it belongs."""
+    torch.manual_seed(0)
+    module, inputs = getattr(models, name)(layers=num_stages, hidden=16, sequence=8)
+    found = example_of(module, inputs)
+    plan = PLANNERS["megatron"](found.program, even_cluster(num_stages), tp=1, pp=num_stages, microbatches=num_parts)
+    assert_equal_to_one_device(found, plan)
+    num_bytes = 8 * 8 * 16 * 8  # [batch, sequence, hidden] of float64
+    between = [(f"stage{stage}", f"stage{stage + 1}") for stage in range(num_stages - 1)]
+    assert _crossing(plan) == dict.fromkeys([*between, *((late, early) for early, late in between)], num_bytes)
+
+
+class _Widened(nn.Module):
+    """Between its layers, what goes from one to the other gets twice as wide: by a product, or by a copy."""
+
+    def __init__(self, *, is_product: bool) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(8, 32), nn.Linear(64, 1)
+        self._is_product = is_product
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.one(x)
+        return self.other(y @ y.t() if self._is_product else torch.cat([y, -y], dim=1)).sum()
+
+
+@pytest.mark.parametrize(("is_product", "num_columns"), [(True, 64), (False, 32)])
+def test_what_computes_much_stays_in_its_stage(is_product: bool, num_columns: int) -> None:
+    found = example_of(_Widened(is_product=is_product), (torch.randn(64, 8, dtype=torch.float64),))
+    plan = PLANNERS["megatron"](found.program, even_cluster(2), tp=1, pp=2)
+    assert_equal_to_one_device(found, plan)
+    num_bytes = 64 * num_columns * 8
+    assert _crossing(plan) == {("stage0", "stage1"): num_bytes, ("stage1", "stage0"): num_bytes}
 
 
 class _Deep(nn.Module):

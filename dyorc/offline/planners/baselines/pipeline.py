@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from dyorc.errors import PlanError
 from dyorc.offline.planners.baselines.assemble import Stages, in_order
+from dyorc.offline.planners.baselines.boundaries import boundaries_of, with_least_crossing
 from dyorc.offline.planners.baselines.follow import AxisPlan, Choices
 from dyorc.offline.program import Node, Placement, Replicate, TensorProgram, ValueKind
 from dyorc.offline.program.graph import Phase
-from dyorc.offline.program.simplify import PERMUTE, VIEW
 
 _LAYER = re.compile(r"(?:^|\.)\d+\.")
 
@@ -81,17 +81,20 @@ class _Staging:
         self._made_of: dict[str, set[str]] = {}  # values made of parameters alone that belong nowhere yet -> those parameters
 
     def nodes(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, int] = {}
         for node in self._program.nodes:
             stage = self._stage(node)
             if stage is not None:
-                self._of_node[node.name] = (stage,)
+                found[node.name] = stage
                 self._of_value |= dict.fromkeys(filter(None, node.outputs), stage)
+        fixed = {node.name for node in self._program.nodes if self._belongs_to_parameters(node)}
+        boundaries = boundaries_of(list(self._branches) or [0] * (self._num_stages - 1))
+        found = with_least_crossing(self._program, found, fixed, boundaries)
+        self._of_node = {name: (stage,) for name, stage in found.items()}
         for node in reversed(self._program.nodes):
             readers = {stage for name in node.outputs if name for stage in self._readers(name)}
             if node.name not in self._of_node:  # depends on no parameter: computed wherever it is read
                 self._of_node[node.name] = tuple(sorted(readers)) or (self._num_stages - 1,)
-            elif node.phase is Phase.BACKWARD and len(readers) == 1 and node.op in (VIEW, PERMUTE):
-                self._of_node[node.name] = tuple(readers)  # so that what it changes is sent once, in one form
         return self._of_node
 
     def _stage(self, node: Node) -> int | None:
@@ -132,6 +135,9 @@ class _Staging:
         """The parameters and states that a value is, or is made of alone."""
         is_owned = self._program.values[name].kind in (ValueKind.PARAMETER, ValueKind.STATE)
         return {name} if is_owned else self._made_of.get(name, set())
+
+    def _belongs_to_parameters(self, node: Node) -> bool:
+        return any(map(self._parameters_in, node.inputs)) or any(output in self._owners for output in node.outputs)
 
     def _is_backward(self, name: str) -> bool:
         producer = self._program.producers.get(name)

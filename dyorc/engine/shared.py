@@ -31,7 +31,7 @@ class Caution:
     is_warned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Host:
     """What an engine gets from the shell that hosts it. An engine that takes over from another gets the same object.
 
@@ -41,7 +41,7 @@ class Host:
         refused: Inputs that have cost replicas and are refused now, and how the replicas ended.
         caution: What it was told of inputs that may have ended another process.
         watch: Measures the workflows' steps; None if nothing does.
-        observer: Is told what requests do; None if nobody wants to know.
+        observer: Is told what requests do; None as long as nobody wants to know.
         wanted: How many replicas each program is to have, if that was said.
     """
 

@@ -34,18 +34,23 @@ class _Learned(msgspec.Struct):
 
 
 @contextlib.asynccontextmanager
-async def remembering(traffic: Traffic, notes: Notes, name: str) -> AsyncGenerator[None]:
+async def remembering(traffic: Traffic, notes: Notes, name: str, has_begun: asyncio.Event) -> AsyncGenerator[None]:
     """Takes in what an earlier server learned, and writes down what this one does while entered, and at the end.
 
     Args:
         name: Of the note.
+        has_begun: Is set when something is learned. Until then, nothing is taken in or written down.
     """
-    await _recall(traffic, notes, name)
+    known = asyncio.Event()
+    if has_begun.is_set():
+        await _recall(traffic, notes, name)
+        known.set()
     try:
-        async with meanwhile(_keep_regularly(traffic, notes, name)):
+        async with meanwhile(_keep_regularly(traffic, notes, name, has_begun, known)):
             yield
     finally:
-        await _keep(traffic, notes, name)
+        if known.is_set():
+            await _keep(traffic, notes, name)
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +75,11 @@ async def _recall(traffic: Traffic, notes: Notes, name: str) -> None:
         _log.warning("history_unreadable", error=str(error))  # it is learned again
 
 
-async def _keep_regularly(traffic: Traffic, notes: Notes, name: str) -> None:
+async def _keep_regularly(traffic: Traffic, notes: Notes, name: str, has_begun: asyncio.Event, known: asyncio.Event) -> None:
+    await has_begun.wait()
+    if not known.is_set():
+        await _recall(traffic, notes, name)
+        known.set()
     while True:
         await asyncio.sleep(_KEEP_S)
         await _keep(traffic, notes, name)

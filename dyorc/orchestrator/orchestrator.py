@@ -103,10 +103,8 @@ class Orchestrator:
         self._config = config
         self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
         # A replica may still answer an earlier engine, of this process or of one before it.
-        is_scaled = any(not program.options.bounds.is_fixed for program in repertoire.programs)
-        self.scaler = Scaler(config.scaling, is_needed=is_scaled)
-        self._traffic = self.scaler.traffic if is_scaled else None
-        self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch, observer=self._traffic)
+        self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch)
+        self.scaler = Scaler(config.scaling)
         self.programs = ServedPrograms(repertoire, status, fleet, self.scaler, self)
         self._num_engines = 0
         self._engine = self._new_engine()
@@ -194,6 +192,11 @@ class Orchestrator:
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has a program keep so many replicas; see `Scaler.scale`."""
         self.scaler.scale(program, num_warm, num_parked)
+
+    def begin_scaling(self) -> None:
+        """Has the scaler decide from now on, and learn from what requests do."""
+        self._host.observer = self.scaler.traffic
+        self.scaler.begin()
 
     def _load(self, program: str) -> Load:
         return self._engine.scheduler.load(program)
@@ -367,7 +370,7 @@ class Orchestrator:
                 if isinstance(action, AnswerRequest | AnswerPart):
                     self._fail(action.request_id, InternalError("the answer could not be put together"))
         self._fleet.end_turn()
-        if self._traffic is not None and self._traffic.is_urgent:
+        if self.scaler.traffic.is_urgent:
             self.scaler.decide()
 
     def _new_engine(self) -> Engine:

@@ -24,6 +24,10 @@ class Serving(Protocol):
         """Sets how many replicas a program has."""
         ...
 
+    def begin_scaling(self) -> None:
+        """Scales programs from now on, if that has not begun: there is one whose number of replicas is not fixed."""
+        ...
+
 
 class ServedPrograms:
     """Which there are.
@@ -45,6 +49,8 @@ class ServedPrograms:
         self._fleet = fleet
         self._scaler = scaler
         self._serving = serving
+        if any(map(_is_scaled, repertoire.programs)):
+            serving.begin_scaling()
 
     def twins_added(self) -> list[Event]:
         """Returns what a new engine is told of programs for which others of their names stand."""
@@ -67,7 +73,10 @@ class ServedPrograms:
         self._serving.tell_now(ProgramAdded(program))
         self._status.add(program, is_awaited=is_awaited)
         self.scaled[program.name] = program
-        return self._fleet.add(program)
+        is_started = self._fleet.add(program)
+        if _is_scaled(program):
+            self._serving.begin_scaling()
+        return is_started
 
     async def empty(self, program: Program) -> None:
         """Has a program's replicas let go of it, each once it has returned what it runs. Returns when all have. Whatever still
@@ -94,3 +103,7 @@ class ServedPrograms:
     def forget(self, workflow: Workflow) -> None:
         """Forgets what was learned of a workflow that is not served any more."""
         self._serving.tell_now(WorkflowRemoved(workflow))
+
+
+def _is_scaled(program: Program) -> bool:
+    return not program.options.bounds.is_fixed

@@ -59,44 +59,49 @@ class Decision:
 class Scaler:
     """Has the policy decide every interval, and at once when traffic makes a program urgent that is not ready.
 
-    Programs with a fixed number of replicas are left alone until somebody sets another by hand: all that Ray Serve keeps take
-    batches.
+    It begins to when it is told that there is a program to scale; without any, requests are not observed either. Programs with a
+    fixed number of replicas are left alone until somebody sets another by hand: all that Ray Serve keeps take batches.
 
     Attributes:
         traffic: What the engine is observed by.
-
-    Args:
-        is_needed: Whether the number of replicas of some program is not fixed.
     """
 
-    def __init__(self, config: ScalingConfig, *, is_needed: bool = True) -> None:
-        self._is_needed = is_needed
+    def __init__(self, config: ScalingConfig) -> None:
+        self._has_begun = asyncio.Event()
         self.traffic = Traffic(season_s=config.season_s)
         self._config = config
         self._policy = PredictivePolicy(config, self.traffic)
         self._decisions: deque[Decision] = deque(maxlen=_NUM_DECISIONS)
         self._last: dict[str, Wish] = {}
+        self._is_running = False
         self._plant: Plant
 
     @contextlib.asynccontextmanager
     async def running(self, plant: Plant) -> AsyncGenerator[None]:
-        """Scales while entered."""
-        self._plant = plant
-        if not self._is_needed:
-            yield
-            return
-        self.decide()
+        """Scales while entered, from the moment at which it has begun."""
+        self._plant, self._is_running = plant, True
+        if self._has_begun.is_set():
+            self.decide()
         async with meanwhile(self._decide_regularly()):
             yield
+
+    def begin(self) -> None:
+        """From now on there is a program to scale. Saying so again changes nothing."""
+        if self._has_begun.is_set():
+            return
+        self._has_begun.set()
+        if self._is_running:
+            self.decide()
 
     def remembering(self, notes: Notes, name: str) -> contextlib.AbstractAsyncContextManager[None]:
         """Keeps what is learned while entered, as a note of this name; see `dyorc.orchestrator.history`.
 
-        Without programs to scale, nothing is learned, and what another server has learned stays.
+        As long as there is no program to scale, nothing is learned, and what another server has learned stays.
         """
-        return remembering(self.traffic, notes, name) if self._is_needed else contextlib.nullcontext()
+        return remembering(self.traffic, notes, name, self._has_begun)
 
     async def _decide_regularly(self) -> None:
+        await self._has_begun.wait()
         while True:
             await asyncio.sleep(self._config.interval_s)
             self.decide()
@@ -156,7 +161,7 @@ class Scaler:
     def forecast_per_s(self, program: str) -> float | None:
         """Returns how many calls of a program per second are foreseen for the next seconds, as of the last decision; None if
         nothing is, since the number of replicas is fixed."""
-        if not self._is_needed:
+        if not self._has_begun.is_set():
             return None
         return self.traffic.ahead(program, 0.0, _FORECAST_S, time.monotonic_ns()).mean / _FORECAST_S
 

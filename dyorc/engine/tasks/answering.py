@@ -34,7 +34,7 @@ class Answering:
         self._turn = shared.turn
         self._leases = shared.leases
         self._statistics = shared.host.statistics
-        self._observer = shared.host.observer
+        self._host = shared.host
         self._needs = needs
         self._parts = parts
         self._recovery = recovery
@@ -67,8 +67,8 @@ class Answering:
         if workflow.is_streaming:
             request.stream = Stream(request.root.journal)
         self.requests[event.request_id] = request
-        if self._observer is not None:
-            self._observer.arrived(event.request_id, workflow.name, now_ns)
+        if (observer := self._host.observer) is not None:
+            observer.arrived(event.request_id, workflow.name, now_ns)
         self.deadlines[event.request_id] = self._shared.timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
         request.root.started_ns = now_ns
         open_path(self._turn, request.root)
@@ -121,8 +121,8 @@ class Answering:
     def count_lost(self) -> None:
         """Counts unanswered requests as failed, because the engine is given up."""
         for request in self.requests.values():
-            if self._observer is not None:
-                self._observer.ended(request.request_id, self._turn.now_ns)
+            if (observer := self._host.observer) is not None:
+                observer.ended(request.request_id, self._turn.now_ns)
             if not request.is_answered:
                 name, now_ns = request.standing.record.name, self._turn.now_ns
                 self._statistics.ended_without_result(name, InternalError.code, now_ns - request.arrived_ns, now_ns)
@@ -167,8 +167,8 @@ class Answering:
         is_done = request.is_answered and not request.num_effects and not request.is_untaken
         if not is_done or self.requests.pop(request.request_id, None) is None:
             return
-        if self._observer is not None:
-            self._observer.ended(request.request_id, self._turn.now_ns)
+        if (observer := self._host.observer) is not None:
+            observer.ended(request.request_id, self._turn.now_ns)
         root = request.root
         if request.has_effects and root is not None:
             self._withdrawals.abandon(root)  # an effect that failed early leaves work behind that it did not wait for

@@ -22,7 +22,7 @@ class Branching:
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, fetches: Fetches, withdrawals: Withdrawals) -> None:
         self._turn = shared.turn
-        self._observer = shared.host.observer
+        self._host = shared.host
         self._dispatcher = dispatcher
         self._speculator = shared.speculator
         self._fetches = fetches
@@ -128,8 +128,8 @@ class Branching:
         call.is_guess = False
         if call.trace is not None and call.trace.is_guess:
             call.trace.committed_ns = self._turn.now_ns
-        if self._observer is not None:
-            self._observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
+        if (observer := self._host.observer) is not None:
+            observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
         if call.state is CallState.GUESSED:
             self._dispatcher.commit(call)
         elif call.awaits_commit:

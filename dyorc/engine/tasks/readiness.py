@@ -17,7 +17,7 @@ class Readiness:
     def __init__(self, shared: Shared, dispatcher: Dispatcher, needs: Needs, recovery: Recovery) -> None:
         self._turn = shared.turn
         self._leases = shared.leases
-        self._observer = shared.host.observer
+        self._host = shared.host
         self._dispatcher = dispatcher
         self._needs = needs
         self._recovery = recovery
@@ -31,8 +31,8 @@ class Readiness:
             if not call.callee.options.pure:
                 call.awaits_commit = True
                 call.num_awaited += 1
-        elif self._observer is not None:
-            self._observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
+        elif (observer := self._host.observer) is not None:
+            observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
         if (story := call.standing.story) is not None:
             asked(story, call, self._turn.now_ns)
         for argument in call.arguments:

@@ -66,9 +66,16 @@ FAST = ScalingConfig(interval_s=0.01)
 RARELY = ScalingConfig(interval_s=3600)
 
 
+def begun(config: ScalingConfig) -> Scaler:
+    """Returns a scaler that knows of a program to scale."""
+    scaler = Scaler(config)
+    scaler.begin()
+    return scaler
+
+
 async def test_a_program_that_calls_wait_for_gets_a_replica_and_the_reason_is_remembered() -> None:
     works = Works()
-    scaler = Scaler(FAST)
+    scaler = begun(FAST)
     async with scaler.running(works):
         assert works.programs["large"].counts.warm == 0
         works.programs["large"] = replace(works.programs["large"], num_queued=5)
@@ -83,7 +90,7 @@ async def test_a_program_that_calls_wait_for_gets_a_replica_and_the_reason_is_re
 
 async def test_what_is_ordered_by_hand_is_done_at_once_and_until_it_is_taken_back() -> None:
     works = Works()
-    scaler = Scaler(RARELY)
+    scaler = begun(RARELY)
     async with scaler.running(works):
         await asyncio.sleep(0)
         scaler.scale("large", 2, 1)
@@ -96,7 +103,7 @@ async def test_what_is_ordered_by_hand_is_done_at_once_and_until_it_is_taken_bac
 async def test_a_fixed_number_is_left_alone_until_another_is_set_by_hand() -> None:
     fixed = replace(COLD, bounds=Bounds(min_warm=2, max_replicas=2), counts=ReplicaCounts(warm=3))
     works = Works({"large": fixed})
-    scaler = Scaler(RARELY, is_needed=False)
+    scaler = Scaler(RARELY)
     async with scaler.running(works):
         scaler.decide()
         assert not works.wishes
@@ -112,7 +119,7 @@ async def test_a_fixed_number_is_left_alone_until_another_is_set_by_hand() -> No
 )
 async def test_more_than_the_bounds_is_refused(num_warm: int | None, num_parked: int | None, said: str) -> None:
     works = Works()
-    scaler = Scaler(RARELY)
+    scaler = begun(RARELY)
     async with scaler.running(works):
         with pytest.raises(InvalidInputError, match=said):
             scaler.scale("large", num_warm, num_parked)
@@ -122,7 +129,7 @@ async def test_more_than_the_bounds_is_refused(num_warm: int | None, num_parked:
 
 async def test_a_request_that_leads_to_a_cold_program_is_urgent_and_decided_at_once() -> None:
     works = Works()
-    scaler = Scaler(RARELY)
+    scaler = begun(RARELY)
     async with scaler.running(works):
         await asyncio.sleep(0)
         for number in range(20):
@@ -141,35 +148,58 @@ async def test_a_request_that_leads_to_a_cold_program_is_urgent_and_decided_at_o
 
 async def test_what_was_learned_outlives_the_server() -> None:
     memory = Memory()
-    first = Scaler(RARELY)
+    first = begun(RARELY)
     async with first.running(Works()), first.remembering(memory, "traffic"):
         for number in range(50):
             first.traffic.arrived(number, "flow", number)
             first.traffic.ended(number, number + 1)
     assert memory.values.keys() == {"traffic"}
-    second = Scaler(RARELY)
+    second = begun(RARELY)
     async with second.running(Works()), second.remembering(memory, "traffic"):
         assert second.traffic.rates_per_s(1.0).keys() == {"flow"}
+
+
+async def test_it_begins_when_there_is_something_to_scale_and_recalls_what_was_learned_then() -> None:
+    memory = Memory()
+    first = begun(RARELY)
+    async with first.running(Works()), first.remembering(memory, "traffic"):
+        first.traffic.arrived(1, "flow", 1)
+    kept = dict(memory.values)
+    works = Works({})
+    idle = Scaler(RARELY)
+    async with idle.running(works), idle.remembering(memory, "traffic"):
+        pass
+    assert memory.values == kept, "nothing was learned"
+    scaler = Scaler(FAST)
+    async with scaler.running(works), scaler.remembering(memory, "traffic"):
+        assert scaler.forecast_per_s("large") is None
+        works.programs["large"] = replace(COLD, num_queued=5)
+        scaler.begin()
+        assert works.programs["large"].counts.warm > 0, "at once"
+        await wait_until_async(lambda: "flow" in scaler.traffic.rates_per_s(1.0), "it is recalled")
+        works.programs["large"] = replace(works.programs["large"], num_queued=5000)
+        await wait_until_async(lambda: works.programs["large"].counts.warm > 1, "and regularly")
+    assert memory.values != kept
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b'{"at_s": 1, "state": {"flow": {}}}', b'{"at_s": "x", "state": 1}'])
 async def test_notes_that_cannot_be_read_are_left_out(value: bytes) -> None:
     memory = Memory()
     memory.values["traffic"] = value
-    scaler = Scaler(RARELY)
+    scaler = begun(RARELY)
     async with scaler.running(Works()), scaler.remembering(memory, "traffic"):
         assert scaler.traffic.rates_per_s(1.0) == {}
 
 
 async def test_a_store_that_is_down_is_no_obstacle() -> None:
-    scaler = Scaler(RARELY)
+    scaler = begun(RARELY)
     async with scaler.running(Works()), scaler.remembering(Memory(is_down=True), "traffic"):
         scaler.scale("large", 1, None)
 
 
 async def test_a_fault_of_the_policy_leaves_the_replicas_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     works = Works()
-    scaler = Scaler(FAST)
+    scaler = begun(FAST)
     async with scaler.running(works):
         await wait_until_async(lambda: bool(works.wishes), "a wish")
         monkeypatch.setattr(works, "loads", lambda: [replace(COLD, bounds=None)])

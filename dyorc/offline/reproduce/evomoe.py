@@ -1,6 +1,6 @@
 """EvoMoE (arXiv 2112.14397): losses of a small model of characters, by steps and by flops, beside Switch, Hash and dense."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import mean, stdev
 
@@ -21,7 +21,7 @@ from dyorc.offline.models.evomoe import (
 )
 from dyorc.offline.reproduce.characters import NUM_CHARACTERS, draw, manual
 from dyorc.offline.reproduce.study import Progress, Study
-from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.table import Line, Relation, Row
 
 _ABOUT = """A small model of characters learns the text of Python's manual: two layers with attention, four experts in the
 second one. The published models are a thousand times larger and trained a thousand times longer, so another gate may win.
@@ -87,26 +87,55 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
     """
     torch.set_num_threads(1)
     num_seeds, num_steps = (1, 60) if quick else (3, 1000)
-    curves: dict[str, list[Curve]] = {}
+    found: dict[str, list[Curve]] = {}
     parts = {
-        **{f"training {name}": _trained(curves, name, num_seeds, num_steps, progress) for name in recipes(num_steps)},
-        "by steps": _by(curves, num_steps, by_flops=False),
-        "by flops": _by(curves, num_steps, by_flops=True),
-        "the gate": _of_gate(curves),
+        **{f"training {name}": _trained(found, name, num_seeds, num_steps, progress) for name in recipes(num_steps)},
+        "curves": curves(found, num_steps),
+        "by steps": _by(found, num_steps, by_flops=False),
+        "by flops": _by(found, num_steps, by_flops=True),
+        "the gate": _of_gate(found),
         "costs": costs(),
         "not here": _not_here(),
     }
     return Study(name="evomoe", title="EvoMoE (arXiv 2112.14397)", about=_ABOUT, parts=parts, is_quick=quick)
 
 
-def _trained(curves: dict[str, list[Curve]], name: str, num_seeds: int, num_steps: int, progress: Progress) -> Iterator[Row]:
+def _trained(found: dict[str, list[Curve]], name: str, num_seeds: int, num_steps: int, progress: Progress) -> Iterator[Row]:
     """Trains one model with each seed, for the comparisons."""
-    found: list[Curve] = []
+    each: list[Curve] = []
     for seed in range(num_seeds):
         progress(f"{name}, seed {seed}")
-        found.append(train(recipes(num_steps)[name], seed, num_steps))
-    curves[name] = found
+        each.append(train(recipes(num_steps)[name], seed, num_steps))
+    found[name] = each
     yield from ()
+
+
+def curves(found: Mapping[str, list[Curve]], num_steps: int) -> Iterator[Line]:
+    """Yields each model's losses over steps, then over flops: the seeds' mean, least and most."""
+    steps = [float(step) for step in range(1, num_steps + 1) if _is_check(step, num_steps)]
+    for panel in ("steps", "flops"):
+        for name, each in found.items():
+            losses = list(zip(*(curve.losses for curve in each), strict=True))
+            spent = [mean(at) for at in zip(*(curve.flops for curve in each), strict=True)]
+            yield Line(
+                panel=panel,
+                height="loss on text that was held out",
+                what=name,
+                xs=_rounded(steps if panel == "steps" else spent),
+                means=_rounded(mean(at) for at in losses),
+                lows=_rounded(min(at) for at in losses),
+                highs=_rounded(max(at) for at in losses),
+            )
+
+
+def _rounded(numbers: Iterable[float]) -> tuple[float, ...]:
+    """To five digits: more cannot be seen."""
+    return tuple(float(f"{number:.5g}") for number in numbers)
+
+
+def _is_check(step: int, num_steps: int) -> bool:
+    """Whether the loss is measured after so many steps."""
+    return step % _CHECK_EVERY == 0 or step == num_steps
 
 
 def _by(curves: Mapping[str, list[Curve]], num_steps: int, *, by_flops: bool) -> Iterator[Row]:
@@ -293,7 +322,7 @@ def train(recipe: Recipe, seed: int, num_steps: int) -> Curve:
         if mixture is not None and mixture.routing is not None:
             curve.active.append(mixture.routing.num_active)
             curve.entropy = mixture.routing.load_entropy
-        if (step + 1) % _CHECK_EVERY == 0 or step + 1 == num_steps:
+        if _is_check(step + 1, num_steps):
             curve.losses.append(_checked(model, checks))
             curve.flops.append(flops)
     return curve

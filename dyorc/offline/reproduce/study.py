@@ -1,10 +1,10 @@
 """A paper's table in the making: its parts are computed one after another, and one that fails takes no other with it."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dyorc.offline.reproduce.table import Relation, Row, Table
+from dyorc.offline.reproduce.table import Line, Relation, Row, Table
 
 Progress = Callable[[str], None]
 
@@ -17,15 +17,15 @@ class Study:
         name: By which `dyorc reproduce` finds it.
         title: The system, with where it was published.
         about: How the figures are found, in one or two sentences.
-        parts: By what they are called, in the order in which they are computed; nothing is before it is iterated. Parts may
-            yield no rows, if others use what they find.
+        parts: By what they are called, in the order in which they are computed; nothing is before it is iterated. They yield
+            rows, and lines of the table's chart; or nothing, if others use what they find.
         is_quick: Whether this is the quick form.
     """
 
     name: str
     title: str
     about: str
-    parts: Mapping[str, Iterable[Row]]
+    parts: Mapping[str, Iterable[Row | Line]]
     is_quick: bool = False
 
     def tables(self) -> Iterator[Table]:
@@ -34,27 +34,28 @@ class Study:
         A part that fails ends with a row that says so. What interrupts the program interrupts this, too.
         """
         begun_s = time.perf_counter()
-        rows: list[Row] = []
+        found: list[Row | Line] = []
         part_s: dict[str, float] = {}
-        yield self._table(rows, part_s, 0.0)
+        yield self._table(found, part_s, 0.0)
         for name, part in self.parts.items():
             part_begun_s = time.perf_counter()
-            for row in _until_failure(name, part):
-                rows.append(row)
-                yield self._table(rows, part_s, time.perf_counter() - begun_s)
+            for each in _until_failure(name, part):
+                found.append(each)
+                yield self._table(found, part_s, time.perf_counter() - begun_s)
             part_s[name] = time.perf_counter() - part_begun_s
-            yield self._table(rows, part_s, time.perf_counter() - begun_s)
+            yield self._table(found, part_s, time.perf_counter() - begun_s)
 
     def table(self) -> Table:
         """Computes all parts."""
         return list(self.tables())[-1]
 
-    def _table(self, rows: Iterable[Row], part_s: Mapping[str, float], took_s: float) -> Table:
+    def _table(self, found: Sequence[Row | Line], part_s: Mapping[str, float], took_s: float) -> Table:
         return Table(
             name=self.name,
             title=self.title,
             about=self.about,
-            rows=tuple(rows),
+            rows=tuple(each for each in found if isinstance(each, Row)),
+            lines=tuple(each for each in found if isinstance(each, Line)),
             took_s=took_s,
             is_quick=self.is_quick,
             part_s=dict(part_s),
@@ -62,7 +63,7 @@ class Study:
         )
 
 
-def _until_failure(name: str, part: Iterable[Row]) -> Iterator[Row]:
+def _until_failure(name: str, part: Iterable[Row | Line]) -> Iterator[Row | Line]:
     try:
         yield from part
     except Exception as error:  # whatever it is, the other parts can be computed

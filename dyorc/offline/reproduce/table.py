@@ -39,6 +39,29 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a table's chart: the mean of several runs, and how far they are apart.
+
+    Attributes:
+        panel: The chart, by what runs along its horizontal axis.
+        height: What its vertical axis shows.
+        what: What the line is of.
+        xs: Where its points are, from left to right.
+        means: How high each is, in the mean of the runs.
+        lows: Of each point, the lowest run's.
+        highs: Of each point, the highest run's.
+    """
+
+    panel: str
+    height: str
+    what: str
+    xs: tuple[float, ...]
+    means: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """All rows of one paper.
 
@@ -51,6 +74,7 @@ class Table:
         is_quick: Whether this is the quick form.
         part_s: How long each part of the table took that was computed.
         missing: The parts that were not, because the run was interrupted.
+        lines: Of its chart, if it has one.
     """
 
     name: str
@@ -61,6 +85,7 @@ class Table:
     is_quick: bool = False
     part_s: Mapping[str, float] = field(default_factory=dict[str, float])
     missing: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
 
     def count(self, relation: Relation) -> int:
         """How many rows have this relation."""
@@ -75,7 +100,9 @@ def table_from_json(text: str) -> Table:
     """Reads what `Table.to_json` wrote."""
     found = json.loads(text)
     rows = tuple(Row(**{**row, "relation": Relation(row["relation"])}) for row in found.pop("rows"))
-    return Table(rows=rows, missing=tuple(found.pop("missing", ())), **found)
+    points = ("xs", "means", "lows", "highs")
+    lines = tuple(Line(**(line | {name: tuple(line[name]) for name in points})) for line in found.pop("lines", ()))
+    return Table(rows=rows, missing=tuple(found.pop("missing", ())), lines=lines, **found)
 
 
 def ratio_row(figure: str, what: str, published: float, ours: float, *, tolerance: float = 0.05, note: str = "") -> Row:
@@ -137,13 +164,21 @@ def to_markdown(tables: Sequence[Table], pictures: Mapping[str, str] | None = No
     for table in tables:
         parts += [f"### {table.title}", "", table.about, "", _found(table), ""]
         if picture := (pictures or {}).get(table.name):
-            parts += [f"![Published beside here, for each row with two numbers]({picture})", ""]
+            parts += [f"![{_shown(table)}]({picture})", ""]
         parts += ["| | what | published | here | | how, or why |", "|---|---|--:|--:|---|---|"]
         for row in table.rows:
             cells = (row.figure, row.what, row.published, row.ours, row.relation, row.note)
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         parts.append("")
     return "\n".join(parts)
+
+
+def _shown(table: Table) -> str:
+    """What the table's picture shows."""
+    if not table.lines:
+        return "Published beside here, for each row with two numbers"
+    panels = dict.fromkeys(line.panel for line in table.lines)
+    return f"{table.lines[0].height} over {' and '.join(panels)}".capitalize()
 
 
 def _found(table: Table) -> str:

@@ -1,6 +1,7 @@
 """EvoMoE: gates, experts that come of one, and tokens picked by index."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -110,3 +111,11 @@ def test_a_recipe_learns_and_its_gate_ends_with_one_expert() -> None:
     assert curve.losses[-1] < curve.losses[0] < 5.0
     assert max(curve.active) > 3.0
     assert curve.active[-1] == 1.0
+    with_lines = {"EvoMoE": [curve, replace(curve, losses=[loss + 1 for loss in curve.losses])]}
+    over_steps, over_flops = evomoe.curves(with_lines, num_steps=40)
+    assert over_steps.xs == (20.0, 40.0)
+    assert over_flops.xs == pytest.approx(curve.flops, rel=1e-4)
+    for line in (over_steps, over_flops):
+        assert line.lows == pytest.approx(curve.losses, rel=1e-4)
+        assert [round(high - low, 3) for low, high in zip(line.lows, line.highs, strict=True)] == [1.0, 1.0]
+        assert [round(mean - low, 3) for low, mean in zip(line.lows, line.means, strict=True)] == [0.5, 0.5]

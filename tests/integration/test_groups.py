@@ -55,12 +55,13 @@ class Net(nn.Module):
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """With a short path, as sockets need; holds a net's weights and its plan."""
+    """With a short path, as sockets need; holds a net's weights, its plan, and that of a pipeline."""
     found = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
     torch.manual_seed(0)
     save_file(Net().state_dict(), found / "net.safetensors")
     program = capture_inference(Net(), (torch.zeros(NUM_SAMPLES, 6, dtype=torch.int64),))
-    write_plan(proved(program, PLANNERS["megatron"](program, even_cluster(2))), found / "net.plan")
+    for planner, name in (("megatron", "net.plan"), ("pipeline", "pipeline.plan")):
+        write_plan(proved(program, PLANNERS[planner](program, even_cluster(2))), found / name)
     yield found
     wait_until(lambda: not _processes(found), "all processes have ended")
     assert not (found / "forks").exists()
@@ -130,6 +131,21 @@ def test_a_group_answers_batches_of_any_size_as_one_process_does(folder: Path, c
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the members have ended")
 
 
+def test_the_stages_of_a_pipeline_answer_as_one_process_does(folder: Path, client: ForkClient) -> None:
+    plan = read_plan(folder / "pipeline.plan")
+    homes = {name: [plan.meshes[plan.tensors[each].mesh].ranks for each in ids] for name, ids in plan.sources.items()}
+    assert {name: homes[name] for name in ("words.weight", "down.weight")} == {"words.weight": [(0,)], "down.weight": [(1,)]}
+    executor, group = load_planned(_program(folder, plan="pipeline.plan"), _site(folder))
+    try:
+        tokens = torch.randint(0, 50, (NUM_SAMPLES, 6))
+        for num_samples in (NUM_SAMPLES, 1):
+            found = executor.run([list(tokens[:num_samples].numpy())], [])
+            assert isinstance(found, BatchResult)
+            torch.testing.assert_close(torch.tensor(found.outputs[0]), _expected(folder, tokens[:num_samples]))
+    finally:
+        group.close()
+
+
 def test_an_operation_that_raises_fails_its_batch_and_nothing_else(folder: Path, client: ForkClient) -> None:
     executor, group = load_planned(_program(folder), _site(folder))
     try:
@@ -178,8 +194,8 @@ def test_a_module_that_is_not_the_planned_one_is_refused(folder: Path, client: F
             super().__init__()
             self.up = nn.Linear(16, 32)
 
-    (checked,) = (folder / "forks").glob("checked.*")  # by an earlier test: the net itself fits
-    checked.unlink()
+    for checked in (folder / "forks").glob("checked.*"):  # by earlier tests: the net itself fits
+        checked.unlink()
     text = _refused(folder, _program(folder, lambda: Net(torch.relu)))
     assert "it is another model, or its code or shapes have changed: plan it again" in text
     save_file(Wider().state_dict(), folder / "net.safetensors.wider")

@@ -127,7 +127,7 @@ SYSTEMS: Mapping[str, str] = {
 }
 """What each does, in a few words."""
 
-_PUT_TOGETHER = ("joint", "evomoe", "gnn", "ngra", "hap", "hidup")
+_PUT_TOGETHER = ("joint", "gnn", "ngra", "hap", "hidup")
 """The tables whose rows are of several runs, as renewing all takes hours. One that is renewed as a whole leaves the list."""
 
 

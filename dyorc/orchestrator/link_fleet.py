@@ -39,6 +39,7 @@ from dyorc.transport.messages import (
     Forget,
     Hello,
     InputsLost,
+    LastWords,
     Leaving,
     LoadFailure,
     Loading,
@@ -107,6 +108,7 @@ class LinkFleet:
         self._hellos: dict[bytes, Hello | Parked] = {}
         self._roster = Roster(status, self._tell, site.scale, lambda replica_id: self._post(ReplicaLeaving(replica_id)))
         self._welcomed: set[str] = set()
+        self._last_words: dict[str, str] = {}  # why replicas said that their processes were about to end
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
         self._logs: bytes | None = None  # tells how to log, if that has changed
@@ -276,6 +278,10 @@ class LinkFleet:
             case Leaving(replica_id=replica_id, grace_s=grace_s):
                 self._link.send(peer, [encode(Noted())])
                 self._roster.leaving(replica_id, grace_s)
+            case LastWords(replica_id=replica_id, reason=reason):
+                self._link.send(peer, [encode(Noted())])
+                if replica_id in self._peers:
+                    self._last_words[replica_id] = reason
             case _:
                 raise TransportError(f"a replica sent {type(message).__name__}")
 
@@ -321,7 +327,8 @@ class LinkFleet:
         for another.
         """
         hello = self._hellos.get(peer)
-        self._lost(peer, ending.reason, is_crash=ending.is_crash)
+        reason = ending.reason if hello is None else self._last_words.get(hello.replica_id, ending.reason)
+        self._lost(peer, reason, is_crash=ending.is_crash)
         if hello is not None:
             self._loop.call_later(self._site.link.kill_after_s, self._end_if_absent, hello)
 
@@ -341,6 +348,7 @@ class LinkFleet:
         _log.warning("replica_left", replica=replica_id, reason=reason)
         del self._peers[replica_id]
         self._welcomed.discard(replica_id)
+        self._last_words.pop(replica_id, None)
         self._roster.left(replica_id)
         self._tensors.leave(replica_id)
         forget = encode(Forget(replica_id))

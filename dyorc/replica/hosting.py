@@ -85,7 +85,10 @@ def _host(assignment: Assignment, listener: socket.socket) -> int:
     def lost(reason: str) -> None:
         _log.warning("group_lost", program=assignment.source.program, reason=reason)
         failures.append(reason)
-        holders.end(reason)
+        try:
+            worker.say_why(reason)
+        finally:
+            holders.end(reason)
 
     site = GroupSite(ForkClient(ForkPlace(folder=os.path.dirname(listener.getsockname()))), assignment, lost)
     source = assignment.source

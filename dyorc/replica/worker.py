@@ -30,6 +30,7 @@ from dyorc.transport.inbox import Inbox
 from dyorc.transport.messages import (
     BatchRequest,
     Forget,
+    LastWords,
     Leaving,
     Loading,
     LogAs,
@@ -47,7 +48,7 @@ from dyorc.transport.staging import Staging
 _FIRST_LOOK_S = 2.0
 """How long a replica that starts waits for the store to say who leads, before it dials the address that it was told."""
 _NOTED_S = 1.0
-"""How soon the orchestrator says that it knows that a replica leaves, if there is one."""
+"""How soon the orchestrator says that it knows that a replica leaves or ends, if there is one."""
 
 
 class Worker:
@@ -103,13 +104,20 @@ class Worker:
         this time. If there is no orchestrator, after the running batch.
         """
         give_up_s = time.monotonic() + timeout_s
-        with closing(self._uplink.dial(min(_NOTED_S, timeout_s), self._following.address)) as link:
-            link.send([encode(Leaving(self._identity.replica_id, timeout_s))])
-            is_noted = link.receive() is not None
-        if is_noted:
+        if self._is_noted(Leaving(self._identity.replica_id, timeout_s), min(_NOTED_S, timeout_s)):
             self._leaving.set()
             self._thread.join(max(0.0, give_up_s - time.monotonic()))
         self.stop(max(0.0, give_up_s - time.monotonic()))
+
+    def say_why(self, reason: str) -> None:
+        """Tells the orchestrator, if there is one, why this process is about to end. Any thread."""
+        self._is_noted(LastWords(self._identity.replica_id, reason), _NOTED_S)
+
+    def _is_noted(self, message: Leaving | LastWords, timeout_s: float) -> bool:
+        """Says something by a link of its own, and returns whether the orchestrator has heard it in time."""
+        with closing(self._uplink.dial(timeout_s, self._following.address)) as link:
+            link.send([encode(message)])
+            return link.receive() is not None
 
     def check(self) -> None:
         """Raises RuntimeError if the thread has died, or a batch takes longer than its program may."""

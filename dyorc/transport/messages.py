@@ -191,7 +191,17 @@ class Leaving(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class Noted(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """Orchestrator, by that link: I know that you leave. A replica that is not told so need not wait."""
+    """Orchestrator, by that link: I know that you leave, or end. A replica that is not told so need not wait."""
+
+
+class LastWords(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """Replica, by a link of its own: my process is about to end, for this reason, which its end alone would not tell.
+
+    It waits for `Noted`, for a while.
+    """
+
+    replica_id: str
+    reason: str
 
 
 class LogAs(msgspec.Struct, frozen=True, array_like=True, tag=18):
@@ -220,6 +230,7 @@ Message: TypeAlias = (
     | Park
     | Leaving
     | Noted
+    | LastWords
     | LogAs
 )
 

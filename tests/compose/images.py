@@ -45,11 +45,12 @@ def build(engine: Engine, folder: Path) -> Path:
 def _build_all(engine: Engine, folder: Path) -> Path:
     import_base(engine, _BASE)
     engine.try_out(_BASE)
-    purelib = sysconfig.get_paths()["purelib"]
+    # an environment may borrow another's libraries
+    homes = sorted({sysconfig.get_paths()["purelib"], str(Path(np.__file__).resolve().parents[1])})
     _build(engine, _LIBRARIES, f"""
         FROM {_BASE}
         RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/dyorc \\
-            && echo {purelib} > $(echo /opt/dyorc/lib/python3*/site-packages)/libraries.pth \\
+            && printf '%s\\n' {" ".join(homes)} > $(echo /opt/dyorc/lib/python3*/site-packages)/libraries.pth \\
             && printf '#!/opt/dyorc/bin/python\\nfrom ray.scripts.scripts import main\\nmain()\\n' > /opt/dyorc/bin/ray \\
             && chmod 755 /opt/dyorc/bin/ray
         """)  # fmt: skip
@@ -60,7 +61,6 @@ def _build_all(engine: Engine, folder: Path) -> Path:
         RUN useradd redis && install --directory --owner=redis /data
         """, *(str(shutil.which(name, path=programs)) for name in ("redis-server", "redis-cli")))  # fmt: skip
     _build_ours(engine, folder)
-    homes = sorted({purelib, str(Path(np.__file__).resolve().parents[1])})
     override = folder / "libraries.json"
     mounts = {"volumes": [f"{home}:{home}:ro" for home in homes]}
     override.write_text(json.dumps({"services": dict.fromkeys(_SERVICES, mounts)}))

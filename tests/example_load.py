@@ -24,9 +24,9 @@ _NUM_MESSAGES = 300
 
 
 @contextlib.contextmanager
-def examples() -> Generator[ServerProcess]:
-    """Serves the guarded generator and the digits in one process."""
-    with serving(TARGETS, in_process=True) as server:
+def examples(*more: str) -> Generator[ServerProcess]:
+    """Serves the guarded generator and the digits in one process, and more targets beside them."""
+    with serving([*TARGETS, *more], in_process=True) as server:
         yield server
 
 

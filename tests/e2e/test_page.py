@@ -2,18 +2,25 @@
 
 import io
 import re
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import numpy as np
 import pytest
 from PIL import Image
 
 import dyorc
 from dyorc.testing import ServerProcess
+from tests import oip
 from tests.browser import Watched, chromium, tab
+from tests.deadlines import wait_until
 from tests.example_load import Load, examples
-from tests.server_process import client_of
+from tests.server_process import client_of, target
+from tests.workflows.slow import narrow_program
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.together
 
 NUM_THREADS, NUM_EACH = 3, 40
+HELD_S = 1.0
+"""How long a test holds up requests: longer than anything else that happens to most of them."""
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +41,8 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture(scope="module")
 def server(browser: "Browser") -> Iterator[ServerProcess]:
-    """Serves two examples to which a few requests have been sent."""
-    with examples() as found:
+    """Serves two examples to which a few requests have been sent, and a workflow that a test can hold up."""
+    with examples(target("slow", "narrow")) as found:
         Load(found).send_from(NUM_THREADS, NUM_EACH)
         yield found
 
@@ -160,3 +169,83 @@ def test_the_form_takes_an_image_as_the_model_wants_it(browser: "Browser", serve
         answer = client.infer("classify", image=(pixels / 255).astype(np.float32)[None])
     wanted = answer["probabilities"] if isinstance(answer, dict) else answer.probabilities
     assert [float(value) for value in shown.split(", ")] == pytest.approx(wanted.tolist(), rel=1e-3, abs=1e-6)
+
+
+class FullQueue:
+    """Requests of `narrow`: one runs, the next is with the replica, as many wait as may, and one is refused.
+
+    Args:
+        folder: Where the program looks for its gate.
+
+    Attributes:
+        waiting: Ids of those that waited.
+        refused: The answer to the last one.
+    """
+
+    def __init__(self, server: ServerProcess, folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+        self.waiting = [f"waits-{number}" for number in range(1 + narrow_program.options.max_queued_calls)]
+
+    def run(self) -> None:
+        """Sends them one after another, so that a pause delays one of them. Opens the gate, and returns when all have ended."""
+        with client_of(self._server) as client, ThreadPoolExecutor(1 + len(self.waiting)) as pool:
+            try:
+                answers = [pool.submit(self._ask, client, "runs")]
+                wait_until((self._folder / "started-1").exists, "the first request runs")
+                for number, request_id in enumerate(self.waiting, start=2):
+                    answers.append(pool.submit(self._ask, client, request_id))
+                    wait_until(lambda number=number: self._status()["num_requests"] == number, f"request {request_id} is there")
+                wait_until(self._is_full, "the queue is full")
+                self.refused = self._ask(client, "one-too-many")
+                time.sleep(HELD_S)
+            finally:
+                (self._folder / "open").touch()
+        for answer in answers:
+            answer.result().raise_for_status()
+
+    def _ask(self, client: httpx.Client, request_id: str) -> httpx.Response:
+        body = oip.json_body({"x": np.ones(4, np.float32)}, id=request_id, parameters={"folder": str(self._folder)})
+        return client.post("/v2/models/narrow/infer", content=body.content)
+
+    def _status(self) -> Any:
+        return get(self._server, "/status")
+
+    def _is_full(self) -> bool:
+        num_queued = self._status()["programs"][narrow_program.name]["num_queued"]
+        return num_queued == narrow_program.options.max_queued_calls
+
+
+def test_the_page_alone_says_that_a_queue_was_full(browser: "Browser", server: ServerProcess, tmp_path: Path) -> None:
+    """A pause of the machine may become the main cause of one of the requests that waited, but not of all of them."""
+    made = FullQueue(server, tmp_path)
+    made.run()
+    with tab(browser) as watched:
+        show(watched, server, "requests?workflow=narrow&order=slowest&outcome=ok", ".rows-row")
+        blamed = watched.page.locator(".rows-row").filter(has_text="in the queue").locator("a.row-link")
+        blamed.first.wait_for()
+        assert set(blamed.all_inner_texts()) <= set(made.waiting)
+        blamed.first.click()
+        worst = watched.page.locator(".worst").inner_text()
+        assert re.search(r"the call of 'narrow_program' waited in the queue(, \d calls? before it)?, until a batch of 1", worst)
+
+        assert made.refused.status_code == 503
+        show(watched, server, "requests?workflow=narrow&outcome=failed", ".rows-row")
+        watched.page.get_by_role("link", name="one-too-many").click()
+        reason = watched.page.locator(".callout.bad").inner_text()
+        assert "4 calls of program 'narrow_program' are waiting, the limit is 4" in reason
+        assert oip.error_text(made.refused) in reason
+
+
+def test_a_request_that_never_ran_is_shown_with_its_reason(browser: "Browser", server: ServerProcess) -> None:
+    body = oip.json_body({"x": np.ones(5, np.float32)}, parameters={"folder": "none"})
+    with client_of(server) as client:
+        answer = client.post("/v2/models/narrow/infer", content=body.content)
+    assert answer.status_code == 400
+    with tab(browser) as watched:
+        show(watched, server, "requests?outcome=failed", ".rows-row")
+        watched.page.get_by_role("link", name=answer.json()["request_id"]).click()
+        worst = watched.page.locator(".worst").inner_text()
+        assert worst == f"refused before it ran: {oip.error_text(answer)}"
+        assert "[5]" in worst
+        watched.assert_accessible()

@@ -9,6 +9,7 @@ from dyorc.errors import PlanError
 from dyorc.offline.plan import Plan
 from dyorc.offline.program import Shard
 from dyorc.offline.runtime import RankOptions, Ranks
+from dyorc.offline.runtime.processes import StartRank
 from dyorc.offline.verify import verify
 from tests.equality.cases import Case
 from tests.unit.offline.examples import Example
@@ -46,9 +47,14 @@ class Outcome:
 
 
 class Checker:
-    """Four ranks that run one plan after the other. A context manager."""
+    """Four ranks that run one plan after the other. A context manager.
 
-    def __init__(self) -> None:
+    Args:
+        start_rank: See `Ranks`.
+    """
+
+    def __init__(self, start_rank: StartRank | None = None) -> None:
+        self._start_rank = start_rank
         self._ranks: Ranks | None = None
 
     def __enter__(self) -> "Checker":
@@ -84,7 +90,7 @@ class Checker:
 
     def _error(self, found: Example, plan: Plan, *, overlap: bool) -> float:
         if self._ranks is None:
-            self._ranks = Ranks(RankOptions(num_ranks=4))
+            self._ranks = Ranks(RankOptions(num_ranks=4), self._start_rank)
             self._ranks.start()
         results = self._ranks.run(plan, found.sources, overlap=overlap).results
         assert results.keys() == found.results.keys()

@@ -31,6 +31,7 @@ from dyorc.offline.runtime.egress import Egress
 from dyorc.offline.runtime.failures import Event, Gone, Where, error_of, is_cause
 from dyorc.offline.runtime.lanes import MEMORY_FOLDER
 from dyorc.offline.runtime.moves import Key
+from dyorc.offline.runtime.nursery import Nursery
 from dyorc.offline.runtime.processes import RankProcess, StartRank, spawned
 from dyorc.offline.runtime.progress import Progress
 from dyorc.offline.runtime.shaping import LinkShape
@@ -120,13 +121,15 @@ class Ranks:
 
     Args:
         options: How they run.
-        start_rank: Starts the process of each.
+        start_rank: Starts the process of each, as `Nursery.fork` does. None: a nursery of the group's own does, or
+            `spawned` where devices are GPUs.
     """
 
-    def __init__(self, options: RankOptions, start_rank: StartRank = spawned) -> None:
+    def __init__(self, options: RankOptions, start_rank: StartRank | None = None) -> None:
         self._options = options
         self._num = options.num_ranks
         self._start_rank = start_rank
+        self._nursery = Nursery(options.start_timeout_s)
         self._processes: list[RankProcess] = []
         self._folder = Path()
         self._progress: Progress | None = None
@@ -152,8 +155,9 @@ class Ranks:
         try:
             self._progress = Progress(self._folder / "progress", self._num)
             device = _device_for(self._options.device, self._num)
+            start_rank = self._start_rank or (spawned if device == "cuda" else self._nursery.fork)
             for _ in range(self._num):
-                self._processes.append(self._start_rank(self._options.timeout_s))
+                self._processes.append(start_rank(self._options.timeout_s))
             for rank in range(self._num):
                 self._send(
                     rank,
@@ -193,6 +197,7 @@ class Ranks:
                 rank.kill()
                 rank.wait(_STOP_TIMEOUT_S)
             rank.wire.end.close()
+        self._nursery.close()
         if self._progress:
             self._progress.close()
             self._progress = None

@@ -1,6 +1,13 @@
-"""What the libraries of planners and of the verifier keep for good does not count as a leak."""
+"""Tests that run plans share one nursery. It does not count as a leak, nor what the libraries of planners and of the verifier
+keep for good.
+"""
+
+from collections.abc import Iterator
 
 import pytest
+
+from dyorc.offline.runtime import Nursery
+from tests.deadlines import TIMEOUT_S
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +22,13 @@ def solver_threads() -> None:
     linprog([1.0], [[-1.0]], [-1.0], method="highs")
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Forks ranks for all tests. Those that it has forked are its children, so what a test leaves of them is found."""
+    with Nursery(TIMEOUT_S) as started:
+        yield started
+
+
 @pytest.fixture(scope="module", autouse=True)
-def leaves_nothing(solver_threads: None, leaves_nothing: None) -> None:
+def leaves_nothing(nursery: Nursery, solver_threads: None, leaves_nothing: None) -> None:
     """Checks that the module leaves nothing else behind; see the folder above."""

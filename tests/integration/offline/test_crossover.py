@@ -18,7 +18,7 @@ from dyorc.offline.plan.codec import read_plan, write_plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.crossover.file import write_merged
 from dyorc.offline.planners.crossover.merge import Candidate, Merged, merged
-from dyorc.offline.runtime import RankOptions, Ranks, Training
+from dyorc.offline.runtime import Nursery, RankOptions, Ranks, Training
 from dyorc.offline.runtime.side_by_side import Job, run_side_by_side
 from dyorc.planned_module import loss_of, module_of, program_of
 from tests.deadlines import TIMEOUT_S
@@ -35,11 +35,11 @@ def make():
 
 
 @pytest.fixture(scope="module")
-def groups() -> Iterator[list[Ranks]]:
+def groups(nursery: Nursery) -> Iterator[list[Ranks]]:
     """The ranks of three jobs."""
     options = RankOptions(num_ranks=2, device="cpu", timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
     with ExitStack() as stack:
-        yield [stack.enter_context(Ranks(options)) for _ in _RATES]
+        yield [stack.enter_context(Ranks(options, nursery.fork)) for _ in _RATES]
 
 
 def _jobs() -> tuple[list[Job], Merged]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dyorc.offline.runtime import Nursery
 from tests.equality.cases import SHARES, TINY, Case, variants
 from tests.equality.checking import Checker
 
@@ -29,8 +30,8 @@ def _diagonal() -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
-def checker() -> Iterator[Checker]:
-    with Checker() as started:
+def checker(nursery: Nursery) -> Iterator[Checker]:
+    with Checker(nursery.fork) as started:
         yield started
 
 

@@ -1,0 +1,164 @@
+"""The process of a nursery: has imported what a rank needs, and forks one whenever it is told to.
+
+`python -m dyorc.offline.runtime.nursery_process DESCRIPTOR MODULE`, started by `Nursery`. It starts no thread and never touches
+CUDA, so that a forked process may do both. It tells how each rank has ended, by a pipe of that rank. When its parent goes
+away, or lets go of it, it kills the ranks that are left and ends. If it is killed itself, its ranks go on.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import random
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import torch
+
+from dyorc.offline.runtime import orders
+
+_IMPORTED_LATER = ("safetensors.torch",)
+"""What every rank imports only when it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A rank.
+
+    Attributes:
+        pid: Its process.
+        process: A pidfd of it.
+        told: The pipe on which its end is told.
+    """
+
+    pid: int
+    process: int
+    told: int
+
+
+class NurseryProcess:
+    """Forks ranks until its parent is gone.
+
+    Args:
+        parent: Where orders come from.
+        become: Makes a forked process a rank, which talks by a socket.
+    """
+
+    def __init__(self, parent: socket.socket, become: Callable[[socket.socket], NoReturn]) -> None:
+        self._parent = parent
+        self._become = become
+        self._children: set[_Child] = set()
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> None:
+        """Serves."""
+        self._selector.register(self._parent, selectors.EVENT_READ)
+        with contextlib.suppress(EOFError, ConnectionError):  # the parent is gone
+            while True:
+                for key, _ in self._selector.select():
+                    if key.data is None:
+                        self._fork(*orders.receive(self._parent))
+                    else:
+                        self._collect(key.data)
+        for child in self._children:
+            signal.pidfd_send_signal(child.process, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+
+    def _fork(self, environment: Mapping[str, str], descriptors: list[int]) -> None:
+        wire, told, *others = descriptors
+        pid = os.fork()
+        if pid == 0:
+            self._live(environment, descriptors)
+        child = _Child(pid, os.pidfd_open(pid), told)
+        self._children.add(child)
+        self._selector.register(child.process, selectors.EVENT_READ, child)
+        for descriptor in (wire, *others):
+            os.close(descriptor)
+        orders.send(self._parent, {"pid": pid}, [child.process])
+
+    def _collect(self, child: _Child) -> None:
+        """Takes a rank that has ended, and tells how."""
+        code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        self._children.remove(child)
+        self._selector.unregister(child.process)
+        os.close(child.process)
+        with contextlib.suppress(BrokenPipeError):  # nobody wants to know
+            os.write(child.told, str(code).encode())
+        os.close(child.told)
+
+    def _live(self, environment: Mapping[str, str], descriptors: list[int]) -> NoReturn:
+        """Is a forked process, from its first instruction to its last."""
+        try:
+            wire, told, folder, *output = descriptors
+            self._let_go(told)
+            os.setsid()  # Ctrl-C is the parent's to handle
+            for number, descriptor in enumerate(output, start=1):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            settle(environment, folder)
+            self._become(socket.socket(fileno=wire))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(1)
+
+    def _let_go(self, told: int) -> None:
+        """Closes what belongs to the nursery and to other ranks: as long as it is open, they seem to be there."""
+        os.close(told)
+        self._selector.close()
+        self._parent.close()
+        for child in self._children:
+            os.close(child.process)
+            os.close(child.told)
+
+
+def settle(environment: Mapping[str, str], folder: int) -> None:
+    """Makes a forked process what a new one would be.
+
+    Args:
+        environment: Its own, whole.
+        folder: A descriptor of where it works; is closed.
+    """
+    Path("/proc/self/comm").write_text("dyorc-rank")
+    os.environ.clear()
+    os.environ.update(environment)
+    os.fchdir(folder)
+    os.close(folder)
+    tempfile.tempdir = None  # as the new environment says
+    for reseed in (random.seed, np.random.seed, torch.default_generator.seed):
+        reseed()
+    torch.set_num_threads(1)
+
+
+def main() -> None:
+    """Takes over the socket whose descriptor is the first argument; ranks are of the module that is the second."""
+    parent = socket.socket(fileno=int(sys.argv[1]))
+    parent.set_inheritable(False)
+    become = importlib.import_module(sys.argv[2]).become_rank
+    for name in _IMPORTED_LATER:
+        importlib.import_module(name)
+    if threads := _other_threads():
+        raise RuntimeError(f"imports have started threads, which a forked process would lack: {', '.join(threads)}")
+    gc.collect()
+    gc.freeze()  # the collector would write to each object, and so copy the memory that forked processes share
+    NurseryProcess(parent, become).run()
+    os._exit(0)  # exit handlers of libraries are not for this process
+
+
+def _other_threads() -> list[str]:
+    numbers = set(os.listdir("/proc/self/task")) - {str(os.getpid())}
+    return [Path(f"/proc/self/task/{number}/comm").read_text().strip() for number in numbers]
+
+
+if __name__ == "__main__":
+    main()

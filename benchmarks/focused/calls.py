@@ -4,7 +4,8 @@
 
 Serves the benchmark of overhead's cascade of two small torch networks (`overhead/cascade.py`) in this process, without Ray, and
 counts the calls of functions on the event loop's thread while the load generator sends requests: with one client, where nothing
-is shared, and with 32, where requests share batches and turns. The programs run on the loop by then, torch included.
+is shared, and with 32, where requests share batches and turns. The programs run on the loop, however long they take, torch
+included. What the server calls by the clock, whether requests come or not, is counted before and left out.
 
 The last line is one JSON object: for each number of clients, calls of Python functions for each request, in all and by folder
 (``engine``, ``http``, ``torch``, ...), and of C functions. A compiled engine (`make compile`) has no Python functions to count,
@@ -12,17 +13,21 @@ so the benchmark refuses to measure one.
 """
 
 import asyncio
+import contextlib
 import cProfile
 import json
 import pstats
 import sys
+import time
 import urllib.request
 from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.focused.overhead.nets import draw_pool
 from benchmarks.serving import BenchmarkError
-from dyorc.config import GatewayConfig, Settings
+from dyorc.config import CellsConfig, GatewayConfig, Settings
 from dyorc.embedded import serve_embedded
 from dyorc.engine import engine
 from loadgen.load import Load
@@ -57,22 +62,43 @@ def main() -> None:
 
 
 async def _measure() -> dict[str, dict[str, float]]:
-    settings = Settings(gateway=GatewayConfig(port=0, grpc=False))
+    cells = CellsConfig(inline_limit_s=3600.0)  # on a busy machine they would move to threads
+    settings = Settings(gateway=GatewayConfig(port=0, grpc=False), cells=cells)
     figures: dict[str, dict[str, float]] = {}
     async with serve_embedded([_TARGET], settings, without_ray=True) as server:
         async for _ in server.wait_until_ready():
             pass
+        with _counted() as idle:
+            await asyncio.sleep(_DURATION_S)
         for num_clients in _NUM_CLIENTS:
             print(f"{num_clients} clients ...", file=sys.stderr)
             await _load(server.url, num_clients, _WARM_UP_S)
             num_before = await _num_answered(server.url)
-            profile = cProfile.Profile()
-            profile.enable()
-            await _load(server.url, num_clients, _DURATION_S)
-            profile.disable()
+            with _counted() as counted:
+                await _load(server.url, num_clients, _DURATION_S)
             num_requests = await _num_answered(server.url) - num_before
-            figures[f"clients_{num_clients}"] = _figures(pstats.Stats(profile), num_requests)
+            counted.calls.subtract({name: round(num * counted.seconds / idle.seconds) for name, num in idle.calls.items()})
+            figures[f"clients_{num_clients}"] = _figures(counted.calls, num_requests)
     return figures
+
+
+@dataclass
+class _Counted:
+    """Calls of functions, by folder, and in how many seconds there were so many."""
+
+    calls: Counter[str] = field(default_factory=Counter[str])
+    seconds: float = 0.0
+
+
+@contextlib.contextmanager
+def _counted() -> Generator[_Counted]:
+    found, profile, started_s = _Counted(), cProfile.Profile(), time.monotonic()
+    profile.enable()
+    yield found
+    profile.disable()
+    found.seconds = time.monotonic() - started_s
+    for (file, _, _), calls in pstats.Stats(profile).stats.items():  # pyright: ignore[reportAttributeAccessIssue] (its stub lacks it)
+        found.calls[_folder_of(file)] += calls[1]
 
 
 async def _load(url: str, num_clients: int, duration_s: float) -> None:
@@ -99,10 +125,7 @@ async def _num_answered(url: str) -> int:
     return await asyncio.to_thread(ask)
 
 
-def _figures(stats: pstats.Stats, num_requests: int) -> dict[str, float]:
-    numbers = Counter[str]()
-    for (file, _, _), found in stats.stats.items():  # pyright: ignore[reportAttributeAccessIssue] (its stub lacks it)
-        numbers[_folder_of(file)] += found[1]
+def _figures(numbers: Counter[str], num_requests: int) -> dict[str, float]:
     total = sum(number for folder, number in numbers.items() if folder != "c")
     shown = {"python": total, **{folder: number for folder, number in numbers.most_common() if folder != "c"}, "c": numbers["c"]}
     return {name: round(number / num_requests, 1) for name, number in shown.items()} | {"num_requests": num_requests}

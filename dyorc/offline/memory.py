@@ -44,11 +44,15 @@ class TensorCounter(TorchDispatchMode):
         self.peak_bytes = 0
 
     def see(self, tensor: torch.Tensor) -> None:
-        """Counts a tensor's storage until it is freed.
+        """Counts a tensor's storage until it is freed; of a sparse one, its indices' and its values'.
 
         Raises:
             MemoryError: There is more now than the limit allows.
         """
+        if tensor.layout is torch.sparse_coo:
+            self.see(tensor._indices())
+            self.see(tensor._values())
+            return
         storage = tensor.untyped_storage()
         key, num_bytes = storage._cdata, storage.nbytes()  # pyright: ignore[reportPrivateUsage] (its address may be used again at once)
         if key in self._seen or not num_bytes:

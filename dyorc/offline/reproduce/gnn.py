@@ -8,7 +8,25 @@ from typing import TypeAlias
 
 import torch
 
-from dyorc.offline.models.gnn import Gat, GatedGcn, Gcn, GgNn, Graph, Profile, SagaLayer, Sage, profile, random_graph, rmat
+from dyorc.offline.models.gnn import (
+    Advice,
+    Gat,
+    GatedGcn,
+    Gcn,
+    GgNn,
+    Graph,
+    Order,
+    Profile,
+    SagaLayer,
+    Sage,
+    advised,
+    fits,
+    profile,
+    random_graph,
+    rmat,
+    tuned,
+    whole_bytes,
+)
 from dyorc.offline.models.gnn.profile import roofline
 from dyorc.offline.reproduce.study import Progress, Study
 from dyorc.offline.reproduce.table import Relation, Row
@@ -41,6 +59,7 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
         "finding 4": _products(found),
         "finding 5": _attention(found),
         "finding 6": _locality(2**scale),
+        "advice": _advice(scale, degrees, 3 if quick else 9, progress),
         "not here": _not_here(),
         "roofline": _roof(),
     }
@@ -169,6 +188,65 @@ def _locality(num_vertices: int) -> Iterator[Row]:
         relation=Relation.SAME_SIGN if rates[1] > rates[0] else Relation.DIFFERS,
         note=f"{rates[1] / 1e9:.1f} and {rates[0] / 1e9:.2f} GB/s; the paper compares with PageRank",
     )
+
+
+def _advice(scale: int, degrees: Sequence[int], num_rounds: int, progress: Progress) -> Iterator[Row]:
+    """Runs layers as their profiles advise, and in other ways, in half of the memory that the denser of two graphs needs."""
+    sparse = random_graph(2**scale, degrees[0] * 2**scale)
+    dense = rmat(scale, degrees[-1] * 2**scale)
+    for name, features, hidden in (("GCN", 256, 16), ("GCN", 16, 256), ("SAGE", 64, 64), ("G-GCN", 64, 64), ("GAT", 64, 64)):
+        layer = _LAYERS[name](features, hidden)
+        x = torch.randn(2**scale, features)
+        limit_bytes = whole_bytes(layer, dense, x) // 2
+        for kind, graph in ((f"even graph of degree {degrees[0]}", sparse), (f"power law graph of degree {degrees[-1]}", dense)):
+            what = f"{name}, {features} to {hidden}, {kind}"
+            progress(f"{what}: every way")
+            yield _advised_row(what, layer, graph, x, limit_bytes, num_rounds)
+
+
+def _advised_row(what: str, layer: SagaLayer, graph: Graph, x: torch.Tensor, limit_bytes: int, num_rounds: int) -> Row:
+    found = tuned(layer, graph, x, limit_bytes=limit_bytes, num_runs=num_rounds).profile.advice
+    ways = {_way(each): each for each in [*_other_ways(layer, max(found.num_chunks, 4)), found]}
+    fitting = [name for name, advice in ways.items() if fits(layer, graph, x, advice, limit_bytes)]
+    steps = [_step(advised(layer, graph, ways[name]), x) for name in fitting]
+    seconds = dict(zip(fitting, seconds_in_turns(steps, num_rounds, num_warm_ups=1), strict=True))
+    chosen, others = _way(found), [seconds[name] for name in fitting if name != _way(found)]
+    is_good = chosen in seconds
+    listed = ", ".join(f"{name} {each_s * 1e3:.1f} ms" for name, each_s in seconds.items())
+    too_large = [name for name in ways if name not in seconds]
+    return Row(
+        figure="advice",
+        what=f"{what}: seconds of a step as advised / in the quickest other way that fits",
+        published="",
+        ours=f"{seconds[chosen] / min(others):.2f}" if is_good and others else "only the advised way fits" if is_good else "",
+        relation=Relation.OURS_ALONE if is_good else Relation.DIFFERS,
+        note=f"advised: {chosen}, as {'; '.join(found.reasons[: 1 if found.num_chunks > 1 else 3])}. {listed}"
+        + (f"; more than the memory: {', '.join(too_large)}" if too_large else ""),
+    )
+
+
+def _other_ways(layer: SagaLayer, num_chunks: int) -> Iterator[Advice]:
+    yield from (
+        Advice(num_chunks=1, order=Order.VERTICES),
+        Advice(num_chunks=1, order=Order.EDGES),
+        Advice(num_chunks=num_chunks),
+    )
+    if layer.is_linear:
+        yield from (Advice(num_chunks=1, order=order, fuse=True) for order in (Order.VERTICES, Order.SUMS))
+        yield Advice(num_chunks=1, order=Order.SUMS)
+
+
+def _way(advice: Advice) -> str:
+    if advice.num_chunks > 1:
+        return f"{advice.num_chunks} chunks"
+    return f"products at {advice.order}" + (", sparse" if advice.fuse else "")
+
+
+def _step(run: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> Callable[[], object]:
+    def step() -> None:
+        run(x).square().sum().backward()
+
+    return step
 
 
 def _not_here() -> Iterator[Row]:

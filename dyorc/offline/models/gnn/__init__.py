@@ -1,11 +1,12 @@
 """Graph networks in four stages (NGra, arXiv 1810.08403): scatter to edges, apply there, gather at vertices, apply there."""
 
+from dyorc.offline.models.gnn.advised import Tuned, advised, fits, tuned
 from dyorc.offline.models.gnn.graph import Graph, Grid, grid_graph, random_graph, rmat
 from dyorc.offline.models.gnn.layers import Gat, GatedGcn, Gcn, GgNn, SagaLayer, Sage
-from dyorc.offline.models.gnn.profile import Advice, Profile, Stage, profile
+from dyorc.offline.models.gnn.profile import Advice, Order, Profile, Stage, profile, whole_bytes
 from dyorc.offline.models.gnn.ring import on_ring
 from dyorc.offline.models.gnn.streaming import Streaming, num_chunks_for, streamed, working_set_bytes
-from dyorc.offline.models.gnn.whole import fused, unhoisted, whole
+from dyorc.offline.models.gnn.whole import fused, sums_first, unhoisted, whole
 
 __all__ = [
     "Advice",
@@ -15,11 +16,15 @@ __all__ = [
     "GgNn",
     "Graph",
     "Grid",
+    "Order",
     "Profile",
     "SagaLayer",
     "Sage",
     "Stage",
     "Streaming",
+    "Tuned",
+    "advised",
+    "fits",
     "fused",
     "grid_graph",
     "num_chunks_for",
@@ -28,7 +33,10 @@ __all__ = [
     "random_graph",
     "rmat",
     "streamed",
+    "sums_first",
+    "tuned",
     "unhoisted",
     "whole",
+    "whole_bytes",
     "working_set_bytes",
 ]

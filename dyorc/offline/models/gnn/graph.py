@@ -114,6 +114,12 @@ class Grid:
         """The edges of the largest chunk."""
         return max(len(chunk.sources) for chunk in self._chunks.values())
 
+    def largest(self, x: torch.Tensor) -> tuple[Graph, torch.Tensor]:
+        """Returns the chunk with the most edges as a graph of its own, sources before targets, and its rows of `x`."""
+        (i, j), chunk = max(self._chunks.items(), key=lambda item: len(item[1].sources))
+        there, here = x[self.rows[i]], x[self.rows[j]]
+        return Graph(len(there) + len(here), chunk.sources, chunk.targets + len(there)), torch.cat([there, here])
+
 
 def rmat(scale: int, num_edges: int, seed: int = 0) -> Graph:
     """Draws a graph whose degrees follow a power law (R-MAT with 0.57, 0.19, 0.19, 0.05), of 2 ** scale vertices."""

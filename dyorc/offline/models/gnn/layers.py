@@ -29,6 +29,10 @@ class SagaLayer(nn.Module):
         """
         raise NotImplementedError
 
+    def weighted(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """Returns what a linear layer may add up in place of messages, to project the sums, with scales of 1, later."""
+        return x
+
     def message(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Returns each edge's message, from rows of what its ends projected."""
         return source
@@ -50,6 +54,10 @@ class Gcn(SagaLayer):
     def project(self, x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See `SagaLayer`."""
         return self.linear(x) * scale, scale[:, :0]
+
+    def weighted(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """See `SagaLayer`."""
+        return x * scale
 
     def update(self, x: torch.Tensor, scale: torch.Tensor, gathered: torch.Tensor) -> torch.Tensor:
         """See `SagaLayer`."""

@@ -1,4 +1,4 @@
-"""A layer on a whole graph: with a tensor for all edges, with projections at edges, or by a sparse product."""
+"""A layer on a whole graph: with a tensor for all edges, with projections at edges or after sums, or by a sparse product."""
 
 import torch
 
@@ -34,14 +34,43 @@ def fused(layer: SagaLayer, graph: Graph, x: torch.Tensor) -> torch.Tensor:
     Raises:
         ValueError: The layer's messages are more than what sources project.
     """
-    if not layer.is_linear:
-        raise ValueError(f"{type(layer).__name__} computes something at edges: no sparse product does that")
+    _check_linear(layer)
     scale = graph.scales.to(x.dtype)
     source, _ = layer.project(x, scale)
+    return layer.update(x, scale, _multiplied(graph, source))
+
+
+def sums_first(layer: SagaLayer, graph: Graph, x: torch.Tensor, *, is_fused: bool = False) -> torch.Tensor:
+    """Computes the same by adding up features, and projecting the sums: less is moved where features are fewer than projections.
+
+    Args:
+        layer: The layer.
+        graph: The graph.
+        x: `[vertices, features]`.
+        is_fused: Add up by a sparse product, without a tensor for edges.
+
+    Raises:
+        ValueError: The layer's messages are more than what sources project.
+    """
+    _check_linear(layer)
+    scale = graph.scales.to(x.dtype)
+    weighted = layer.weighted(x, scale)
+    sums = _multiplied(graph, weighted) if is_fused else _gathered(layer, graph, weighted[graph.sources])
+    gathered, _ = layer.project(sums, torch.ones_like(scale))
+    return layer.update(x, scale, gathered)
+
+
+def _check_linear(layer: SagaLayer) -> None:
+    if not layer.is_linear:
+        raise ValueError(f"{type(layer).__name__} computes something at edges: no sparse product does that")
+
+
+def _multiplied(graph: Graph, rows: torch.Tensor) -> torch.Tensor:
+    """Adds up at each vertex the rows of those that have an edge to it, as a product with the sparse matrix of edges."""
     size = (graph.num_vertices, graph.num_vertices)
-    ones = torch.ones(graph.num_edges, dtype=x.dtype)
+    ones = torch.ones(graph.num_edges, dtype=rows.dtype)
     adjacency = torch.sparse_coo_tensor(torch.stack([graph.targets, graph.sources]), ones, size, check_invariants=False)
-    return layer.update(x, scale, torch.sparse.mm(adjacency, source))
+    return torch.sparse.mm(adjacency, rows)
 
 
 def _gathered(layer: SagaLayer, graph: Graph, messages: torch.Tensor) -> torch.Tensor:

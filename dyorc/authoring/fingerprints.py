@@ -116,19 +116,41 @@ def _texts_in(*values: Any) -> Iterator[str]:
 
 def _stamps(texts: Iterable[str], folders: Iterable[Path], code: Iterable[str]) -> Iterator[tuple[str, int, int]]:
     """Yields size and time of each file that a text names, and of those in a folder that it names."""
-    known = set(code)
+    known, holding = set(code), list(folders)
+    for path in _named(texts, holding):
+        try:
+            whole = path.resolve()
+            if path.is_file() and str(whole) not in known:
+                yield _stamp(path)
+            elif path.is_dir() and not any(other.is_relative_to(whole) for other in holding):
+                yield from _stamps_in(path)
+        except OSError:
+            continue
+
+
+def _named(texts: Iterable[str], folders: Iterable[Path]) -> set[Path]:
+    """Returns what texts may name, from a root or from one of the folders; most of it is not there.
+
+    Programs that may import anything have thousands of texts and hundreds of folders, so each folder is read once.
+    """
+    found: set[Path] = set()
+    names = {folder: _names_in(folder) for folder in folders}
     for text in texts:
         if not 0 < len(text) <= _MAX_NAME or "\0" in text or "\n" in text or not text.strip("./ "):
             continue
-        for folder in folders:
-            path = folder / os.path.expanduser(text)
-            try:
-                if path.is_file() and str(path.resolve()) not in known:
-                    yield _stamp(path)
-                elif path.is_dir() and not any(other.is_relative_to(path.resolve()) for other in folders):
-                    yield from _stamps_in(path)
-            except OSError:
-                continue
+        path = Path(os.path.expanduser(text))
+        if path.is_absolute():
+            found.add(path)
+        else:
+            found.update(folder / path for folder, inside in names.items() if path.parts[0] in inside)
+    return found
+
+
+def _names_in(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset((*os.listdir(folder), ".."))
+    except OSError:
+        return frozenset()
 
 
 def _stamps_in(folder: Path) -> Iterator[tuple[str, int, int]]:

@@ -51,6 +51,7 @@ def _replicas(host: Host) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_programs_on_two_nodes_hand_tensors_to_each_other_and_one_that_dies_is_replaced(cluster: TwoHosts) -> None:
     address = cluster.first.address
     settings = {"DYORC_DEPLOYMENT__RAY_ADDRESS": f"{address}:{RAY_PORT}", "DYORC_LINK__HOST": address}

@@ -271,7 +271,7 @@ class GuessingStates(EngineStates):
         _BETS.add({"speculations": speculator.num_speculations})
 
 
-_STATES = settings(max_examples=examples(75), stateful_step_count=40)
+_STATES = settings(max_examples=examples(75, 0.5), stateful_step_count=40)
 
 
 @comes_across(_PARKING, "draining", "resumed", "parked", least=1)

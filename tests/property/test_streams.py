@@ -54,7 +54,7 @@ def parts_of(world: World, request_id: int) -> list[Numbers]:
     _GUESSED, "parts", "parts before an error", "poisoned parts", "parts on guesses", "runs that wait for room",
     "guesses that wait for room", "speculations", "commits", "squashes",
 )  # fmt: skip
-@settings(max_examples=examples(180))
+@settings(max_examples=examples(180, 0.5))
 @given(
     tree=streams,
     asked=st.lists(poisonous_inputs, min_size=1, max_size=3),
@@ -88,7 +88,7 @@ def test_guesses_and_slow_consumers_change_no_part(
 
 
 @comes_across(_LOST, "parts on guesses", "parts lost", "runs that wait for room", "restorations")
-@settings(max_examples=examples(180))
+@settings(max_examples=examples(180, 0.5))
 @given(
     tree=streams,
     asked=st.lists(poisonous_inputs, min_size=1, max_size=3),

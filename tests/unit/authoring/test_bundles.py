@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dyorc
+from dyorc.authoring import fingerprints
 from dyorc.authoring.bundle_imports import BundleImporter
 from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.fingerprints import Fingerprints
@@ -244,3 +245,15 @@ def test_dynamic_imports_make_a_program_depend_on_everything(folder: Path) -> No
     _write(folder, {"app.py": _APP + "\n# a comment\n"})
     second = Version(_bundle(folder)).prints
     assert all(first[name] != second[name] for name in first)
+
+
+def test_a_folder_that_code_names_is_looked_through_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = folder.parent / "named"
+    named.mkdir()
+    parts = {f"parts/deep{number}/inner.py": "VALUE = 1\n" for number in range(5)}
+    imports = "".join(f"import parts.deep{number}.inner\n" for number in range(5))
+    _write(folder, parts | {"parts/nets.py": f"{_NETS}\n{imports}\nNAMED = {str(named)!r}\n"})
+    looked: list[Path] = []
+    monkeypatch.setattr(fingerprints, "_stamps_in", lambda path: looked.append(path) or ())
+    prints = Version(_bundle(folder)).prints
+    assert looked.count(named) == len(prints)

@@ -30,12 +30,11 @@ def test_equal_layers_are_one_block_unless_they_run_elsewhere() -> None:
     assert sum(block.forward.num_operations + block.backward.num_operations for block in graph.blocks) == len(program.nodes)
 
     staged = folded(megatron(program, even_cluster(2), tp=1, pp=2, microbatches=2), program)
-    # Layer 1's gradients begin on the next stage, so that it is no copy of layer 0.
-    assert [block.name for block in staged.blocks[1:4]] == ["layer 0", "layer 1", "layers 2 to 3"]
-    ((made, read),) = _between(staged, "layer 1", "layers 2 to 3", is_backward=False)  # it goes to another mesh
+    assert [block.name for block in staged.blocks[2:4]] == ["layers 0 to 1", "layers 2 to 3"]
+    ((made, read),) = _between(staged, "layers 0 to 1", "layers 2 to 3", is_backward=False)  # it goes to another mesh
     assert "@stage0:" in made
     assert "@stage1:" in read
-    assert len(_between(staged, "layers 2 to 3", "layer 1", is_backward=True)) == 1
+    assert len(_between(staged, "layers 2 to 3", "layers 0 to 1", is_backward=True)) == 1
 
 
 def test_a_model_without_layers_is_folded_into_neighbouring_modules() -> None:

@@ -119,11 +119,13 @@ def _stamps(texts: Iterable[str], folders: Iterable[Path], code: Iterable[str]) 
     known, holding = set(code), list(folders)
     for path in _named(texts, holding):
         try:
-            whole = path.resolve()
-            if path.is_file() and str(whole) not in known:
-                yield _stamp(path)
-            elif path.is_dir() and not any(other.is_relative_to(whole) for other in holding):
-                yield from _stamps_in(path)
+            if path.is_file():
+                if str(path.resolve()) not in known:
+                    yield _stamp(path)
+            elif path.is_dir():
+                whole = path.resolve()
+                if not any(other.is_relative_to(whole) for other in holding):
+                    yield from _stamps_in(path)
         except OSError:
             continue
 

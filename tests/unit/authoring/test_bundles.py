@@ -257,3 +257,12 @@ def test_a_folder_that_code_names_is_looked_through_once(folder: Path, monkeypat
     monkeypatch.setattr(fingerprints, "_stamps_in", lambda path: looked.append(path) or ())
     prints = Version(_bundle(folder)).prints
     assert looked.count(named) == len(prints)
+
+
+def test_a_link_to_itself_that_code_names_is_nothing(folder: Path) -> None:
+    loop = folder.parent / "loop"
+    loop.symlink_to(loop)
+    _write(folder, {"parts/nets.py": f"{_NETS}\nNAMED = {str(loop)!r}\n"})
+    prints = Version(_bundle(folder)).prints
+    assert prints == Version(_bundle(folder)).prints
+    assert None not in prints.values()

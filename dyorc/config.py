@@ -33,6 +33,8 @@ class SpeculationConfig(_Section):
     """A guess must be expected to save this many times its expected cost to others."""
     burst_s: float = Field(default=2.0, ge=0)
     """Device time in seconds that may briefly be wasted above that ratio."""
+    compare: bool = True
+    """Whether some requests go without guesses, so that it is measured whether guessing makes a workflow's requests quicker."""
 
 
 class EngineConfig(_Section):

@@ -368,6 +368,7 @@ def _describe_dispatch(step: Step) -> str:
     if bet := step.get("guess"):
         text += f"; a guess: p = {bet['probability']}, saves {bet['saves_ms']:.1f} ms if right, "
         text += f"costs others {bet['costs_others_ms']:.1f} ms if wrong"
+        text += f" and {bet['slows_others_ms']:.1f} ms in any case"
     return text
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.rounds import Round
 from dyorc.engine.model.standing import Order, Standing
 from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.queues import CallQueue
@@ -34,7 +35,12 @@ class Calls:
     def make(self, tenant: str, lane: int = 0, priority: int = 0, deadline: int = 0, can_be_dropped: bool = True) -> Call:
         self.number += 1
         standing = Standing(
-            Order(0, deadline - 10 * priority, deadline, self.number), tenant, WEIGHTS[tenant], cast(Any, None), Record("none")
+            Order(0, deadline - 10 * priority, deadline, self.number),
+            tenant,
+            WEIGHTS[tenant],
+            cast(Any, None),
+            Record("none"),
+            Round(False, 0),
         )
         standing.can_be_dropped = can_be_dropped
         request = SimpleNamespace(standing=standing)

@@ -1,9 +1,10 @@
 """When to guess: which outcomes of an open decision are followed, and how much may be spent on uncertain calls.
 
-Three limits keep guesses from doing harm. A call runs ahead of its decision only where the time it is expected to save
+Four limits keep guesses from doing harm. A call runs ahead of its decision only where the time it is expected to save
 exceeds the time others are expected to wait for it (`dyorc.engine.scheduling.bets` weighs that when batches are formed). Token
 buckets, one per workflow and one for all, bound the device time of wrong guesses. And an outcome that gained nothing is not
-followed for some time, then tried again.
+followed for some time, then tried again. All three rest on estimates; so some requests go without guesses, and a workflow whose
+requests are quicker without does without (`dyorc.engine.guessing.comparison`).
 """
 
 from collections.abc import Sequence
@@ -12,11 +13,13 @@ from typing import Any
 from dyorc.authoring.decisions import Site
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
+from dyorc.engine.guessing.comparison import Comparison
 from dyorc.engine.guessing.prediction import HistoryPredictor, Predictor
 from dyorc.engine.model.budget import Bet, Budget
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.cells import Outcome
 from dyorc.engine.model.journal import BranchPoint
+from dyorc.engine.model.rounds import Round
 from dyorc.engine.statistics import Record, Statistics
 from dyorc.errors import InternalError
 
@@ -29,6 +32,8 @@ _MAX_PAUSE = 1024
 _SCORE_RATE = 0.02
 _FOLLOW_COST_S = 50e-6
 """What following an outcome costs the orchestrator itself, including the replay if it was wrong."""
+
+_NOT_COMPARED = Comparison()
 
 
 class _Payoff:
@@ -95,6 +100,8 @@ class Speculator:
         self._predictor: Predictor = HistoryPredictor() if predictor is None else predictor
         self._payoffs: dict[tuple[Site, Outcome], _Payoff] = {}
         self._budgets: dict[Workflow, Budget] = {}
+        self._comparisons: dict[Workflow, Comparison] = {}
+        self._round = Round(config.enabled, 0)
         self.is_enabled = config.enabled
         self.total = Budget(config)
         self.num_speculations = 0
@@ -108,9 +115,19 @@ class Speculator:
             budget = self._budgets[workflow] = Budget(self._config)
         return budget
 
+    def round(self, workflow: Workflow, now_ns: int) -> Round:
+        """Returns the round of a request of a workflow that arrives now: it says whether the request guesses."""
+        if not self._config.compare or not self.is_enabled:
+            return self._round
+        comparison = self._comparisons.get(workflow)
+        if comparison is None:
+            comparison = self._comparisons[workflow] = Comparison()
+        return comparison.admit(now_ns)
+
     def forget(self, workflow: Workflow) -> None:
         """Forgets a workflow that nobody runs any more."""
         self._budgets.pop(workflow, None)
+        self._comparisons.pop(workflow, None)
 
     def report(self) -> dict[str, Any]:
         """Returns how guessing goes, as plain values: for all workflows together, and the device time of each."""
@@ -120,7 +137,10 @@ class Speculator:
             "num_commits": self.num_commits,
             "num_squashes": self.num_squashes,
             **self.total.report(),
-            "workflows": {workflow.name: budget.report() for workflow, budget in self._budgets.items()},
+            "workflows": {
+                workflow.name: budget.report() | self._comparisons.get(workflow, _NOT_COMPARED).report()
+                for workflow, budget in self._budgets.items()
+            },
         }
 
     # Decisions
@@ -137,11 +157,12 @@ class Speculator:
         reach = point.segment.probability()
         if reach < least:
             return []
+        is_guessing = point.segment.task.request.standing.round.is_guessing
         chosen: list[Outcome] = []
         for outcome, probability in self._predictor.predict(point.decision, point.context).items():
             if reach * probability < least or len(chosen) == _MAX_BREADTH:
                 break
-            if probability >= 1 or self._payoff(point.decision.site, outcome).allows():
+            if probability >= 1 or (is_guessing and self._payoff(point.decision.site, outcome).allows()):
                 point.probabilities[outcome] = probability
                 chosen.append(outcome)
         return chosen
@@ -173,6 +194,7 @@ class Speculator:
         """Books a call that runs before it is certain."""
         call.bet = bet
         self.num_speculations += 1
+        call.standing.round.num_guesses += 1
         for record in self._records(call):
             record.guesses.num_made += 1
         self.total.reserved_s += bet.waste_s

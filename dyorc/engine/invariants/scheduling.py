@@ -142,8 +142,8 @@ def cores_are_counted(engine: Engine) -> None:
     """Each processor counts as busy as many replicas as hold batches on it."""
     busy = Counter(replica.processor for replica in scheduler_of(engine).replicas.values() if replica.batches)
     for node, processor in scheduler_of(engine).processors.items():
-        if processor.num_busy != busy[processor]:
-            raise InvariantError(f"{busy[processor]} replicas run on the cores of {node!r}, counted are {processor.num_busy}")
+        if len(processor.busy) != busy[processor]:
+            raise InvariantError(f"{busy[processor]} replicas run on the cores of {node!r}, counted are {len(processor.busy)}")
 
 
 def prefetches_have_timers(engine: Engine) -> None:

@@ -11,15 +11,21 @@ class Bet:
         saved_s: How much sooner its result is expected thanks to the bet, in seconds.
         share_s: Its share of its batch's expected time, in seconds.
         price_s: How much longer others are expected to wait in all if it was for nothing, in seconds.
+        slows_s: How much longer what runs beside it is expected to take in all, right or wrong, in seconds.
     """
 
-    __slots__ = ("price_s", "probability", "saved_s", "share_s")
+    __slots__ = ("price_s", "probability", "saved_s", "share_s", "slows_s")
 
-    def __init__(self, probability: float, saved_s: float, share_s: float, price_s: float) -> None:
+    def __init__(self, probability: float, saved_s: float, share_s: float = 0.0, price_s: float = 0.0) -> None:
         self.probability = probability
         self.saved_s = saved_s
         self.share_s = share_s
         self.price_s = price_s
+        self.slows_s = 0.0
+
+    def pays(self, margin: float) -> bool:
+        """Returns whether it saves this many times what it costs, as far as can be expected."""
+        return self.probability * self.saved_s > margin * ((1 - self.probability) * self.price_s + self.slows_s)
 
     def describe(self) -> dict[str, float]:
         """Returns what was expected of the call, as plain values."""
@@ -27,6 +33,7 @@ class Bet:
             "probability": round(self.probability, 3),
             "saves_ms": round(self.saved_s * 1e3, 3),
             "costs_others_ms": round(self.price_s * 1e3, 3),
+            "slows_others_ms": round(self.slows_s * 1e3, 3),
         }
 
     @property

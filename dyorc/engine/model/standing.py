@@ -5,6 +5,7 @@ from collections.abc import Hashable
 import msgspec
 
 from dyorc.engine.model.budget import Budget
+from dyorc.engine.model.rounds import Round
 from dyorc.engine.statistics import Record
 from dyorc.engine.story import Story
 from dyorc.terms import Terms
@@ -53,6 +54,7 @@ class Standing(msgspec.Struct, eq=False, gc=False):
         weight: The tenant's part of every queue.
         budget: What the request's workflow may waste on guesses.
         record: Where the workflow's requests are counted.
+        round: Says whether the request guesses, and takes in how long it took.
         story: What happens to the request, if it is recorded.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
@@ -62,6 +64,7 @@ class Standing(msgspec.Struct, eq=False, gc=False):
     weight: float
     budget: Budget
     record: Record
+    round: Round
     number: int = 0
     identity: Hashable = None
     story: Story | None = None

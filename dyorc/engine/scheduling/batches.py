@@ -27,6 +27,7 @@ class Batch:
     """Calls that were sent to a replica together.
 
     Attributes:
+        busy_ns: For how long the replicas of its processor had been busy by then, in all; 0 if it shares none.
         started_ns: When it became the first of its replica; None while another runs before it.
         expected_ns: When its result is expected here; None while nothing is known of the program.
         blocks: Where its stored inputs lie, one per input; it may read them until it ends.
@@ -35,8 +36,8 @@ class Batch:
     """
 
     __slots__ = (
-        "awaited_by", "batch_id", "blocks", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns", "timeout",
-        "trace",
+        "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns",
+        "timeout", "trace",
     )  # fmt: skip
 
     def __init__(self, batch_id: int, formed: Formed, dispatched_ns: int, expected_ns: int | None) -> None:
@@ -48,6 +49,7 @@ class Batch:
         self.expected_ns = expected_ns
         self.blocks: Sequence[BlockId] = ()
         self.awaited_by: list[str] = []
+        self.busy_ns = 0
         self.started_ns: int | None = None
         self.timeout: Timer | None = None
         self.trace: BatchTrace | None = None

@@ -4,7 +4,8 @@ for others.
 A batch of n calls takes T(n) = b + a*n. A guess that joins a batch which runs anyway delays every call in the batch by `a`, and
 every call that comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile and
 find no other idle replica, or no core (`scheduling/processors.py`), and has to be sent and received. All this counts only if the
-guess is wrong: a right one would have taken the time later.
+guess is wrong: a right one would have taken the time later. Right or wrong, it slows down what runs beside it on the same
+cores, by as much as that was seen to be; often this is what the decision waits for.
 
 Source: the expected-value rule with failure-weighted cost; the delay by a busy replica is the mean residual time of arrivals at
 rate r, r*T*T/2 for one replica, divided by the square of the number of replicas that take turns.
@@ -54,7 +55,7 @@ class Bets:
             saved_s = _saved_s(start_ns, max(known_ns, next_ns), known_ns, batch_s)
             price_s = item_s * num_delayed
             bet = Bet(probability, saved_s, batch_s / len(calls), price_s)
-            if not self._pays(bet) or not self._place(call, bet):
+            if not bet.pays(self._margin) or not self._place(call, bet):
                 return
             pool.guesses.pop(key)
             calls.append(call)
@@ -72,9 +73,9 @@ class Bets:
         size = pool.guesses.count_next(max_size)
         while len(candidates) < size and (call := pool.guesses.peek(first.batch_key)) is not None:
             probability, known_ns = self._foresight.appraise(call, now_ns)
-            bet = Bet(probability, _saved_s(now_ns, known_ns, known_ns, line[0] + line[1] * size), 0.0, 0.0)
+            bet = Bet(probability, _saved_s(now_ns, known_ns, known_ns, line[0] + line[1] * size))
             charge(bet, size)
-            if not self._pays(bet):
+            if not bet.pays(self._margin):
                 break
             pool.guesses.pop(first.batch_key)
             candidates.append(call)
@@ -95,14 +96,11 @@ class Bets:
         while size:
             for bet in bets[:size]:
                 charge(bet, size)
-            num_paying = next((at for at, bet in enumerate(bets[:size]) if not self._pays(bet)), size)
+            num_paying = next((at for at, bet in enumerate(bets[:size]) if not bet.pays(self._margin)), size)
             if num_paying == size:
                 break
             size = num_paying
         return size
-
-    def _pays(self, bet: Bet) -> bool:
-        return bet.probability * bet.saved_s > self._margin * (1 - bet.probability) * bet.price_s
 
     def _place(self, call: Call, bet: Bet) -> bool:
         """Places a bet if the budgets allow it."""
@@ -126,6 +124,8 @@ class _Charge:
         batch_s = self._line[0] + self._line[1] * size
         bet.share_s = batch_s / size
         bet.price_s = self._pool.price_of_guesses_s(self._replica, batch_s, self._rate, self._now_ns) / size
+        if self._replica.processor is not None:
+            bet.slows_s = self._replica.processor.slows_s(batch_s, self._now_ns) / size
 
 
 def _saved_s(start_ns: int, otherwise_ns: int, known_ns: int, batch_s: float) -> float:

@@ -45,6 +45,9 @@ def learn(batch: Batch, execute_s: float, now_ns: int) -> None:
     pool, size = batch.replica.pool, len(batch.calls)
     if batch.expected_ns is not None:
         pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
+    processor, expected_s = batch.replica.processor, pool.latency.predict(size)
+    if processor is not None and expected_s:
+        processor.learn(batch, expected_s, execute_s, now_ns)
     pool.least_latency.observe(size, execute_s)
     pool.latency.observe(size, execute_s)
     pool.last_done_ns = now_ns

@@ -1,14 +1,61 @@
-"""Cores that several programs share: whether one is free for a guess, and who would wait for it.
+"""Cores that several programs share: whether one is free for a guess, who would wait for it, and who would become slower.
 
 A replica with a device of its own delays only calls of its program. Replicas that run on the cores of one node compete: with
 more batches than cores, each becomes slower. Certain calls run all the same, since the operating system shares cores fairly. A
 guess without a free core would slow down the very batch that its decision waits for.
+
+Even a free core is not free of charge. Cores share caches, memory and clock rate, may be two threads of one core, or a part of
+what a container may use, and something else may be running on them. So how much batches slow each other down is measured.
 """
+
+import math
+from typing import TYPE_CHECKING
 
 from dyorc.engine.scheduling.latency import Rate
 
+if TYPE_CHECKING:
+    from dyorc.engine.scheduling.batches import Batch
+    from dyorc.engine.scheduling.replicas import Replica
+
 _MAX_UTILISATION = 0.9
 """More than this cannot be told from noise."""
+_MEMORY_S = 5.0
+"""How much batch time is remembered."""
+_LEAST_EVIDENCE_S = 0.05
+"""How much batch time must have differed in company before anything is concluded from it."""
+
+
+class Slowdown:
+    """By which fraction a batch takes longer for each other batch that runs beside it, learned while serving.
+
+    A line through (other batches, time relative to T(n)), by least squares, weighted by time and forgotten exponentially.
+    """
+
+    __slots__ = ("_tx", "_w", "_wt", "_wx", "_wxx")
+
+    def __init__(self) -> None:
+        self._w = self._wx = self._wxx = self._wt = self._tx = 0.0
+
+    def observe(self, num_others: float, expected_s: float, took_s: float) -> None:
+        """Learns how long a batch took beside so many others, on average, and how long T(n) says."""
+        keep = math.exp(-expected_s / _MEMORY_S)
+        self._w = self._w * keep + expected_s
+        self._wx = self._wx * keep + expected_s * num_others
+        self._wxx = self._wxx * keep + expected_s * num_others * num_others
+        self._wt = self._wt * keep + took_s
+        self._tx = self._tx * keep + took_s * num_others
+
+    @property
+    def value(self) -> float:
+        """From 0, no slower, to 1: two batches at once take as long as one after the other. 0 while too little is known."""
+        if not self._w:
+            return 0.0
+        evidence_s = self._wxx - self._wx * self._wx / self._w
+        if evidence_s < _LEAST_EVIDENCE_S:
+            return 0.0
+        slope = (self._tx - self._wt * self._wx / self._w) / evidence_s
+        alone = (self._wt - slope * self._wx) / self._w
+        return min(1.0, max(0.0, slope / alone)) if alone > 0 else 1.0
 
 
 class Processor:
@@ -18,23 +65,67 @@ class Processor:
         num_cores: How many there are.
 
     Attributes:
-        num_busy: Replicas that hold a batch; may exceed the number of cores.
+        busy: Replicas that hold a batch; may be more than the cores.
+        slowdown: How much batches slow each other down.
         waiting: Programs with guesses that found no free core.
     """
 
-    __slots__ = ("_arrivals", "_work", "num_busy", "num_cores", "waiting")
+    __slots__ = ("_arrivals", "_busy_ns", "_changed_ns", "_work", "busy", "num_cores", "slowdown", "waiting")
 
     def __init__(self, num_cores: int) -> None:
         self.num_cores = num_cores
-        self.num_busy = 0
+        self.busy: dict[str, Replica] = {}
+        self.slowdown = Slowdown()
         self.waiting: list[str] = []
         self._arrivals = Rate()
         self._work = Rate()
+        self._busy_ns = 0
+        self._changed_ns = 0
 
     @property
     def has_room(self) -> bool:
         """Whether a core is free."""
-        return self.num_busy < self.num_cores
+        return len(self.busy) < self.num_cores
+
+    def enter(self, replica: "Replica", now_ns: int) -> None:
+        """Notes that a replica holds a batch."""
+        self._busy_ns = self.busy_ns(now_ns)
+        self._changed_ns = now_ns
+        self.busy[replica.replica_id] = replica
+
+    def leave(self, replica: "Replica", now_ns: int) -> None:
+        """Notes that a replica holds none any more."""
+        self._busy_ns = self.busy_ns(now_ns)
+        self._changed_ns = now_ns
+        del self.busy[replica.replica_id]
+
+    def busy_ns(self, now_ns: int) -> int:
+        """Returns for how long replicas have been busy, summed over all of them."""
+        return self._busy_ns + len(self.busy) * (now_ns - self._changed_ns)
+
+    def learn(self, batch: "Batch", expected_s: float, took_s: float, now_ns: int) -> None:
+        """Learns from the time of a batch that has just ended. Beside more batches than cores, it says nothing."""
+        if batch.started_ns is None or now_ns <= batch.started_ns:
+            return
+        num_others = (self.busy_ns(now_ns) - batch.busy_ns) / (now_ns - batch.started_ns) - 1
+        if num_others < self.num_cores:
+            self.slowdown.observe(max(0.0, num_others), expected_s, took_s)
+
+    def slows_s(self, batch_s: float, now_ns: int) -> float:
+        """Returns how much later the calls that run now are expected to end, in all, if one more batch runs this long, in
+        seconds. Guesses among them count by their probability."""
+        slowdown = self.slowdown.value
+        if not slowdown:
+            return 0.0
+        shared_s = 0.0
+        for replica in self.busy.values():
+            running = replica.running
+            if running is not None and running.expected_ns is not None:
+                rest_s = max(0.0, (running.expected_ns - now_ns) / 1e9)
+                shared_s += min(batch_s, rest_s) * sum(
+                    [1 if call.bet is None else call.bet.probability for call in running.calls]
+                )
+        return slowdown * shared_s
 
     def use(self, num_calls: float, work_s: float, now_ns: int) -> None:
         """Books calls that run and take this much core time in all, in seconds; guesses count by their probability."""
@@ -50,7 +141,7 @@ class Processor:
         if rate is None or work is None:
             return 0.0
         utilisation = min(_MAX_UTILISATION, work / self.num_cores)
-        return delay_s(batch_s, rate, self.num_cores, self.num_cores - self.num_busy) / (1 - utilisation)
+        return delay_s(batch_s, rate, self.num_cores, self.num_cores - len(self.busy)) / (1 - utilisation)
 
 
 def delay_s(busy_s: float, rate: float, num_servers: int, num_idle: int) -> float:

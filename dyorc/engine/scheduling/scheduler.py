@@ -402,7 +402,7 @@ class Scheduler:
         processor = replica.processor
         if processor is None:
             return
-        processor.num_busy -= 1
+        processor.leave(replica, self._turn.now_ns)
         for program in processor.waiting:
             self._touch(program)
         processor.waiting.clear()

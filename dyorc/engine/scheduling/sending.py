@@ -46,7 +46,7 @@ class Sending:
         replica.batches[batch.batch_id] = batch
         if len(replica.batches) == 1:
             if replica.processor is not None:
-                replica.processor.num_busy += 1
+                replica.processor.enter(replica, self._turn.now_ns)
             self.start(batch)
         pool.set_busy(replica, self.prefetch_ns(replica))
         if self._config.hold:
@@ -100,6 +100,8 @@ class Sending:
     def start(self, batch: Batch) -> None:
         """Makes a batch the first of its replica."""
         batch.started_ns = now_ns = self._turn.now_ns
+        if (processor := batch.replica.processor) is not None:
+            batch.busy_ns = processor.busy_ns(now_ns)
         if batch.trace is not None:
             batch.trace.started_ns = now_ns
         timeout_s = batch.replica.pool.program.options.execution_timeout_s

@@ -54,8 +54,10 @@ class Answering:
         self._num_arrived += 1
         workflow, terms, now_ns = event.workflow, event.terms, self._turn.now_ns
         order = Order.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
-        budget, record = self._shared.speculator.budget(workflow), self._statistics.of_workflow(workflow.name)
-        request = Request(event.request_id, Standing(order, terms.tenant, terms.weight, budget, record), now_ns)
+        speculator = self._shared.speculator
+        budget, of_round = speculator.budget(workflow), speculator.round(workflow, now_ns)
+        standing = Standing(order, terms.tenant, terms.weight, budget, self._statistics.of_workflow(workflow.name), of_round)
+        request = Request(event.request_id, standing, now_ns)
         request.standing.identity, request.standing.number = event.identity, event.request_id
         request.standing.story = event.story
         arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
@@ -156,6 +158,7 @@ class Answering:
     def _count(self, request: Request, error: DyOrcError | None) -> None:
         record, now_ns = request.standing.record, self._turn.now_ns
         took_ns = now_ns - request.arrived_ns
+        request.standing.round.ended(took_ns)
         if error is None:
             record.answered(took_ns, now_ns)
         elif isinstance(error, DeadlineError | RequestCancelledError):

@@ -191,7 +191,7 @@ def detail(request_id: str) -> dict[str, Any] | None:
         "outcome": "done",
         "error": "",
     }
-    bet = {"probability": 0.93, "saves_ms": 41.0, "costs_others_ms": 6.2}
+    bet = {"probability": 0.93, "saves_ms": 41.0, "costs_others_ms": 6.2, "slows_others_ms": 1.5}
     calls = [
         call | {"call": 1, "program": "guard", "asked_ms": 1.2, "queued_ms": 1.2, "ended_ms": 96.0, "batches": ["a1"]},
         *(

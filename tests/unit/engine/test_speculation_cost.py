@@ -1,10 +1,12 @@
 """What guesses may cost: wasted work, and cores that certain calls could have used."""
 
+import pytest
+
 import dyorc
-from dyorc.engine.scheduling.processors import Processor
+from dyorc.engine.scheduling.processors import Processor, Slowdown
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, check, double, scale
-from tests.unit.engine.speculative_world import BAD, BOTH, GOOD, counts, guarded, guarded_twice, world_with
+from tests.unit.engine.speculative_world import BAD, BOTH, GOOD, YES, counts, guarded, guarded_twice, world_with
 
 
 def waste(world: World, number: int) -> int:
@@ -55,7 +57,7 @@ def test_one_workflows_waste_does_not_use_up_the_budget_of_others() -> None:
 
 
 def test_guesses_that_never_pay_pause_and_are_tried_again_later() -> None:
-    world = world_with(margin=0.0, max_wasted_ratio=0.9, burst_s=1e6)
+    world = world_with(margin=0.0, max_wasted_ratio=0.9, burst_s=1e6, compare=False)
     assert waste(world, 64) == 64
     assert waste(world, 32) == 0, "paused"
     assert waste(world, 64) == 64, "tried again"
@@ -67,6 +69,12 @@ def test_guesses_that_never_pay_pause_and_are_tried_again_later() -> None:
 async def scaled(x: Vector) -> Vector:
     """Calls `scale`, without a decision."""
     return scale(x, factor=2.0)
+
+
+@dyorc.workflow
+async def single(x: Vector) -> Vector:
+    """Calls `double`, without a decision."""
+    return double(x)
 
 
 def test_a_guess_waits_for_a_free_core() -> None:
@@ -118,7 +126,7 @@ def test_the_busier_the_cores_the_more_a_guess_must_save() -> None:
     delays_s: list[float] = []
     for rate in (1, 4, 12):
         cores = Processor(2)
-        cores.num_busy = 1
+        cores.enter(next(iter(world_with().engine.scheduler.replicas.values())), 0)
         for at in range(rate):
             cores.use(1, 0.1, int(at * 1e9 / rate))
         delays_s.append(cores.delay_s(0.1, 10**9))
@@ -137,3 +145,61 @@ def test_a_program_that_takes_no_time_is_not_worth_a_batch_of_guesses() -> None:
             pool.link_ns.add(0.5e6)
     world.submit(guarded, GOOD)
     assert [len(world.batches(program)) for program in (check, double, add_one)] == [1, 0, 0]
+
+
+def test_a_guess_that_slows_down_its_own_decision_must_be_likelier() -> None:
+    for predictor, number in ((YES, 1), (BOTH, 0)):
+        world = world_with(predictor, num_cores=2)
+        slow_down(world, 0.6)
+        world.submit(guarded, GOOD)
+        assert [len(world.batches(program)) for program in (check, double)] == [1, number], predictor.distribution
+    even = world_with(BOTH, num_cores=2)
+    even.submit(guarded, GOOD)
+    assert [len(even.batches(program)) for program in (check, double)] == [1, 1], "nothing is known of a slowdown"
+
+
+def slow_down(world: World, slowdown: float) -> None:
+    """Lets the cores of a world have seen that a batch takes this much longer beside another one."""
+    (processor,) = world.engine.scheduler.processors.values()
+    for num_others in (0, 1):
+        processor.slowdown.observe(num_others, 1.0, 1.0 + slowdown * num_others)
+
+
+def run_side_by_side(world: World, execute_s: float) -> None:
+    """Lets all batches that run end together, until none does."""
+    while running := list(world.in_flight.values()):
+        world.advance(execute_s)
+        for batch in running:
+            world.finish(batch, execute_s=execute_s)
+
+
+def test_cores_learn_how_much_batches_slow_each_other_down() -> None:
+    world = world_with(max_wasted_ratio=0.0, num_cores=2)
+    (processor,) = world.engine.scheduler.processors.values()
+    for _ in range(10):
+        world.submit(scaled, GOOD)
+        run_side_by_side(world, 0.11)
+        world.submit(scaled, GOOD)
+        world.submit(single, GOOD)
+        run_side_by_side(world, 0.165)
+    assert 0.2 < processor.slowdown.value <= 0.8, "two at once take half as long again; the averages T(n) lie between"
+    for _ in range(400):
+        world.submit(scaled, GOOD)
+        run_side_by_side(world, 0.11)
+    assert processor.slowdown.value == 0, "long ago is forgotten, so that guesses are tried again"
+    world.check_nothing_is_left()
+
+
+def test_one_slow_batch_beside_another_says_little() -> None:
+    slowdown = Slowdown()
+    slowdown.observe(0, 0.01, 0.01)
+    slowdown.observe(1, 0.01, 0.05)
+    assert slowdown.value == 0
+    for _ in range(200):
+        slowdown.observe(0, 0.01, 0.01)
+        slowdown.observe(1, 0.01, 0.014)
+    assert slowdown.value == pytest.approx(0.4, rel=0.1)
+    for _ in range(100):
+        slowdown.observe(0, 0.1, 0.1)
+        slowdown.observe(1, 0.1, 0.3)
+    assert slowdown.value == 1, "one after the other would take no longer"

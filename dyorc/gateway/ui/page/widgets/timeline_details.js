@@ -35,6 +35,7 @@ function betText({ bet, committed_ms: committed, outcome }) {
     bet.probability != null && `p = ${share(bet.probability)}`,
     bet.saves_ms != null && `saves ${duration(bet.saves_ms)} if right`,
     bet.costs_others_ms != null && `costs others ${duration(bet.costs_others_ms)} if wrong`,
+    bet.slows_others_ms != null && `slows down what runs beside it by ${duration(bet.slows_others_ms)}`,
   ];
   return `${end} When it was run: ${facts.filter(Boolean).join(", ")}.`;
 }

@@ -104,7 +104,10 @@ class Processor:
         return self._busy_ns + len(self.busy) * (now_ns - self._changed_ns)
 
     def learn(self, batch: "Batch", expected_s: float, took_s: float, now_ns: int) -> None:
-        """Learns from the time of a batch that has just ended. Beside more batches than cores, it says nothing."""
+        """Learns from the time of a batch that has just ended.
+
+        It says nothing if one batch more than there are cores ran on average, or even more: they took turns.
+        """
         if batch.started_ns is None or now_ns <= batch.started_ns:
             return
         num_others = (self.busy_ns(now_ns) - batch.busy_ns) / (now_ns - batch.started_ns) - 1

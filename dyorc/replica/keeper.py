@@ -102,8 +102,11 @@ class Keeper:
                 holder.close()
 
     def _trouble_of(self, holder: Holder) -> str:
-        """Returns what is wrong with the process once something is, or it should end."""
-        answered_s = running_s = time.monotonic()
+        """Returns what is wrong with the process once something is, or it should end.
+
+        Time in which this process stood still itself does not count: when a whole machine or container was frozen, all were.
+        """
+        looked_s = answered_s = running_s = time.monotonic()
         trouble = ""
         while not self._stopping.is_set():
             try:
@@ -118,6 +121,8 @@ class Keeper:
                 if trouble and message["kind"] == "pong":
                     return trouble
             now_s = time.monotonic()
+            frozen_s = max(0.0, now_s - looked_s - 2 * self._hosting.ping_s)
+            looked_s, answered_s, running_s = now_s, answered_s + frozen_s, running_s + frozen_s
             if holder.process.is_running():
                 running_s = now_s
             if now_s - running_s > self._hosting.stopped_timeout_s:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,42 @@ def test_a_keeper_replaces_a_process_that_is_killed_or_stopped(folder: str, clie
     finally:
         keeper.stop()
     assert not [process for process in _processes(folder) if process.pid != _fork_server(folder).pid]
+
+
+def test_a_keeper_that_stood_still_itself_does_not_take_its_process_for_hung(
+    folder: str, client: ForkClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = _Clock()
+    monkeypatch.setattr("dyorc.replica.keeper.time", clock)
+    client.open()
+    keeper = Keeper(ForkClient(ForkPlace(folder=client.folder)), _assignment(folder), _hosting(folder))
+    keeper.start()
+    try:
+        wait_until(lambda: len(list(Path(folder).glob("*.json"))) == 1, "there is one")
+        for _ in range(3):
+            clock.ahead_s += 10 * TIMEOUT_S
+            looked = clock.num_asked
+            wait_until(lambda looked=looked: clock.num_asked > looked + 3, "the keeper has looked again")
+        keeper.check()
+        assert len(list(Path(folder).glob("*.json"))) == 1, "the process has not been replaced"
+    finally:
+        keeper.stop()
+
+
+class _Clock:
+    """A clock that can be put forward, as it is for a process that was stopped.
+
+    Attributes:
+        num_asked: How often somebody looked at it.
+    """
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        self.num_asked = 0
+
+    def monotonic(self) -> float:
+        self.num_asked += 1
+        return time.monotonic() + self.ahead_s
 
 
 def test_a_keeper_that_cannot_keep_a_process_says_why(folder: str, client: ForkClient) -> None:

@@ -126,7 +126,7 @@ class Keeper:
             if holder.process.is_running():
                 running_s = now_s
             if now_s - running_s > self._hosting.stopped_timeout_s:
-                return "its process is stopped"
+                return trouble or "its process is stopped"
             if now_s - answered_s > self._hosting.answer_timeout_s:
-                return f"its process has not answered for {now_s - answered_s:.0f} s"
+                return trouble or f"its process has not answered for {now_s - answered_s:.0f} s"
         return trouble

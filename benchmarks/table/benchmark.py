@@ -25,17 +25,17 @@ from benchmarks.table.records import OUR_MODES, Cannot, Cell, Highest, WorkloadR
 from benchmarks.table.rounds import Runs, interleaved
 from benchmarks.table.speed import Speed, speed
 from benchmarks.table.stage import Stage
+from benchmarks.table.staircase import Bounds, climbed
 from benchmarks.table.systems import System
 from benchmarks.workloads.base import Workload
 from loadgen.errors import WorkerFailedError
+from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.results import RunResult
-from loadgen.sweep import sweep
 
-_SWEEP_START, _SWEEP_MIN, _SWEEP_MAX = 0.5, 0.03, 64.0
+_START, _MIN, _MAX = 0.5, 0.03, 64.0
 """Where the search for the highest rate starts, and its bounds: fractions of the rate that a few clients reach in a closed
 loop."""
-_PRECISION = 0.1
 _MIN_PROBE_REQUESTS = 5
 _ERRORS = (BenchmarkError, WorkerFailedError, RuntimeError, OSError)
 
@@ -159,52 +159,57 @@ class Turns:
 
     def highest(self) -> list[Highest]:
         """Returns the highest rate within the SLO of each system."""
-        return [found for bench in list(self._benches.values()) if (found := self._highest(bench)) is not None]
+        terms, workload = self._plan.terms, self._case.workload
+
+        def probe(system: str, turn: int, rate_rps: float) -> RunResult | None:
+            result = self._run(system, terms.probe(rate_rps, workload.slo_s, seed=turn))
+            if result is not None:
+                log(f"{workload.name:<8} turn   {turn + 1:<2}       {system:<16} {_figures(result)}")
+            return result
+
+        found = climbed({system: self._bounds(reached_rps) for system, reached_rps in self._reached_rps.items()}, probe)
+        for system, steps in found.items():
+            log(f"{workload.name:<8} {system:<16} {steps.highest_rps:,.1f} requests/s within {workload.slo_s * 1e3:.0f} ms")
+        return [
+            Highest(
+                workload=workload.name,
+                system=system,
+                rps=steps.highest_rps,
+                rates_rps=steps.rates_rps,
+                limited_by_client=steps.is_client_limited,
+            )
+            for system, steps in found.items()
+        ]
 
     def rounds(self, load: str, rate_rps: float) -> Runs:
         """Returns the runs of all systems under a load."""
         terms, slo_s = self._plan.terms, self._case.workload.slo_s
 
         def measure(system: str, number: int) -> RunResult | None:
-            bench = self._benches[system]
-            try:
-                with self._stage.alone(bench):
-                    self.speeds[load, system, number] = speed()
-                    result = bench.run(terms.load(rate_rps, slo_s, seed=number))
-            except _ERRORS as error:
-                self._failed(system, error)
-                del self._benches[system]
-                return None
-            log(f"{self._case.workload.name:<8} {load:<6} round {number + 1}  {system:<16} {_figures(result)}")
+            self.speeds[load, system, number] = speed()
+            result = self._run(system, terms.load(rate_rps, slo_s, seed=number))
+            if result is not None:
+                log(f"{self._case.workload.name:<8} {load:<6} round {number + 1}  {system:<16} {_figures(result)}")
             return result
 
         systems = list(self._benches)
         return interleaved(systems, [name for name in systems if name in OUR_MODES], self._plan.rule, measure)
 
-    def _highest(self, bench: Bench) -> Highest | None:
-        terms, slo_s, reached_rps = self._plan.terms, self._case.workload.slo_s, self._reached_rps[bench.system]
-        start_rps = _SWEEP_START * reached_rps
-
-        def probe(rate_rps: float) -> RunResult:
-            with self._stage.alone(bench):
-                return bench.run(terms.probe(rate_rps, slo_s, seed=7))
-
+    def _run(self, system: str, load: Load) -> RunResult | None:
+        """Measures a system while all others are stopped. None if it fails; then it is left out from then on."""
+        bench = self._benches[system]
         try:
-            found = sweep(
-                probe,
-                start_rps=start_rps,
-                max_rps=_SWEEP_MAX * reached_rps,
-                min_rps=min(start_rps, max(_SWEEP_MIN * reached_rps, _MIN_PROBE_REQUESTS / terms.max_duration_s)),
-                precision=_PRECISION,
-                stop_at_client_limit=False,
-            )
+            with self._stage.alone(bench):
+                return bench.run(load)
         except _ERRORS as error:
-            self._failed(bench.system, error)
-            del self._benches[bench.system]
+            self._failed(system, error)
+            del self._benches[system]
             return None
-        name = self._case.workload.name
-        log(f"{name:<8} {bench.system:<16} highest rate within {slo_s * 1e3:.0f} ms: {found.highest_rps:,.1f} requests/s")
-        return Highest(workload=name, system=bench.system, rps=found.highest_rps, limited_by_client=found.limited_by_client)
+
+    def _bounds(self, reached_rps: float) -> Bounds:
+        start_rps = _START * reached_rps
+        least_rps = max(_MIN * reached_rps, _MIN_PROBE_REQUESTS / self._plan.terms.max_duration_s)
+        return Bounds(start_rps=start_rps, min_rps=min(start_rps, least_rps), max_rps=_MAX * reached_rps)
 
     def _failed(self, system: str, error: Exception) -> None:
         self._failures.append(f"{self._case.workload.name}, {system}: {error}")

@@ -204,9 +204,16 @@ def _highest(table: Table) -> list[str]:
     told = [f"The goal below does not count {named}."] if named else []
     explained = (
         "The highest rate at which at least 99 % of all planned requests got a right answer within the SLO, and none a wrong one."
+        " Systems take turns: each goes a step up after a turn in which it met that, and a step down after one in which it did"
+        " not; the figure is the mean of the last six rates, and the range beside a ratio that of its last six turns."
         " Where the load generator was the limit, a system might reach more: ≥ marks such a figure, or a ratio that may be larger"
         " because DyOrc might; ≤ marks a ratio that may be smaller because a peer might; ≈ marks a ratio of which both are true."
     )
+    if any(entry.low is None and entry.ratio is not None for entry in rate_ratios(table)):
+        told.append(
+            "A row without a range is older: there, systems were searched one after another, minutes apart, so its ratio depends"
+            " on how the machine's speed changed meanwhile."
+        )
     return ["### Highest rates within the SLO", " ".join([explained, *told]), highest_table(table)]
 
 

@@ -14,6 +14,7 @@ class RateRatio:
 
     Attributes:
         ratio: None if no peer meets the SLO at any rate.
+        low, high: The least and the greatest ratio in one turn of the search; None where rates were not found in turns.
         is_at_least: Whether DyOrc may do more, because the load generator was the limit.
         is_at_most: Whether a peer may do more, for the same reason.
     """
@@ -23,6 +24,8 @@ class RateRatio:
     peer: str
     theirs: float
     ratio: float | None
+    low: float | None
+    high: float | None
     is_at_least: bool
     is_at_most: bool
 
@@ -46,12 +49,15 @@ def bound(entry: RateRatio) -> str:
 
 def _rate_ratio(ours: Highest, peers: Sequence[Highest]) -> RateRatio:
     best = max(peers, key=lambda entry: entry.rps)
+    of_turns = [mine / theirs for mine, theirs in zip(ours.rates_rps, best.rates_rps, strict=False)]
     return RateRatio(
         workload=ours.workload,
         ours=ours.rps,
         peer=best.system,
         theirs=best.rps,
         ratio=ours.rps / best.rps if best.rps else None,
+        low=min(of_turns, default=None),
+        high=max(of_turns, default=None),
         is_at_least=ours.limited_by_client,
         is_at_most=any(entry.limited_by_client for entry in peers),
     )

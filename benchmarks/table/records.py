@@ -99,11 +99,17 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Highest(msgspec.Struct, frozen=True, kw_only=True):
-    """The highest rate at which a system meets the workload's SLO; 0 if it meets it at none."""
+    """The highest rate at which a system meets the workload's SLO.
+
+    Attributes:
+        rps: 0 if it meets it at none.
+        rates_rps: The rates about which the search moved in its last turns; empty if it met the SLO in none of them.
+    """
 
     workload: str
     system: str
     rps: float
+    rates_rps: list[float] = []
     limited_by_client: bool = False
 
 

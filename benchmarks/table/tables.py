@@ -100,7 +100,10 @@ def highest_table(table: Table) -> str:
 
 def ratio_text(entry: RateRatio) -> str:
     """Returns a ratio of rates, marked with what is uncertain about it."""
-    return "no peer meets the SLO" if entry.ratio is None else f"{bound(entry)}{entry.ratio:.2f}"
+    if entry.ratio is None:
+        return "no peer meets the SLO"
+    between = "" if entry.low is None or entry.high is None else f" ({entry.low:.2f} to {entry.high:.2f})"
+    return f"{bound(entry)}{entry.ratio:.2f}{between}"
 
 
 def misses_table(misses: Iterable[Miss]) -> str:

@@ -88,7 +88,7 @@ def test_guesses_and_slow_consumers_change_no_part(
 
 
 @comes_across(_LOST, "parts on guesses", "parts lost", "runs that wait for room", "restorations")
-@settings(max_examples=examples(180, 0.5))
+@settings(max_examples=examples(180, 0.7))
 @given(
     tree=streams,
     asked=st.lists(poisonous_inputs, min_size=1, max_size=3),

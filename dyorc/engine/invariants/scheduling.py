@@ -11,6 +11,8 @@ from dyorc.engine.invariants.walks import (
 )
 from dyorc.engine.model.calls import CallState
 from dyorc.engine.model.cells import CellState
+from dyorc.engine.scheduling.holding import waits_for_end
+from dyorc.engine.scheduling.pools import Pool
 from dyorc.engine.scheduling.replicas import NEVER_NS
 from dyorc.engine.timers import TimerKind
 
@@ -122,7 +124,8 @@ def idle_bookkeeping_agrees(engine: Engine) -> None:
 def idle_replicas_leave_no_work(engine: Engine) -> None:
     """No call waits while a replica of its program is idle, or has room and is due for the next batch.
 
-    Only the last replica that is idle or due may be held, and not for ever.
+    Only the last replica that is idle or due may be held, and not for ever; and the next batch of a loop may wait until the
+    running one is back.
     """
     for pool in scheduler_of(engine).pools.values():
         if not len(pool.queue):
@@ -133,6 +136,8 @@ def idle_replicas_leave_no_work(engine: Engine) -> None:
             continue
         if pool.num_idle:
             raise InvariantError(f"{len(pool.queue)} calls of {pool.program.name!r} wait while {pool.num_idle} replicas are idle")
+        if _waits_for_end(engine, pool):
+            continue
         for replica in pool.replicas.values():
             if replica.prefetch_ns <= engine.now_ns:
                 raise InvariantError(f"calls of {pool.program.name!r} wait, {replica.replica_id!r} is due for a batch")
@@ -147,10 +152,12 @@ def cores_are_counted(engine: Engine) -> None:
 
 
 def prefetches_have_timers(engine: Engine) -> None:
-    """While calls wait for a replica to be due for its next batch, a timer is set for then."""
+    """While calls wait for a replica to be due for its next batch, a timer is set for then; not if they wait for its end."""
     for pool in scheduler_of(engine).pools.values():
         due_ns = min((replica.prefetch_ns for replica in pool.replicas.values()), default=NEVER_NS)
         if not len(pool.queue) or due_ns >= NEVER_NS - 1:
+            continue
+        if _waits_for_end(engine, pool):
             continue
         if pool.held_until_ns > engine.now_ns:
             due_ns = max(due_ns, pool.held_until_ns)
@@ -177,3 +184,12 @@ def started_batches_have_timers(engine: Engine) -> None:
         raise InvariantError(
             f"in flight are {sorted(scheduler_of(engine).batches)}, timers are set for {sorted(str(t.key) for t in live)}"
         )
+
+
+def _waits_for_end(engine: Engine, pool: Pool) -> bool:
+    """Whether the calls of a program wait until the batch is back whose replica is due first, since more calls follow from it."""
+    replica = None if pool.num_idle or not engine.config.hold else pool.soonest_prefetch()
+    running = None if replica is None else replica.running
+    size = pool.program.options.max_batch_size
+    num_ready = pool.queue.count_next(size)
+    return running is not None and num_ready < size and waits_for_end(pool, running, num_ready)

@@ -6,7 +6,7 @@ from dyorc.engine.actions import FormReason
 from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.batches import Batch, Formed
 from dyorc.engine.scheduling.bets import Bets
-from dyorc.engine.scheduling.holding import held_until_ns
+from dyorc.engine.scheduling.holding import held_until_ns, waits_for_end
 from dyorc.engine.scheduling.pools import Pool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.shared import Shared
@@ -19,8 +19,9 @@ class BatchFormer:
     """Forms batches.
 
     Work-conserving: an idle replica takes what is there, unless holding the last one pays. A busy replica is sent its next batch
-    so that it arrives as the running one ends; until then the batch can still grow, unless it is full. Guesses fill up batches of
-    certain calls, or form their own if no certain call waits and a replica and a core are idle.
+    so that it arrives as the running one ends; until then the batch can still grow, unless it is full. In a loop it waits for the
+    running one's end, if that pays. Guesses fill up batches of certain calls, or form their own if no certain call waits and a
+    replica and a core are idle.
 
     Calls that would end too late are left out and end as `Late`.
 
@@ -52,9 +53,13 @@ class BatchFormer:
             replica = pool.soonest_prefetch()
             if replica is None:
                 return None
-            if replica.prefetch_ns > now_ns and pool.queue.count_next(max_size) < max_size:
-                self._wake_at(pool, replica.prefetch_ns)
-                return None
+            num_ready, running = pool.queue.count_next(max_size), replica.running
+            if num_ready < max_size:
+                if self._can_hold and running is not None and waits_for_end(pool, running, num_ready):
+                    return None
+                if replica.prefetch_ns > now_ns:
+                    self._wake_at(pool, replica.prefetch_ns)
+                    return None
             start_ns = max(now_ns, replica.expected_free_ns or now_ns)
         held_until_ns = pool.held_until_ns
         if self._hold(pool, replica, now_ns):

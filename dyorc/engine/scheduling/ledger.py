@@ -51,6 +51,7 @@ def learn(batch: Batch, execute_s: float, now_ns: int) -> None:
     pool.least_latency.observe(size, execute_s)
     pool.latency.observe(size, execute_s)
     pool.last_done_ns = now_ns
+    pool.returns.ended(batch.calls, now_ns)
     batch.replica.latency.observe(size, execute_s)
     if batch.started_ns == batch.dispatched_ns:
         pool.link_ns.add(now_ns - batch.dispatched_ns - execute_s * _NS_PER_S)

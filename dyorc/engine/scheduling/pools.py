@@ -14,6 +14,7 @@ from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency,
 from dyorc.engine.scheduling.processors import delay_s
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.scheduling.returns import Returns
 from dyorc.engine.scheduling.suspects import Suspects
 from dyorc.engine.scheduling.targets import Target
 from dyorc.engine.seam import Load
@@ -44,6 +45,7 @@ class Pool:
         lateness_ns: How much later than expected batches come back; early ones count as punctual.
         last_done_ns: When a batch last came back.
         sojourn_ns: How long a call takes once its inputs are there.
+        returns: How many calls follow those that end.
         demand: Calls that run, guesses counted by their probability.
         foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
         last_free_ns: When the last of the busy replicas is expected to be free.
@@ -65,6 +67,7 @@ class Pool:
         self.link_ns = Average()
         self.lateness_ns = Average()
         self.sojourn_ns = Average()
+        self.returns = Returns()
         self.demand = Rate()
         self.foreseen: list[tuple[int, int, float]] = []
         self.last_free_ns = 0

@@ -164,6 +164,7 @@ class Scheduler:
             pool.guesses.add(call)
             self._turn.touched[call.callee.name] = None
         else:
+            pool.returns.submitted(call, now_ns)
             call.order = call.standing.order
             self._enqueue(call, pool)
 

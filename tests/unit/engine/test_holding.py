@@ -155,6 +155,79 @@ def test_without_holding_no_batch_ever_waits() -> None:
     assert not any(len(pool.foreseen) for pool in world.engine.scheduler.pools.values())
 
 
+# Loops
+
+
+@dyorc.workflow
+async def until_ten(x: Vector) -> Vector:
+    x = add_one(x)
+    while not await dyorc.when(x, lambda value: bool(value[0] >= 10)):
+        x = add_one(x)
+    return x
+
+
+def looping_world(*, link_s: float = 0.01, **limits: Any) -> World:
+    """Makes a world with one replica of `add_one`, which has run a request and has just begun another one. A batch of n is back
+    after 0.1 s + 0.01 s * n + `link_s`.
+    """
+    world = world_with(**limits)
+    world.submit(until_ten, [0, 0])
+    while world.in_flight:
+        turn(world, link_s)
+    world.submit(until_ten, [0, 0])
+    return world
+
+
+def turn(world: World, link_s: float) -> None:
+    """Lets the oldest batch end in time."""
+    execute_s = 0.1 + 0.01 * world.oldest().size
+    world.advance(execute_s + link_s)
+    world.finish(execute_s=execute_s)
+
+
+def test_turns_of_two_loops_share_batches() -> None:
+    world = looping_world()
+    world.submit(until_ten, [5, 5])
+    turn(world, 0.01)
+    assert world.sizes(add_one)[11:] == [2], "the second request has waited for the first one's next turn"
+    while world.in_flight:
+        turn(world, 0.01)
+    assert world.sizes(add_one)[11:] == [2] * 5 + [1] * 4
+    world.check_nothing_is_left()
+
+
+def test_a_batch_goes_ahead_if_sending_it_takes_as_long_as_a_batch_would_save() -> None:
+    world = looping_world(link_s=0.11)
+    world.submit(until_ten, [5, 5])
+    world.advance(0.21)
+    assert world.sizes(add_one)[11:] == [1]
+
+
+def test_a_full_batch_goes_ahead() -> None:
+    world = looping_world()
+    world.submit_all(until_ten, [[5, 5]] * 4)
+    assert world.sizes(add_one)[11:] == [4]
+
+
+def test_a_batch_goes_ahead_if_none_may_wait() -> None:
+    world = looping_world(hold=False)
+    world.submit(until_ten, [5, 5])
+    world.advance(0.11)
+    assert world.sizes(add_one)[11:] == [1]
+
+
+def test_a_batch_goes_ahead_where_nothing_follows() -> None:
+    world = world_with()
+    for _ in range(10):
+        world.submit(then_double, [0, 0])
+        turn(world, 0.01)
+        turn(world, 0.01)
+    world.submit(then_double, [0, 0])
+    world.submit(then_double, [5, 5])
+    world.advance(0.11)
+    assert world.sizes(add_one)[10:] == [1, 1]
+
+
 # Even spacing
 
 

@@ -1,0 +1,43 @@
+"""Which part of a program's calls is followed by another call of it as soon as they end, as in a loop. Learned while serving.
+
+Which calls a decision leads to is not known before it is taken, but how many usually follow is.
+"""
+
+from collections.abc import Sequence
+
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.standing import Standing
+from dyorc.engine.scheduling.latency import Average
+
+
+class Returns:
+    """Counts calls of a program whose requests have just had a call of it back."""
+
+    __slots__ = ("_at_ns", "_num_ended", "_num_followed", "_ratio", "_standings")
+
+    def __init__(self) -> None:
+        self._ratio = Average()
+        self._at_ns = -1
+        self._num_ended = self._num_followed = 0
+        self._standings: set[Standing] = set()
+
+    def ended(self, calls: Sequence[Call], now_ns: int) -> None:
+        """Notes calls that ended in this turn of the engine."""
+        if self._at_ns != now_ns:
+            if self._num_ended:
+                self._ratio.add(self._num_followed / self._num_ended)
+            self._at_ns = now_ns
+            self._num_ended = self._num_followed = 0
+            self._standings.clear()
+        self._num_ended += len(calls)
+        self._standings.update([call.standing for call in calls])
+
+    def submitted(self, call: Call, now_ns: int) -> None:
+        """Notes a call whose inputs are all there."""
+        if self._at_ns == now_ns and call.standing in self._standings:
+            self._num_followed += 1
+
+    @property
+    def ratio(self) -> float:
+        """Calls that follow, for each call that ends."""
+        return self._ratio.value

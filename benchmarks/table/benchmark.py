@@ -114,10 +114,12 @@ class Benchmark:
             for system in able:
                 turns.start(system, stack)
             highest = turns.highest() if self._plan.finds_highest else []
+            self.found.highest += highest
+            if not self._plan.has_rounds:
+                return
             reference = reference_rps([one.rps for one in highest]) or read_rates(on_devices=self._has_devices)[name]
             rates = rates_of(reference)
             measured = {load: turns.rounds(load, rate_rps) for load, rate_rps in rates.items()}
-        self.found.highest += highest
         line = oracle_line(name, case.pool_path, rates, self._plan.num_oracle_requests, on_devices=self._has_devices)
         self.found.records.append(_record(case, rates, line))
         for load, runs in measured.items():

@@ -47,12 +47,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="how many rounds there are, unless they do not agree")
     parser.add_argument("--out", type=Path, help="the folder for the results; by default benchmarks/results/KIND")
     parser.add_argument("--add", action="store_true", help="keep the other workloads of the existing table")
+    parser.add_argument("--highest-only", action="store_true", help="only search for highest rates; implies --add")
     parser.add_argument("--page", type=Path, help="also write this Markdown file, with the other table beside this one")
     arguments = parser.parse_args()
     plan = (DEVICE_PLANS if arguments.devices else PLANS)[arguments.kind]
     if arguments.rounds:
         most = max(arguments.rounds, plan.rule.max_rounds)
         plan = replace(plan, rule=replace(plan.rule, min_rounds=arguments.rounds, max_rounds=most))
+    if arguments.highest_only:
+        plan = replace(plan, finds_highest=True, has_rounds=False)
     names = arguments.systems.split(",") if arguments.systems else list(plan.systems)
     workloads = arguments.workloads.split(",") if arguments.workloads else list(plan.workloads)
     if unknown := sorted(set(names) - set(SYSTEMS)) + sorted(set(workloads) - set(NAMES)):
@@ -63,7 +66,7 @@ def main() -> None:
         parser.error(f"not installed: {', '.join(missing)}; `make peers` installs them")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))  # an exception, so that the servers are stopped
     folder = arguments.out or results_folder(arguments.kind, on_devices=arguments.devices)
-    others = read_table(folder / "table.json") if arguments.add else None
+    others = read_table(folder / "table.json") if arguments.add or arguments.highest_only else None
     benchmark = Benchmark(plan, systems, [workload(name) for name in workloads], has_devices=arguments.devices)
     started_at, began_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     table = _table(benchmark.found, systems, arguments, started_at)

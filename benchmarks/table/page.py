@@ -158,7 +158,10 @@ def _summary(found: Sequence[Goal], on_devices: bool) -> str:
 
 def _where(table: Table) -> str:
     machine = "; ".join(_fact(name, value) for name, value in table.machine.items())
-    elsewhere = ", ".join(f"{record.name} at {plain(record.commit)}" for record in table.workloads if record.commit)
+    others = [f"{record.name} at {plain(record.commit)}" for record in table.workloads if record.commit]
+    later = {one.workload: one.commit for one in table.highest if one.commit}
+    others += [f"the highest rates of {name} at {plain(commit)}" for name, commit in later.items()]
+    elsewhere = ", ".join(others)
     commit = f"Commit {plain(table.commit)}{f'; {elsewhere}' if elsewhere else ''}. " if table.commit else ""
     rows = [
         [plain(shown_name(name)), plain(table.versions.get(name, "")), plain(table.notes.get(name, ""))]

@@ -19,6 +19,7 @@ class Plan:
     Attributes:
         finds_highest: Whether to search for each system's highest rate within the SLO, and to derive the loads from it. If not,
             they are derived from a rate that is known.
+        has_rounds: Whether to measure at those loads. If not, only highest rates are found.
         num_oracle_requests: With how many requests the oracle's line is simulated at each load.
         systems, workloads: Measured unless others are asked for.
     """
@@ -26,6 +27,7 @@ class Plan:
     terms: Terms
     rule: Rule
     finds_highest: bool
+    has_rounds: bool = True
     systems: Sequence[str] = tuple(SYSTEMS)
     workloads: Sequence[str] = NAMES
     num_oracle_requests: int = 2000

@@ -104,6 +104,7 @@ class Highest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rps: 0 if it meets it at none.
         rates_rps: The rates about which the search moved in its last turns; empty if it met the SLO in none of them.
+        commit: The measured commit, if it differs from that of the workload's other figures.
     """
 
     workload: str
@@ -111,6 +112,7 @@ class Highest(msgspec.Struct, frozen=True, kw_only=True):
     rps: float
     rates_rps: list[float] = []
     limited_by_client: bool = False
+    commit: str = ""
 
 
 class Cannot(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,8 +151,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_workloads(table: Table, others: Table) -> Table:
-    """Returns a table with the workloads added that only the other one has, in the other one's order."""
+    """Returns a table with the workloads added that only the other one has, in the other one's order.
+
+    A table may have only the highest rates of a workload; then the other one's figures at fixed rates are kept.
+    """
     ours = {record.name: record for record in table.workloads}
+    found = {one.workload for one in table.highest} | ours.keys()
     named = {record.name for record in others.workloads}
 
     def added(record: WorkloadRecord) -> WorkloadRecord:
@@ -162,7 +168,8 @@ def with_workloads(table: Table, others: Table) -> Table:
         workloads=[ours.get(record.name) or added(record) for record in others.workloads]
         + [record for record in table.workloads if record.name not in named],
         cells=table.cells + [cell for cell in others.cells if cell.workload not in ours],
-        highest=table.highest + [one for one in others.highest if one.workload not in ours],
+        highest=[one if one.workload in ours else msgspec.structs.replace(one, commit=table.commit) for one in table.highest]
+        + [one for one in others.highest if one.workload not in found],
         cannot=table.cannot + [one for one in others.cannot if one.workload not in ours],
         versions=others.versions | table.versions,
         notes=others.notes | table.notes,

@@ -52,9 +52,23 @@ def test_a_table_keeps_the_workloads_that_were_not_measured_again() -> None:
         cells=[cell("dyorc", 9, 9, name="cascade"), cell("dyorc", 8, 8, name="loop")],
         commit="before",
     )
-    new = table(workloads=[record("loop"), record("chain")], cells=[cell("dyorc", 1, 1, name="loop")])
+    new = table(workloads=[record("loop"), record("chain")], cells=[cell("dyorc", 1, 1, name="loop")], highest=[])
     merged = with_workloads(new, old)
     assert [one.name for one in merged.workloads] == ["cascade", "loop", "chain"]
     assert sorted((one.workload, one.p50_ms) for one in merged.cells) == [("cascade", 9), ("loop", 1)]
     assert [one.commit for one in merged.workloads] == ["before", "", ""]
     assert "Commit abc123; cascade at before." in page([merged], {})
+
+
+def test_a_table_of_highest_rates_only_leaves_the_other_figures_as_they_are() -> None:
+    old = table(
+        workloads=[record("loop")],
+        cells=[cell("dyorc", 8, 8, name="loop")],
+        highest=[Highest(workload=name, system="dyorc", rps=1.0) for name in ("cascade", "loop")],
+        commit="before",
+    )
+    new = table(workloads=[], cells=[], highest=[Highest(workload="loop", system="dyorc", rps=2.0)])
+    merged = with_workloads(new, old)
+    assert [(one.workload, one.p50_ms) for one in merged.cells] == [("loop", 8)]
+    assert [(one.workload, one.rps, one.commit) for one in merged.highest] == [("loop", 2.0, "abc123"), ("cascade", 1.0, "")]
+    assert "loop at before, the highest rates of loop at abc123." in page([merged], {})

@@ -119,13 +119,20 @@ class _Charge:
         self._line = line
         self._rate = rate
         self._now_ns = now_ns
+        self._size = 0
+        self._shares = (0.0, 0.0, 0.0)
 
     def __call__(self, bet: Bet, size: int) -> None:
+        if size != self._size:  # guesses of one batch have equal shares
+            self._size, self._shares = size, self._shares_of(size)
+        bet.share_s, bet.price_s, bet.slows_s = self._shares
+
+    def _shares_of(self, size: int) -> tuple[float, float, float]:
+        processor = self._replica.processor
         batch_s = self._line[0] + self._line[1] * size
-        bet.share_s = batch_s / size
-        bet.price_s = self._pool.price_of_guesses_s(self._replica, batch_s, self._rate, self._now_ns) / size
-        if self._replica.processor is not None:
-            bet.slows_s = self._replica.processor.slows_s(batch_s, self._now_ns) / size
+        price_s = self._pool.price_of_guesses_s(self._replica, batch_s, self._rate, self._now_ns)
+        slows_s = 0.0 if processor is None else processor.slows_s(batch_s, self._now_ns)
+        return batch_s / size, price_s / size, slows_s / size
 
 
 def _saved_s(start_ns: int, otherwise_ns: int, known_ns: int, batch_s: float) -> float:

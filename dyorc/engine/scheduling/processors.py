@@ -89,15 +89,16 @@ class Processor:
 
     def enter(self, replica: "Replica", now_ns: int) -> None:
         """Notes that a replica holds a batch."""
-        self._busy_ns = self.busy_ns(now_ns)
-        self._changed_ns = now_ns
+        self._count(now_ns)
         self.busy[replica.replica_id] = replica
 
     def leave(self, replica: "Replica", now_ns: int) -> None:
         """Notes that a replica holds none any more."""
-        self._busy_ns = self.busy_ns(now_ns)
-        self._changed_ns = now_ns
+        self._count(now_ns)
         del self.busy[replica.replica_id]
+
+    def _count(self, now_ns: int) -> None:
+        self._busy_ns, self._changed_ns = self.busy_ns(now_ns), now_ns
 
     def busy_ns(self, now_ns: int) -> int:
         """Returns for how long replicas have been busy, summed over all of them."""

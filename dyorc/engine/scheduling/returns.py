@@ -6,20 +6,19 @@ Which calls a decision leads to is not known before it is taken, but how many us
 from collections.abc import Sequence
 
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.standing import Standing
 from dyorc.engine.scheduling.latency import Average
 
 
 class Returns:
     """Counts calls of a program whose requests have just had a call of it back."""
 
-    __slots__ = ("_at_ns", "_num_ended", "_num_followed", "_ratio", "_standings")
+    __slots__ = ("_at_ns", "_num_ended", "_num_followed", "_ratio", "_requests")
 
     def __init__(self) -> None:
         self._ratio = Average()
         self._at_ns = -1
         self._num_ended = self._num_followed = 0
-        self._standings: set[Standing] = set()
+        self._requests: set[int] = set()
 
     def ended(self, calls: Sequence[Call], now_ns: int) -> None:
         """Notes calls that ended in this turn of the engine."""
@@ -28,13 +27,13 @@ class Returns:
                 self._ratio.add(self._num_followed / self._num_ended)
             self._at_ns = now_ns
             self._num_ended = self._num_followed = 0
-            self._standings.clear()
+            self._requests.clear()
         self._num_ended += len(calls)
-        self._standings.update([call.standing for call in calls])
+        self._requests.update([call.standing.number for call in calls])
 
     def submitted(self, call: Call, now_ns: int) -> None:
         """Notes a call whose inputs are all there."""
-        if self._at_ns == now_ns and call.standing in self._standings:
+        if self._at_ns == now_ns and call.standing.number in self._requests:
             self._num_followed += 1
 
     @property

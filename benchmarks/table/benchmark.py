@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,6 @@ from benchmarks.table.staircase import Bounds, climbed
 from benchmarks.table.systems import System
 from benchmarks.workloads.base import Workload
 from loadgen.errors import WorkerFailedError
-from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.results import RunResult
 
@@ -164,7 +163,8 @@ class Turns:
         terms, workload = self._plan.terms, self._case.workload
 
         def probe(system: str, turn: int, rate_rps: float) -> RunResult | None:
-            result = self._run(system, terms.probe(rate_rps, workload.slo_s, seed=turn))
+            load = terms.probe(rate_rps, workload.slo_s, seed=turn)
+            result = self._alone(system, lambda bench: bench.run(load))
             if result is not None:
                 log(f"{workload.name:<8} turn   {turn + 1:<2}       {system:<16} {_figures(result)}")
             return result
@@ -188,8 +188,11 @@ class Turns:
         terms, slo_s = self._plan.terms, self._case.workload.slo_s
 
         def measure(system: str, number: int) -> RunResult | None:
-            self.speeds[load, system, number] = speed()
-            result = self._run(system, terms.load(rate_rps, slo_s, seed=number))
+            def run(bench: Bench) -> RunResult:
+                self.speeds[load, system, number] = speed()
+                return bench.run(terms.load(rate_rps, slo_s, seed=number))
+
+            result = self._alone(system, run)
             if result is not None:
                 log(f"{self._case.workload.name:<8} {load:<6} round {number + 1}  {system:<16} {_figures(result)}")
             return result
@@ -197,12 +200,12 @@ class Turns:
         systems = list(self._benches)
         return interleaved(systems, [name for name in systems if name in OUR_MODES], self._plan.rule, measure)
 
-    def _run(self, system: str, load: Load) -> RunResult | None:
+    def _alone(self, system: str, run: Callable[[Bench], RunResult]) -> RunResult | None:
         """Measures a system while all others are stopped. None if it fails; then it is left out from then on."""
         bench = self._benches[system]
         try:
             with self._stage.alone(bench):
-                return bench.run(load)
+                return run(bench)
         except _ERRORS as error:
             self._failed(system, error)
             del self._benches[system]

@@ -44,8 +44,7 @@ def interleaved(systems: Sequence[str], ours: Sequence[str], rule: Rule, measure
     runs: dict[str, dict[int, RunResult]] = {system: {} for system in systems}
     left = list(systems)
     for number in range(rule.max_rounds):
-        start = number % len(left) if left else 0
-        for system in [*left[start:], *left[:start]]:
+        for system in rotated(left, number):
             result = measure(system, number)
             if result is None:
                 left.remove(system)
@@ -59,6 +58,12 @@ def interleaved(systems: Sequence[str], ours: Sequence[str], rule: Rule, measure
         if not left:
             break
     return runs
+
+
+def rotated(systems: Sequence[str], number: int) -> Sequence[str]:
+    """Returns the order of systems in a round: in each, another one is the first."""
+    start = number % len(systems) if systems else 0
+    return [*systems[start:], *systems[:start]]
 
 
 def _agree(runs: Runs, system: str, ours: Sequence[str], max_spread: float) -> bool:

@@ -13,12 +13,13 @@ become smaller at reversals (Kesten: "Accelerated stochastic approximation", 195
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from statistics import geometric_mean
 from typing import TypeAlias
 
+from benchmarks.table.rounds import rotated
 from loadgen.results import RunResult
 from loadgen.sweep import is_met
 
@@ -89,15 +90,10 @@ def climbed(bounds: Mapping[str, Bounds], probe: Probe, num_turns: int = NUM_TUR
     """
     found = {system: Staircase(each) for system, each in bounds.items()}
     for turn in range(num_turns):
-        for system in _rotated(list(found), turn):
+        for system in rotated(list(found), turn):
             result = probe(system, turn, found[system].rate_rps)
             if result is None:
                 del found[system]
             else:
                 found[system].tell(result)
     return found
-
-
-def _rotated(systems: Sequence[str], turn: int) -> Sequence[str]:
-    start = turn % len(systems) if systems else 0
-    return [*systems[start:], *systems[:start]]

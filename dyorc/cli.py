@@ -11,6 +11,7 @@ import uvloop
 from rich.console import Console
 from rich.markup import escape
 
+from dyorc import heap
 from dyorc.cluster_cli import app as cluster
 from dyorc.cluster_keys_cli import cluster_keys
 from dyorc.config import Settings
@@ -145,6 +146,8 @@ def serve(
     found = workflows_of(reading, _console)
     if settings.cells.num_cells is None:
         logs.set_up(settings.telemetry.logs)
+        if settings.in_process:
+            heap.keep_freed()
         uvloop.run(_serve(found, settings, settings.in_process))
     else:
         if not settings.in_process:

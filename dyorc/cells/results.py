@@ -1,13 +1,15 @@
 """Turns what a program returned into references.
 
-Everything is copied once, for a program may return a buffer of its own that it overwrites in the next batch, or its input.
+Everything is copied once, for a program may return a buffer of its own that it overwrites in the next batch, or its input. What it
+wrote into memory that it had asked for (`dyorc.empty`) is not: by contract, it writes nothing more there.
 """
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
-from dyorc.arrays import Array, dtype_of
+from dyorc.arrays import Array, address_of, dtype_of
 from dyorc.authoring.memory import Reserve
 from dyorc.orchestrator.tensors import OWN, stored_refs
 from dyorc.tensor import TensorRef
@@ -30,11 +32,13 @@ class Results:
     def __init__(self, node: str, outbox: Outbox | None = None) -> None:
         self._node = node
         self._outbox = outbox
+        self._reserved: dict[int, int] = {}
+        """Where memory begins that the program has asked for in this batch, and its bytes."""
 
     @property
-    def reserve(self) -> Reserve | None:
+    def reserve(self) -> Reserve:
         """Where the program may write its results (`dyorc.empty`)."""
-        return None if self._outbox is None else self._outbox.reserve
+        return self._reserve if self._outbox is None else self._outbox.reserve
 
     def keep(self, outputs: Sequence[Rows]) -> list[tuple[TensorRef, ...]]:
         """Returns references to the outputs of a batch, call by call.
@@ -51,8 +55,17 @@ class Results:
 
     def done(self) -> None:
         """The batch has ended: forgets memory that was reserved for results and did not become one."""
+        self._reserved.clear()
         if self._outbox is not None:
             self._outbox.drop_reserved()
+
+    def _reserve(self, num_bytes: int) -> memoryview | None:
+        """Returns memory that only this result will use; None if copying is cheaper than finding it again."""
+        if num_bytes <= _SHARED_BYTES:
+            return None
+        memory = np.empty(num_bytes, np.uint8)
+        self._reserved[address_of(memory)] = num_bytes
+        return memory.data
 
     def _store(self, outputs: Sequence[Rows]) -> dict[int, StoredColumn]:
         """Puts large outputs into the arena, all or none; returns where they are."""
@@ -63,10 +76,22 @@ class Results:
         return {at: header for at, header in zip(large, headers, strict=True) if isinstance(header, StoredColumn)}
 
     def _inline(self, rows: Rows) -> list[TensorRef]:
+        if self._takes_reserved(rows):
+            return self._refs([rows[at, ...] for at in range(len(rows))])
         if isinstance(rows, np.ndarray) and rows.nbytes <= _SHARED_BYTES * len(rows):
             whole = np.array(rows, order="C")
             return self._refs([whole[at, ...] for at in range(len(whole))])
         return self._refs([np.array(row, order="C") for row in rows])
+
+    def _takes_reserved(self, rows: Rows) -> TypeGuard[Array]:
+        """Returns whether an array fills memory of `reserve`, which no other result then gets."""
+        if not self._reserved or not isinstance(rows, np.ndarray) or not rows.flags.c_contiguous:
+            return False
+        address = address_of(rows)
+        if self._reserved.get(address) != rows.nbytes:
+            return False
+        del self._reserved[address]
+        return True
 
     def _refs(self, rows: Sequence[Array]) -> list[TensorRef]:
         dtype, node = dtype_of(rows[0]), self._node

@@ -1,11 +1,12 @@
 """Gives memory back to the device and to the system once a program has been dropped, and tells how old this process is."""
 
 import contextlib
-import ctypes
 import gc
 import os
 import sys
 import time
+
+from dyorc import heap
 
 
 def free_memory() -> None:
@@ -14,8 +15,7 @@ def free_memory() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    with contextlib.suppress(OSError, AttributeError):  # only the GNU C library has it
-        ctypes.CDLL(None).malloc_trim(0)
+    heap.give_back()
 
 
 def process_age_s() -> float:

@@ -1,7 +1,7 @@
 """Turns what a program returned into references.
 
-Everything is copied once, for a program may return a buffer of its own that it overwrites in the next batch, or its input. What it
-wrote into memory that it had asked for (`dyorc.empty`) is not: by contract, it writes nothing more there.
+Everything is copied once, for a program may return a buffer of its own that it overwrites in the next batch, or its input. Not
+copied is what it wrote into memory that it had asked for (`dyorc.empty`): by contract, it writes nothing more there.
 """
 
 from collections.abc import Sequence

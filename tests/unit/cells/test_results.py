@@ -66,7 +66,6 @@ def test_memory_that_the_program_asked_for_is_not_copied(tmp_path: Path) -> None
         tensors.open()
         outbox = Outbox(tensors.exchange.arena, 64)
         results = Results("here", outbox)
-        assert results.reserve is not None
         used, unused = results.reserve(800), results.reserve(800)
         assert used is not None
         assert unused is not None
@@ -75,6 +74,25 @@ def test_memory_that_the_program_asked_for_is_not_copied(tmp_path: Path) -> None
         assert (outbox.num_copied_bytes, tensors.exchange.arena.num_blocks) == (0, 1)
         free(tensors, kept)
         tensors.close()
+
+
+def test_without_replicas_elsewhere_neither_is_it_copied() -> None:
+    results = Results("here")
+    used, twice = results.reserve(8192), results.reserve(8192)
+    assert used is not None
+    assert twice is not None
+    first, second = np.frombuffer(used, np.int64).reshape(2, 512), np.frombuffer(twice, np.int64).reshape(1, 1024)
+    kept = results.keep([first])
+    assert [tensor.data.tolist() for (tensor,) in kept] == first.tolist()
+    assert all(np.shares_memory(tensor.data, first) for (tensor,) in kept)
+    assert not np.shares_memory(results.keep([first])[0][0].data, first)  # once only
+    assert not np.shares_memory(results.keep([second[:, :1000]])[0][0].data, second)  # only what fills it
+    results.done()
+    assert not np.shares_memory(results.keep([second])[0][0].data, second)  # and only in its own batch
+
+
+def test_small_results_get_no_memory_of_their_own() -> None:
+    assert Results("here").reserve(64) is None
 
 
 def test_nothing_is_kept_if_there_is_no_room(tmp_path: Path) -> None:

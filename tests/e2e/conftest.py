@@ -21,6 +21,7 @@ TARGETS = [
     target("streaming", "count_up"),
     target("slow", "gated"),
     target("large", "chain"),
+    target("memory", "touched"),
 ]
 ON_RAY_ONLY = [
     target("slow", "hanging"),

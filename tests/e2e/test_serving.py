@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import statistics
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -215,6 +216,14 @@ def test_each_program_has_its_own_number_of_replicas_and_actor_options(
         assert seen == set(replica_pids(ray_server, program))
         assert len(seen) == num
         assert threads == {1}, "a quarter of a CPU is one thread"
+
+
+def test_memory_that_a_program_frees_is_there_for_its_next_batch(client: httpx.Client) -> None:
+    """Each batch takes 36 MiB, which are 9,216 pages."""
+    answers = [oip.read(infer(client, "touched", oip.json_body({"x": X}))) for _ in range(8)]
+    found = [int(answer.outputs["output"][0]) for answer in answers]
+    print(f"\npages touched: {found}")
+    assert statistics.median(found[4:]) < 1000
 
 
 def test_a_replica_that_hangs_is_replaced_and_its_request_is_answered(

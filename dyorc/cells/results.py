@@ -32,8 +32,8 @@ class Results:
     def __init__(self, node: str, outbox: Outbox | None = None) -> None:
         self._node = node
         self._outbox = outbox
-        self._reserved: dict[int, int] = {}
-        """Where memory begins that the program has asked for in this batch, and its bytes."""
+        self._reserved: dict[int, Array] = {}
+        """Memory that the program has asked for in this batch, by its address. Kept, so that nothing else can come to lie there."""
 
     @property
     def reserve(self) -> Reserve:
@@ -64,7 +64,7 @@ class Results:
         if num_bytes <= _SHARED_BYTES:
             return None
         memory = np.empty(num_bytes, np.uint8)
-        self._reserved[address_of(memory)] = num_bytes
+        self._reserved[address_of(memory)] = memory
         return memory.data
 
     def _store(self, outputs: Sequence[Rows]) -> dict[int, StoredColumn]:
@@ -88,7 +88,8 @@ class Results:
         if not self._reserved or not isinstance(rows, np.ndarray) or not rows.flags.c_contiguous:
             return False
         address = address_of(rows)
-        if self._reserved.get(address) != rows.nbytes:
+        memory = self._reserved.get(address)
+        if memory is None or memory.nbytes != rows.nbytes:
             return False
         del self._reserved[address]
         return True

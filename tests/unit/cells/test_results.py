@@ -91,6 +91,15 @@ def test_without_replicas_elsewhere_neither_is_it_copied() -> None:
     assert not np.shares_memory(results.keep([second])[0][0].data, second)  # and only in its own batch
 
 
+def test_what_comes_to_lie_where_unused_memory_was_is_copied() -> None:
+    """A program that asks for memory and drops it may then be given the same place for a buffer of its own."""
+    results = Results("here")
+    for _ in range(20):
+        results.reserve(2**20)
+        own = np.zeros((1, 2**20), np.uint8)
+        assert not np.shares_memory(results.keep([own])[0][0].data, own)
+
+
 def test_small_results_get_no_memory_of_their_own() -> None:
     assert Results("here").reserve(64) is None
 

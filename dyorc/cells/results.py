@@ -33,7 +33,7 @@ class Results:
         self._node = node
         self._outbox = outbox
         self._reserved: dict[int, Array] = {}
-        """Memory that the program has asked for in this batch, by its address. Kept, so that nothing else can come to lie there."""
+        """Memory that the program has asked for in this batch, by its address. Kept, so that nothing else comes to lie there."""
 
     @property
     def reserve(self) -> Reserve:

@@ -247,9 +247,10 @@ def test_dynamic_imports_make_a_program_depend_on_everything(folder: Path) -> No
     assert all(first[name] != second[name] for name in first)
 
 
-def test_a_folder_that_code_names_is_looked_through_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = folder.parent / "named"
-    named.mkdir()
+def test_a_folder_that_code_names_is_looked_through_once(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path_factory.mktemp("named")
     parts = {f"parts/deep{number}/inner.py": "VALUE = 1\n" for number in range(5)}
     imports = "".join(f"import parts.deep{number}.inner\n" for number in range(5))
     _write(folder, parts | {"parts/nets.py": f"{_NETS}\n{imports}\nNAMED = {str(named)!r}\n"})
@@ -259,8 +260,8 @@ def test_a_folder_that_code_names_is_looked_through_once(folder: Path, monkeypat
     assert looked.count(named) == len(prints)
 
 
-def test_a_link_to_itself_that_code_names_is_nothing(folder: Path) -> None:
-    loop = folder.parent / "loop"
+def test_a_link_to_itself_that_code_names_is_nothing(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    loop = tmp_path_factory.mktemp("linked") / "itself"
     loop.symlink_to(loop)
     _write(folder, {"parts/nets.py": f"{_NETS}\nNAMED = {str(loop)!r}\n"})
     prints = Version(_bundle(folder)).prints

@@ -5,15 +5,14 @@ copied is what it wrote into memory that it had asked for (`dyorc.empty`): by co
 """
 
 from collections.abc import Sequence
-from typing import TypeGuard
 
 import numpy as np
 
-from dyorc.arrays import Array, address_of, dtype_of
+from dyorc.arrays import Array, dtype_of
 from dyorc.authoring.memory import Reserve
 from dyorc.orchestrator.tensors import OWN, stored_refs
 from dyorc.tensor import TensorRef
-from dyorc.transport.codec import Rows, StoredColumn
+from dyorc.transport.codec import Rows, StoredColumn, each_row, extent_of
 from dyorc.transport.outbox import Outbox
 
 _SHARED_BYTES = 4096
@@ -32,8 +31,8 @@ class Results:
     def __init__(self, node: str, outbox: Outbox | None = None) -> None:
         self._node = node
         self._outbox = outbox
-        self._reserved: dict[int, Array] = {}
-        """Memory that the program has asked for in this batch, by its address. Kept, so that nothing else comes to lie there."""
+        self._reserved: dict[tuple[int, int], Array] = {}
+        """Memory that the program has asked for in this batch. Kept, so that nothing else comes to lie there."""
 
     @property
     def reserve(self) -> Reserve:
@@ -64,7 +63,7 @@ class Results:
         if num_bytes <= _SHARED_BYTES:
             return None
         memory = np.empty(num_bytes, np.uint8)
-        self._reserved[address_of(memory)] = memory
+        self._reserved[extent_of(memory)] = memory
         return memory.data
 
     def _store(self, outputs: Sequence[Rows]) -> dict[int, StoredColumn]:
@@ -76,23 +75,11 @@ class Results:
         return {at: header for at, header in zip(large, headers, strict=True) if isinstance(header, StoredColumn)}
 
     def _inline(self, rows: Rows) -> list[TensorRef]:
-        if self._takes_reserved(rows):
-            return self._refs([rows[at, ...] for at in range(len(rows))])
+        if self._reserved and self._reserved.pop(extent_of(rows), None) is not None:
+            return self._refs(each_row(rows))
         if isinstance(rows, np.ndarray) and rows.nbytes <= _SHARED_BYTES * len(rows):
-            whole = np.array(rows, order="C")
-            return self._refs([whole[at, ...] for at in range(len(whole))])
+            return self._refs(each_row(np.array(rows, order="C")))
         return self._refs([np.array(row, order="C") for row in rows])
-
-    def _takes_reserved(self, rows: Rows) -> TypeGuard[Array]:
-        """Returns whether an array fills memory of `reserve`, which no other result then gets."""
-        if not self._reserved or not isinstance(rows, np.ndarray) or not rows.flags.c_contiguous:
-            return False
-        address = address_of(rows)
-        memory = self._reserved.get(address)
-        if memory is None or memory.nbytes != rows.nbytes:
-            return False
-        del self._reserved[address]
-        return True
 
     def _refs(self, rows: Sequence[Array]) -> list[TensorRef]:
         dtype, node = dtype_of(rows[0]), self._node

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dyorc.arrays import Array, address_of, dtype_of
+from dyorc.arrays import Array, dtype_of
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
@@ -23,6 +23,7 @@ from dyorc.transport.codec import (
     StoredRows,
     each_row,
     encode_column,
+    extent_of,
 )
 
 TENSOR_ALIGNMENT = 64
@@ -54,7 +55,7 @@ class Outbox:
 
     def __init__(self, arena: Arena, inline_limit_bytes: int) -> None:
         self._arena = arena
-        self._reserved: dict[int, Block] = {}
+        self._reserved: dict[tuple[int, int], Block] = {}
         self.inline_limit_bytes = inline_limit_bytes
         self.num_copied_bytes = 0
 
@@ -96,7 +97,7 @@ class Outbox:
         block = self._arena.allocate(num_bytes)
         if block is None:
             return None
-        self._reserved[address_of(np.frombuffer(block.memory, np.uint8))] = block
+        self._reserved[extent_of(np.frombuffer(block.memory, np.uint8))] = block
         return block.memory
 
     def drop_reserved(self) -> None:
@@ -184,13 +185,7 @@ class Outbox:
 
     def _take_reserved(self, rows: Rows) -> Block | None:
         """Returns the block that an array fills already, if it was made by `reserve`."""
-        if not self._reserved or not isinstance(rows, np.ndarray) or not rows.flags.c_contiguous:
-            return None
-        address = address_of(rows)
-        block = self._reserved.get(address)
-        if block is None or block.num_bytes != rows.nbytes:
-            return None
-        return self._reserved.pop(address)
+        return self._reserved.pop(extent_of(rows), None) if self._reserved else None
 
     def _store_texts(self, rows: Rows, blocks: list[Block]) -> StoredColumn:
         arrays = each_row(rows)

@@ -200,8 +200,8 @@ class CellsConfig(_Section):
     """Processes that share the ports, under a supervisor that starts them again if they end; "auto": one for each core; None:
     one, without a supervisor. Only with `in_process`."""
     inline_limit_s: float = Field(default=0.002, ge=0)
-    """What a batch on the event loop may take. A program whose batches compute for less than half of it moves there; others run
-    on threads of their own."""
+    """What a batch on the event loop may take. A program whose batches compute for less than half of it moves there, and one that
+    gains nothing from a thread with up to four times as long batches; others run on threads of their own."""
     switch_interval_s: float = Field(default=0.0005, gt=0)
     """How long a thread may keep the interpreter while another waits for it."""
     load_retry_s: float = Field(default=1.0, gt=0)

@@ -19,6 +19,8 @@ from dyorc.transport.outbox import NoRoomError
 
 _INTERVALS_OF_WAIT = 2.0
 """A thread is scheduled a little later than it asked for."""
+_MAX_UNEXPLAINED = 1.25
+"""Up to this ratio of its time to its computing time, nobody asks what a batch waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,19 @@ class Ran:
         wall_s: How long it took. Time in which the system ran somebody else in its place does not count, nor does time in which
             other threads of this process had the interpreter.
         cpu_s: How long its thread computed.
+        overlap_s: For how much of that other threads of this process computed at the same time.
     """
 
     event: BatchDone | BatchFailed | None
     result: BatchResult | None
     wall_s: float
     cpu_s: float
+    overlap_s: float
 
 
 def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
     """Runs a batch and copies its results."""
-    num_waits, all_s, wall_s, cpu_s = _num_waits(), time.process_time(), time.perf_counter(), time.thread_time()
+    num_waits, process_s, wall_s, cpu_s = _num_waits(), time.process_time(), time.perf_counter(), time.thread_time()
     result = executor.run(batch.columns, batch.statics, results.reserve, batch.span)
     event: BatchDone | BatchFailed | None
     if isinstance(result, BatchError):
@@ -80,10 +84,11 @@ def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
     if event is not None:
         result = None
         results.done()
-    wall_s, cpu_s = time.perf_counter() - wall_s, time.thread_time() - cpu_s
-    if wall_s > 2 * cpu_s:
-        wall_s -= min(wall_s - cpu_s, _others_s(_num_waits() - num_waits, wall_s, time.process_time() - all_s - cpu_s))
-    return Ran(event, result, wall_s, cpu_s)
+    wall_s, cpu_s, process_s = time.perf_counter() - wall_s, time.thread_time() - cpu_s, time.process_time() - process_s
+    overlap_s = max(0.0, process_s - wall_s)
+    if wall_s > _MAX_UNEXPLAINED * cpu_s:
+        wall_s -= min(wall_s - cpu_s, _others_s(_num_waits() - num_waits, wall_s, process_s - cpu_s))
+    return Ran(event, result, wall_s, cpu_s, overlap_s)
 
 
 def _others_s(num_waits: int, wall_s: float, others_cpu_s: float) -> float:

@@ -82,7 +82,7 @@ class Hosted:
         self.thread = thread
         self._results = results
         self._around = surroundings
-        self._rule = InlineRule(surroundings.inline_limit_s)
+        self._rule = InlineRule(surroundings.inline_limit_s, can_stretch=surroundings.num_cores > 0)
         self.replica_id = ""
         self.is_inline = False
         self._is_known_inline = False
@@ -156,7 +156,7 @@ class Hosted:
 
     def _ran_inline(self, batch: LocalBatch, ran: Ran) -> None:
         self.num_inline += 1
-        self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s)
+        self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s, ran.overlap_s)
         if ran.event is None:  # waiting is not for the loop
             self.is_inline = False
             self._at_thread(batch, lambda: self._keep(batch, ran))
@@ -181,7 +181,7 @@ class Hosted:
         self._num_at_thread -= 1
         self.num_on_thread += 1
         if not self._rule.is_inline:
-            self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s)
+            self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s, ran.overlap_s)
         self._end(batch, event)
         self._around.flush()
 

@@ -3,11 +3,15 @@
 To wake a thread takes longer than a small program does, and it then competes with the loop for the interpreter. But while a batch
 runs on the loop, nothing else does. So short programs run there, and how long a program takes is measured again and again.
 
-Two times are measured, because each misleads in its own way. The wall time on a thread includes waiting for the interpreter's
-lock, so under load every program looks long. The processor time leaves out sleeping, and waiting for a device. Hence:
+Three times are measured, because each misleads in its own way. The wall time on a thread includes waiting for the interpreter's
+lock, so under load every program looks long. The processor time leaves out sleeping, and waiting for a device. What a thread is
+worth is said by neither, but by the *overlap*: for how long other threads of the process computed at the same time. Hence:
 
 * A thread's program moves to the loop if its processor time is short at all sizes that occur, and its wall time was not much
   longer at least once. Whether that was right shows there.
+* It also moves if it is longer, up to `_STRETCH` times the limit, computes for most of its time, and overlaps with little: then
+  it and the loop only take turns, which costs both of them more than waiting for one another. Whether there would be more overlap
+  by now does not show on the loop, so such a program goes back to its thread for a while every `_MAX_STAY` batches.
 * The loop's program moves to its thread at once if one batch took too much processor time, or much too long; and if it repeatedly
   took too long. Time in which the system ran other processes instead is not counted: a thread would have lost it as well.
 
@@ -15,6 +19,7 @@ Each return makes the next attempt rarer, unless it took long to come: the first
 """
 
 from collections import deque
+from statistics import median
 
 _NUM_RECENT = 8
 """Batches of one size that count."""
@@ -27,6 +32,17 @@ _MAX_LONG = 2
 _NUM_REMEMBERED = 256
 """What did not occur for so many batches is forgotten: a size, or that an attempt failed."""
 _MAX_ATTEMPT_AFTER = 1024
+_STRETCH = 4.0
+"""A program that gains nothing from a thread may take this many times the limit."""
+_NUM_COMPARED = 32
+"""Batches on the thread that tell whether it gains anything."""
+_MIN_OVERLAP = 0.4
+"""A thread is worth its cost if others compute during this part of its computing time. Measured: 0.1 to 0.3 where small torch
+programs and the loop took turns, 0.5 to 0.8 where larger ones really ran beside each other."""
+_MAX_WAITING = 0.5
+"""A program that waits this much of its computing time for anything but the interpreter, such as a device, needs a thread."""
+_MAX_STAY = 16_384
+"""So few batches are run again where they were slow that no percentile shows it."""
 
 
 class InlineRule:
@@ -34,36 +50,46 @@ class InlineRule:
 
     Args:
         limit_s: A batch on the loop should take less than this.
+        can_stretch: Whether it may take longer where nothing is gained by a thread. A program that drives a device of its own
+            computes nothing while the device does, though it may look busy.
 
     Attributes:
         is_inline: The decision.
     """
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, *, can_stretch: bool = True) -> None:
         self._limit_s = limit_s
+        self._can_stretch = can_stretch
+        self._stretch = 1.0
         self.is_inline = False
         self._recent: dict[int, deque[float]] = {}
         self._last_seen: dict[int, int] = {}
         self._walls: deque[float] = deque(maxlen=_NUM_RECENT)
+        self._compared: deque[tuple[float, float]] = deque(maxlen=_NUM_COMPARED)
         self._num_seen = 0
         self._num_since_move = 0
         self._attempt_after = _NUM_RECENT
 
-    def observe(self, size: int, wall_s: float, cpu_s: float) -> None:
-        """Takes in a batch: how many calls it had, how long it took, and for how long its thread computed."""
+    def observe(self, size: int, wall_s: float, cpu_s: float, overlap_s: float = 0.0) -> None:
+        """Takes in a batch: how many calls it had, how long it took, for how long its thread computed, and for how much of that
+        other threads did as well."""
         self._num_seen += 1
         self._num_since_move += 1
         self._walls.append(wall_s)
         if self.is_inline:
             self._observe_inline(wall_s, cpu_s)
         else:
+            least_s = max(cpu_s, 1e-9)
+            self._compared.append((overlap_s / least_s, wall_s / least_s))
             self._observe_on_thread(size, cpu_s)
 
     def _observe_inline(self, wall_s: float, cpu_s: float) -> None:
-        limit_s = self._limit_s
+        limit_s = self._stretch * self._limit_s
         if wall_s <= limit_s:
             if self._num_since_move == _NUM_REMEMBERED:
                 self._attempt_after = _NUM_RECENT  # it was right; one long batch among so many does no harm
+            if self._stretch > 1 and self._num_since_move >= _MAX_STAY:
+                self._move(is_inline=False)
             return
         is_often_long = sum(each > limit_s for each in self._walls) >= _MAX_LONG
         if cpu_s > limit_s or wall_s > _PATIENCE * limit_s or is_often_long:
@@ -76,21 +102,33 @@ class InlineRule:
             self._recent[size_class] = deque(maxlen=_NUM_RECENT)
         self._recent[size_class].append(cpu_s)
         self._last_seen[size_class] = self._num_seen
-        if self._num_since_move >= self._attempt_after and self._is_short():
+        if self._num_since_move < self._attempt_after:
+            return
+        usual_s = self._usual_s()
+        if usual_s <= _HYSTERESIS * self._limit_s and min(self._walls) <= _PATIENCE * self._limit_s:
             self._move(is_inline=True)
+        elif self._can_stretch and usual_s <= _STRETCH * self._limit_s and self._gains_nothing():
+            self._move(is_inline=True, stretch=_STRETCH)
 
-    def _is_short(self) -> bool:
-        """Whether batches of all recent sizes take little, but for one each, and at least one came back soon."""
+    def _usual_s(self) -> float:
+        """Returns the longest processor time of recent batches of any size, but for one each."""
         for size_class, last in list(self._last_seen.items()):
             if self._num_seen - last > _NUM_REMEMBERED:
                 del self._recent[size_class], self._last_seen[size_class]
-        limit_s = _HYSTERESIS * self._limit_s
-        usual_s = max(sorted(recent)[max(0, len(recent) - 2)] for recent in self._recent.values())
-        return usual_s <= limit_s and min(self._walls) <= _PATIENCE * self._limit_s
+        return max(sorted(recent)[max(0, len(recent) - 2)] for recent in self._recent.values())
 
-    def _move(self, *, is_inline: bool) -> None:
+    def _gains_nothing(self) -> bool:
+        """Whether the program computes for most of its time, and hardly anything else does meanwhile."""
+        if len(self._compared) < _NUM_COMPARED:
+            return False
+        overlaps, walls = zip(*self._compared, strict=True)
+        return median(overlaps) < _MIN_OVERLAP and median(walls) < 1 + _MAX_WAITING
+
+    def _move(self, *, is_inline: bool, stretch: float = 1.0) -> None:
         self.is_inline = is_inline
+        self._stretch = stretch
         self._num_since_move = 0
         self._recent.clear()
         self._last_seen.clear()
         self._walls.clear()
+        self._compared.clear()

@@ -1,5 +1,6 @@
 """How long a batch took is told without the time in which others had its place."""
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -96,3 +97,36 @@ def test_time_in_which_a_program_computes_counts() -> None:
     with busy_thread():
         found = ran(compute)
     assert found.wall_s >= found.cpu_s >= 0.02
+
+
+def compute_in_python() -> None:
+    """Keeps the interpreter as long as it may, for a hundredth of a second of computing."""
+    end_s = time.thread_time() + 0.01
+    while time.thread_time() < end_s:
+        sum(range(50))
+
+
+def test_threads_that_take_turns_do_not_overlap() -> None:
+    with busy_thread():
+        found = [ran(compute_in_python) for _ in range(10)]
+    assert sum(each.overlap_s for each in found) < 0.4 * sum(each.cpu_s for each in found)
+
+
+def test_threads_that_compute_without_the_interpreter_overlap() -> None:
+    """Where this process has one core for a moment, they cannot: they are given some chances."""
+    text, is_over = bytes(1 << 20), threading.Event()
+
+    def digest() -> None:
+        hashlib.sha256(text)
+
+    def digest_on() -> None:
+        while not is_over.is_set():
+            digest()
+
+    other = threading.Thread(target=digest_on)
+    other.start()
+    try:
+        assert any(found.overlap_s > 0.4 * found.cpu_s for found in (ran(digest) for _ in range(1000)))
+    finally:
+        is_over.set()
+        other.join()

@@ -14,10 +14,13 @@ def rule_on_loop() -> InlineRule:
     return rule
 
 
-def observe(rule: InlineRule, number: int, wall_s: float, cpu_s: float | None = None, size: int = 1) -> None:
-    """Shows the rule a number of equal batches."""
+def observe(
+    rule: InlineRule, number: int, wall_s: float, cpu_s: float | None = None, size: int = 1, overlap: float = 1.0
+) -> None:
+    """Shows the rule a number of equal batches. During a part of their computing time, others compute as well (`overlap`)."""
+    cpu_s = wall_s if cpu_s is None else cpu_s
     for _ in range(number):
-        rule.observe(size, wall_s, wall_s if cpu_s is None else cpu_s)
+        rule.observe(size, wall_s, cpu_s, overlap * cpu_s)
 
 
 def num_until_inline(rule: InlineRule) -> int:
@@ -118,3 +121,52 @@ def test_a_limit_of_zero_keeps_everything_on_threads() -> None:
     rule = InlineRule(0.0)
     observe(rule, 100, 1e-6)
     assert not rule.is_inline
+
+
+def test_a_longer_program_moves_too_if_it_and_the_loop_only_take_turns() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 31, 3 * LIMIT_S, overlap=0.2)
+    assert not rule.is_inline, "a few batches say little about that"
+    observe(rule, 1, 3 * LIMIT_S, overlap=0.2)
+    assert rule.is_inline
+    observe(rule, 1000, 3.5 * LIMIT_S)
+    assert rule.is_inline
+    observe(rule, 1, 4.5 * LIMIT_S)
+    assert not rule.is_inline
+
+
+def test_a_much_longer_one_does_not() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 1000, 5 * LIMIT_S, overlap=0.0)
+    assert not rule.is_inline
+
+
+def test_a_longer_program_that_waits_for_something_else_does_not() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 1000, 4 * LIMIT_S, cpu_s=2 * LIMIT_S, overlap=0.0)
+    assert not rule.is_inline
+
+
+def test_a_longer_program_with_a_device_of_its_own_does_not() -> None:
+    rule = InlineRule(LIMIT_S, can_stretch=False)
+    observe(rule, 1000, 3 * LIMIT_S, overlap=0.0)
+    assert not rule.is_inline
+    observe(rule, 300, SHORT_S, overlap=0.0)
+    assert rule.is_inline, "a short one does"
+
+
+def test_a_longer_program_is_tried_on_its_thread_now_and_then() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 32, 3 * LIMIT_S, overlap=0.0)
+    observe(rule, 16_383, 3 * LIMIT_S)
+    assert rule.is_inline
+    observe(rule, 1, 3 * LIMIT_S)
+    assert not rule.is_inline
+    observe(rule, 1000, 3 * LIMIT_S, overlap=0.8)
+    assert not rule.is_inline, "by now others compute beside it"
+
+
+def test_a_short_program_is_not_tried_there() -> None:
+    rule = rule_on_loop()
+    observe(rule, 20_000, SHORT_S)
+    assert rule.is_inline

@@ -61,7 +61,11 @@ class DeviceProgram:
         self.device = device
 
     def __call__(self, *, out: Array | None = None, **inputs: Array) -> dict[str, Array]:
-        """Returns the outputs of a batch, stacked; written to `out` if that is given and there is one output."""
+        """Returns the outputs of a batch, stacked; written to `out` if that is given and there is one output.
+
+        Like a device's, they are written anew each time. Handing out what is recorded would spare servers that give a program no
+        place to write to what the others pay.
+        """
         size = len(inputs[self._names[0]])
         with self.device.batch(size):
             return self._outputs(inputs, size, out)
@@ -71,15 +75,11 @@ class DeviceProgram:
             self._recorded.outputs({name: inputs[name][at, ...] for name in self._names}, self._is_padded) for at in range(size)
         ]
         if out is None:
-            return {name: _stacked([row[name] for row in rows]) for name in rows[0]}
+            return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
         (name,) = rows[0]
         for at, row in enumerate(rows):
             out[at] = row[name]
         return {name: out}
-
-
-def _stacked(rows: list[Array]) -> Array:
-    return rows[0][np.newaxis] if len(rows) == 1 else np.stack(rows)
 
 
 def device_program(name: str, program: Inputs) -> DeviceProgram | None:

@@ -159,7 +159,8 @@ class TransportConfig(_Section):
     """How tensors travel between processes."""
 
     arena_bytes: int | None = Field(default=None, ge=2**20)
-    """Size of each process's arena in shared memory; None: half of the folder's size. Memory is taken when needed."""
+    """Size of each process's arena in shared memory; None: half of the folder's size, or of the machine's memory for a cell,
+    whose arena lies in no folder. Memory is taken when needed."""
     arena_keep_bytes: int = Field(default=256 * 2**20, ge=0)
     """Memory that each arena keeps although no tensor lies there; what it has beyond that is given back to the system."""
     arena_release_after_s: float = Field(default=10.0, gt=0)
@@ -173,7 +174,7 @@ class TransportConfig(_Section):
     """How long a batch's results may wait for room in the arena, tries in smaller parts included, before its requests get 503."""
     inline_limit_bytes: int | None = Field(default=None, ge=0)
     """Tensors up to this size travel inside messages; None: up to the size from which shared memory was measured to be
-    cheaper."""
+    cheaper, or 1 MiB in a cell."""
     chunk_bytes: int = Field(default=2**20, ge=1024)
     """Size of the pieces in which tensors travel to other nodes. A link must transfer one within `peer_timeout_s`."""
     max_chunks_in_flight: int = Field(default=8, ge=1)

@@ -150,7 +150,6 @@ def _beside_replicas(programs: list[Program], settings: Settings, node: str, spa
         config=settings.cells,
         node=node,
         num_cores=os.cpu_count() or 1,
-        is_shared=True,
         is_alone=False,
         room_wait_s=settings.transport.arena_wait_s,
         spans=spans,

@@ -15,6 +15,7 @@ from dyorc.replica.executor import BatchError, BatchResult, Executor
 from dyorc.tensor import TensorRef
 from dyorc.trace_context import TraceContext
 from dyorc.transport.codec import Rows
+from dyorc.transport.inbox import Inbox
 from dyorc.transport.outbox import NoRoomError
 
 _INTERVALS_OF_WAIT = 2.0
@@ -28,13 +29,14 @@ class LocalBatch:
     """A batch whose inputs can be read.
 
     Attributes:
-        columns: For each input, the arrays of the calls, where they lie. The program gets a copy.
+        columns: For each input, the arrays of the calls, where they lie.
         stored: Inputs that lie in an arena, and can be lost while they are read.
         gather_s: Time that it took to find them.
         moves: How stored ones came. The others are here: nothing moves.
         room_share, is_suspect: See `DispatchBatch`.
         inputs: The digests of its calls' requests, if they are to be noted.
         span: Its own, if it is traced.
+        inbox: By which inputs are read in place; None if none is.
     """
 
     replica_id: str
@@ -49,6 +51,12 @@ class LocalBatch:
     inputs: Sequence[bytes] = ()
     is_suspect: bool = False
     span: TraceContext | None = None
+    inbox: Inbox | None = None
+
+    def done(self) -> None:
+        """Ends the reading of inputs: what the program wrote to them is undone. Results may lie there, too."""
+        if self.inbox is not None:
+            self.inbox.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
     if event is not None:
         result = None
         results.done()
+        batch.done()
     wall_s, cpu_s, process_s = time.perf_counter() - wall_s, time.thread_time() - cpu_s, time.process_time() - process_s
     overlap_s = max(0.0, process_s - wall_s)
     if wall_s > _MAX_UNEXPLAINED * cpu_s:
@@ -134,6 +143,7 @@ def keep_when_there_is_room(
             wait(left_s)
     finally:
         results.done()
+        batch.done()
 
 
 def _kept(batch: LocalBatch, result: BatchResult, results: Results) -> BatchDone | BatchFailed | None:

@@ -16,7 +16,8 @@ from dyorc.transport.exchange import Exchange
 from dyorc.transport.network import Network
 
 _NODE = "cell"
-_UNLIMITED = 2**62
+_INLINE_LIMIT_BYTES = 2**20
+"""Up to this size, copying a tensor costs less than keeping account of it in the arena."""
 
 
 @asynccontextmanager
@@ -36,7 +37,7 @@ async def shared_cell(
     tensors = Tensors(Exchange(OWN, node, settings.transport, network))
     status = StatusBoard(repertoire.programs)
     site = CellSite(
-        config=settings.cells, node=node, num_cores=len(os.sched_getaffinity(0)), is_shared=True,
+        config=settings.cells, node=node, num_cores=len(os.sched_getaffinity(0)),
         room_wait_s=settings.transport.arena_wait_s, spans=spans,
     )  # fmt: skip
     fleet = LocalFleet(repertoire.programs, site, tensors, status)
@@ -54,7 +55,7 @@ async def cell(
     notes: Notes | None = None,
     spans: ProgramSpans | None = None,
 ) -> AsyncGenerator[Orchestrator]:
-    """Runs an orchestrator while entered. No process but this one reads tensors, so all are arrays, of any size.
+    """Runs an orchestrator while entered. No process but this one reads tensors.
 
     Args:
         num_cells: How many cells share this machine.
@@ -64,12 +65,12 @@ async def cell(
     Raises:
         TransportError: If no arena can be made.
     """
-    transport = transport.model_copy(update={"inline_limit_bytes": _UNLIMITED})
-    tensors = Tensors(Exchange(OWN, _NODE, transport))
+    if transport.inline_limit_bytes is None:
+        transport = transport.model_copy(update={"inline_limit_bytes": _INLINE_LIMIT_BYTES})
+    tensors = Tensors(Exchange(OWN, _NODE, transport, is_alone=True))
     status = StatusBoard(repertoire.programs)
     num_cores = max(1, len(os.sched_getaffinity(0)) // num_cells)
-    site = CellSite(config=cells, node=_NODE, num_cores=num_cores, notes=notes, spans=spans)
+    site = CellSite(config=cells, node=_NODE, num_cores=num_cores, room_wait_s=transport.arena_wait_s, notes=notes, spans=spans)
     fleet = LocalFleet(repertoire.programs, site, tensors, status)
     async with Orchestrator(repertoire, config, tensors, status, fleet) as orchestrator:
-        tensors.exchange.arena.hide()
         yield orchestrator

@@ -10,6 +10,7 @@ import structlog
 
 from dyorc.cells.batches import LocalBatch, Ran, keep_when_there_is_room, run
 from dyorc.cells.inline_rule import InlineRule
+from dyorc.cells.inputs import Inputs
 from dyorc.cells.notes import Notes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.cells.results import Results
@@ -18,6 +19,7 @@ from dyorc.orchestrator.tensors import Tensors
 from dyorc.replica.executor import Executor
 from dyorc.status import StatusBoard
 from dyorc.tensor import blocks_of
+from dyorc.transport.outbox import Outbox
 
 _log = structlog.get_logger("dyorc.cells")
 
@@ -65,6 +67,7 @@ class Hosted:
 
     Attributes:
         program: Its name.
+        inputs: Where it reads them.
         replica_id: As the engine knows it now.
         is_inline: Where the next batch runs.
         num_inline: Batches that ran on the loop.
@@ -73,14 +76,14 @@ class Hosted:
 
     _numbers = count(1)
 
-    def __init__(
-        self, program: str, executor: Executor, thread: ProgramThread, results: Results, surroundings: Surroundings
-    ) -> None:
+    def __init__(self, program: str, executor: Executor, thread: ProgramThread, surroundings: Surroundings) -> None:
         executor.reuse_memory()  # its outputs are copied before the next batch
         self.program = program
         self._executor = executor
         self.thread = thread
-        self._results = results
+        tensors = surroundings.tensors
+        self.inputs = Inputs(tensors)
+        self._results = Results(surroundings.node, Outbox(tensors.exchange.arena, tensors.inline_limit_bytes))
         self._around = surroundings
         self._rule = InlineRule(surroundings.inline_limit_s, can_stretch=surroundings.num_cores > 0)
         self.replica_id = ""
@@ -117,11 +120,13 @@ class Hosted:
     def drop(self) -> None:
         """Nothing runs, and nothing will: ends the thread, and lets go of the program."""
         self.thread.stop()
+        self.inputs.close()
         self._around.status.left(self.replica_id)
 
     def give_up(self) -> None:
         """A batch hangs: tells nothing any more, and lets the thread end if it can."""
         self.thread.give_up()
+        self.inputs.close()
         self._around.status.left(self.replica_id)
 
     # Batches

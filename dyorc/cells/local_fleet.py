@@ -17,7 +17,6 @@ from dyorc.cells.hosted import Hosted, Surroundings
 from dyorc.cells.interpreter import shared_with_programs
 from dyorc.cells.notes import Notes
 from dyorc.cells.program_thread import ProgramThread
-from dyorc.cells.results import Results
 from dyorc.config import CellsConfig, LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
@@ -32,9 +31,8 @@ from dyorc.status import StatusBoard
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.codec import Rows
-from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.moves import Moves
-from dyorc.transport.outbox import Outbox
 
 _log = structlog.get_logger("dyorc.cells")
 
@@ -50,9 +48,8 @@ class CellSite:
     Attributes:
         node: This machine, as replicas in other processes name it.
         num_cores: Cores that programs on threads share.
-        is_shared: Whether other processes read what programs return. Large results then lie in shared memory.
         is_alone: Whether all programs run here, and none on replicas.
-        room_wait_s: How long they wait for room there.
+        room_wait_s: How long results wait for room in the arena.
         notes: Where it is noted what runs; None if nobody reads that.
         spans: Where spans of the programs' code go; None if nothing is traced.
     """
@@ -60,7 +57,6 @@ class CellSite:
     config: CellsConfig
     node: str
     num_cores: int
-    is_shared: bool = False
     is_alone: bool = True
     room_wait_s: float = 0.0
     notes: Notes | None = None
@@ -148,6 +144,8 @@ class LocalFleet:
         for thread in self._threads:
             thread.stop()
         await asyncio.to_thread(self._join)
+        for hosted in self._hosted.values():
+            hosted.inputs.close()
         self._hosted.clear()
 
     def _join(self) -> None:
@@ -196,7 +194,7 @@ class LocalFleet:
             return False
         executor, load_s = loaded
         executor.trace_by(self._site.spans)
-        hosted = self._hosted[name] = Hosted(name, executor, thread, self._results(), self._surroundings(program))
+        hosted = self._hosted[name] = Hosted(name, executor, thread, self._surroundings(program))
         self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
         self._around.flush()
@@ -214,10 +212,6 @@ class LocalFleet:
         self._around.post(LoadFailed(error.program, error.error_type, error.message, error.remote_traceback))
         self._around.flush()
 
-    def _results(self) -> Results:
-        outbox = Outbox(self._tensors.exchange.arena, self._tensors.inline_limit_bytes) if self._site.is_shared else None
-        return Results(self._site.node, outbox)
-
     # What the engine wants
 
     def dispatch(self, action: DispatchBatch) -> None:
@@ -231,8 +225,10 @@ class LocalFleet:
             task = asyncio.get_running_loop().create_task(self._fetch(hosted, action, stored))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        elif stored:
+            self._run(hosted, action, stored, lambda: hosted.inputs.read(action.operands))
         else:
-            self._run(hosted, action, stored, lambda: _columns(action, self._tensors, bool(stored)), self._tensors.moves)
+            self._run(hosted, action, stored, lambda: ([_inline(column) for column in zip(*action.operands, strict=True)], None))
 
     async def _fetch(self, hosted: Hosted, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
         """Brings inputs in from other nodes."""
@@ -241,7 +237,7 @@ class LocalFleet:
         fetching = self._tensors.fetch(flat, moves)
         await asyncio.wait([fetching])
         num_inputs = len(action.operands[0])
-        self._run(hosted, action, stored, lambda: [fetching.result()[at::num_inputs] for at in range(num_inputs)], moves)
+        self._run(hosted, action, stored, lambda: ([fetching.result()[at::num_inputs] for at in range(num_inputs)], None), moves)
         self.end_turn()
         self._around.flush()
 
@@ -250,18 +246,19 @@ class LocalFleet:
         hosted: Hosted,
         action: DispatchBatch,
         stored: Sequence[TensorRef],
-        gather: Callable[[], Sequence[Rows]],
-        moves: Moves,
+        gather: Callable[[], tuple[Sequence[Rows], Inbox | None]],
+        fetched: Moves | None = None,
     ) -> None:
         started_s = time.perf_counter()
         try:
-            columns = gather()
+            columns, inbox = gather()
         except InputsLostError as error:
             hosted.report(TensorsLost(action.replica_id, action.batch_id, error.blocks))
         except Exception as error:
             hosted.report(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
         else:
             gather_s = time.perf_counter() - started_s
+            moves = fetched if inbox is None else inbox.moves
             batch = LocalBatch(
                 action.replica_id,
                 action.batch_id,
@@ -270,11 +267,12 @@ class LocalFleet:
                 action.statics,
                 stored,
                 gather_s,
-                moves.take() if stored else (),
+                () if moves is None else moves.take(),
                 action.room_share,
                 _digests(action.inputs) if action.inputs else (),
                 action.is_suspect,
                 action.span,
+                inbox,
             )
             if hosted.is_inline:
                 self._due.append((hosted, batch))
@@ -290,9 +288,8 @@ class LocalFleet:
 
     def release(self, blocks: Sequence[BlockId]) -> None:
         """There may be room in the arena."""
-        if self._site.is_shared:
-            with self._freed:
-                self._freed.notify_all()
+        with self._freed:
+            self._freed.notify_all()
 
     def _wait_for_room(self, timeout_s: float) -> None:
         """On a program's thread: waits for a release. One that came a moment before is noticed soon."""
@@ -373,15 +370,6 @@ def _load(program: Program) -> tuple[Executor, float] | ProgramLoadError:
         return load_and_warm_up(program), time.monotonic() - started_s
     except ProgramLoadError as error:
         return error
-
-
-def _columns(action: DispatchBatch, tensors: Tensors, has_stored: bool) -> Sequence[Rows]:
-    """Returns the inputs of a batch where they lie."""
-    columns = zip(*action.operands, strict=True)
-    if has_stored:
-        tensors.moves.take()  # of what was read before, for others
-        return [tensors.read(column) for column in columns]
-    return [_inline(column) for column in columns]
 
 
 def _inline(column: Sequence[TensorRef]) -> list[Array]:

@@ -12,7 +12,7 @@ from dyorc.arrays import Array, dtype_of
 from dyorc.authoring.memory import Reserve
 from dyorc.orchestrator.tensors import OWN, stored_refs
 from dyorc.tensor import TensorRef
-from dyorc.transport.codec import Rows, StoredColumn, each_row, extent_of
+from dyorc.transport.codec import Rows, StoredColumn, each_row
 from dyorc.transport.outbox import Outbox
 
 _SHARED_BYTES = 4096
@@ -24,20 +24,17 @@ class Results:
 
     Args:
         node: This machine.
-        outbox: Where large tensors go, if replicas in other processes may need them. Without it, tensors of any size stay arrays,
-        and are freed when nobody refers to them any more.
+        outbox: Where large tensors go. The others stay arrays, and are freed when nobody refers to them any more.
     """
 
-    def __init__(self, node: str, outbox: Outbox | None = None) -> None:
+    def __init__(self, node: str, outbox: Outbox) -> None:
         self._node = node
         self._outbox = outbox
-        self._reserved: dict[tuple[int, int], Array] = {}
-        """Memory that the program has asked for in this batch. Kept, so that nothing else comes to lie there."""
 
     @property
     def reserve(self) -> Reserve:
-        """Where the program may write its results (`dyorc.empty`)."""
-        return self._reserve if self._outbox is None else self._outbox.reserve
+        """Where the program may write large results (`dyorc.empty`)."""
+        return self._outbox.reserve
 
     def keep(self, outputs: Sequence[Rows]) -> list[tuple[TensorRef, ...]]:
         """Returns references to the outputs of a batch, call by call.
@@ -54,29 +51,15 @@ class Results:
 
     def done(self) -> None:
         """The batch has ended: forgets memory that was reserved for results and did not become one."""
-        self._reserved.clear()
-        if self._outbox is not None:
-            self._outbox.drop_reserved()
-
-    def _reserve(self, num_bytes: int) -> memoryview | None:
-        """Returns memory that only this result will use; None if copying is cheaper than finding it again."""
-        if num_bytes <= _SHARED_BYTES:
-            return None
-        memory = np.empty(num_bytes, np.uint8)
-        self._reserved[extent_of(memory)] = memory
-        return memory.data
+        self._outbox.drop_reserved()
 
     def _store(self, outputs: Sequence[Rows]) -> dict[int, StoredColumn]:
         """Puts large outputs into the arena, all or none; returns where they are."""
-        if self._outbox is None:
-            return {}
         large = [at for at, rows in enumerate(outputs) if not self._outbox.is_small(rows)]
         headers, _ = self._outbox.write([outputs[at] for at in large])
         return {at: header for at, header in zip(large, headers, strict=True) if isinstance(header, StoredColumn)}
 
     def _inline(self, rows: Rows) -> list[TensorRef]:
-        if self._reserved and self._reserved.pop(extent_of(rows), None) is not None:
-            return self._refs(each_row(rows))
         if isinstance(rows, np.ndarray) and rows.nbytes <= _SHARED_BYTES * len(rows):
             return self._refs(each_row(np.array(rows, order="C")))
         return self._refs([np.array(row, order="C") for row in rows])

@@ -57,6 +57,7 @@ class Tensors:
         self.exchange = exchange
         self._holders: dict[str, Holder] = {}
         self._released: dict[str, Callable[[int], None]] = {}
+        self._lent: list[Routes] = []
 
     def open(self) -> None:
         """Begins to use the exchange. Call it once the exchange is entered."""
@@ -92,9 +93,20 @@ class Tensors:
         """Removes a process that is gone, with its tensors."""
         self._released.pop(holder_id, None)
         if self._holders.pop(holder_id, None) is not None:
-            self._routes.forget(holder_id)
+            for routes in (self._routes, *self._lent):
+                routes.forget(holder_id)
             if self._far_routes is not None:
                 self._fetcher.submit(self._far_routes.forget, holder_id)
+
+    def lend_routes(self) -> Routes:
+        """Returns tiers for a program in this process, until `take_back`."""
+        self._lent.append(self.exchange.routes())
+        return self._lent[-1]
+
+    def take_back(self, routes: Routes) -> None:
+        """Closes tiers that were lent."""
+        self._lent.remove(routes)
+        routes.close()
 
     # Inputs of requests
 
@@ -310,11 +322,6 @@ class Tensors:
                 if holder is not None and self._routes.viewer(holder) is None:
                     return False
         return True
-
-    @property
-    def moves(self) -> Moves:
-        """How the tensors came that `read` has returned of late."""
-        return self._inbox.moves
 
     def fetch(self, tensors: Sequence[TensorRef], moves: Moves | None = None) -> "asyncio.Future[list[Array]]":
         """Returns the arrays, fetched from wherever they are. Its errors are those of `read`.

@@ -60,7 +60,9 @@ import numpy.typing as npt
 
 from dyorc.errors import TransportError
 from dyorc.transport.arena_backing import Backing
-from dyorc.transport.arena_file import ENTRY_WORDS, PAGE_BYTES, Layout, create_file, round_up, sweep
+from dyorc.transport.arena_file import ENTRY_WORDS, PAGE_BYTES, Layout, create_anonymous, create_file, round_up, sweep
+from dyorc.transport.arena_usage import ArenaUsage, usage_of_file
+from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.free_space import FreeSpace
 
 
@@ -84,7 +86,7 @@ class Arena:
     """A process's own arena, while entered.
 
     Args:
-        folder: Where processes of the node share memory, e.g. ``/dev/shm``.
+        folder: Where processes of the node share memory, e.g. ``/dev/shm``; empty if no other process is to read it.
         size_bytes: Length of the file, rounded down to whole pages. An upper limit: memory is taken on demand.
         num_slots: How many blocks there may be at once.
 
@@ -123,17 +125,29 @@ class Arena:
             TransportError: If the file cannot be created.
         """
         try:
-            sweep(self._folder)
-            self._descriptor, self._layout = create_file(self._folder, self._layout)
+            if self._folder:
+                sweep(self._folder)
+                self._descriptor, self._layout = create_file(self._folder, self._layout)
+            else:
+                self._descriptor = create_anonymous(self._layout)
             self._map = mmap.mmap(self._descriptor, self._layout.size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError as error:
             self.__exit__(None, None, None)
-            raise TransportError(f"cannot create an arena of {self.size_bytes} bytes in {self._folder}: {error}") from error
+            where = self._folder or "memory"
+            raise TransportError(f"cannot create an arena of {self.size_bytes} bytes in {where}: {error}") from error
         self._memory = memoryview(self._map)
         self._backing = Backing(self._descriptor, self.name, self._map, self._layout.data_start, self._layout.size_bytes)
         num_words = self._layout.num_slots * ENTRY_WORDS
         self._table = np.frombuffer(self._map, np.uint64, num_words, offset=PAGE_BYTES)
         return self
+
+    def view(self) -> ArenaView:
+        """Returns a view of it for a thread of this process, which closes it."""
+        return ArenaView.of_open(os.dup(self._descriptor), self.name)
+
+    def usage(self) -> ArenaUsage:
+        """Returns what it takes, as anybody sees it."""
+        return usage_of_file(self._descriptor, self.name)
 
     def hide(self) -> None:
         """Takes the file's name away, once all who are to read it have opened it. Nothing is left then if this process is
@@ -149,8 +163,9 @@ class Arena:
             self._memory.release()
             self._table = np.empty(0, np.uint64)
             if self._descriptor >= 0:
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(self._folder, self.name))
+                if self._folder:
+                    with contextlib.suppress(OSError):
+                        os.unlink(os.path.join(self._folder, self.name))
                 os.close(self._descriptor)
                 self._descriptor = -1
             if arena is not None:

@@ -135,9 +135,13 @@ def round_up(number: int, step: int) -> int:
 
 
 def default_size(folder: str) -> int:
-    """Returns half of what the folder's file system can hold, in whole pages; at least 1 MiB."""
-    status = os.statvfs(folder)
-    half = status.f_blocks * status.f_frsize // 2
+    """Returns half of what the folder's file system can hold, in whole pages; at least 1 MiB. Without a folder, half of the
+    machine's memory."""
+    if folder:
+        status = os.statvfs(folder)
+        half = status.f_blocks * status.f_frsize // 2
+    else:
+        half = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES // 2
     return max(half - half % PAGE_BYTES, _MIN_BYTES)
 
 
@@ -176,6 +180,20 @@ def _remove_orphan(path: str) -> bool:
         finally:
             os.close(descriptor)
     return False
+
+
+def create_anonymous(layout: Layout) -> int:
+    """Creates a complete file in no folder, and returns its descriptor.
+
+    No other process can open it, and a small ``/dev/shm``, as containers have, does not limit it.
+    """
+    descriptor = os.memfd_create(layout.name, os.MFD_CLOEXEC)
+    try:
+        _lock_and_fill(descriptor, layout)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def create_file(folder: str, layout: Layout) -> tuple[int, Layout]:

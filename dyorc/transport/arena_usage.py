@@ -37,10 +37,19 @@ def usage_of(folder: str, name: str) -> ArenaUsage | None:
     except OSError:
         return None
     try:
-        status = os.fstat(descriptor)
-        layout = decode_layout(os.pread(descriptor, PAGE_BYTES, 0), name, status.st_size)
-        entries = np.frombuffer(os.pread(descriptor, layout.num_slots * ENTRY_WORDS * 8, PAGE_BYTES), np.uint64)
+        return usage_of_file(descriptor, name)
     finally:
         os.close(descriptor)
+
+
+def usage_of_file(descriptor: int, name: str) -> ArenaUsage:
+    """Returns the usage of an arena whose file is open.
+
+    Raises:
+        TransportError: If it is not an arena.
+    """
+    status = os.fstat(descriptor)
+    layout = decode_layout(os.pread(descriptor, PAGE_BYTES, 0), name, status.st_size)
+    entries = np.frombuffer(os.pread(descriptor, layout.num_slots * ENTRY_WORDS * 8, PAGE_BYTES), np.uint64)
     entries = entries.reshape(-1, ENTRY_WORDS)
     return ArenaUsage(layout.size_bytes, int(entries[entries[:, 0] != 0, 2].sum()), status.st_blocks * _BLOCK_BYTES)

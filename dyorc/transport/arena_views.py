@@ -10,6 +10,7 @@ else sees that. Such a page hides what the owner puts there later; so after each
 import contextlib
 import mmap
 import os
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +38,17 @@ class ArenaView:
     """
 
     def __init__(self, folder: str, name: str) -> None:
+        self._open(open_arena(folder, name, os.O_RDONLY), name)
+
+    @classmethod
+    def of_open(cls, descriptor: int, name: str) -> Self:
+        """Returns a view of an arena whose file this process has opened. Closes the descriptor."""
+        view = cls.__new__(cls)
+        view._open(descriptor, name)
+        return view
+
+    def _open(self, descriptor: int, name: str) -> None:
         self._name = name
-        descriptor = open_arena(folder, name, os.O_RDONLY)
         try:
             self._layout = read_layout(descriptor, name)
             size = self._layout.size_bytes

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from dyorc.arrays import Array, address_of, dtype_of, numpy_dtype
+from dyorc.arrays import Array, dtype_of, numpy_dtype
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes, encode_bytes
 from dyorc.tensor import ITEM_BYTES, DType, Layout, Shape
@@ -89,11 +89,6 @@ def num_frames(header: ColumnHeader) -> int:
 def each_row(rows: Rows) -> Sequence[Array]:
     """Returns the arrays of a column one by one; iterating over a stack of rank-0 tensors would yield numbers."""
     return [rows[at, ...] for at in range(len(rows))] if isinstance(rows, np.ndarray) else rows
-
-
-def extent_of(rows: Rows) -> tuple[int, int]:
-    """Returns where a column begins in this process's memory, and its bytes; (0, 0) if it is not one array without gaps."""
-    return (address_of(rows), rows.nbytes) if isinstance(rows, np.ndarray) and rows.flags.c_contiguous else (0, 0)
 
 
 def encode_column(rows: Rows) -> tuple[Column, list[Frame]]:

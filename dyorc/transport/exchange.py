@@ -13,7 +13,6 @@ from dyorc.transport.arena import Arena
 from dyorc.transport.arena_file import default_size, identity_of
 from dyorc.transport.arena_trimming import Trimming
 from dyorc.transport.arena_usage import ArenaUsage, usage_of
-from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.calibration import measure_inline_limit
 from dyorc.transport.in_place import InPlaceTier
 from dyorc.transport.network import Network, serve_tensors, wire_tiers
@@ -30,6 +29,7 @@ class Exchange:
         holder_id: This process's name for others.
         node: Where it runs.
         network: Its place among other nodes; None without other nodes.
+        is_alone: Whether no other process is to read its tensors, or to have any that it reads.
 
     Attributes:
         config: As given.
@@ -38,7 +38,10 @@ class Exchange:
         arena: Its own.
     """
 
-    def __init__(self, holder_id: str, node: str, config: TransportConfig, network: Network | None = None) -> None:
+    def __init__(
+        self, holder_id: str, node: str, config: TransportConfig, network: Network | None = None, *, is_alone: bool = False
+    ) -> None:
+        self._is_alone = is_alone
         self._holder_id = holder_id
         self._node = node
         self.config = config
@@ -54,14 +57,14 @@ class Exchange:
         """
         config = self.config
         with ExitStack() as stack:
-            folder = config.arena_folder
+            folder = "" if self._is_alone else config.arena_folder
             self.arena = stack.enter_context(Arena(folder, config.arena_bytes or default_size(folder)))
             stack.enter_context(Trimming(self.arena, config.arena_keep_bytes, config.arena_release_after_s))
             self.outbox = Outbox(self.arena, self._inline_limit_bytes())
             addresses, probe = ("", ""), None
             if self._network is not None:
                 probe = self._publish_probe()
-                source = ArenaView(folder, self.arena.name)
+                source = self.arena.view()
                 stack.callback(source.close)
                 addresses = serve_tensors(self._network, source, config, stack)
             self.holder = Holder(self._holder_id, self._node, self.arena.name, *addresses, probe, self._memory)
@@ -73,10 +76,11 @@ class Exchange:
 
     def routes(self) -> Routes:
         """Returns tiers for one thread, which closes them; close them before the exchange."""
-        folder = self.config.arena_folder
-        own = InPlaceTier(self._holder_id, ArenaView(folder, self.arena.name))
+        own = InPlaceTier(self._holder_id, self.arena.view())
+        if self._is_alone:
+            return Routes((own,))
         wires = () if self._network is None else tuple(wire_tiers(self._network, self.config))
-        return Routes((own, SharedMemoryTier(self._memory, folder)), wires)
+        return Routes((own, SharedMemoryTier(self._memory, self.config.arena_folder)), wires)
 
     @property
     def _memory(self) -> str:
@@ -93,6 +97,8 @@ class Exchange:
 
     def usage_of(self, holders: Iterable[Holder]) -> dict[str, ArenaUsage]:
         """Returns what the arenas of those holders take that are on this node; our own under the name ``server``."""
+        if self._is_alone:
+            return {"server": self.arena.usage()}
         found = {
             holder.holder_id or "server": usage_of(self.config.arena_folder, holder.arena)
             for holder in holders
@@ -115,7 +121,7 @@ class Exchange:
     def _inline_limit_bytes(self) -> int:
         if self.config.inline_limit_bytes is not None:
             return self.config.inline_limit_bytes
-        view = ArenaView(self.config.arena_folder, self.arena.name)
+        view = self.arena.view()
         try:
             return measure_inline_limit(self.arena, view)
         finally:

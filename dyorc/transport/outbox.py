@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dyorc.arrays import Array, dtype_of
+from dyorc.arrays import Array, address_of, dtype_of
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
@@ -23,7 +23,6 @@ from dyorc.transport.codec import (
     StoredRows,
     each_row,
     encode_column,
-    extent_of,
 )
 
 TENSOR_ALIGNMENT = 64
@@ -97,7 +96,7 @@ class Outbox:
         block = self._arena.allocate(num_bytes)
         if block is None:
             return None
-        self._reserved[extent_of(np.frombuffer(block.memory, np.uint8))] = block
+        self._reserved[_extent_of(np.frombuffer(block.memory, np.uint8))] = block
         return block.memory
 
     def drop_reserved(self) -> None:
@@ -185,7 +184,7 @@ class Outbox:
 
     def _take_reserved(self, rows: Rows) -> Block | None:
         """Returns the block that an array fills already, if it was made by `reserve`."""
-        return self._reserved.pop(extent_of(rows), None) if self._reserved else None
+        return self._reserved.pop(_extent_of(rows), None) if self._reserved else None
 
     def _store_texts(self, rows: Rows, blocks: list[Block]) -> StoredColumn:
         arrays = each_row(rows)
@@ -219,6 +218,11 @@ class Outbox:
             raise NoRoomError(num_bytes)
         blocks.append(block)
         return block
+
+
+def _extent_of(rows: Rows) -> tuple[int, int]:
+    """Returns where a column begins in this process's memory, and its bytes; (0, 0) if it is not one array without gaps."""
+    return (address_of(rows), rows.nbytes) if isinstance(rows, np.ndarray) and rows.flags.c_contiguous else (0, 0)
 
 
 def num_bytes_of(array: Array) -> int:

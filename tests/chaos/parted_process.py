@@ -32,7 +32,7 @@ async def main(folder: str, arenas: str, lease_s: float, is_stubborn: bool) -> N
         await leadership.win()
         tensors = Tensors(Exchange(OWN, NODE, FAST_TRANSPORT.model_copy(update={"arena_folder": arenas})))
         status = StatusBoard(repertoire.programs)
-        site = CellSite(config=CellsConfig(), node=NODE, num_cores=1, is_shared=True, room_wait_s=1.0)
+        site = CellSite(config=CellsConfig(), node=NODE, num_cores=1, room_wait_s=1.0)
         fleet = LocalFleet(repertoire.programs, site, tensors, status)
         address = f"unix://{folder}/desk-{leadership.fence}"
         lead = replace(leadership.lead, is_sure=lambda: True) if is_stubborn else leadership.lead

@@ -1,0 +1,48 @@
+"""Where a program of this process reads its large inputs: in place.
+
+A program may write to its inputs, and others may need them unchanged. So each program has views of its own, of which the kernel
+copies the pages that it writes (`ArenaView.writable`), and drops them when the batch has ended.
+"""
+
+from collections.abc import Sequence
+
+from dyorc.orchestrator.tensors import Tensors, carried, has_stored
+from dyorc.tensor import TensorRef
+from dyorc.transport.codec import Rows
+from dyorc.transport.inbox import Inbox
+from dyorc.transport.routes import Routes
+
+
+class Inputs:
+    """Of one program. Batches are read on the event loop, and run one after the other.
+
+    Args:
+        tensors: Knows where they are.
+    """
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._tensors = tensors
+        self._routes: Routes | None = None
+
+    def read(self, operands: Sequence[tuple[TensorRef, ...]]) -> tuple[list[Rows], Inbox]:
+        """Returns a batch's inputs, column by column, and what ends the reading of them (`Inbox.done`).
+
+        Raises:
+            InputsLostError: If a holder is gone or does not have a tensor any more.
+        """
+        if self._routes is None:
+            self._routes = self._tensors.lend_routes()
+        inbox = Inbox(self._routes)
+        return [self._column(column, inbox) for column in zip(*operands, strict=True)], inbox
+
+    def _column(self, column: tuple[TensorRef, ...], inbox: Inbox) -> Rows:
+        if not has_stored(column):
+            return [carried(tensor) for tensor in column]
+        headers, frames, holders = self._tensors.pack([(tensor,) for tensor in column])
+        return inbox.read(headers, frames, holders)[0]
+
+    def close(self) -> None:
+        """Drops the views."""
+        if self._routes is not None:
+            self._tensors.take_back(self._routes)
+            self._routes = None

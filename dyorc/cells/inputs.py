@@ -1,7 +1,8 @@
-"""Where a program of this process reads its large inputs: in place.
+"""Where a program of this process reads its inputs: in place.
 
-A program may write to its inputs, and others may need them unchanged. So each program has views of its own, of which the kernel
-copies the pages that it writes (`ArenaView.writable`), and drops them when the batch has ended.
+Small ones are arrays, of which the executor makes a copy. Large ones lie in an arena. A program may write to its inputs, and
+others may need them unchanged. So each program has views of its own, of which the kernel copies the pages that it writes
+(`ArenaView.writable`), and drops them when the batch has ended.
 """
 
 from collections.abc import Sequence
@@ -24,19 +25,22 @@ class Inputs:
         self._tensors = tensors
         self._routes: Routes | None = None
 
-    def read(self, operands: Sequence[tuple[TensorRef, ...]]) -> tuple[list[Rows], Inbox]:
-        """Returns a batch's inputs, column by column, and what ends the reading of them (`Inbox.done`).
+    def read(self, operands: Sequence[tuple[TensorRef, ...]], is_any_stored: bool) -> tuple[list[Rows], Inbox | None]:
+        """Returns a batch's inputs, column by column, and by what those are read that lie in an arena, if any do.
 
         Raises:
             InputsLostError: If a holder is gone or does not have a tensor any more.
         """
-        if self._routes is None:
-            self._routes = self._tensors.lend_routes()
-        inbox = Inbox(self._routes)
+        inbox = self._inbox() if is_any_stored else None
         return [self._column(column, inbox) for column in zip(*operands, strict=True)], inbox
 
-    def _column(self, column: tuple[TensorRef, ...], inbox: Inbox) -> Rows:
-        if not has_stored(column):
+    def _inbox(self) -> Inbox:
+        if self._routes is None:
+            self._routes = self._tensors.lend_routes()
+        return Inbox(self._routes)
+
+    def _column(self, column: tuple[TensorRef, ...], inbox: Inbox | None) -> Rows:
+        if inbox is None or not has_stored(column):
             return [carried(tensor) for tensor in column]
         headers, frames, holders = self._tensors.pack([(tensor,) for tensor in column])
         return inbox.read(headers, frames, holders)[0]

@@ -10,7 +10,6 @@ from functools import partial
 
 import structlog
 
-from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.cells.batches import LocalBatch
 from dyorc.cells.hosted import Hosted, Surroundings
@@ -22,7 +21,7 @@ from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
 from dyorc.orchestrator.identity import InputsIdentity
-from dyorc.orchestrator.tensors import Tensors, carried
+from dyorc.orchestrator.tensors import Tensors
 from dyorc.replica.executor import Executor
 from dyorc.replica.freeing import free_memory
 from dyorc.replica.warmup import load_and_warm_up
@@ -225,10 +224,8 @@ class LocalFleet:
             task = asyncio.get_running_loop().create_task(self._fetch(hosted, action, stored))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        elif stored:
-            self._run(hosted, action, stored, lambda: hosted.inputs.read(action.operands))
         else:
-            self._run(hosted, action, stored, lambda: ([_inline(column) for column in zip(*action.operands, strict=True)], None))
+            self._run(hosted, action, stored, lambda: hosted.inputs.read(action.operands, bool(stored)))
 
     async def _fetch(self, hosted: Hosted, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
         """Brings inputs in from other nodes."""
@@ -370,7 +367,3 @@ def _load(program: Program) -> tuple[Executor, float] | ProgramLoadError:
         return load_and_warm_up(program), time.monotonic() - started_s
     except ProgramLoadError as error:
         return error
-
-
-def _inline(column: Sequence[TensorRef]) -> list[Array]:
-    return [carried(tensor) for tensor in column]

@@ -156,14 +156,22 @@ def index_shape(shape: Shape, index: Index) -> Shape:
     """
     result: list[int] = []
     dim = 0
-    for item in _expanded(index, shape):
+    for item in index if _is_plain(index, shape) else _expanded(index, shape):
         if item is None:
             result.append(1)
             continue
         if isinstance(item, slice):
             result.append(len(range(*item.indices(shape[dim]))))
         dim += 1
-    return tuple(result)
+    return (*result, *shape[dim:])
+
+
+def _is_plain(index: Index, shape: Shape) -> bool:
+    """Whether an index has only slices, as nearly all have, and at most one for each dimension: nothing is to be expanded."""
+    for item in index:
+        if type(item) is not slice:
+            return False
+    return len(index) <= len(shape)
 
 
 def _expanded(index: Index, shape: Shape) -> list[int | slice | None]:

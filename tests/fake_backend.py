@@ -7,8 +7,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.statistics import ModelStatistics
 from dyorc.engine.story import Story
+from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError
 from dyorc.gateway.backend import Started
 from dyorc.receiver import Receiver

@@ -67,15 +67,21 @@ class Ref:
         return f"Ref({self.cell}{field}{views})"
 
 
+_PLAIN_ENDS = (int, type(None))
+
+
 def _as_index(key: Any) -> Index:
-    index = tuple(_as_index_item(item) for item in (key if isinstance(key, tuple) else (key,)))
-    if sum(item is Ellipsis for item in index) > 1:
+    index = tuple([_as_index_item(item) for item in (key if isinstance(key, tuple) else (key,))])
+    if index.count(Ellipsis) > 1:
         raise IndexError("an index has more than one ellipsis")
     return index
 
 
 def _as_index_item(item: Any) -> IndexItem:
-    if item is None or item is Ellipsis:
+    kind = type(item)
+    if item is None or item is Ellipsis or kind is int:
+        return item
+    if kind is slice and item.step is None and type(item.start) in _PLAIN_ENDS and type(item.stop) in _PLAIN_ENDS:
         return item
     try:
         if isinstance(item, slice):

@@ -4,7 +4,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.cells.results import Results
@@ -12,10 +12,10 @@ from dyorc.engine.events import BatchDone, BatchFailed
 from dyorc.engine.story import Move
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, BatchResult, Executor
-from dyorc.tensor import TensorRef
+from dyorc.tensor import BlockId, TensorRef
 from dyorc.trace_context import TraceContext
 from dyorc.transport.codec import Rows
-from dyorc.transport.inbox import Inbox
+from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.outbox import NoRoomError
 
 _INTERVALS_OF_WAIT = 2.0
@@ -37,6 +37,7 @@ class LocalBatch:
         inputs: The digests of its calls' requests, if they are to be noted.
         span: Its own, if it is traced.
         inbox: By which inputs are read in place; None if none is.
+        lost: Blocks that were taken away while they were read in place, known once it has ended.
     """
 
     replica_id: str
@@ -52,10 +53,15 @@ class LocalBatch:
     is_suspect: bool = False
     span: TraceContext | None = None
     inbox: Inbox | None = None
+    lost: list[BlockId] = field(default_factory=list[BlockId])
 
     def done(self) -> None:
         """Ends the reading of inputs: what the program wrote to them is undone. Results may lie there, too."""
         if self.inbox is not None:
+            try:
+                self.inbox.check()
+            except InputsLostError as error:
+                self.lost.extend(error.blocks)
             self.inbox.done()
 
 

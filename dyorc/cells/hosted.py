@@ -192,7 +192,9 @@ class Hosted:
 
     def _end(self, batch: LocalBatch, event: BatchDone | BatchFailed) -> None:
         """Reports a batch, unless an input was taken away while it was read: then its results are worthless."""
-        lost = self._around.tensors.lost_of(batch.stored) if batch.stored else ()
+        lost = batch.lost
+        if batch.stored and batch.inbox is None:
+            lost = self._around.tensors.lost_of(batch.stored)
         if not lost:
             self.report(event)
             return

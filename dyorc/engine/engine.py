@@ -39,7 +39,7 @@ from dyorc.engine.model.walks import queued_programs
 from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.engine.seam import Scheduling
 from dyorc.engine.shared import Host, Shared
-from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.tallies import ModelStatistics
 from dyorc.engine.tasks.runner import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError

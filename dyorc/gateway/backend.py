@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.config import LogsConfig
-from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.tallies import ModelStatistics
 from dyorc.offers import Offers
 from dyorc.receiver import Receiver
 from dyorc.status import StatusBoard

@@ -17,7 +17,7 @@ from typing import Any, Self
 import msgspec
 import structlog
 
-from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import CapacityError
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_report import Batches, CellReport, Counted, Snapshot, snapshot_of, together

@@ -6,7 +6,7 @@ whether they exist, so all eight are always there.
 
 from typing import Any
 
-from dyorc.engine.statistics import BatchTally, ModelStatistics, Tally
+from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from dyorc.offers import ModelKey
 
 _NONE = Tally()

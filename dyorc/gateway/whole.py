@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import ClientMemoryError, DyOrcError, UnsupportedError
 from dyorc.gateway.backend import Backend
 from dyorc.gateway.client_memory import ClientMemory

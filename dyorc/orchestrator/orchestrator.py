@@ -42,7 +42,7 @@ from dyorc.engine.events import (
 from dyorc.engine.histogram import Histogram
 from dyorc.engine.seam import Load
 from dyorc.engine.shared import Host
-from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
 from dyorc.offers import ModelKey, Offers
 from dyorc.orchestrator.answers import SCHEDULER_FAILED, Answers, own_arrays

@@ -36,7 +36,7 @@ from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.moves import Moves
 from dyorc.transport.outbox import TENSOR_ALIGNMENT, NoRoomError, TooLargeError, num_bytes_of
 from dyorc.transport.routes import Routes
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import Holder, ViewTier
 
 OWN = ""
 """The orchestrator's holder id, as the engine knows it."""
@@ -372,14 +372,12 @@ class Tensors:
         return [block for block in blocks_of(tensors) if not self._is_intact(*block)]
 
     def _is_intact(self, holder_id: str, block: int) -> bool:
+        """Returns whether either of our threads has seen a block and would see it still."""
         holder = self._holders.get(holder_id)
-        tier = None if holder is None else self._routes.viewer(holder)
-        if holder is None or tier is None:
+        if holder is None or self._routes.viewer(holder) is None:
             return True
-        try:
-            return tier.is_intact(holder, block)
-        except TransportError:
-            return False
+        routes = [self._routes] if self._far_routes is None else [self._routes, self._far_routes]
+        return any(_has_block(each.viewer(holder), holder, block) for each in routes)
 
     def report(self) -> dict[str, Any]:
         """Returns what lies in the arena, and what each arena of this node takes: ours, and its replicas' by their ids."""
@@ -395,6 +393,13 @@ class Tensors:
     def usage_of_arenas(self) -> dict[str, ArenaUsage]:
         """Returns what each arena of this node takes: ours under ``server``, and its replicas' by their ids."""
         return self.exchange.usage_of(self._holders.values())
+
+
+def _has_block(tier: ViewTier | None, holder: Holder, block: int) -> bool:
+    try:
+        return tier is not None and tier.is_intact(holder, block)
+    except TransportError:
+        return False
 
 
 def has_stored(tensors: Sequence[TensorRef]) -> bool:

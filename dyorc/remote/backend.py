@@ -20,7 +20,7 @@ from dyorc.arrays import Array
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled
-from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import DeadlineError, EffectLostError, InternalError, RequestCancelledError, TransportError
 from dyorc.leadership.leader import Leader
 from dyorc.offers import Offers

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.config import LogsConfig
-from dyorc.engine.statistics import ModelStatistics
+from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError
 from dyorc.offers import ModelKey, Offers
 from dyorc.orchestrator.tensors import Tensors

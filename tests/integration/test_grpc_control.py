@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from dyorc.config import GatewayConfig
-from dyorc.engine.statistics import BatchTally, ModelStatistics, Tally
+from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from dyorc.errors import AuthenticationError
 from dyorc.gateway.access import Access
 from dyorc.gateway.tenants import Tenant

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dyorc.engine.statistics import BatchTally, ModelStatistics
+from dyorc.engine.tallies import BatchTally, ModelStatistics
 from dyorc.gateway.tenants import ANONYMOUS
 from tests import oip
 from tests.integration.stack import Stack, running

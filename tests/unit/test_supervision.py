@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dyorc.config import GatewayConfig, Settings
-from dyorc.engine.statistics import BatchTally, ModelStatistics, Tally
+from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from dyorc.gateway.reports import added_up
 from dyorc.ports import bound, reserved
 from dyorc.supervision.limits import of_one_cell

@@ -1,6 +1,7 @@
 """Reads what an engine has counted of workflows and programs."""
 
-from dyorc.engine.statistics import ModelStatistics, Record, Statistics
+from dyorc.engine.statistics import Record, Statistics
+from dyorc.engine.tallies import ModelStatistics
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.metric import Metric
 from dyorc.telemetry.metrics.readings import Readings

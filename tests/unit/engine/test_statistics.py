@@ -1,12 +1,14 @@
 """Counts and times of requests and calls."""
 
+import msgspec
+
 import dyorc
 from dyorc.authoring.workflow import of_program
 from dyorc.config import EngineConfig
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone
 from dyorc.engine.shared import Host
-from dyorc.engine.statistics import BatchTally, ModelStatistics, Tally
+from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, checked, increment, increment_twice
 
@@ -142,3 +144,8 @@ def test_times_are_reported_as_unix_time() -> None:
 
 def test_a_model_that_was_never_used_has_zeros() -> None:
     assert World([add_one]).engine.statistics("unheard of") == ModelStatistics()
+
+
+def test_what_was_counted_is_read_as_what_it_was_in_another_process() -> None:
+    counted = ModelStatistics(inference_count=3, batches={2: BatchTally(compute_infer=Tally(1, 5))})
+    assert msgspec.json.decode(msgspec.json.encode(counted), type=ModelStatistics) == counted

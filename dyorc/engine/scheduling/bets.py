@@ -2,10 +2,10 @@
 for others.
 
 A batch of n calls takes T(n) = b + a*n. A guess that joins a batch which runs anyway delays every call in the batch by `a`, and
-every call that comes to wait for it. A batch of guesses alone on an idle replica takes T(n) from calls that arrive meanwhile and
-find no other idle replica, or no core (`scheduling/processors.py`), and has to be sent and received. All this counts only if the
-guess is wrong: a right one would have taken the time later. Right or wrong, it slows down what runs beside it on the same
-cores, by as much as that was seen to be; often this is what the decision waits for.
+every call that comes to wait for it or for its core. A batch of guesses alone on an idle replica takes T(n) from calls that
+arrive meanwhile and find no other idle replica, or no core (`scheduling/processors.py`), and has to be sent and received. All
+this counts only if the guess is wrong: a right one would have taken the time later. Right or wrong, it slows down what runs
+beside it on the same cores, by as much as that was seen to be; often this is what the decision waits for.
 
 Source: the expected-value rule with failure-weighted cost; the delay by a busy replica is the mean residual time of arrivals at
 rate r, r*T*T/2 for one replica, divided by the square of the number of replicas that take turns.
@@ -50,10 +50,13 @@ class Bets:
         # A call that misses this batch waits for the next one, at least until another replica is free.
         next_ns = start_ns if pool.num_idle > 1 else pool.next_free_ns(start_ns + int(batch_s * _NS_PER_S), replica)
         num_delayed = len(calls) + rate * batch_s / len(pool.replicas)
+        processor = (replica or next(iter(pool.replicas.values()))).processor
         while len(calls) < max_size and (call := pool.guesses.peek(key)) is not None:
             probability, known_ns = self._foresight.appraise(call, now_ns)
             saved_s = _saved_s(start_ns, max(known_ns, next_ns), known_ns, batch_s)
             price_s = item_s * num_delayed
+            if processor is not None:
+                price_s += processor.delay_s(batch_s + item_s, now_ns) - processor.delay_s(batch_s, now_ns)
             bet = Bet(probability, saved_s, batch_s / len(calls), price_s)
             if not bet.pays(self._margin) or not self._place(call, bet):
                 return
@@ -67,20 +70,19 @@ class Bets:
         line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), pool.guesses.peek()
         if line is None or rate is None or first is None:
             return []
-        charge = _Charge(pool, replica, line, rate, now_ns)
+        terms = _Terms(pool, replica, line, rate, now_ns)
         candidates: list[Call] = []
-        bets: list[Bet] = []
+        bets: list[_BetAlone] = []
         size = pool.guesses.count_next(max_size)
         while len(candidates) < size and (call := pool.guesses.peek(first.batch_key)) is not None:
-            probability, known_ns = self._foresight.appraise(call, now_ns)
-            bet = Bet(probability, _saved_s(now_ns, known_ns, known_ns, line[0] + line[1] * size))
-            charge(bet, size)
+            bet = _BetAlone(*self._foresight.appraise(call, now_ns))
+            terms.apply(bet, size)
             if not bet.pays(self._margin):
                 break
             pool.guesses.pop(first.batch_key)
             candidates.append(call)
             bets.append(bet)
-        size = self._size_that_pays(bets, charge)
+        size = self._size_that_pays(bets, terms)
         waste_s = sum(bet.waste_s for bet in bets[:size])
         if not all(self._speculator.can_bet(call, waste_s) for call in candidates[:size]):
             size = 0
@@ -90,12 +92,12 @@ class Bets:
             pool.guesses.add(call)
         return candidates[:size]
 
-    def _size_that_pays(self, bets: Sequence[Bet], charge: "_Charge") -> int:
+    def _size_that_pays(self, bets: Sequence["_BetAlone"], terms: "_Terms") -> int:
         """Returns how many of the guesses make a batch that pays for each of them. The fewer there are, the more each costs."""
         size = len(bets)
         while size:
             for bet in bets[:size]:
-                charge(bet, size)
+                terms.apply(bet, size)
             num_paying = next((at for at, bet in enumerate(bets[:size]) if not bet.pays(self._margin)), size)
             if num_paying == size:
                 break
@@ -110,8 +112,22 @@ class Bets:
         return True
 
 
-class _Charge:
-    """Charges a guess its share of a batch of guesses alone."""
+class _BetAlone(Bet):
+    """A bet in a batch of guesses alone.
+
+    Attributes:
+        known_ns: When it is expected to be known whether the call is needed.
+    """
+
+    __slots__ = ("known_ns",)
+
+    def __init__(self, probability: float, known_ns: int) -> None:
+        super().__init__(probability, 0.0)
+        self.known_ns = known_ns
+
+
+class _Terms:
+    """What a guess saves and costs in a batch of guesses alone that starts now."""
 
     def __init__(self, pool: Pool, replica: Replica, line: tuple[float, float], rate: float, now_ns: int) -> None:
         self._pool = pool
@@ -122,10 +138,20 @@ class _Charge:
         self._size = 0
         self._shares = (0.0, 0.0, 0.0)
 
-    def __call__(self, bet: Bet, size: int) -> None:
+    def apply(self, bet: _BetAlone, size: int) -> None:
+        """Writes into a bet what it saves and costs if the batch has this many calls.
+
+        Without the bet, the call would run once the decision is taken, with those of the others that are needed, taken to be as
+        likely as itself. So it saves no more than such a batch takes, and less than the wait for the decision, since the batch of
+        all takes longer.
+        """
         if size != self._size:  # guesses of one batch have equal shares
             self._size, self._shares = size, self._shares_of(size)
         bet.share_s, bet.price_s, bet.slows_s = self._shares
+        base_s, item_s = self._line
+        num_needed = max(1.0, bet.probability * size)
+        wait_s = (bet.known_ns - self._now_ns) / _NS_PER_S
+        bet.saved_s = min(wait_s - item_s * (size - num_needed), base_s + item_s * num_needed)
 
     def _shares_of(self, size: int) -> tuple[float, float, float]:
         processor = self._replica.processor

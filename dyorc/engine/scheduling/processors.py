@@ -116,20 +116,21 @@ class Processor:
             self.slowdown.observe(max(0.0, num_others), expected_s, took_s)
 
     def slows_s(self, batch_s: float, now_ns: int) -> float:
-        """Returns how much later the calls that run now are expected to end, in all, if one more batch runs this long, in
-        seconds. Guesses among them count by their probability."""
+        """Returns how much later calls are expected to end, in all, if one more batch runs this long, in seconds: those that run
+        now, of which guesses count by their probability, those that wait to run next in their place, and what comes after them
+        until a core is idle."""
         slowdown = self.slowdown.value
         if not slowdown:
             return 0.0
         shared_s = 0.0
         for replica in self.busy.values():
-            running = replica.running
-            if running is not None and running.expected_ns is not None:
-                rest_s = max(0.0, (running.expected_ns - now_ns) / 1e9)
-                shared_s += min(batch_s, rest_s) * sum(
-                    [1 if call.bet is None else call.bet.probability for call in running.calls]
-                )
-        return slowdown * shared_s
+            running, pool = replica.running, replica.pool
+            if running is None or running.expected_ns is None:
+                continue
+            rest_s = min(batch_s, max(0.0, (running.expected_ns - now_ns) / 1e9))
+            shared_s += rest_s * sum([1 if call.bet is None else call.bet.probability for call in running.calls])
+            shared_s += (batch_s - rest_s) * min(pool.queue.size, pool.program.options.max_batch_size)
+        return slowdown * shared_s / (1 - self._utilisation(now_ns))
 
     def use(self, num_calls: float, work_s: float, now_ns: int) -> None:
         """Books calls that run and take this much core time in all, in seconds; guesses count by their probability."""
@@ -141,11 +142,16 @@ class Processor:
 
         What arrives meanwhile is late, and so is everything after it until a core is idle.
         """
-        rate, work = self._arrivals.per_s(now_ns), self._work.per_s(now_ns)
-        if rate is None or work is None:
+        rate = self._arrivals.per_s(now_ns)
+        if rate is None:
             return 0.0
-        utilisation = min(_MAX_UTILISATION, work / self.num_cores)
-        return delay_s(batch_s, rate, self.num_cores, self.num_cores - len(self.busy)) / (1 - utilisation)
+        num_idle = max(1, self.num_cores - len(self.busy))
+        return delay_s(batch_s, rate, self.num_cores, num_idle) / (1 - self._utilisation(now_ns))
+
+    def _utilisation(self, now_ns: int) -> float:
+        """Returns which part of the cores' time goes to calls that are needed."""
+        work = self._work.per_s(now_ns)
+        return 0.0 if work is None else min(_MAX_UTILISATION, work / self.num_cores)
 
 
 def delay_s(busy_s: float, rate: float, num_servers: int, num_idle: int) -> float:

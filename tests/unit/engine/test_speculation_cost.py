@@ -27,6 +27,15 @@ def work(world: World) -> None:
         world.finish(execute_s=duration_s)
 
 
+@dyorc.workflow
+async def either_doubled(x: Vector, y: Vector) -> Vector:
+    """Calls `double` with `x`, and with `y` if the result of `check` is good."""
+    first = double(x)
+    if await dyorc.when(check(x), is_good):
+        return double(y)
+    return first
+
+
 def test_nothing_is_guessed_without_a_budget_for_waste() -> None:
     world = world_with(max_wasted_ratio=0.0, margin=0.0)
     assert waste(world, 20) == 0
@@ -156,6 +165,41 @@ def test_a_guess_that_slows_down_its_own_decision_must_be_likelier() -> None:
     even = world_with(BOTH, num_cores=2)
     even.submit(guarded, GOOD)
     assert [len(even.batches(program)) for program in (check, double)] == [1, 1], "nothing is known of a slowdown"
+
+
+def test_a_guess_slows_down_what_waits_to_run_next() -> None:
+    world = world_with(num_cores=2, max_wasted_ratio=0.0)
+    slow_down(world, 0.5)
+    (processor,) = world.engine.scheduler.processors.values()
+    world.submit(guarded, GOOD)
+    alone_s = processor.slows_s(1.0, world.now_ns)
+    assert alone_s == pytest.approx(0.5 * 0.11, rel=0.2), "the batch ends after 0.11 s"
+    world.submit_all(guarded, [GOOD] * 4)
+    num_waiting = world.engine.scheduler.pools[check.name].queue.size
+    assert num_waiting > 0
+    more_s = processor.slows_s(1.0, world.now_ns) - alone_s
+    assert more_s >= 0.5 * (1.0 - 0.11) * num_waiting, "and then theirs begins"
+
+
+def test_guesses_do_not_make_each_other_worth_more() -> None:
+    world = world_with(BOTH)
+    pool = world.engine.scheduler.pools[double.name]
+    for size in (1, 2):
+        for _ in range(500):
+            pool.latency.observe(size, 0.9 * size)
+    world.submit_all(guarded, [GOOD, GOOD])
+    assert world.sizes(double) == [1], "two would take 0.9 s longer than the one that is needed, and the decision comes in 0.12 s"
+
+
+def test_on_shared_cores_a_guess_beside_certain_calls_pays_for_all_programs() -> None:
+    """It makes a core busy for longer, on which calls of any program could have run."""
+    for num_others, sizes in ((0, [2]), (2000, [1])):
+        world = world_with(BOTH, num_cores=2)
+        (processor,) = world.engine.scheduler.processors.values()
+        for at in range(num_others):
+            processor.use(1, 1e-4, at * world.now_ns // num_others)
+        world.submit(either_doubled, GOOD, BAD)
+        assert world.sizes(double) == sizes
 
 
 def slow_down(world: World, slowdown: float) -> None:

@@ -39,8 +39,9 @@ def side_by_side(tables: Sequence[Table]) -> list[str]:
 
 
 _HOW_TO_READ = """DyOrc's better mode beside the peer that is best at each figure: p50 / p99 in milliseconds, and requests/s for
-the highest rate within the SLO. A ratio is the peer's latency divided by DyOrc's, or DyOrc's rate divided by the peer's: above 1,
-DyOrc is ahead."""
+the highest rate within the SLO. The better mode is the one that is ahead of all peers in more of p50 and p99, or, of two that are
+in equally many, the one with the lower product of both; for rates, the one with the higher rate. A ratio is the peer's latency
+divided by DyOrc's, or DyOrc's rate divided by the peer's: above 1, DyOrc is ahead."""
 
 
 def _latencies(table: Table, workload: str, load: str) -> list[str]:

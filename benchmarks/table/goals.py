@@ -90,9 +90,17 @@ def cells_of(table: Table, workload: str, load: str) -> dict[str, Cell]:
 
 
 def our_cell(cells: Mapping[str, Cell]) -> Cell | None:
-    """Returns the cell of DyOrc's better mode: the one with the lower product of p50 and p99, sound ones first."""
+    """Returns the cell of DyOrc's better mode, sound ones first: the one that is ahead of every peer in more of p50 and p99, and
+    of two that are in equally many, the one with the lower product of both."""
     ours = [cells[mode] for mode in OUR_MODES if mode in cells]
-    return min(ours, key=lambda cell: (not is_sound(cell), cell.p50_ms * cell.p99_ms), default=None)
+    peers = [cell for system, cell in cells.items() if not is_ours(system) and is_sound(cell)]
+    best = {figure: min([getattr(cell, figure) for cell in peers], default=float("inf")) for figure in FIGURES}
+
+    def rank(cell: Cell) -> tuple[bool, int, float]:
+        num_behind = sum(getattr(cell, figure) >= best[figure] for figure in FIGURES)
+        return (not is_sound(cell), num_behind, cell.p50_ms * cell.p99_ms)
+
+    return min(ours, key=rank, default=None)
 
 
 def loads_of(table: Table, workload: str) -> list[str]:

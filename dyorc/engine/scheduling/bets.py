@@ -77,6 +77,9 @@ class Bets:
         while len(candidates) < size and (call := pool.guesses.peek(first.batch_key)) is not None:
             bet = _BetAlone(*self._foresight.appraise(call, now_ns))
             terms.apply(bet, size)
+            while not bet.pays(self._margin) and not candidates and size > 1:
+                size //= 2  # fewer take less time
+                terms.apply(bet, size)
             if not bet.pays(self._margin):
                 break
             pool.guesses.pop(first.batch_key)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.table.goals import Miss, goals, latency_misses
+from benchmarks.table.goals import Miss, goals, latency_misses, our_cell
 from benchmarks.table.rate_ratios import rate_ratios
 from benchmarks.table.reasons import read_reasons, reasons_for
 from benchmarks.table.records import Highest, Table, read_table, write_table
@@ -176,3 +176,12 @@ def test_tables_are_read_as_they_were_written(tmp_path: Path) -> None:
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(ValueError, match="not a table"):
         read_table(path)
+
+
+def test_the_better_mode_is_ahead_of_all_peers_in_more_figures() -> None:
+    replicas, process, peer = cell("dyorc", 9.2, 15.0), cell("dyorc_cell", 8.0, 19.0), cell("mosec", 8.2, 20.0)
+    found = our_cell({"dyorc": replicas, "dyorc_cell": process, "mosec": peer})
+    assert found is process, "ahead in both, though its product is the higher one"
+    slower = cell("mosec", 7.0, 20.0)
+    assert our_cell({"dyorc": replicas, "dyorc_cell": process, "mosec": slower}) is replicas, "both are ahead in one"
+    assert our_cell({"dyorc": replicas, "dyorc_cell": process}) is replicas, "there is no peer"

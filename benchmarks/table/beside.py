@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.table.goals import cells_of, is_ours, is_saturated, is_sound, loads_of, our_cell
+from benchmarks.table.goals import cells_of, is_saturated, loads_of, our_cell, peers_of
 from benchmarks.table.rate_ratios import rate_ratios
 from benchmarks.table.records import Table
 from benchmarks.table.tables import markdown, plain, ratio_text, shown_name
@@ -50,7 +50,7 @@ def _latencies(table: Table, workload: str, load: str) -> list[str]:
     if ours is None:
         return [_NONE, "", ""]
     mine = f"{milliseconds(ours.p50_ms)} / {milliseconds(ours.p99_ms)}"
-    peers = [cell for cell in cells.values() if not is_ours(cell.system) and is_sound(cell) and not is_saturated(cell)]
+    peers = [cell for cell in peers_of(cells) if not is_saturated(cell)]
     if not peers:
         return [mine, "none keeps up", ""]
     p50, p99 = min(peers, key=lambda cell: cell.p50_ms), min(peers, key=lambda cell: cell.p99_ms)

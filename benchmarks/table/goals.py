@@ -89,11 +89,16 @@ def cells_of(table: Table, workload: str, load: str) -> dict[str, Cell]:
     return {cell.system: cell for cell in table.cells if (cell.workload, cell.load) == (workload, load)}
 
 
+def peers_of(cells: Mapping[str, Cell]) -> list[Cell]:
+    """Returns the cells of all peers whose latencies can be compared."""
+    return [cell for system, cell in cells.items() if not is_ours(system) and is_sound(cell)]
+
+
 def our_cell(cells: Mapping[str, Cell]) -> Cell | None:
     """Returns the cell of DyOrc's better mode, sound ones first: the one that is ahead of every peer in more of p50 and p99, and
     of two that are in equally many, the one with the lower product of both."""
     ours = [cells[mode] for mode in OUR_MODES if mode in cells]
-    peers = [cell for system, cell in cells.items() if not is_ours(system) and is_sound(cell)]
+    peers = peers_of(cells)
     best = {figure: min([getattr(cell, figure) for cell in peers], default=float("inf")) for figure in FIGURES}
 
     def rank(cell: Cell) -> tuple[bool, int, float]:
@@ -126,13 +131,14 @@ def _latency_miss(workload: str, load: str, figure: str, cells: Mapping[str, Cel
     if not is_sound(ours):
         wrong = f"{ours.wrong} wrong and {ours.failed} failed of {ours.num_requests} requests"
         return Miss(workload=workload, load=load, figure=figure, why=wrong)
-    peers = {system: getattr(cell, figure) for system, cell in cells.items() if not is_ours(system) and is_sound(cell)}
-    best = min(peers, key=lambda system: peers[system], default="")
-    value = getattr(ours, figure)
-    if not best or value < peers[best]:
+    best = min(peers_of(cells), key=lambda cell: getattr(cell, figure), default=None)
+    if best is None:
         return None
-    ratio = value / peers[best] if peers[best] else 0.0
-    return Miss(workload=workload, load=load, figure=figure, against=best, ours=value, theirs=peers[best], ratio=ratio)
+    value, theirs = getattr(ours, figure), getattr(best, figure)
+    if value < theirs:
+        return None
+    ratio = value / theirs if theirs else 0.0
+    return Miss(workload=workload, load=load, figure=figure, against=best.system, ours=value, theirs=theirs, ratio=ratio)
 
 
 def _latency_goal(table: Table) -> Goal:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.table.goals import FIGURES, cells_of, is_saturated, is_sound, loads_of, our_cell
+from benchmarks.table.goals import FIGURES, cells_of, is_saturated, loads_of, our_cell, peers_of
 from benchmarks.table.pairs import paired
 from benchmarks.table.rate_ratios import rate_ratios
-from benchmarks.table.records import OUR_MODES, Cell, Table
+from benchmarks.table.records import Cell, Table
 
 
 def summary(table: Table, failures: Sequence[str]) -> dict[str, object]:
@@ -30,7 +30,7 @@ def _of_cells(cells: dict[str, Cell]) -> dict[str, object] | None:
     ours = our_cell(cells)
     if ours is None:
         return None
-    peers = [cell for system, cell in cells.items() if system not in OUR_MODES and is_sound(cell) and not is_saturated(cell)]
+    peers = [cell for cell in peers_of(cells) if not is_saturated(cell)]
     found: dict[str, object] = {"mode": ours.system, "p50_ms": round(ours.p50_ms, 3), "p99_ms": round(ours.p99_ms, 3)}
     for figure in FIGURES if peers else ():
         name = figure.removesuffix("_ms")

@@ -374,10 +374,11 @@ class Tensors:
     def _is_intact(self, holder_id: str, block: int) -> bool:
         """Returns whether either of our threads has seen a block and would see it still."""
         holder = self._holders.get(holder_id)
-        if holder is None or self._routes.viewer(holder) is None:
+        near = None if holder is None else self._routes.viewer(holder)
+        if holder is None or near is None:
             return True
-        routes = [self._routes] if self._far_routes is None else [self._routes, self._far_routes]
-        return any(_has_block(each.viewer(holder), holder, block) for each in routes)
+        far = None if self._far_routes is None else self._far_routes.viewer(holder)
+        return _has_block(near, holder, block) or _has_block(far, holder, block)
 
     def report(self) -> dict[str, Any]:
         """Returns what lies in the arena, and what each arena of this node takes: ours, and its replicas' by their ids."""

@@ -50,20 +50,21 @@ class Bets:
         # A call that misses this batch waits for the next one, at least until another replica is free.
         next_ns = start_ns if pool.num_idle > 1 else pool.next_free_ns(start_ns + int(batch_s * _NS_PER_S), replica)
         num_delayed = len(calls) + rate * batch_s / len(pool.replicas)
+        # Which idle replica takes the batch depends on all of its calls; any one stands for it.
         processor = (replica or next(iter(pool.replicas.values()))).processor
+        delay_s = 0.0 if processor is None else processor.delay_s(batch_s, now_ns)
         while len(calls) < max_size and (call := pool.guesses.peek(key)) is not None:
             probability, known_ns = self._foresight.appraise(call, now_ns)
-            saved_s = _saved_s(start_ns, max(known_ns, next_ns), known_ns, batch_s)
-            price_s = item_s * num_delayed
-            if processor is not None:
-                price_s += processor.delay_s(batch_s + item_s, now_ns) - processor.delay_s(batch_s, now_ns)
-            bet = Bet(probability, saved_s, batch_s / len(calls), price_s)
+            saved_s = _saved_s(start_ns, batch_s, max(known_ns, next_ns), batch_s, known_ns)
+            longer_s = 0.0 if processor is None else processor.delay_s(batch_s + item_s, now_ns)
+            bet = Bet(probability, saved_s, batch_s / len(calls), item_s * num_delayed + (longer_s - delay_s))
             if not bet.pays(self._margin) or not self._place(call, bet):
                 return
             pool.guesses.pop(key)
             calls.append(call)
             num_delayed += probability
             batch_s += item_s
+            delay_s = longer_s
 
     def alone(self, pool: Pool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
         """Returns a batch of guesses for an idle replica; empty if that does not pay."""
@@ -145,16 +146,14 @@ class _Terms:
         """Writes into a bet what it saves and costs if the batch has this many calls.
 
         Without the bet, the call would run once the decision is taken, with those of the others that are needed, taken to be as
-        likely as itself. So it saves no more than such a batch takes, and less than the wait for the decision, since the batch of
-        all takes longer.
+        likely as itself.
         """
         if size != self._size:  # guesses of one batch have equal shares
             self._size, self._shares = size, self._shares_of(size)
         bet.share_s, bet.price_s, bet.slows_s = self._shares
         base_s, item_s = self._line
-        num_needed = max(1.0, bet.probability * size)
-        wait_s = (bet.known_ns - self._now_ns) / _NS_PER_S
-        bet.saved_s = min(wait_s - item_s * (size - num_needed), base_s + item_s * num_needed)
+        needed_s = base_s + item_s * max(1.0, bet.probability * size)
+        bet.saved_s = _saved_s(self._now_ns, base_s + item_s * size, bet.known_ns, needed_s, bet.known_ns)
 
     def _shares_of(self, size: int) -> tuple[float, float, float]:
         processor = self._replica.processor
@@ -164,7 +163,8 @@ class _Terms:
         return batch_s / size, price_s / size, slows_s / size
 
 
-def _saved_s(start_ns: int, otherwise_ns: int, known_ns: int, batch_s: float) -> float:
-    """Returns how much sooner a call ends if it starts at `start_ns` instead of later, in seconds. A result that is there before
-    the decision waits for it, so nobody saves more than the call takes."""
-    return min((otherwise_ns - start_ns) / _NS_PER_S, (otherwise_ns - known_ns) / _NS_PER_S + batch_s)
+def _saved_s(start_ns: int, batch_s: float, otherwise_ns: int, otherwise_s: float, known_ns: int) -> float:
+    """Returns how much sooner a call ends, in seconds, if it starts at `start_ns` in a batch that takes `batch_s`, instead of at
+    `otherwise_ns` in one that takes `otherwise_s`. A result that is there before the decision, at `known_ns`, waits for it."""
+    sooner_s = (otherwise_ns - start_ns) / _NS_PER_S - (batch_s - otherwise_s)
+    return min(sooner_s, (otherwise_ns - known_ns) / _NS_PER_S + otherwise_s)

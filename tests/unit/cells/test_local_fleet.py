@@ -1,77 +1,34 @@
 """Programs that run in the orchestrator's process."""
 
 import asyncio
-import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 import dyorc
 from dyorc.arrays import Array
-from dyorc.authoring.program import Program
-from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.cells.cell import cell
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import ReplicaJoined, ReplicaLeft
-from dyorc.errors import ExecutionError, InternalError, PayloadTooLargeError, ProgramError, ProgramLoadError
+from dyorc.errors import ExecutionError, InternalError, ProgramError, ProgramLoadError
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import Repertoire
 from dyorc.status import ProgramState
-from tests.asking import serve_also, submission
+from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.shared_folders import arena_folder
+from tests.unit.cells.celled import X, ask, celled, move_to_loop, program_of
 from tests.workflows import arithmetic, streaming
 
 pytestmark = pytest.mark.anyio
-
-X = np.arange(4, dtype=np.float32)
-
-
-@contextlib.asynccontextmanager
-async def celled(*targets: Program | Workflow, arena_bytes: int = 2**20, **settings: Any) -> AsyncGenerator[Orchestrator]:
-    """Runs a cell and enters once it is ready."""
-    config = CellsConfig(**{"load_retry_s": 0.01} | settings)
-    transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=arena_bytes)
-    async with cell(Repertoire.of(targets), OrchestratorConfig(), transport, config) as orchestrator:
-        await wait_until_async(lambda: orchestrator.status.is_ready, "all programs are loaded")
-        yield orchestrator
-
-
-async def ask(orchestrator: Orchestrator, program: Program, x: Array) -> Array:
-    """Makes one call."""
-    serve_also(orchestrator, of_program(program))
-    (y,) = await orchestrator.infer(submission(program, [x]))
-    return y
-
-
-async def move_to_loop(orchestrator: Orchestrator, program: Program, x: Array = X) -> None:
-    """Calls a program until its batches run on the loop."""
-    async with asyncio.timeout(120):
-        while not orchestrator.report()["link"]["num_programs_inline"]:
-            await ask(orchestrator, program, x)
-
-
-def program_of(make: Callable[[], Callable[[Any], Any]], **options: Any) -> Program:
-    """Makes a program of float vectors; `make` loads it."""
-
-    @dyorc.program(name="tried", **options)
-    class Tried:
-        def __init__(self) -> None:
-            self.call = make()
-
-        def __call__(self, x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
-            return self.call(x)
-
-    return Tried()
 
 
 async def test_workflows_and_streams_are_served() -> None:
@@ -241,110 +198,6 @@ async def test_whatever_a_program_raises_fails_its_request_on_the_thread_and_on_
             assert raised.value.error_type == type(error).__name__
             await move_to_loop(orchestrator, program)
         np.testing.assert_array_equal(await ask(orchestrator, program, X), X)
-
-
-async def test_large_tensors_lie_in_an_arena_without_a_name_until_nobody_needs_them() -> None:
-    program = program_of(lambda: lambda x: x + 1)
-    x = np.zeros(2**19, np.float32)
-    async with celled(program, arena_bytes=2**25) as orchestrator:
-        for _ in range(20):
-            np.testing.assert_array_equal(await ask(orchestrator, program, x), x + 1)
-        assert orchestrator.tensors.exchange.arena.name not in os.listdir(arena_folder())
-        report = orchestrator.tensors.report()
-        assert report["arenas"]["server"]["size_bytes"] == 2**25
-        await wait_until_async(lambda: orchestrator.tensors.report()["num_blocks"] == 0, "all are released")
-
-
-async def test_a_tensor_that_the_arena_can_never_hold_is_refused() -> None:
-    program = program_of(lambda: lambda x: np.repeat(x, 3, axis=1))
-    async with celled(program, arena_bytes=2**23) as orchestrator:
-        with pytest.raises(PayloadTooLargeError, match="16777216 bytes"):
-            await ask(orchestrator, program, np.zeros(2**22, np.float32))
-        with pytest.raises(ProgramError, match="arena"):
-            await ask(orchestrator, program, np.zeros(2**20, np.float32))
-        np.testing.assert_array_equal(await ask(orchestrator, program, X), np.repeat(X, 3))
-
-
-@dyorc.program(max_batch_size=2)
-class Ramp:
-    """Writes a large tensor into memory that it asks for."""
-
-    def __call__(self, start: Float[np.ndarray, "batch 1"]) -> Float[np.ndarray, "batch 1000000"]:
-        found = dyorc.empty((len(start), 1_000_000), np.float32)
-        found[...] = start + np.arange(1_000_000, dtype=np.float32)
-        return found
-
-
-@dyorc.program(max_batch_size=2)
-class Scribble:
-    """Writes to its input."""
-
-    def __call__(self, x: Float[np.ndarray, "batch 1000000"]) -> Float[np.ndarray, "batch 1"]:
-        first = x[:, :1].copy()
-        x[:, ::1000] = -1
-        return first + x[:, -1:]
-
-
-@dyorc.program
-class Mirror:
-    """Returns its input, changed where it lies."""
-
-    def __call__(self, x: Float[np.ndarray, "batch 1000000"]) -> Float[np.ndarray, "batch 1000000"]:
-        x *= -1
-        return x
-
-
-ramp, scribble, mirror = Ramp(), Scribble(), Mirror()
-
-
-@dyorc.workflow
-async def scribbled(start: Float[np.ndarray, "1"]) -> Float[np.ndarray, "4"]:
-    x = ramp(start)
-    first, second = await dyorc.gather(scribble(x), scribble(x))
-    turned = mirror(x)
-    third = await scribble(x)
-    values = await turned
-    return np.concatenate([first, second, third, values[:1] + values[-1:]])
-
-
-@pytest.mark.parametrize("limit_s", [0.0, 1.0])
-async def test_what_a_program_writes_to_a_large_input_reaches_nobody_else(limit_s: float) -> None:
-    async with celled(scribbled, inline_limit_s=limit_s, arena_bytes=2**28) as orchestrator:
-        for turn in range(15):
-            starts = [np.array([turn + 10 * number], np.float32) for number in range(4)]
-            found = await asyncio.gather(*(orchestrator.infer(submission(scribbled, [start])) for start in starts))
-            for start, (sums,) in zip(starts, found, strict=True):
-                total = 2 * start[0] + 999_999
-                np.testing.assert_array_equal(sums, [total, total, total, -total])
-        link = orchestrator.report()["link"]
-        assert link["num_batches_inline"] if limit_s else not link["num_batches_inline"]
-        await wait_until_async(lambda: orchestrator.tensors.report()["num_blocks"] == 0, "all are released")
-
-
-def mapped_arenas() -> list[tuple[int, int]]:
-    """Returns where this process maps arenas without a name."""
-    lines = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:dyorc-arena" in line]
-    ends = [line.split("-") for line in lines]
-    return [(int(start, 16), int(end, 16)) for start, end in ends]
-
-
-async def test_a_large_tensor_goes_from_program_to_program_without_a_copy() -> None:
-    places: list[int] = []
-
-    @dyorc.program(name="look")
-    def look(x: Float[np.ndarray, "batch 1000000"]) -> Float[np.ndarray, "batch 1"]:
-        places.append(x.ctypes.data)
-        return x[:, -1:].copy()
-
-    @dyorc.workflow(name="looked", programs=[ramp, look])
-    async def looked(start: Float[np.ndarray, "1"]) -> Float[np.ndarray, "1"]:
-        return look(ramp(start))
-
-    async with celled(looked, arena_bytes=2**28) as orchestrator:
-        for _ in range(5):
-            (last,) = await orchestrator.infer(submission(looked, [np.zeros(1, np.float32)]))
-            assert last == 999_999
-        assert all(any(start <= place < end for start, end in mapped_arenas()) for place in places)
 
 
 async def test_a_program_that_cannot_be_loaded_is_loaded_again() -> None:

@@ -10,7 +10,7 @@ from dyorc.errors import InternalError, NotDeployedError
 from dyorc.status import ProgramState
 from tests.asking import serve_also, submission
 from tests.deadlines import wait_until_async
-from tests.unit.cells.test_local_fleet import X, ask, celled, program_of
+from tests.unit.cells.celled import X, ask, celled, program_of
 
 pytestmark = pytest.mark.anyio
 

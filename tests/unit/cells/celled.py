@@ -1,0 +1,61 @@
+"""A cell of a test's own programs, and calls of them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+import dyorc
+from dyorc.arrays import Array
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow, of_program
+from dyorc.cells.cell import cell
+from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.repertoire import Repertoire
+from tests.asking import serve_also, submission
+from tests.deadlines import wait_until_async
+from tests.shared_folders import arena_folder
+
+X = np.arange(4, dtype=np.float32)
+
+
+@contextlib.asynccontextmanager
+async def celled(*targets: Program | Workflow, arena_bytes: int = 2**20, **settings: Any) -> AsyncGenerator[Orchestrator]:
+    """Runs a cell and enters once it is ready."""
+    config = CellsConfig(**{"load_retry_s": 0.01} | settings)
+    transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=arena_bytes)
+    async with cell(Repertoire.of(targets), OrchestratorConfig(), transport, config) as orchestrator:
+        await wait_until_async(lambda: orchestrator.status.is_ready, "all programs are loaded")
+        yield orchestrator
+
+
+async def ask(orchestrator: Orchestrator, program: Program, x: Array) -> Array:
+    """Makes one call."""
+    serve_also(orchestrator, of_program(program))
+    (y,) = await orchestrator.infer(submission(program, [x]))
+    return y
+
+
+async def move_to_loop(orchestrator: Orchestrator, program: Program, x: Array = X) -> None:
+    """Calls a program until its batches run on the loop."""
+    async with asyncio.timeout(120):
+        while not orchestrator.report()["link"]["num_programs_inline"]:
+            await ask(orchestrator, program, x)
+
+
+def program_of(make: Callable[[], Callable[[Any], Any]], **options: Any) -> Program:
+    """Makes a program of float vectors; `make` loads it."""
+
+    @dyorc.program(name="tried", **options)
+    class Tried:
+        def __init__(self) -> None:
+            self.call = make()
+
+        def __call__(self, x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+            return self.call(x)
+
+    return Tried()

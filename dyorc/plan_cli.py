@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 from typer.core import TyperGroup
 
 from dyorc.errors import PlanError
 from dyorc.merged_plans import DEFAULT_STEPS, check_writable, merge, run_merged, show_merged
 from dyorc.planned_module import module_of, program_of, program_of_plan
+from dyorc.whole_table import WholeTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,9 +137,7 @@ def show(
         proof = "proved" if answers.is_proved else "not proved"
         _console.print(f"  answers: {answers.max_samples} samples at once, or fewer; {proof}")
     _print_meshes(found)
-    steps = Table(
-        "communication", Column("steps", justify="right"), Column("bytes of the largest pieces", justify="right"), box=None
-    )
+    steps = WholeTable("communication", Column("steps", justify="right"), Column("bytes of the largest pieces", justify="right"))
     for one in summary.communications:
         steps.add_row(one.kind, f"{one.num_steps:,}", f"{one.num_bytes:,}")
     _console.print(steps, "")
@@ -236,7 +235,7 @@ def fuse(
         raise PlanError(f"{plan} is of a model that answers; what is rewritten is a step of training")
     program = program_of_plan(found, model)
     tried = measured(candidates_of(found, program, where), _measure(program, model or found.target) if measure else None)
-    table = Table("schedule", Column("simulated", justify="right"), Column("measured", justify="right"), box=None)
+    table = WholeTable("schedule", Column("simulated", justify="right"), Column("measured", justify="right"))
     for one in tried:
         table.add_row(one.name, _ms(one.simulated_s), "" if one.measured_s is None else _ms(one.measured_s))
     _console.print(table, "")
@@ -350,7 +349,7 @@ def _print_proof(program: "TensorProgram", plan: "Plan") -> None:
 
 
 def _print_meshes(plan: "Plan") -> None:
-    table = Table("mesh", "axes", "ranks", Column("tensors", justify="right"), box=None)
+    table = WholeTable("mesh", "axes", "ranks", Column("tensors", justify="right"))
     for mesh in plan.meshes.values():
         axes = " x ".join(f"{axis.name} {axis.size}{' (time)' if axis.is_time else ''}" for axis in mesh.axes)
         ranks = f"{mesh.ranks[0]} to {mesh.ranks[-1]}" if len(mesh.ranks) > 8 else ", ".join(map(str, mesh.ranks))
@@ -363,7 +362,7 @@ def _print_ranks(plan: "Plan", simulation: "Simulation | None") -> None:
 
     names = ["rank", "operations", "Gflop", "MB at the start"]
     names += ["peak MB", "computes ms", "communicates ms", "both ms"] if simulation else []
-    table = Table(*(Column(name, justify="right") for name in names), box=None)
+    table = WholeTable(*(Column(name, justify="right") for name in names))
     for one in summary_of(plan).ranks:
         row = [str(one.rank), f"{one.num_operations:,}", f"{one.flops / 1e9:,.4g}", f"{one.source_bytes / 1e6:,.4g}"]
         if simulation:

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 
 from dyorc.errors import ConfigurationError
 from dyorc.server_options import DEFAULT_URL, Key, Url, key_or_default
+from dyorc.whole_table import WholeTable
 
 _NUM_SHOWN = 10
 """Last decisions that are shown."""
@@ -40,7 +41,7 @@ def scale(
 
 def _show(state: dict[str, Any]) -> None:
     numbers = ("warm", "warming", "parked", "starting")
-    table = Table("program", *(Column(name, justify="right") for name in numbers), "wanted", "why", box=None, padding=(0, 2))
+    table = WholeTable("program", *(Column(name, justify="right") for name in numbers), "wanted", "why")
     for name, one in state["programs"].items():
         wanted = f"{one['num_warm_wanted']} warm, {one['num_parked_wanted']} parked"
         table.add_row(name, *(str(one[f"num_{number}"]) for number in numbers), wanted, one["reason"])

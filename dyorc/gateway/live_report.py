@@ -158,6 +158,7 @@ def _program(
     base_ms, per_call_ms = (None, None) if levels.fit is None else (round(part * 1e3, 4) for part in levels.fit)
     return {
         "state": status.state.value,
+        "error": status.error or None,
         "replicas": [{"id": name, **replica.as_report()} for name, replica in status.replicas.items()],
         "num_wanted": levels.num_wanted,
         "num_parked_wanted": levels.num_parked_wanted,

@@ -1,5 +1,6 @@
 """``dyorc scale``: shows how many replicas the programs of a running server have, and sets it by hand."""
 
+import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.table import Column
 
 from dyorc.errors import ConfigurationError
-from dyorc.server_options import DEFAULT_URL, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, AsJson, Key, Url, key_or_default
 from dyorc.whole_table import WholeTable
 
 _NUM_SHOWN = 10
@@ -24,6 +25,7 @@ def scale(
     auto: Annotated[bool, typer.Option("--auto", help="Leave both numbers to the forecast again.")] = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    as_json: AsJson = False,
 ) -> None:
     """Shows how many replicas programs have, or sets it: `dyorc scale large --warm 2`. Setting it needs a key that may manage."""
     if program is not None and not auto and warm is None and parked is None:
@@ -36,7 +38,10 @@ def scale(
 
     with Client(url, api_key=key_or_default(key)) as client:
         state = client.scaling() if program is None else client.scale(program, num_warm=warm, num_parked=parked)
-    _show(state)
+    if as_json:
+        print(json.dumps(state, indent=2))
+    else:
+        _show(state)
 
 
 def _show(state: dict[str, Any]) -> None:

@@ -101,10 +101,10 @@ _IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"redis": {"external": {"url": "redis://x"}}}, "redis.external names a Redis, and redis.enabled=true runs one here"),
     ({"redis": {"external": {"existingSecret": "x"}}}, "set redis.enabled=false, or leave redis.external out"),
     ({"gateway": {"sharedMemory": "2049Mi"}}, "gateway.sharedMemory is 2049Mi, more than gateway.resources.limits.memory, 2Gi"),
-    ({"orchestrator": {"sharedMemory": "4e9"}}, "orchestrator.sharedMemory is 4e9, more than orchestrator.resources.limits.memory"),
+    ({"orchestrator": {"sharedMemory": "4e9"}}, "orchestrator.sharedMemory is 4e9, more than orchestrator.resources.limits"),
     ({"ray": _WORKERS | {"head": {"sharedMemory": "5Gi"}}}, "ray.head.sharedMemory is 5Gi, more than"),
-    ({"ray": _WORKERS}, "ray.workerGroups.cpu.sharedMemory is 16Gi, more than ray.workerGroups.cpu.resources.limits.memory, 12Gi"),
-    (_FILES, "workflows.configMap.files has \"pkg/app.py\": a ConfigMap has no folders"),
+    ({"ray": _WORKERS}, "cpu.sharedMemory is 16Gi, more than ray.workerGroups.cpu.resources.limits.memory, 12Gi"),
+    (_FILES, 'workflows.configMap.files has "pkg/app.py": a ConfigMap has no folders'),
 ]
 
 
@@ -138,7 +138,8 @@ def test_images_come_from_the_registry_and_with_the_secrets_of_all_charts() -> N
     shared = {"imageRegistry": "registry.example/mirror/", "imagePullSecrets": ["mine", {"name": "other"}]}
     ours, own = ask([{"global": shared}, {"global": shared, "image": {"repository": "host:5000/dyorc"}}])
     assert all(image.startswith("registry.example/mirror/") for image in _images(ours)), _images(ours)
-    assert {image.partition(":")[0] for image in _images(ours)} == {f"registry.example/mirror/{name}" for name in ("dyorc", "redis")}
+    names = {image.removeprefix("registry.example/mirror/").partition(":")[0] for image in _images(ours)}
+    assert names == {"dyorc", "redis"}
     assert any(image.startswith("host:5000/dyorc:") for image in _images(own))
     for pod in _pods(ours):
         assert pod["spec"]["imagePullSecrets"] == [{"name": "mine"}, {"name": "other"}]

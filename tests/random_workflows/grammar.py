@@ -232,16 +232,8 @@ class _Writer:
         self._say("try:")
         self._depth += 1
         self._block()
-        kind = self._rng.choice(["'ValueError'", "'KeyError'", "'Odd'"])
-        self._say(
-            self._rng.choice(
-                [f"v = await risky({self._some.any()}, kind={kind})", f"a = risky({self._some.any()}, kind={kind})\nb = await scale(a)",
-                 f"flag = await dyorc.when({self._some.looked_at()}, lambda v: 1 // pick(v, 3) > 0)",
-                 f"flag = await dyorc.when(risky({self._some.any()}, kind={kind}), {self._some.predicate()})",
-                 f"v, w = await dyorc.gather({self._some.call()}, risky({self._some.any()}, kind={kind}))",
-                 "if len(v) > 2 and pick(v, 2):\n    raise ValueError(f'{len(v)} are too many')"]
-            ).replace("\n", "\n" + "    " * self._depth)
-        )  # fmt: skip
+        for line in self._risk():
+            self._say(line)
         self._depth -= 1
         caught = self._rng.choice(_CATCHES)
         self._say(f"except {caught} as error:")
@@ -252,6 +244,21 @@ class _Writer:
         self._depth -= 1
         if self._rng.random() < 0.2:
             self._inner("finally:")
+
+    def _risk(self) -> list[str]:
+        """Returns lines that raise for some values: a program's call, a decision, or the workflow itself."""
+        rng, some = self._rng, self._some
+        risky = f"risky({some.any()}, kind={rng.choice(['ValueError', 'KeyError', 'Odd'])!r})"
+        return rng.choice(
+            [
+                [f"v = await {risky}"],
+                [f"a = {risky}", "b = await scale(a)"],
+                [f"flag = await dyorc.when({some.looked_at()}, lambda v: 1 // pick(v, 3) > 0)"],
+                [f"flag = await dyorc.when({risky}, {some.predicate()})"],
+                [f"v, w = await dyorc.gather({some.call()}, {risky})"],
+                ["if len(v) > 2 and pick(v, 2):", "    raise ValueError(f'{len(v)} are too many')"],
+            ]
+        )
 
     def _write_end(self) -> None:
         if self._rng.random() < 0.3:

@@ -30,7 +30,7 @@ class Orchestrators(NamedTuple):
 
     backend: Backend
     deployments: GroupDeployments
-    finish_reading: Callable[[float], Awaitable[object]]
+    finish_reading: Callable[[float], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
@@ -57,7 +57,8 @@ async def orchestrators(settings: Settings, leases: Leases, network: Network | N
             backends.append(RemoteBackend(leaders, tensors, settings.link, keys))
         backend = backends[0] if len(backends) == 1 else GroupsBackend(backends, tensors)
         deployments = GroupDeployments({one.group: one.orders for one in backends})
-        entered = await stack.enter_async_context(backend)
-        yield Orchestrators(
-            entered, deployments, lambda left_s: asyncio.gather(*(one.finish_reading(left_s) for one in backends))
-        )
+
+        async def finish_reading(timeout_s: float) -> None:
+            await asyncio.gather(*(one.finish_reading(timeout_s) for one in backends))
+
+        yield Orchestrators(await stack.enter_async_context(backend), deployments, finish_reading)

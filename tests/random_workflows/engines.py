@@ -2,7 +2,10 @@
 
 import random
 import types
+import warnings
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,26 +29,22 @@ _programs = load("programs", source_of("programs"), {"dyorc": dyorc, "effects": 
 
 def run_each(case: Case, seed: int) -> Outcome:
     """Runs a case's requests by `dyorc.run`, one after another."""
-    return _outcome_of(case, lambda flow, request: dyorc.run(flow, request.x, request.ticket, **request.statics))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of effects that fail and that nobody awaits
+        flow = getattr(load(case.name, case.source, {"dyorc": dyorc, "programs": _programs}), case.name)
+        outcome = Outcome()
+        _effects.clear()
+        for request in case.requests:
+            outcome.answers[request.ticket] = _answer_of(partial(dyorc.run, flow, request.x, request.ticket, **request.statics))
+        outcome.effects.update(_effects)
+        return outcome
 
 
 def run_together(case: Case, seed: int) -> Outcome:
     """Runs a case's requests at once in an engine that guesses at every decision, often wrong; batches end in a random order."""
     rng = random.Random(seed)
     flow: Workflow = getattr(load(case.name, case.source, {"dyorc": dyorc, "programs": _programs}), case.name)
-    config = EngineConfig(
-        speculation=SpeculationConfig(**FORCED), max_determinism_checks=3, request_timeout_s=1e8,
-        max_steps_per_turn=rng.choice([1, 3, 256]),
-    )  # fmt: skip
-    world = World(flow.programs, config, predictor=_Shuffled(rng), is_storing=rng.random() < 0.3)
-    for program in flow.programs:
-        for _ in range(rng.choice([1, 1, 2])):
-            world.join(program)
-        pool = world.engine.scheduler.pools[program.name]
-        for size in (1, 2):
-            pool.latency.observe(size, 0.1 + 0.02 * size)
-        pool.sojourn_ns.add(0.12e9)
-        pool.demand.add(0, 0)  # its rate is known: 0
+    world = _world_of(flow, rng)
     ids: dict[int, Request] = {}
     waiting = list(case.requests)
     _effects.clear()
@@ -55,21 +54,44 @@ def run_together(case: Case, seed: int) -> Outcome:
             events = [world.arrival(flow, each.x, np.int64(each.ticket), **each.statics) for each in some]
             ids |= {event.request_id: each for event, each in zip(events, some, strict=True)}
             world.tell(*events)
-        elif world.in_flight:
-            world.finish(rng.choice(list(world.in_flight.values())), execute_s=rng.choice([0.05, 0.1, 0.5]))
-        elif world.engine.tasks.requests:
-            assert world.wake_ns is not None, "requests wait for nothing"
-            world.advance((world.wake_ns - world.now_ns) / 1e9 + 1e-6)
-        elif not waiting:
+        elif not _go_on(world, rng):
             break
     world.check_nothing_is_left()
-    outcome = Outcome()
-    outcome.effects.update(_effects)
+    outcome = Outcome(effects=Counter(_effects))
     for request_id, request in ids.items():
-        outcome.answers[request.ticket] = _answer_of(lambda request_id=request_id: world.result(request_id))
+        outcome.answers[request.ticket] = _answer_of(partial(world.result, request_id))
     speculator = world.engine.speculator
     outcome.counts.update(guesses_followed=speculator.num_speculations, guesses_wrong=speculator.num_squashes)
     return outcome
+
+
+def _world_of(flow: Workflow, rng: random.Random) -> World:
+    """Returns a world whose engine knows how long programs take, so that it guesses from the first decision on."""
+    config = EngineConfig(
+        speculation=SpeculationConfig(**FORCED), request_timeout_s=1e8, max_steps_per_turn=rng.choice([1, 3, 256])
+    )
+    world = World(flow.programs, config, predictor=_Shuffled(rng), is_storing=rng.random() < 0.3)
+    for program in flow.programs:
+        for _ in range(rng.choice([1, 1, 2])):
+            world.join(program)
+        pool = world.engine.scheduler.pools[program.name]
+        for size in (1, 2):
+            pool.latency.observe(size, 0.1 + 0.02 * size)
+        pool.sojourn_ns.add(0.12e9)
+        pool.demand.add(0, 0)  # its rate is known: 0
+    return world
+
+
+def _go_on(world: World, rng: random.Random) -> bool:
+    """Ends a batch or, if there is none, lets time pass. Returns False if nothing is left to do."""
+    if world.in_flight:
+        world.finish(rng.choice(list(world.in_flight.values())), execute_s=rng.choice([0.05, 0.1, 0.5]))
+    elif world.engine.tasks.requests:
+        assert world.wake_ns is not None, "requests wait for nothing"
+        world.advance((world.wake_ns - world.now_ns) / 1e9 + 1e-6)
+    else:
+        return False
+    return True
 
 
 class _Shuffled(HistoryPredictor):
@@ -84,16 +106,6 @@ class _Shuffled(HistoryPredictor):
         keys: list[Key] = list(distribution)
         self._rng.shuffle(keys)
         return dict(zip(keys, (0.5, 0.3, 0.1, 0.05, 0.04), strict=False))
-
-
-def _outcome_of(case: Case, ask: Callable[[Workflow, Request], Any]) -> Outcome:
-    outcome = Outcome()
-    _effects.clear()
-    flow = getattr(load(case.name, case.source, {"dyorc": dyorc, "programs": _programs}), case.name)
-    for request in case.requests:
-        outcome.answers[request.ticket] = _answer_of(lambda request=request: ask(flow, request))
-    outcome.effects.update(_effects)
-    return outcome
 
 
 def _answer_of(ask: Callable[[], Any]) -> Answer:

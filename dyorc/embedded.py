@@ -13,6 +13,7 @@ from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.services.collector import settle_garbage_collector
 from dyorc.services.deployments import deploying
+from dyorc.services.drain import Drain
 from dyorc.services.endpoints import endpoints
 from dyorc.services.intake import intake
 from dyorc.services.place import Place
@@ -52,6 +53,8 @@ async def serve_embedded(
         programs = run_programs(what, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)
         orchestrator = running.orchestrator
+        drain = Drain(settings.gateway.drain_timeout_s)
+        stack.push_async_callback(lambda: orchestrator.finish_effects(drain.left_s))
         inlet = stack.enter_context(intake(orchestrator, settings, siblings, traces))
         listener = None
         if place is not None:
@@ -68,4 +71,5 @@ async def serve_embedded(
         ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
         settle_garbage_collector()
         await stack.enter_async_context(deployed_beside(running))
-        yield Served(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)
+        with drain:
+            yield Served(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)

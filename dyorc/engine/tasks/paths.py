@@ -5,6 +5,7 @@ others are added. The path stops only where it needs a value that is not there; 
 guessed outcome.
 """
 
+import contextlib
 from collections.abc import Coroutine, Mapping, Sequence
 from types import AsyncGeneratorType, CoroutineType, MappingProxyType
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
 from dyorc.engine.model.interruption import StepInterrupted
 from dyorc.engine.model.journal import BranchPoint, Entry, Part, last_line
 from dyorc.engine.model.requests import Task
-from dyorc.engine.tasks.generators import Generating, Yielded
+from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
 from dyorc.engine.tasks.stops import Blocked, Crowded, End, Raised, Returned, Stop, Undecided
 from dyorc.engine.turn import Turn
 from dyorc.errors import (
@@ -133,11 +134,17 @@ class Path:
         self._close_coroutine()
 
     def _close_coroutine(self) -> None:
-        """Closes the coroutine; errors of its ``finally`` blocks interest nobody."""
-        try:
-            self._coroutine.close()
-        except BaseException:
-            return
+        """Ends the coroutine. Its ``finally`` blocks run, up to the first thing that each awaits; their errors interest nobody.
+
+        One that awaits something while it is closed stays suspended. Left so, Python would run the rest when it collects the
+        coroutine, perhaps amid another run, which would then record the calls of this one.
+        """
+        coroutine: Any = self._coroutine
+        for _ in range(MAX_REFUSALS):
+            with contextlib.suppress(BaseException):
+                coroutine.close()
+            if coroutine.cr_frame is None:
+                return
 
     def _run(self) -> Stop:
         try:
@@ -150,6 +157,9 @@ class Path:
                 if isinstance(reply, _WAITS):
                     return reply
                 if isinstance(reply, DyOrcError):
+                    task = self.segment.task
+                    if task.request.has_effects:
+                        task.request.raised.append((reply, task))
                     try:
                         self._wanted = self._coroutine.throw(reply.with_traceback(None))
                     finally:

@@ -12,6 +12,7 @@ from dyorc.client.http import Cert, Connection, Verify, ssl_context
 from dyorc.client.inputs import Inputs, merged
 from dyorc.client.job_operations import JobOperations, JobOptions
 from dyorc.client.operations import Operations, health_path, statistics_path
+from dyorc.client.pools import AsyncTransportPool
 from dyorc.client.retries import DEFAULT_RETRIES, Delivery, Retries
 from dyorc.client.runners import AsyncRunner
 from dyorc.protocol.answers import Answer
@@ -54,8 +55,9 @@ class AsyncClient:
         max_answer_bytes: int = 2**30,
     ) -> None:
         connection = Connection.to(url, api_key, max_answer_bytes)
-        transport = async_transport(ssl_context(url, verify, cert), proxy, max_connections)
-        self._runner = AsyncRunner(transport, connection)
+        context = ssl_context(url, verify, cert)
+        pool = AsyncTransportPool(lambda: async_transport(context, proxy), max_connections)
+        self._runner = AsyncRunner(pool, connection)
         self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)
 

@@ -71,7 +71,7 @@ class Client:
     ) -> None:
         connection = Connection.to(url, api_key, max_answer_bytes)
         context = ssl_context(url, verify, cert)
-        pool = TransportPool(lambda: transport(context, proxy, 1), max_connections)
+        pool = TransportPool(lambda: transport(context, proxy), max_connections)
         self._runner = Runner(pool, connection)
         self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)

@@ -27,12 +27,12 @@ async def _num_wrong(*arguments: str) -> str:
 @pytest.mark.parametrize("kind", ["infer", "stream", "jobs", "asyncio"])
 async def test_answers_are_those_of_the_process_that_asked(kind: str, tmp_path: Path) -> None:
     @dyorc.program(max_batch_size=8)
-    def double(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+    def double(x: Float[np.ndarray, "batch 1"]) -> Float[np.ndarray, "batch 1"]:
         time.sleep(0.003)  # so that both have asked before either is answered
         return x * 2
 
     @dyorc.workflow(name="flow")
-    async def flow(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    async def flow(x: Float[np.ndarray, "1"]) -> Float[np.ndarray, "1"]:
         return await double(x)
 
     async with running([flow], store=SqliteStore(tmp_path / "jobs")) as stack:

@@ -80,10 +80,9 @@ def test_a_transport_that_was_interrupted_is_not_used_again(is_streamed: bool) -
 
     pool = TransportPool(make, 1)
     exchange = Exchange(pool, CONNECTION)
+    request = Send(Request("GET", "/x"), math.inf, is_streamed)
     with pytest.raises(_Interruption):
-        exchange.perform(Send(Request("GET", "/x"), math.inf, is_streamed))
-        exchange.perform(Read(math.inf))
-        exchange.perform(Read(math.inf))
+        assert [exchange.perform(effect) for effect in (request, Read(math.inf), Read(math.inf))]
     exchange.close()
     assert made[0].is_aborted
     assert bytes(Exchange(pool, CONNECTION).perform(Send(Request("GET", "/x"), clock_s() + TIMEOUT_S)).content) == b"onetwo"

@@ -3,7 +3,7 @@
 import random
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from dyorc.client.connections import async_transport
 from dyorc.client.effects import Flow
@@ -60,6 +60,11 @@ class AsyncClient:
         self._runner = AsyncRunner(pool, connection)
         self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "AsyncClient cannot be pickled or copied: it holds connections; make another AsyncClient from the same address"
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -269,6 +274,11 @@ class AsyncJob:
         self._runner = runner
         self._jobs = jobs
         self.record = record
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "AsyncJob cannot be pickled or copied: it holds connections; pass on its `id`, and ask a client for `job(id)`"
+        )
 
     @property
     def id(self) -> str:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Generator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from dyorc.client.connections import transport
 from dyorc.client.effects import Flow
@@ -75,6 +75,9 @@ class Client:
         self._runner = Runner(pool, connection)
         self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Client cannot be pickled or copied: it holds connections; make another Client from the same address")
 
     def __enter__(self) -> Self:
         return self
@@ -308,6 +311,9 @@ class Job:
         self._runner = runner
         self._jobs = jobs
         self.record = record
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Job cannot be pickled or copied: it holds connections; pass on its `id`, and ask a client for `job(id)`")
 
     @property
     def id(self) -> str:

@@ -19,7 +19,7 @@ def _read(datatype: str, data: str) -> list[Any]:
 
 @pytest.mark.parametrize("datatype", ["FP32", "FP64"])
 @pytest.mark.parametrize(
-    "data", ["[1e20]", "[100000000000000000000]", "[100000000000000000000, 0.5]", "[-100000000000000000000, 1]"]
+    "data", ["[1e20]", "[100000000000000000000]", "[100000000000000000000, 0.5]", "[-1, -100000000000000000000]"]
 )
 def test_integers_beyond_64_bits_are_numbers_for_floating_types(datatype: str, data: str) -> None:
     assert _read(datatype, data) == _read(datatype, str([float(value) for value in msgspec.json.decode(data)]))

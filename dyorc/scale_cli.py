@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from dyorc.errors import ConfigurationError
-from dyorc.server_options import DEFAULT_URL, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, Ca, Key, Url, key_or_default, verify_of
 
 _NUM_SHOWN = 10
 """Last decisions that are shown."""
@@ -23,6 +23,7 @@ def scale(
     auto: Annotated[bool, typer.Option("--auto", help="Leave both numbers to the forecast again.")] = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    ca: Ca = None,
 ) -> None:
     """Shows how many replicas programs have, or sets it: `dyorc scale large --warm 2`. Setting it needs a key that may manage."""
     if program is not None and not auto and warm is None and parked is None:
@@ -33,7 +34,7 @@ def scale(
         raise ConfigurationError("name the program that should be scaled")
     from dyorc.client import Client  # here, because no other command needs it
 
-    with Client(url, api_key=key_or_default(key)) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
         state = client.scaling() if program is None else client.scale(program, num_warm=warm, num_parked=parked)
     _show(state)
 

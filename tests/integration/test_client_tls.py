@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.client import Retries
-from dyorc.errors import TransportError
+from dyorc.errors import ConfigurationError, TransportError
 from tests.client_shells import SHELLS, shell
 from tests.deadlines import TIMEOUT_S
 from tests.scripted_server import Received, ScriptedServer, json_answer, scripted_server
@@ -74,6 +76,23 @@ def test_a_server_that_is_not_trusted_gets_nothing_and_is_not_asked_twice(kind: 
     ):
         client.models()
     assert server.received == []
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "top", "scale", "deploy", "undeploy m", "rollback m", "explain", "trace", "profile --seconds 0.1"]
+)
+def test_commands_trust_the_authority_that_they_are_given(
+    command: str, server: ScriptedServer, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyorc.profile_cli._py_spy", lambda: "py-spy")
+
+    def run(*options: str) -> BaseException | None:
+        return CliRunner().invoke(app, [*command.split(), "--url", server.url, *options]).exception
+
+    assert isinstance(run("--ca", str(certificate.key)), ConfigurationError)
+    assert not server.received
+    run("--ca", str(certificate.chain))
+    assert server.received
 
 
 _FORK = """

@@ -19,7 +19,7 @@ import httpcore
 import httpx
 
 from dyorc.client.http import limits
-from dyorc.client.pools import AsyncTransport, Transport
+from dyorc.client.pools import AsyncTransport, Transport, renew_pools
 
 T = TypeVar("T")
 
@@ -281,24 +281,33 @@ def _errors_of_httpx() -> Generator[None]:
 
 _streams: "weakref.WeakSet[_Stream | _AsyncStream]" = weakref.WeakSet()
 """All connections of this process."""
+_left: list[_AsyncStream] = []
+"""Those of the process that forked this one: to close them would tell its event loop, which shares its selector with ours."""
 
 
 def _leave_connections() -> None:
     """Leaves the connections to the process that forked this one: on each there is one sequence of answers.
 
-    Here a descriptor of each stands for a connection that has ended. Nothing is said on the connections themselves, neither by
-    TLS nor to the event loop, which both processes share.
+    Here a descriptor of each stands for a connection that has ended. Nothing is said on the connections themselves.
     """
-    if not _streams:
-        return
-    ended, peer = socket.socketpair()
-    peer.close()
-    with ended:
-        for stream in list(_streams):
-            descriptor = stream.get_extra_info("socket").fileno()
-            if descriptor >= 0:
-                os.dup2(ended.fileno(), descriptor, inheritable=False)
-    _streams.clear()
+    if _streams:
+        ended, peer = socket.socketpair()
+        peer.close()
+        with ended:
+            for stream in list(_streams):
+                _replace(stream, ended)
+        _streams.clear()
+    renew_pools()
+
+
+def _replace(stream: _Stream | _AsyncStream, ended: socket.socket) -> None:
+    descriptor = -1 if (connection := stream.get_extra_info("socket")) is None else connection.fileno()
+    if descriptor >= 0:
+        os.dup2(ended.fileno(), descriptor, inheritable=False)
+    if isinstance(stream, _Stream):
+        stream.close()
+    else:
+        _left.append(stream)
 
 
 os.register_at_fork(after_in_child=_leave_connections)

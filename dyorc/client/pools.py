@@ -1,7 +1,6 @@
 """The connections of a client: each is lent to one exchange at a time, and belongs to the process that opened it."""
 
 import asyncio
-import os
 import queue
 import time
 import weakref
@@ -133,7 +132,7 @@ class TransportPool:
     There are no locks, because the garbage collector may end an abandoned stream, which returns its transport, at any moment in
     the same thread; methods here may be re-entered, by signal handlers too.
 
-    In a process that was forked the pool is empty again (`connections` closes its copies of the sockets).
+    In a process that was forked the pool is empty again; `connections` sees to that.
 
     Args:
         make: Makes a transport for one connection. Called once immediately, so that wrong settings are reported early.
@@ -247,9 +246,7 @@ class AsyncTransportPool:
 _pools: "weakref.WeakSet[TransportPool | AsyncTransportPool]" = weakref.WeakSet()
 
 
-def _renew_pools() -> None:
+def renew_pools() -> None:
+    """Empties all pools, in a process that was forked."""
     for pool in _pools:
         pool.renew()
-
-
-os.register_at_fork(after_in_child=_renew_pools)

@@ -17,7 +17,7 @@ from tests.integration.stack import running
 
 async def _num_wrong(*arguments: str) -> str:
     """Runs a client that forks; returns how many answers were not those of the process that asked."""
-    command = (sys.executable, "-W", "ignore", "-m", "tests.integration.forking_client", *arguments)
+    command = (sys.executable, "-W", "error", "-m", "tests.integration.forking_client", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
     assert process.returncode == 0

@@ -121,9 +121,8 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
     if kind == "i" and found.dtype.kind in "fO":
         found = _whole_numbers(data)  # if a number is too large for NumPy's first guess, the result has floats or objects
     try:
-        if (
-            kind == "f" and found is not None and are_numbers(found, with_floats=True)
-        ):  # integers beyond 64 bits, as JavaScript writes 1e20
+        # Integers beyond 64 bits make objects: JavaScript writes 1e20 as 100000000000000000000.
+        if kind == "f" and found is not None and are_numbers(found, with_floats=True):
             found = found.astype(np.float64)
     except OverflowError:
         raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}") from None

@@ -124,7 +124,7 @@ def _check_names(signature: Signature) -> None:
     Raises:
         DefinitionError: If there is one.
     """
-    kinds = {"parameter": signature.names(), "output": signature.outputs.names}
+    kinds: dict[str, Sequence[str]] = {"parameter": signature.names(), "output": signature.outputs.names}
     for kind, names in kinds.items():
         for name in names:
             if reason := find_conflict(name):

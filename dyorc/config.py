@@ -5,9 +5,9 @@ Each component takes its own section, frozen. `Settings` composes them. They are
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 FilePath: TypeAlias = Annotated[str, Field(json_schema_extra={"format": "path"})]
 """In a configuration file, relative to that file."""
@@ -15,6 +15,8 @@ Secret: TypeAlias = Annotated[str, Field(json_schema_extra={"writeOnly": True})]
 """Not shown anywhere."""
 Host: TypeAlias = Annotated[str, AfterValidator(lambda host: host.removeprefix("[").removesuffix("]"))]
 """A name or an address to listen on; one of IPv6 may stand in brackets, as in a URL."""
+Origin: TypeAlias = Annotated[str, Field(pattern=r"^(\*|https?://[a-z0-9.\-\[\]:]+)$")]
+"""Of a page, as browsers write it: scheme, host and port in lower case, nothing else; or all of them."""
 
 
 class _Section(BaseModel):
@@ -284,9 +286,19 @@ class GatewayConfig(_Section):
     """How long a connection may stay open without a request."""
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """Time that requests in flight are given when the server stops."""
+    cors_origins: tuple[Origin, ...] = ()
+    """Origins of pages that may call it from browsers, such as `https://app.example.com`; `*` for all; none by default."""
+    cors_credentials: bool = False
+    """Whether browsers may send cookies and client certificates from those pages. API keys in headers do not need that."""
     allow_client_shm: bool = False
     """Whether clients of this machine may have tensors read from and written to their own shared memory. Anyone who can reach the
     server can then read and write every object in /dev/shm that its user may open."""
+
+    @model_validator(mode="after")
+    def _check_cors(self) -> Self:
+        if self.cors_credentials and "*" in self.cors_origins:
+            raise ValueError("cors_credentials needs the origins by name: cors_origins is '*', any page of the web")
+        return self
 
 
 class JobsConfig(_Section):

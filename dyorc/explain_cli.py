@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from dyorc.server_options import DEFAULT_URL, AsJson, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
 from dyorc.whole_table import WholeTable
 
 _NUM_LISTED = 20
@@ -27,12 +27,13 @@ def explain(
     request_id: Annotated[str | None, typer.Argument(help="The request; without it, the slowest ones are listed.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Says why a request took so long: where its time went, its batches and who shared them, what was guessed."""
     from dyorc.client import Client  # here, because few commands need it
 
-    with Client(url, api_key=key_or_default(key)) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
         if request_id is None:
             found: Any = client.requests(order="slowest", limit=_NUM_LISTED)
             shown = [_listed(_printable(found))]

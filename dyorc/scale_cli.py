@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column
 
 from dyorc.errors import ConfigurationError
-from dyorc.server_options import DEFAULT_URL, AsJson, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
 from dyorc.whole_table import WholeTable
 
 _NUM_SHOWN = 10
@@ -26,6 +26,7 @@ def scale(
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
+    ca: Ca = None,
 ) -> None:
     """Shows how many replicas programs have, or sets it: `dyorc scale large --warm 2`. Setting it needs a key that may manage."""
     if program is not None and not auto and warm is None and parked is None:
@@ -36,7 +37,7 @@ def scale(
         raise ConfigurationError("name the program that should be scaled")
     from dyorc.client import Client  # here, because no other command needs it
 
-    with Client(url, api_key=key_or_default(key)) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
         state = client.scaling() if program is None else client.scale(program, num_warm=warm, num_parked=parked)
     if as_json:
         print(json.dumps(state, indent=2))

@@ -13,6 +13,7 @@ from dyorc.authoring.program import NAME, Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
+from dyorc.reserved_names import find_conflict
 
 _LIBRARIES = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
 
@@ -78,6 +79,8 @@ class Workflow:
 def of_program(program: Program) -> Workflow:
     """Returns the workflow that makes one call of `program`: this is how a single program is served as a model."""
 
+    _check_names(program.signature)
+
     async def call(*tensors: Ref, **statics: Any) -> Ref:
         return program(*tensors, **statics)
 
@@ -113,7 +116,7 @@ def workflow(
             not of those that it calls.
 
     Raises:
-        DefinitionError: If it is not an ``async def``, or an annotation is missing.
+        DefinitionError: If it is not an ``async def``, an annotation is missing, or a name is the protocol's.
     """
 
     def decorate(function: WorkflowFunction) -> Workflow:
@@ -126,9 +129,23 @@ def workflow(
         if not NAME.fullmatch(chosen):
             raise DefinitionError(f"workflow {chosen!r}: a name is made of letters, digits, '_', '-' and '.'")
         signature = Signature.of(f"workflow {chosen!r}", function, is_streaming=is_streaming)
+        _check_names(signature)
         return Workflow(chosen, function, signature, tuple(programs), wait_for_effects)
 
     return decorate if function is None else decorate(function)
+
+
+def _check_names(signature: Signature) -> None:
+    """Refuses names that requests and answers use for something else.
+
+    Raises:
+        DefinitionError: If there is one.
+    """
+    kinds: dict[str, Sequence[str]] = {"parameter": signature.names(), "output": signature.outputs.names}
+    for kind, names in kinds.items():
+        for name in names:
+            if reason := find_conflict(name):
+                raise DefinitionError(f"{signature.owner}: no {kind} can be called {name!r}: {reason}; choose another name")
 
 
 def _reachable_programs(root: Workflow) -> Iterator[Program]:

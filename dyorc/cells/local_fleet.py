@@ -14,6 +14,7 @@ from dyorc.authoring.program import Program
 from dyorc.cells.batches import LocalBatch
 from dyorc.cells.hosted import Hosted, Surroundings
 from dyorc.cells.interpreter import shared_with_programs
+from dyorc.cells.loop_watch import LoopWatch
 from dyorc.cells.notes import Notes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.config import CellsConfig, LogsConfig
@@ -83,7 +84,7 @@ class LocalFleet:
         self._tensors = tensors
         self._status = status
         self._hosted: dict[str, Hosted] = {}
-        self._due: list[tuple[Hosted, LocalBatch]] = []
+        self._due: list[tuple[Hosted, LocalBatch, Callable[[], None]]] = []
         self._wanted = {program.name: program.options.bounds.num_at_start > 0 for program in programs}
         self._loaders: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,12 +95,13 @@ class LocalFleet:
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
         """Loads the programs; some may be loading still while this is entered."""
+        watch = LoopWatch()
         self._around = Surroundings(
             node=self._site.node, num_cores=self._site.num_cores, inline_limit_s=self._site.config.inline_limit_s,
             room_wait_s=self._site.room_wait_s, wait_for_room=self._wait_for_room, tensors=self._tensors, status=self._status,
-            post=post, flush=flush, notes=self._site.notes,
+            post=post, flush=flush, notes=self._site.notes, watch=watch,
         )  # fmt: skip
-        with shared_with_programs(self._site.config.switch_interval_s):
+        with watch, shared_with_programs(self._site.config.switch_interval_s):
             for program in self._programs.values():
                 self._begin(program)
             try:
@@ -193,7 +195,7 @@ class LocalFleet:
             return False
         executor, load_s = loaded
         executor.trace_by(self._site.spans)
-        hosted = self._hosted[name] = Hosted(name, executor, thread, self._surroundings(program))
+        hosted = self._hosted[name] = Hosted(program, executor, thread, self._surroundings(program))
         self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
         self._around.flush()
@@ -272,7 +274,7 @@ class LocalFleet:
                 inbox,
             )
             if hosted.is_inline:
-                self._due.append((hosted, batch))
+                self._due.append((hosted, batch, partial(self._run, hosted, action, stored, gather, fetched)))
             else:
                 hosted.run(batch)
 
@@ -280,8 +282,8 @@ class LocalFleet:
         """Runs the batches that are due on the loop; those for threads are with them by now."""
         while self._due:
             due, self._due = self._due, []
-            for hosted, batch in due:
-                hosted.run(batch)
+            for hosted, batch, run_again in due:
+                hosted.run(batch, run_again)
 
     def release(self, blocks: Sequence[BlockId]) -> None:
         """There may be room in the arena."""
@@ -344,6 +346,7 @@ class LocalFleet:
             "num_programs_inline": sum(each.is_inline for each in hosted),
             "num_batches_inline": sum(each.num_inline for each in hosted),
             "num_batches_on_threads": sum(each.num_on_thread for each in hosted),
+            "num_batches_run_again": sum(each.num_run_again for each in hosted),
         }
 
 

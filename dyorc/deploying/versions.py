@@ -19,6 +19,7 @@ from dyorc.deploying.record import Version
 from dyorc.offers import FIRST_VERSION, ModelKey
 from dyorc.repertoire import Part
 from dyorc.replica.assignment import Source
+from dyorc.user_code import import_outside_of_loop
 
 _PACKAGE = "_dyorc_version_"
 _numbers = count(1)
@@ -108,7 +109,7 @@ def load(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Wo
         DefinitionError: If it cannot be imported, or cannot have such options.
     """
     importer = BundleImporter(bundle, f"{_PACKAGE}{next(_numbers)}")
-    found = importer.load()
+    found = import_outside_of_loop(importer.load)
     try:
         for program in programs_of(found):
             if (changes := overrides.get(program.name)) is not None:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import structlog
@@ -35,6 +35,11 @@ _current: list[_SetUp] = []
 """What holds for this process: logging is global, too. Empty: whoever runs this process has set up logging."""
 
 
+_ours: dict[str, Any] = {}
+_theirs: dict[str, Any] = {}
+"""structlog's settings for our loggers and, if users' code has made any, for theirs."""
+
+
 def set_up(config: LogsConfig, **process: Any) -> None:
     """Logs as the settings say, from now on.
 
@@ -55,6 +60,23 @@ def change(config: LogsConfig) -> None:
         _apply()
 
 
+def keep() -> None:
+    """Keeps our lines as they are set up, if users' code has configured structlog, whose settings are those of the process.
+
+    The loggers of users' code have what it has configured; ours have what `set_up` says.
+    """
+    theirs = structlog.get_config()
+    if not _current or theirs["logger_factory"] in (_Writer, _make_logger):
+        return
+    _theirs.update(theirs)
+    structlog.configure(
+        processors=theirs["processors"],
+        wrapper_class=cast(Any, _bind),
+        logger_factory=_make_logger,
+        cache_logger_on_first_use=False,
+    )
+
+
 def adopt_ray() -> None:
     """Takes Ray's lines over from the handlers that it has installed."""
     for name in _RAY:
@@ -63,6 +85,18 @@ def adopt_ray() -> None:
         if _current:
             logger.handlers.clear()
             logger.propagate = True
+
+
+def _make_logger(*args: Any) -> Any:
+    is_ours = bool(args) and str(args[0]).partition(".")[0] == "dyorc"
+    return _Writer(str(args[0])) if is_ours else _theirs["logger_factory"](*args)
+
+
+def _bind(logger: Any, processors: Any, context: Any) -> Any:
+    if isinstance(logger, _Writer):
+        return _ours["wrapper_class"](logger, processors=_ours["processors"], context=context)
+    wrapper = _theirs["wrapper_class"] or structlog.make_filtering_bound_logger(0)
+    return wrapper(logger, processors=processors, context=context)
 
 
 def _apply() -> None:
@@ -76,11 +110,9 @@ def _apply() -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.StackInfoRenderer(),
     ]
-    structlog.configure(
-        processors=[*begins, *ends],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=_Writer,
-    )
+    _ours.update(processors=[*begins, *ends], wrapper_class=structlog.make_filtering_bound_logger(level))
+    if not _theirs:
+        structlog.configure(**_ours, logger_factory=_Writer)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -106,7 +138,7 @@ class _Writer:
         try:
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
-        except (OSError, ValueError):  # nobody reads it any more; the server goes on
+        except Exception:  # nobody reads it any more, or users' code has put something else there; the server goes on
             pass
 
     debug = info = warning = error = critical = exception = msg

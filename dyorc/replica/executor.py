@@ -133,7 +133,7 @@ class Executor:
             started_s = time.perf_counter()
             token = reserve_for_results.set(reserve)
             try:
-                with self._inference_mode():
+                with self._without_gradients():
                     arguments = self._arguments(columns, statics)
                     stacked_s = time.perf_counter()
                     returned = self._function(**arguments) if span is None else self._call_under(span, arguments)
@@ -151,8 +151,9 @@ class Executor:
         """Calls the program with its batch's span as the current one."""
         return self._function(**arguments) if self._spans is None else self._spans.run(span, self._function, arguments)
 
-    def _inference_mode(self) -> AbstractContextManager[Any]:
-        return importlib.import_module("torch").inference_mode() if self._uses_torch else nullcontext()
+    def _without_gradients(self) -> AbstractContextManager[Any]:
+        """Not torch's inference mode: what is made in that never has gradients, and a program may need those of its inputs."""
+        return importlib.import_module("torch").no_grad() if self._uses_torch else nullcontext()
 
     def _arguments(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> dict[str, Any]:
         """Returns the arguments of the program."""

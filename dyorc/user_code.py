@@ -8,6 +8,7 @@ put back: the running loop, handlers of signals, how warnings and our lines of t
 import asyncio
 import contextlib
 import decimal
+import os
 import signal
 import sys
 import threading
@@ -31,13 +32,18 @@ _DEFAULTS = (None, signal.SIG_DFL, signal.default_int_handler)
 _context: list[Context] = []
 """That of the last import, with what users' modules have set in it."""
 
+_device: list[Any] = []
+"""Where torch makes tensors, if a user's module has said so."""
+_folder: list[str] = []
+"""Where this process was before a user's module went elsewhere."""
+
 
 def import_outside_of_loop(function: Callable[[], T]) -> T:
     """Returns the result of a function that imports users' modules; they may run loops of their own."""
     context = own_context()
     with _with_our_signals():
         try:
-            with _outside_of_loop():
+            with _outside_of_loop(), _with_our_settings():
                 return context.run(function)
         finally:
             _context[:] = [context]
@@ -51,6 +57,25 @@ def own_context() -> Context:
     return context
 
 
+def start_folder() -> str:
+    """Returns the folder in which the server was started, where modules are found."""
+    return _folder[0] if _folder else os.getcwd()
+
+
+def settle_thread() -> None:
+    """Has this thread, which is to load a program, make tensors where users' modules want them: torch keeps that by thread."""
+    if _device:
+        sys.modules["torch"].set_default_device(_device[0])
+
+
+def has_thread_settings() -> bool:
+    """Returns whether users' code has made settings that hold on this thread only."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return torch.get_default_device().type != "cpu" or torch.is_autocast_enabled() or not torch.is_grad_enabled()
+
+
 def keep_ours() -> None:
     """Puts back what our own code needs, after users' code has run that may have changed it."""
     _shield_from_warnings()
@@ -59,13 +84,34 @@ def keep_ours() -> None:
 
 @contextlib.contextmanager
 def _outside_of_loop() -> Generator[None]:
-    loop, limit = asyncio._get_running_loop(), sys.getrecursionlimit()
+    loop = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:
         yield
     finally:
         asyncio._set_running_loop(loop)
+
+
+@contextlib.contextmanager
+def _with_our_settings() -> Generator[None]:
+    stderr, limit, folder = sys.stderr, sys.getrecursionlimit(), os.getcwd()
+    try:
+        yield
+    finally:
+        _take_over_device()
+        if sys.stderr is not stderr and stderr is not None:
+            logs.write_to(stderr)
         sys.setrecursionlimit(max(limit, sys.getrecursionlimit()))
+        if os.getcwd() != folder and not _folder:
+            _folder.append(folder)
+
+
+def _take_over_device() -> None:
+    """Keeps the device that a user's module has chosen for the programs, and not for this thread, which is ours."""
+    torch = sys.modules.get("torch")
+    if torch is not None and (device := torch.get_default_device()).type != "cpu":
+        _device[:] = [device]
+        torch.set_default_device(None)
 
 
 @contextlib.contextmanager

@@ -73,6 +73,7 @@ class Hosted:
     Args:
         program: It is loaded.
         thread: It has loaded the program.
+        may_move: Whether it may run anywhere but there.
 
     Attributes:
         program: Its name.
@@ -86,7 +87,9 @@ class Hosted:
 
     _numbers = count(1)
 
-    def __init__(self, program: Program, executor: Executor, thread: ProgramThread, surroundings: Surroundings) -> None:
+    def __init__(
+        self, program: Program, executor: Executor, thread: ProgramThread, surroundings: Surroundings, *, may_move: bool = True
+    ) -> None:
         executor.reuse_memory()  # its outputs are copied before the next batch
         self.program = program.name
         self._executor = executor
@@ -95,7 +98,7 @@ class Hosted:
         self.inputs = Inputs(tensors)
         self._results = Results(surroundings.node, Outbox(tensors.exchange.arena, tensors.inline_limit_bytes))
         self._around = surroundings
-        may_move = program.options.thread == "auto" and program.options.is_repeatable
+        may_move = may_move and program.options.thread == "auto" and program.options.is_repeatable
         self._rule = InlineRule(surroundings.inline_limit_s, can_stretch=surroundings.num_cores > 0, may_move=may_move)
         self.replica_id = ""
         self.is_inline = False

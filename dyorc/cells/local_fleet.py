@@ -33,6 +33,7 @@ from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.moves import Moves
+from dyorc.user_code import has_thread_settings, keep_ours
 
 _log = structlog.get_logger("dyorc.cells")
 
@@ -193,9 +194,10 @@ class LocalFleet:
             thread.stop()
             self._failed(loaded)
             return False
-        executor, load_s = loaded
+        executor, load_s, has_settings = loaded
+        keep_ours()
         executor.trace_by(self._site.spans)
-        hosted = self._hosted[name] = Hosted(program, executor, thread, self._surroundings(program))
+        hosted = self._hosted[name] = Hosted(program, executor, thread, self._surroundings(program), may_move=not has_settings)
         self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
         self._around.flush()
@@ -363,10 +365,10 @@ def _digests(inputs: Sequence[Hashable]) -> list[bytes]:
     return [each.digest for each in inputs if isinstance(each, InputsIdentity) and each.digest is not None]
 
 
-def _load(program: Program) -> tuple[Executor, float] | ProgramLoadError:
-    """Returns a loaded program, and how long that took in seconds."""
+def _load(program: Program) -> tuple[Executor, float, bool] | ProgramLoadError:
+    """Returns a loaded program, how long that took in seconds, and whether it has settings for its thread."""
     started_s = time.monotonic()
     try:
-        return load_and_warm_up(program), time.monotonic() - started_s
+        return load_and_warm_up(program), time.monotonic() - started_s, has_thread_settings()
     except ProgramLoadError as error:
         return error

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from dyorc.authoring.bundles import Bundle
-from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of
+from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of, put_on_path
 from dyorc.authoring.overrides import overridden
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
@@ -52,6 +52,8 @@ def begun(
     served = {line.origin for line in lines.values()}
     with importing():
         places = {target: parts_of(target)[0] for target in wanted if target not in served}
+        for place in places.values():
+            put_on_path(place)  # before one of them changes the current folder
         modules = {target: import_outside_of_loop(partial(import_place, place)) for target, place in places.items()}
         restored = [_restored(line.versions[name], options) for line in lines.values() for name in line.loaded()]
     fresh = [(target, name_in(module, *parts_of(target))) for target, module in modules.items()]

@@ -28,6 +28,7 @@ from dyorc.tensor import Shape
 from dyorc.trace_context import TraceContext
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Rows, each_row
+from dyorc.user_code import settle_thread
 
 _SMALL_BYTES = 64 * 1024
 """Up to this size, fresh memory costs less than finding memory to reuse."""
@@ -91,6 +92,7 @@ class Executor:
         executor = cls(program, None)
         try:
             executor.settle_thread()
+            settle_thread()
             executor._function = program.factory()
         except BaseException as error:
             raise load_error(program.name, error) from error
@@ -221,7 +223,7 @@ class Executor:
         torch = sys.modules.get("torch") if self._uses_torch else None
         if torch is None or not torch.cuda.is_available():
             return Buffers()
-        return Buffers(lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True).numpy().data)
+        return Buffers(lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy().data)
 
     def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows]) -> Rows:
         """Returns one output, call by call, checked against the program's declaration."""

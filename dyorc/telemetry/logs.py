@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TextIO, cast
 
 import msgspec
 import structlog
@@ -36,6 +36,7 @@ _current: list[_SetUp] = []
 
 
 _ours: dict[str, Any] = {}
+_stream: list[TextIO] = []
 _theirs: dict[str, Any] = {}
 """structlog's settings for our loggers and, if users' code has made any, for theirs."""
 
@@ -69,12 +70,13 @@ def keep() -> None:
     if not _current or theirs["logger_factory"] in (_Writer, _make_logger):
         return
     _theirs.update(theirs)
-    structlog.configure(
-        processors=theirs["processors"],
-        wrapper_class=cast(Any, _bind),
-        logger_factory=_make_logger,
-        cache_logger_on_first_use=False,
-    )
+    processors, wrapper = theirs["processors"], cast("type[Any]", _bind)
+    structlog.configure(processors, wrapper_class=wrapper, logger_factory=_make_logger, cache_logger_on_first_use=False)
+
+
+def write_to(stream: TextIO) -> None:
+    """Writes our lines there, whatever standard error is from now on."""
+    _stream[:] = [stream]
 
 
 def adopt_ray() -> None:
@@ -89,14 +91,14 @@ def adopt_ray() -> None:
 
 def _make_logger(*args: Any) -> Any:
     is_ours = bool(args) and str(args[0]).partition(".")[0] == "dyorc"
-    return _Writer(str(args[0])) if is_ours else _theirs["logger_factory"](*args)
+    factory: Any = _Writer if is_ours else _theirs["logger_factory"]
+    return factory(*args)
 
 
 def _bind(logger: Any, processors: Any, context: Any) -> Any:
     if isinstance(logger, _Writer):
         return _ours["wrapper_class"](logger, processors=_ours["processors"], context=context)
-    wrapper = _theirs["wrapper_class"] or structlog.make_filtering_bound_logger(0)
-    return wrapper(logger, processors=processors, context=context)
+    return _theirs["wrapper_class"](logger, processors=processors, context=context)
 
 
 def _apply() -> None:
@@ -124,7 +126,8 @@ def _apply() -> None:
 
 
 class _Writer:
-    """Writes finished lines of one of our loggers. Standard error is looked up each time: a process may redirect it.
+    """Writes finished lines of one of our loggers. Standard error is looked up each time: a process may redirect it. Users' code
+    may put anything there; see `write_to`.
 
     Args:
         name: The logger's.
@@ -136,9 +139,10 @@ class _Writer:
     def msg(self, line: str) -> None:
         """Writes one, in one piece: other processes may write there, too."""
         try:
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
-        except Exception:  # nobody reads it any more, or users' code has put something else there; the server goes on
+            stream = _stream[0] if _stream else sys.stderr
+            stream.write(line + "\n")
+            stream.flush()
+        except (OSError, ValueError):  # nobody reads it any more; the server goes on
             pass
 
     debug = info = warning = error = critical = exception = msg

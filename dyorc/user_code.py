@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _OURS = r"(dyorc|asyncio|uvloop|starlette|grpc|pydantic|msgspec|structlog|redis|zmq|ray)(\.|$)"
 """Modules whose warnings never become errors: they run on the event loop."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _DEFAULTS = (None, signal.SIG_DFL, signal.default_int_handler)
 _context: list[Context] = []
 """That of the last import, with what users' modules have set in it."""

@@ -13,7 +13,7 @@ class Springs:
     def __init__(self) -> None:
         self.stiffness = torch.nn.Parameter(torch.tensor(3.0))
 
-    def __call__(self, x: Float[Tensor, "batch n"]) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch n"]]:
+    def __call__(self, x: Float[Tensor, "batch n"]) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch n"]]:
         assert not torch.is_grad_enabled()
         with torch.enable_grad():
             x.requires_grad_()

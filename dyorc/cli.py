@@ -171,6 +171,7 @@ def dev(
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
+    _console = Console(soft_wrap=True, file=sys.stdout)  # users' modules may put something else there
     from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
     from dyorc.progress import show_progress
 

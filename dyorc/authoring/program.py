@@ -35,6 +35,10 @@ class ProgramOptions:
         in_process: Whether it runs in the server's own process although others run on Ray. There is one copy then, whatever
             `num_replicas`, `autoscaling_config` and `ray_actor_options` say. With ``dyorc serve --in-process`` that holds for all
             programs.
+        thread: Where its batches run in the server's own process. "auto": on a thread of its own, and on the event loop while
+            they are seen to be short and to do nothing but compute. "own": always on the thread that has loaded it, for libraries
+            that bind what they make to a thread; programs with effects that may not be repeated do so anyway. A replica has one
+            thread for all.
         pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
         idempotent: Whether an impure program may be repeated all the same, after a failure.
         warmup: Whether a program that is a class runs a batch of zeros after it was loaded, so that no request pays for what the
@@ -52,6 +56,7 @@ class ProgramOptions:
     autoscaling_config: Mapping[str, Any] | None = None
     ray_actor_options: dict[str, Any] = field(default_factory=dict[str, Any])
     in_process: bool = False
+    thread: Literal["auto", "own"] = "auto"
     pure: bool = True
     idempotent: bool = False
     warmup: bool = True
@@ -107,6 +112,8 @@ class ProgramOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise DefinitionError(f"{owner}: {name} is {value!r}, expected a whole number of at least 1")
+        if self.thread not in ("auto", "own"):
+            raise DefinitionError(f"{owner}: thread is {self.thread!r}, expected 'auto' or 'own'")
         bounds_of(owner, self.num_replicas, self.autoscaling_config)
         if self.execution_timeout_s <= 0:
             raise DefinitionError(f"{owner}: execution_timeout_s is {self.execution_timeout_s!r}, expected more than 0 seconds")

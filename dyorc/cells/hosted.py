@@ -8,9 +8,11 @@ from itertools import count
 
 import structlog
 
+from dyorc.authoring.program import Program
 from dyorc.cells.batches import LocalBatch, Ran, keep_when_there_is_room, run
 from dyorc.cells.inline_rule import InlineRule
 from dyorc.cells.inputs import Inputs
+from dyorc.cells.loop_watch import LoopWatch
 from dyorc.cells.notes import Notes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.cells.results import Results
@@ -39,6 +41,7 @@ class Surroundings:
         wait_for_room: Waits until something in the arena was freed, at most so long.
         post, flush: See `Fleet.running`.
         notes: Where it is noted what runs; None if nobody reads that.
+        watch: Interrupts batches that hold the loop up.
     """
 
     node: str
@@ -51,6 +54,7 @@ class Surroundings:
     post: Callable[[Event], None]
     flush: Callable[[], None]
     notes: Notes | None = None
+    watch: LoopWatch
 
 
 class Hosted:
@@ -62,8 +66,14 @@ class Hosted:
     calls of a replica that leaves are run again. To get such a moment, results are withheld until all batches have ended; the
     engine sends no more than two before the first has come back.
 
+    A batch that fails on the loop, or holds it up, is run again on the thread, with inputs that were read again: what a library
+    has made on a thread may only work there, and such errors have many forms. If it succeeds there, the program stays. So only
+    programs that may be repeated come to the loop.
+
     Args:
+        program: It is loaded.
         thread: It has loaded the program.
+        may_move: Whether it may run anywhere but there.
 
     Attributes:
         program: Its name.
@@ -72,28 +82,35 @@ class Hosted:
         is_inline: Where the next batch runs.
         num_inline: Batches that ran on the loop.
         num_on_thread: Batches that ran on the thread.
+        num_run_again: Batches that ran there because they had failed on the loop, or held it up.
     """
 
     _numbers = count(1)
 
-    def __init__(self, program: str, executor: Executor, thread: ProgramThread, surroundings: Surroundings) -> None:
+    def __init__(
+        self, program: Program, executor: Executor, thread: ProgramThread, surroundings: Surroundings, *, may_move: bool = True
+    ) -> None:
         executor.reuse_memory()  # its outputs are copied before the next batch
-        self.program = program
+        self.program = program.name
         self._executor = executor
         self.thread = thread
         tensors = surroundings.tensors
         self.inputs = Inputs(tensors)
         self._results = Results(surroundings.node, Outbox(tensors.exchange.arena, tensors.inline_limit_bytes))
         self._around = surroundings
-        self._rule = InlineRule(surroundings.inline_limit_s, can_stretch=surroundings.num_cores > 0)
+        may_move = may_move and program.options.thread == "auto" and program.options.is_repeatable
+        self._rule = InlineRule(surroundings.inline_limit_s, can_stretch=surroundings.num_cores > 0, may_move=may_move)
         self.replica_id = ""
         self.is_inline = False
         self._is_known_inline = False
         self._num_held = 0
         self._num_at_thread = 0
         self._withheld: list[Event] = []
+        self._reasons: dict[int, str] = {}
+        """Why batches are run again."""
         self.num_inline = 0
         self.num_on_thread = 0
+        self.num_run_again = 0
 
     # To the engine
 
@@ -135,10 +152,14 @@ class Hosted:
         """The engine has sent a batch. `run` or `report` follows."""
         self._num_held += 1
 
-    def run(self, batch: LocalBatch) -> None:
-        """Runs a batch: now, or behind those that the thread has."""
-        if self.is_inline:
-            self._ran_inline(batch, self._run(batch))
+    def run(self, batch: LocalBatch, run_again: Callable[[], None] | None = None) -> None:
+        """Runs a batch: now, or behind those that the thread has.
+
+        Args:
+            run_again: Reads its inputs again and calls this again; for batches that may be run on the loop.
+        """
+        if self.is_inline and run_again is not None:
+            self._run_inline(batch, run_again)
         else:
             self._at_thread(batch, lambda: self._run_to_the_end(batch))
 
@@ -159,14 +180,44 @@ class Hosted:
         self._withheld.append(event)
         self._settle()
 
-    def _ran_inline(self, batch: LocalBatch, ran: Ran) -> None:
+    def _run_inline(self, batch: LocalBatch, run_again: Callable[[], None]) -> None:
+        watch = self._around.watch
+        watch.begin()
+        try:
+            ran = self.thread.run_here(partial(self._run, batch))
+        finally:
+            harm = watch.end()
         self.num_inline += 1
         self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s, ran.overlap_s)
-        if ran.event is None:  # waiting is not for the loop
+        if harm:  # whatever came of it: the program may have gone on after an interruption
+            self._give_to_thread(batch, ran, harm)
+            self._stay(batch.batch_id)
+            run_again()
+        elif isinstance(ran.event, BatchFailed):
+            self._give_to_thread(batch, ran, f"on the event loop it raised {ran.event.error_type}: {ran.event.message}")
+            run_again()
+        elif ran.event is None:  # waiting is not for the loop
             self.is_inline = False
             self._at_thread(batch, lambda: self._keep(batch, ran))
         else:
             self._end(batch, ran.event)
+
+    def _give_to_thread(self, batch: LocalBatch, ran: Ran, reason: str) -> None:
+        """Prepares for running a batch again, on the thread: what came of it on the loop is worthless."""
+        self.is_inline = False
+        self.num_run_again += 1
+        self._reasons[batch.batch_id] = reason
+        if isinstance(ran.event, BatchDone):
+            self._free(ran.event)
+        elif ran.event is None:
+            self._results.done()
+            batch.done()
+
+    def _stay(self, batch_id: int) -> None:
+        """Keeps the program on its thread, which a batch has shown to be needed."""
+        if (reason := self._reasons.pop(batch_id, None)) is not None:
+            _log.warning("program_needs_its_thread", program=self.program, reason=reason)
+            self._rule.stay()
 
     def _at_thread(self, batch: LocalBatch, job: Callable[[], tuple[Ran, BatchDone | BatchFailed]]) -> None:
         self._num_at_thread += 1
@@ -185,6 +236,10 @@ class Hosted:
         ran, event = ended
         self._num_at_thread -= 1
         self.num_on_thread += 1
+        if isinstance(event, BatchDone):
+            self._stay(batch.batch_id)
+        else:
+            self._reasons.pop(batch.batch_id, None)  # it fails everywhere
         if not self._rule.is_inline:
             self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s, ran.overlap_s)
         self._end(batch, event)
@@ -199,8 +254,11 @@ class Hosted:
             self.report(event)
             return
         if isinstance(event, BatchDone):
-            self._around.tensors.free(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
+            self._free(event)
         self.report(TensorsLost(batch.replica_id, batch.batch_id, lost))
+
+    def _free(self, event: BatchDone) -> None:
+        self._around.tensors.free(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
 
     def _settle(self) -> None:
         """Tells the engine what it may know now, and moves if it is time."""

@@ -12,6 +12,8 @@ worth is said by neither, but by the *overlap*: for how long other threads of th
 * It also moves if it is longer, up to `_STRETCH` times the limit, computes for most of its time, and overlaps with little: then
   it and the loop only take turns, which costs both of them more than waiting for one another. Whether there would be more overlap
   by now does not show on the loop, so such a program goes back to its thread for a while every `_MAX_STAY` batches.
+* Either only if it computes. One that waits for anything else, a socket, a lock, a time, may wait for seconds some day. Under
+  load, waiting for the interpreter hides short waits; on the loop they show, and it goes back for long.
 * The loop's program moves to its thread at once if one batch took too much processor time, or much too long; and if it repeatedly
   took too long. Time in which the system ran other processes instead is not counted: a thread would have lost it as well.
 
@@ -41,6 +43,8 @@ _MIN_OVERLAP = 0.4
 programs and the loop took turns, 0.5 to 0.8 where larger ones really ran beside each other."""
 _MAX_WAITING = 0.5
 """A program that waits this much of its computing time for anything but the interpreter, such as a device, needs a thread."""
+_NEGLIGIBLE_WAIT_S = 0.000_05
+"""So short a wait tells nothing: a lock within a library, a page that was not there."""
 _MAX_STAY = 16_384
 """So few batches are run again where they were slow that no percentile shows it."""
 
@@ -52,19 +56,22 @@ class InlineRule:
         limit_s: A batch on the loop should take less than this.
         can_stretch: Whether it may take longer where nothing is gained by a thread. A program that drives a device of its own
             computes nothing while the device does, though it may look busy.
+        may_move: Whether it may run on the loop at all.
 
     Attributes:
         is_inline: The decision.
     """
 
-    def __init__(self, limit_s: float, *, can_stretch: bool = True) -> None:
+    def __init__(self, limit_s: float, *, can_stretch: bool = True, may_move: bool = True) -> None:
         self._limit_s = limit_s
         self._can_stretch = can_stretch
+        self._may_move = may_move
         self._stretch = 1.0
         self.is_inline = False
         self._recent: dict[int, deque[float]] = {}
         self._last_seen: dict[int, int] = {}
         self._walls: deque[float] = deque(maxlen=_NUM_RECENT)
+        self._waits: deque[bool] = deque(maxlen=_NUM_RECENT)
         self._compared: deque[tuple[float, float]] = deque(maxlen=_NUM_COMPARED)
         self._num_seen = 0
         self._num_since_move = 0
@@ -76,6 +83,7 @@ class InlineRule:
         self._num_seen += 1
         self._num_since_move += 1
         self._walls.append(wall_s)
+        self._waits.append(wall_s - cpu_s > max(_MAX_WAITING * cpu_s, _NEGLIGIBLE_WAIT_S))
         if self.is_inline:
             self._observe_inline(wall_s, cpu_s)
         else:
@@ -83,7 +91,17 @@ class InlineRule:
             self._compared.append((overlap_s / least_s, wall_s / least_s))
             self._observe_on_thread(size, cpu_s)
 
+    def stay(self) -> None:
+        """Keeps the program on its thread for good: it needs that."""
+        self._may_move = False
+        if self.is_inline:
+            self._move(is_inline=False)
+
     def _observe_inline(self, wall_s: float, cpu_s: float) -> None:
+        if 2 * sum(self._waits) > _NUM_RECENT:
+            self._attempt_after = _MAX_ATTEMPT_AFTER
+            self._move(is_inline=False)
+            return
         limit_s = self._stretch * self._limit_s
         if wall_s <= limit_s:
             if self._num_since_move == _NUM_REMEMBERED:
@@ -102,7 +120,7 @@ class InlineRule:
             self._recent[size_class] = deque(maxlen=_NUM_RECENT)
         self._recent[size_class].append(cpu_s)
         self._last_seen[size_class] = self._num_seen
-        if self._num_since_move < self._attempt_after:
+        if not self._may_move or self._num_since_move < self._attempt_after or all(self._waits):
             return
         usual_s = self._usual_s()
         if usual_s <= _HYSTERESIS * self._limit_s and min(self._walls) <= _PATIENCE * self._limit_s:
@@ -131,4 +149,5 @@ class InlineRule:
         self._recent.clear()
         self._last_seen.clear()
         self._walls.clear()
+        self._waits.clear()
         self._compared.clear()

@@ -14,6 +14,7 @@ from dyorc.authoring.program import Program
 from dyorc.cells.batches import LocalBatch
 from dyorc.cells.hosted import Hosted, Surroundings
 from dyorc.cells.interpreter import shared_with_programs
+from dyorc.cells.loop_watch import LoopWatch
 from dyorc.cells.notes import Notes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.config import CellsConfig, LogsConfig
@@ -32,6 +33,7 @@ from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.moves import Moves
+from dyorc.user_code import has_thread_settings, keep_ours
 
 _log = structlog.get_logger("dyorc.cells")
 
@@ -83,7 +85,7 @@ class LocalFleet:
         self._tensors = tensors
         self._status = status
         self._hosted: dict[str, Hosted] = {}
-        self._due: list[tuple[Hosted, LocalBatch]] = []
+        self._due: list[tuple[Hosted, LocalBatch, Callable[[], None]]] = []
         self._wanted = {program.name: program.options.bounds.num_at_start > 0 for program in programs}
         self._loaders: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,12 +96,13 @@ class LocalFleet:
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
         """Loads the programs; some may be loading still while this is entered."""
+        watch = LoopWatch()
         self._around = Surroundings(
             node=self._site.node, num_cores=self._site.num_cores, inline_limit_s=self._site.config.inline_limit_s,
             room_wait_s=self._site.room_wait_s, wait_for_room=self._wait_for_room, tensors=self._tensors, status=self._status,
-            post=post, flush=flush, notes=self._site.notes,
+            post=post, flush=flush, notes=self._site.notes, watch=watch,
         )  # fmt: skip
-        with shared_with_programs(self._site.config.switch_interval_s):
+        with watch, shared_with_programs(self._site.config.switch_interval_s):
             for program in self._programs.values():
                 self._begin(program)
             try:
@@ -191,9 +194,10 @@ class LocalFleet:
             thread.stop()
             self._failed(loaded)
             return False
-        executor, load_s = loaded
+        executor, load_s, has_settings = loaded
+        keep_ours()
         executor.trace_by(self._site.spans)
-        hosted = self._hosted[name] = Hosted(name, executor, thread, self._surroundings(program))
+        hosted = self._hosted[name] = Hosted(program, executor, thread, self._surroundings(program), may_move=not has_settings)
         self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
         self._around.flush()
@@ -272,7 +276,7 @@ class LocalFleet:
                 inbox,
             )
             if hosted.is_inline:
-                self._due.append((hosted, batch))
+                self._due.append((hosted, batch, partial(self._run, hosted, action, stored, gather, fetched)))
             else:
                 hosted.run(batch)
 
@@ -280,8 +284,8 @@ class LocalFleet:
         """Runs the batches that are due on the loop; those for threads are with them by now."""
         while self._due:
             due, self._due = self._due, []
-            for hosted, batch in due:
-                hosted.run(batch)
+            for hosted, batch, run_again in due:
+                hosted.run(batch, run_again)
 
     def release(self, blocks: Sequence[BlockId]) -> None:
         """There may be room in the arena."""
@@ -344,6 +348,7 @@ class LocalFleet:
             "num_programs_inline": sum(each.is_inline for each in hosted),
             "num_batches_inline": sum(each.num_inline for each in hosted),
             "num_batches_on_threads": sum(each.num_on_thread for each in hosted),
+            "num_batches_run_again": sum(each.num_run_again for each in hosted),
         }
 
 
@@ -360,10 +365,10 @@ def _digests(inputs: Sequence[Hashable]) -> list[bytes]:
     return [each.digest for each in inputs if isinstance(each, InputsIdentity) and each.digest is not None]
 
 
-def _load(program: Program) -> tuple[Executor, float] | ProgramLoadError:
-    """Returns a loaded program, and how long that took in seconds."""
+def _load(program: Program) -> tuple[Executor, float, bool] | ProgramLoadError:
+    """Returns a loaded program, how long that took in seconds, and whether it has settings for its thread."""
     started_s = time.monotonic()
     try:
-        return load_and_warm_up(program), time.monotonic() - started_s
+        return load_and_warm_up(program), time.monotonic() - started_s, has_thread_settings()
     except ProgramLoadError as error:
         return error

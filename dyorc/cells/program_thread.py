@@ -7,6 +7,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
+from dyorc.user_code import own_context
+
 T = TypeVar("T")
 _Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]
 
@@ -27,6 +29,7 @@ class ProgramThread:
     def __init__(self, program: str, loop: asyncio.AbstractEventLoop) -> None:
         self.program = program
         self._loop = loop
+        self._context = own_context()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._is_over = False
         self._thread = threading.Thread(target=self._main, name=f"dyorc-{program}", daemon=True)
@@ -46,6 +49,18 @@ class ProgramThread:
         future: asyncio.Future[T] = self._loop.create_future()
         self.submit(job, lambda result: None if future.done() else future.set_result(result))
         return await future
+
+    def run_here(self, job: Callable[[], T]) -> T:
+        """Returns the result of a job that is done on the loop, while the thread does nothing.
+
+        It finds the values of context variables that earlier jobs have set, such as precisions of `decimal` and NumPy's handling
+        of errors, and no running loop: code that asks for one would take ours for its own.
+        """
+        asyncio._set_running_loop(None)
+        try:
+            return self._context.run(job)
+        finally:
+            asyncio._set_running_loop(self._loop)
 
     def stop(self) -> None:
         """Ends it after its running job. What else was submitted is not done, and nothing is told any more."""
@@ -72,7 +87,7 @@ class ProgramThread:
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None and not self._is_over:
             job, done = item
-            result = job()
+            result = self._context.run(job)
             self._loop.call_soon_threadsafe(self._tell, done, result)
             del item, job, done, result  # or they would keep tensors alive until the next job
 

@@ -3,12 +3,13 @@
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import structlog
 
 from dyorc.authoring.bundles import Bundle
-from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of
+from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of, put_on_path
 from dyorc.authoring.overrides import overridden
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
@@ -17,6 +18,7 @@ from dyorc.deploying.versions import Loaded, named, names_for, plain, prints_of
 from dyorc.deploying.versions import load as load_bundle
 from dyorc.errors import DefinitionError, DyOrcError
 from dyorc.repertoire import Repertoire
+from dyorc.user_code import import_outside_of_loop
 
 _log = structlog.get_logger("dyorc.deploying")
 
@@ -49,7 +51,10 @@ def begun(
     lines = {name: line for name, line in noted.lines.items() if not line.origin or line.origin in wanted}
     served = {line.origin for line in lines.values()}
     with importing():
-        modules = {target: import_place(parts_of(target)[0]) for target in wanted if target not in served}
+        places = {target: parts_of(target)[0] for target in wanted if target not in served}
+        for place in places.values():
+            put_on_path(place)  # before one of them changes the current folder
+        modules = {target: import_outside_of_loop(partial(import_place, place)) for target, place in places.items()}
         restored = [_restored(line.versions[name], options) for line in lines.values() for name in line.loaded()]
     fresh = [(target, name_in(module, *parts_of(target))) for target, module in modules.items()]
     Repertoire.of(found for _, found in fresh)  # which checks their names

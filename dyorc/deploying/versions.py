@@ -1,6 +1,5 @@
 """Versions as they are loaded in this process: their modules, their workflow, their programs under names of their own."""
 
-import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from dyorc.deploying.record import Version
 from dyorc.offers import FIRST_VERSION, ModelKey
 from dyorc.repertoire import Part
 from dyorc.replica.assignment import Source
+from dyorc.user_code import import_outside_of_loop, start_folder
 
 _PACKAGE = "_dyorc_version_"
 _numbers = count(1)
@@ -79,7 +79,7 @@ class Loaded:
         """Returns where the replicas of one of its programs find it."""
         own = next(own for own, one in self.programs.items() if one is program)
         return Source(
-            folder=os.getcwd(), target=self.bundle.target, program=own, overrides=program.overrides, bundle=self.bundle,
+            folder=start_folder(), target=self.bundle.target, program=own, overrides=program.overrides, bundle=self.bundle,
             served_as=program.name, code=self.codes[own],
         )  # fmt: skip
 
@@ -108,7 +108,7 @@ def load(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Wo
         DefinitionError: If it cannot be imported, or cannot have such options.
     """
     importer = BundleImporter(bundle, f"{_PACKAGE}{next(_numbers)}")
-    found = importer.load()
+    found = import_outside_of_loop(importer.load)
     try:
         for program in programs_of(found):
             if (changes := overrides.get(program.name)) is not None:

@@ -1,9 +1,9 @@
 """The models that the gateway offers: workflows, and every single program. Made of offers, and made anew when these change."""
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from random import Random
 from typing import Any
 
 import msgspec
@@ -14,6 +14,9 @@ from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import NotReadyError, UnknownModelError
 from dyorc.offers import ModelKey, Offer, Offers, ProgramOffer
 from dyorc.protocol.parameters import PARAMETERS, REPEATABLE
+
+_random = Random()
+"""Not the process's own, which users' code may seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +126,7 @@ class Draw:
 
     def next(self) -> Model:
         """Returns the version for the next request."""
-        left = random.random()
+        left = _random.random()
         for model in self._others:
             left -= model.offer.share
             if left < 0:

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.link import ReplicaEnd, dial
 from dyorc.transport.network import Network, Secrets
+from dyorc.user_code import import_outside_of_loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,8 @@ class Source:
 
     def load(self) -> Program:
         """Imports it, for a process that runs nothing else. Raises what `dyorc.authoring.loading.load` raises."""
-        found = load(self.target) if self.bundle is None else BundleImporter(self.bundle).load()
+        bundle = self.bundle
+        found = import_outside_of_loop(partial(load, self.target) if bundle is None else BundleImporter(bundle).load)
         program = program_in(found, self.target, self.program)
         object.__setattr__(program, "name", self.served_as or self.program)  # frozen for everybody else
         return program

@@ -28,6 +28,7 @@ from dyorc.tensor import Shape
 from dyorc.trace_context import TraceContext
 from dyorc.transport.buffers import Buffers
 from dyorc.transport.codec import Rows, each_row
+from dyorc.user_code import settle_thread
 
 _SMALL_BYTES = 64 * 1024
 """Up to this size, fresh memory costs less than finding memory to reuse."""
@@ -91,6 +92,7 @@ class Executor:
         executor = cls(program, None)
         try:
             executor.settle_thread()
+            settle_thread()
             executor._function = program.factory()
         except BaseException as error:
             raise load_error(program.name, error) from error
@@ -133,7 +135,7 @@ class Executor:
             started_s = time.perf_counter()
             token = reserve_for_results.set(reserve)
             try:
-                with self._inference_mode():
+                with self._without_gradients():
                     arguments = self._arguments(columns, statics)
                     stacked_s = time.perf_counter()
                     returned = self._function(**arguments) if span is None else self._call_under(span, arguments)
@@ -151,8 +153,9 @@ class Executor:
         """Calls the program with its batch's span as the current one."""
         return self._function(**arguments) if self._spans is None else self._spans.run(span, self._function, arguments)
 
-    def _inference_mode(self) -> AbstractContextManager[Any]:
-        return importlib.import_module("torch").inference_mode() if self._uses_torch else nullcontext()
+    def _without_gradients(self) -> AbstractContextManager[Any]:
+        """Not torch's inference mode: what is made in that never has gradients, and a program may need those of its inputs."""
+        return importlib.import_module("torch").no_grad() if self._uses_torch else nullcontext()
 
     def _arguments(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> dict[str, Any]:
         """Returns the arguments of the program."""
@@ -220,7 +223,7 @@ class Executor:
         torch = sys.modules.get("torch") if self._uses_torch else None
         if torch is None or not torch.cuda.is_available():
             return Buffers()
-        return Buffers(lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True).numpy().data)
+        return Buffers(lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy().data)
 
     def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows]) -> Rows:
         """Returns one output, call by call, checked against the program's declaration."""

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO, cast
 
 import msgspec
 import structlog
@@ -35,6 +35,12 @@ _current: list[_SetUp] = []
 """What holds for this process: logging is global, too. Empty: whoever runs this process has set up logging."""
 
 
+_ours: dict[str, Any] = {}
+_stream: list[TextIO] = []
+_theirs: dict[str, Any] = {}
+"""structlog's settings for our loggers and, if users' code has made any, for theirs."""
+
+
 def set_up(config: LogsConfig, **process: Any) -> None:
     """Logs as the settings say, from now on.
 
@@ -55,6 +61,24 @@ def change(config: LogsConfig) -> None:
         _apply()
 
 
+def keep() -> None:
+    """Keeps our lines as they are set up, if users' code has configured structlog, whose settings are those of the process.
+
+    The loggers of users' code have what it has configured; ours have what `set_up` says.
+    """
+    theirs = structlog.get_config()
+    if not _current or theirs["logger_factory"] in (_Writer, _make_logger):
+        return
+    _theirs.update(theirs)
+    processors, wrapper = theirs["processors"], cast("type[Any]", _bind)
+    structlog.configure(processors, wrapper_class=wrapper, logger_factory=_make_logger, cache_logger_on_first_use=False)
+
+
+def write_to(stream: TextIO) -> None:
+    """Writes our lines there, whatever standard error is from now on."""
+    _stream[:] = [stream]
+
+
 def adopt_ray() -> None:
     """Takes Ray's lines over from the handlers that it has installed."""
     for name in _RAY:
@@ -63,6 +87,18 @@ def adopt_ray() -> None:
         if _current:
             logger.handlers.clear()
             logger.propagate = True
+
+
+def _make_logger(*args: Any) -> Any:
+    is_ours = bool(args) and str(args[0]).partition(".")[0] == "dyorc"
+    factory: Any = _Writer if is_ours else _theirs["logger_factory"]
+    return factory(*args)
+
+
+def _bind(logger: Any, processors: Any, context: Any) -> Any:
+    if isinstance(logger, _Writer):
+        return _ours["wrapper_class"](logger, processors=_ours["processors"], context=context)
+    return _theirs["wrapper_class"](logger, processors=processors, context=context)
 
 
 def _apply() -> None:
@@ -76,11 +112,9 @@ def _apply() -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.StackInfoRenderer(),
     ]
-    structlog.configure(
-        processors=[*begins, *ends],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=_Writer,
-    )
+    _ours.update(processors=[*begins, *ends], wrapper_class=structlog.make_filtering_bound_logger(level))
+    if not _theirs:
+        structlog.configure(**_ours, logger_factory=_Writer)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -92,7 +126,8 @@ def _apply() -> None:
 
 
 class _Writer:
-    """Writes finished lines of one of our loggers. Standard error is looked up each time: a process may redirect it.
+    """Writes finished lines of one of our loggers. Standard error is looked up each time: a process may redirect it. Users' code
+    may put anything there; see `write_to`.
 
     Args:
         name: The logger's.
@@ -104,8 +139,9 @@ class _Writer:
     def msg(self, line: str) -> None:
         """Writes one, in one piece: other processes may write there, too."""
         try:
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            stream = _stream[0] if _stream else sys.stderr
+            stream.write(line + "\n")
+            stream.flush()
         except (OSError, ValueError):  # nobody reads it any more; the server goes on
             pass
 

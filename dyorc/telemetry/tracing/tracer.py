@@ -4,11 +4,11 @@
 been written, and batches of wrong guesses that still ran when their request ended have ended, too.
 """
 
-import random
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from random import Random
 from typing import Protocol, Self
 
 from dyorc.config import TracesConfig
@@ -18,6 +18,9 @@ from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.telemetry.tracing.request_spans import spans_of
 from dyorc.telemetry.tracing.spans import Span
 from dyorc.trace_context import TraceContext, new_trace
+
+_random = Random()
+"""Not the process's own, which users' code may seed."""
 
 _LOOK_S = 0.2
 _MAX_WAIT_S = 10.0
@@ -82,7 +85,7 @@ class Tracer:
         """
         if caller is not None:
             return caller.new_child(is_sampled=True) if caller.is_sampled else None
-        return new_trace(is_sampled=True) if random.random() < self._config.ratio else None
+        return new_trace(is_sampled=True) if _random.random() < self._config.ratio else None
 
     def take(self, record: RequestRecord) -> None:
         """Puts a request aside that has ended, if it is traced."""

@@ -76,8 +76,33 @@ def test_the_largest_batches_that_occur_have_to_be_short_too() -> None:
 def test_a_program_that_waits_for_the_interpreter_is_short_all_the_same() -> None:
     rule = InlineRule(LIMIT_S)
     observe(rule, 7, 20 * LIMIT_S, cpu_s=SHORT_S)
-    observe(rule, 1, 3 * LIMIT_S, cpu_s=SHORT_S)
+    observe(rule, 1, 1.2 * SHORT_S, cpu_s=SHORT_S)
     assert rule.is_inline
+
+
+def test_a_program_that_always_waits_for_something_else_never_moves() -> None:
+    rule = InlineRule(LIMIT_S)
+    observe(rule, 1000, 2 * SHORT_S, cpu_s=SHORT_S)
+    assert not rule.is_inline
+
+
+def test_a_program_whose_waits_show_on_the_loop_leaves_it_for_long() -> None:
+    rule = rule_on_loop()
+    observe(rule, 4, 2 * SHORT_S, cpu_s=SHORT_S)
+    assert rule.is_inline, "a few may have waited for the interpreter"
+    observe(rule, 1, 2 * SHORT_S, cpu_s=SHORT_S)
+    assert not rule.is_inline
+    assert num_until_inline(rule) > 1000
+
+
+def test_a_program_that_stays_never_moves_again() -> None:
+    rule = rule_on_loop()
+    rule.stay()
+    observe(rule, 5000, SHORT_S)
+    assert not rule.is_inline
+    rule = InlineRule(LIMIT_S, may_move=False)
+    observe(rule, 5000, SHORT_S)
+    assert not rule.is_inline
 
 
 def test_a_program_that_sleeps_stays_on_its_thread() -> None:

@@ -1,0 +1,103 @@
+"""Interrupts batches that hold the event loop up: programs that sleep, wait or compute for long although they never did before.
+
+A thread sees that one batch goes on and on, and sends the loop's thread a signal. Its handler raises `BatchInterrupted` there,
+and only while the program's own code runs: it looks at the stack, in the thread itself, so nothing can change meanwhile. Unlike
+an exception that is set from outside, a signal also ends sleeping, and waiting for sockets and locks. Code inside a C function
+that neither returns nor looks for signals is not interrupted.
+"""
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+from dyorc.replica.executor import Executor
+from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.user_code import put_back
+
+_SIGNAL = signal.SIGURG
+"""By default it does nothing, so one that comes late does no harm."""
+_OWN = str(Path(__file__).parents[1])
+"""DyOrc's own code is in this folder."""
+_POLL_S = 0.05
+_NUM_POLLS = 5
+"""A batch that is seen so often in a row is interrupted: counted, not timed, since the whole machine may stand still."""
+_IDLE_POLLS = 4
+"""The thread sleeps this many times longer while no batch runs."""
+_CALLERS = frozenset((Executor.run.__code__, Executor._call_under.__code__, ProgramSpans.run.__code__))  # pyright: ignore[reportPrivateUsage] (who calls programs)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""By which the server is told to stop."""
+
+
+class BatchInterrupted(BaseException):
+    """Raised in a program that holds the event loop up. No `Exception`, so that a program's own code lets it through."""
+
+
+class LoopWatch:
+    """Watches the batches on one event loop. Enter it in the loop's thread; in any but the main thread, it does nothing."""
+
+    def __init__(self) -> None:
+        self._is_running = False
+        self._num_batches = 0
+        self._was_interrupted = False
+        self._handlers: tuple[Any, Any] = (None, None)
+        self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._loop_thread = threading.current_thread()
+        if self._loop_thread is threading.main_thread():  # only this one gets signals
+            self._before = signal.signal(_SIGNAL, self._handle)
+            self._thread = threading.Thread(target=self._watch, name="dyorc-loop-watch", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._thread is not None:
+            self._is_over.set()
+            self._thread.join()
+            signal.signal(_SIGNAL, self._before)
+
+    # The loop's side
+
+    def begin(self) -> None:
+        """Notes that a batch begins."""
+        self._num_batches += 1
+        self._was_interrupted = False
+        self._handlers = _handlers()
+        self._is_running = True
+
+    def end(self) -> str:
+        """Notes that the batch has ended. Returns why it should not have run on the loop; empty if it did no harm there."""
+        self._is_running = False
+        if _handlers() != self._handlers:
+            for number, handler in zip(_SIGNALS, self._handlers, strict=True):
+                put_back(number, handler)
+            return "it set a handler of a signal, which only the event loop's thread can"
+        return "it held the event loop up" if self._was_interrupted else ""
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
+            frame = frame.f_back
+        if self._is_running and frame is not None and frame.f_code in _CALLERS:
+            self._was_interrupted = True
+            raise BatchInterrupted
+
+    # The thread's side
+
+    def _watch(self) -> None:
+        num_seen = num_batches = 0
+        while not self._is_over.wait(_POLL_S if self._is_running else _IDLE_POLLS * _POLL_S):
+            if not self._is_running or self._num_batches != num_batches:
+                num_seen, num_batches = 0, self._num_batches
+                continue
+            num_seen += 1
+            if num_seen >= _NUM_POLLS:
+                signal.pthread_kill(self._loop_thread.ident or 0, _SIGNAL)
+
+
+def _handlers() -> tuple[Any, Any]:
+    return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)

@@ -10,7 +10,15 @@ from rich.text import Text
 
 Snapshot = Mapping[str, Any]
 
-_STATES = {"ready": "green", "parked": "green", "cold": "green", "loading": "cyan", "starting": "yellow", "failing": "red"}
+_STATES = {
+    "ready": "green",
+    "parked": "green",
+    "cold": "green",
+    "off": "yellow",
+    "loading": "cyan",
+    "starting": "yellow",
+    "failing": "red",
+}
 _WARM, _PARKED = "ready", "parked"
 
 

@@ -16,6 +16,7 @@ _COLOURS = {
     ProgramState.READY: "green",
     ProgramState.PARKED: "green",
     ProgramState.COLD: "green",
+    ProgramState.OFF: "yellow",
     ProgramState.FAILING: "red",
 }
 

@@ -23,6 +23,8 @@ class ProgramState(Enum):
     """No replica should take batches now; some wait in processes without weights."""
     COLD = "cold"
     """No replica should take batches now, and there is no process."""
+    OFF = "off"
+    """No replica takes batches, by order of a person (`dyorc scale`): requests that need the program fail."""
     FAILING = "failing"
     """The last attempt to load it failed, and no replica is left."""
 
@@ -31,11 +33,12 @@ BEST_FIRST = (
     ProgramState.READY,
     ProgramState.PARKED,
     ProgramState.COLD,
+    ProgramState.OFF,
     ProgramState.LOADING,
     ProgramState.STARTING,
     ProgramState.FAILING,
 )
-_AS_WANTED = BEST_FIRST[:3]
+_AS_WANTED = BEST_FIRST[:4]
 
 
 class ReplicaState(Enum):
@@ -123,6 +126,7 @@ class ProgramStatus:
         num_gpus: What a replica takes of a device while it holds the program.
         lead: How long it takes until a replica is ready, as last measured; None before the first.
         most_on: How many replicas may hold it on the devices where others need room.
+        is_off: Whether it has none by order of a person.
         is_awaited: Whether the server is not ready without it. Nobody waits for a program of a version that is not served yet.
     """
 
@@ -139,6 +143,7 @@ class ProgramStatus:
     lead: LeadTimes | None = None
     most_on: Mapping[str, int] = field(default_factory=dict[str, int])
     is_awaited: bool = True
+    is_off: bool = False
 
     @property
     def replica_pids(self) -> dict[str, int]:
@@ -149,6 +154,11 @@ class ProgramStatus:
     def is_as_wanted(self) -> bool:
         """Whether a replica takes batches, or none should."""
         return self.state in _AS_WANTED
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether its calls run, now or once a replica that comes by itself is ready."""
+        return self.is_as_wanted and self.state is not ProgramState.OFF
 
     def of_state(self, state: ReplicaState) -> list[ReplicaStatus]:
         """Returns the replicas in a state that stay, those first that have been in it for longest."""
@@ -366,6 +376,8 @@ class StatusBoard:
         states = {one.state for one in status.replicas.values()}
         if ReplicaState.READY in states:
             state = ProgramState.READY
+        elif not status.num_wanted and status.is_off:
+            state = ProgramState.OFF
         elif not status.num_wanted:
             state = ProgramState.PARKED if states else ProgramState.COLD
         elif ReplicaState.LOADING in states:

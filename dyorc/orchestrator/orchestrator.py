@@ -223,14 +223,24 @@ class Orchestrator:
         """Takes in, as plain values, which inputs may have ended another process that runs the same programs."""
         self._post(warned_of(warning))
 
-    def want(self, program: str, num_warm: int, num_parked: int, lead_s: float = 0.0, misplaced: Sequence[str] = ()) -> None:
+    def want(
+        self,
+        program: str,
+        num_warm: int,
+        num_parked: int,
+        lead_s: float = 0.0,
+        misplaced: Sequence[str] = (),
+        *,
+        is_order: bool = False,
+    ) -> None:
         """Sets how many replicas of a program take batches, and how many more wait without weights.
 
         Args:
             lead_s: How long it takes until a replica is ready, if none is; 0 if unknown.
             misplaced: Replicas that are parked before others, if there are too many.
+            is_order: Whether a person has set the number.
         """
-        self._post(ReplicasWanted(program, num_warm, lead_s, tuple(misplaced)))
+        self._post(ReplicasWanted(program, num_warm, lead_s, tuple(misplaced), is_order))
         self._fleet.want(program, num_warm, num_parked)
 
     def runs(self, workflow: Workflow) -> bool:

@@ -176,6 +176,10 @@ class Scheduler:
             call.wait()
             fail(self._turn, pool, call, pool.load_error)
             return
+        if pool.target.is_off and self._parking.is_refused(call, pool):
+            call.wait()
+            self._parking.refuse(call, pool)
+            return
         if self._refusals.num_of and (refusal := self._refusals.check(call)) is not None:
             call.wait()
             fail(self._turn, pool, call, refusal)

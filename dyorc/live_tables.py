@@ -15,6 +15,7 @@ _STATES = {
     "parked": "green",
     "cold": "green",
     "off": "yellow",
+    "starved": "red",
     "loading": "cyan",
     "starting": "yellow",
     "failing": "red",

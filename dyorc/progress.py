@@ -17,6 +17,7 @@ _COLOURS = {
     ProgramState.PARKED: "green",
     ProgramState.COLD: "green",
     ProgramState.OFF: "yellow",
+    ProgramState.STARVED: "red",
     ProgramState.FAILING: "red",
 }
 

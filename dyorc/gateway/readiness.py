@@ -50,7 +50,7 @@ def repository_index(
 
 def _entry_of(status: StatusBoard, model: Model) -> dict[str, Any]:
     waiting = [one for one in _programs_of(status, model) if not one.can_serve]
-    is_failing = any(one.state in (ProgramState.FAILING, ProgramState.OFF) for one in waiting)
+    is_failing = any(one.state in (ProgramState.FAILING, ProgramState.OFF, ProgramState.STARVED) for one in waiting)
     state = "READY" if not waiting else "UNAVAILABLE" if is_failing else "LOADING"
     return {"name": model.name, "version": model.version, "state": state, "reason": "; ".join(_describe(one) for one in waiting)}
 

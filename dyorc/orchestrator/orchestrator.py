@@ -27,6 +27,7 @@ from dyorc.engine.actions import (
     FailRequest,
     FetchValue,
     ParkReplica,
+    ProgramStarved,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -406,6 +407,8 @@ class Orchestrator:
         again."""
         self._give_up_engine()
         self._engine = self._new_engine()
+        for name in self.status.programs:
+            self.status.starve(name, "")
         self._events[:0] = [*self.askers.holders_joined(), *self.programs.twins_added()]
         self._fleet.start_over()
         self.tensors.free_all()
@@ -452,6 +455,8 @@ class Orchestrator:
                 self._fleet.stage(replica_id, tensors)
             case ParkReplica(replica_id=replica_id):
                 self._fleet.park(replica_id)
+            case ProgramStarved(program=program, error=error):
+                self.status.starve(program, error)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 self._ahead.forget(replica_id)
                 self._fleet.give_up(replica_id, reason)

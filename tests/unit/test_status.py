@@ -71,3 +71,18 @@ def test_a_program_that_a_person_has_taken_all_replicas_from_is_off_and_as_wante
     assert board.programs["double"].state is ProgramState.OFF
     assert board.is_ready
     assert not board.programs["double"].can_serve
+
+
+def test_a_program_whose_calls_all_fail_for_want_of_memory_is_not_ready_though_the_server_is() -> None:
+    board = board_of(1, ReplicaState.READY)
+    board.starve("double", "MemoryError: 9 GB")
+    board.joined("double", "r1", 8)
+    program = board.programs["double"]
+    assert (program.state, program.error, program.can_serve, board.is_ready) == (
+        ProgramState.STARVED,
+        "MemoryError: 9 GB",
+        False,
+        True,
+    )
+    board.starve("double", "")
+    assert (program.state, program.error, program.can_serve) == (ProgramState.READY, "", True)

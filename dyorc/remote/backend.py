@@ -115,7 +115,7 @@ class RemoteBackend:
     def __init__(self, leaders: Leaders, tensors: Tensors, link: LinkConfig, keys: ClusterKeys | None = None) -> None:
         self.offers = Offers(unheard=[leaders.group])
         self.tensors = tensors
-        self.status = StatusBoard(())
+        self.status = StatusBoard((), stays_ready=True)
         self.status.lacks(leaders.group, _without_leader(leaders.group))
         self.orders = Orders(leaders.group, self._send, lambda: self.is_connected)
         self.leader: Leader | None = None
@@ -276,6 +276,7 @@ class RemoteBackend:
                 self.orders.received(message)
             case Shown(programs=programs):
                 self.status.mirror(programs)
+                self.status.lacks(self._leaders.group, "")  # not before it is known what the group serves
             case Refreshed(number=number):
                 self._refreshed = message
                 if (waiting := self._refreshes.pop(number, None)) is not None and not waiting.done():
@@ -343,7 +344,6 @@ class RemoteBackend:
         """Follows a leader: submits to it whatever is unanswered."""
         self.fence = fence
         self._connection = connection
-        self.status.lacks(self._leaders.group, "")
         self._generation += 1
         self._default_timeout_s = default_timeout_s
         if self._logs is not None:
@@ -373,7 +373,7 @@ class RemoteBackend:
         if self._connection is None:
             return
         self._connection = None
-        self.status.lacks(self._leaders.group, _without_leader(self._leaders.group))
+        self.status.lose(_without_leader(self._leaders.group))
         for request_id, asked in list(self._asked.items()):
             if asked.pending.stream is not None:
                 asked.pending.stream.start_over()

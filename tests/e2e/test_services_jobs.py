@@ -1,4 +1,4 @@
-"""Jobs of a server in parts: what a gateway has accepted is kept, whichever processes that share the store's file end, and how."""
+"""Jobs of a server in parts: what a gateway has accepted is kept, whichever of the processes that share the file end."""
 
 import contextlib
 import signal

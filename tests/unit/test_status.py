@@ -60,3 +60,24 @@ def test_cells_in_which_a_program_is_cold_are_as_good_as_those_in_which_it_is_re
     assert list(together.programs["double"].replicas) == ["0/r0"]
     together.show({0: cold.as_values(), 1: starting.as_values()}, max)
     assert not together.is_ready
+
+
+def test_a_board_of_groups_is_ready_once_all_was_and_then_as_long_as_something_is() -> None:
+    def shown(**states: str) -> dict[str, list[object]]:
+        return {name: [state, 1, {}, ""] for name, state in states.items()}
+
+    board = StatusBoard((), stays_ready=True)
+    board.lacks("group", "it has no leader")
+    assert not board.is_ready
+    board.mirror(shown(one="ready", other="loading"))
+    board.lacks("group", "")
+    assert not board.is_ready
+    board.mirror(shown(one="ready", other="ready"))
+    assert board.is_ready
+    board.mirror(shown(one="ready", other="starting", third="starting"))
+    assert board.is_ready
+    board.lose("it has no leader")
+    assert not board.is_ready
+    assert board.programs["one"].as_report()["error"] == "it has no leader"
+    board.mirror(shown())
+    assert board.is_ready, "nothing is served"

@@ -124,7 +124,7 @@ async def test_a_gateway_does_not_wait_for_ever_for_a_group_that_nobody_leads(tm
             assert "squared" in {offer.name for offer in backend.offers.all}
 
 
-def test_a_gateway_is_not_ready_before_it_knows_what_its_orchestrator_serves() -> None:
+async def test_a_gateway_is_not_ready_before_it_knows_what_its_orchestrator_serves() -> None:
     leader = Leader(group="numbers", fence=1, address="unix:///nowhere", node="here")
     with arena_of("gateway-1") as tensors:
         backend = RemoteBackend(Told("numbers", leader), tensors, FAST_LINK)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import structlog
 
 from dyorc.authoring.workflow import Workflow
 from dyorc.cells.cell import shared_cell
@@ -133,3 +134,24 @@ async def test_a_gateway_is_not_ready_before_it_knows_what_its_orchestrator_serv
         backend._received(leader, Offered((), {}), ())
         backend._received(leader, Shown({}), ())
         assert backend.status.is_ready, "nothing is served, and that is known"
+
+
+async def test_a_leader_that_is_not_there_is_logged_once_and_then_counted() -> None:
+    """A gateway dials it many times a second."""
+    nobody = Leader(group="numbers", fence=1, address="unix:///nowhere/link", node="here")
+    with structlog.testing.capture_logs() as logs, arena_of("gateway-1") as tensors:
+        async with RemoteBackend(Told("numbers", nobody), tensors, FAST_LINK) as backend:
+            await wait_until_async(lambda: backend._unreached._num_unsaid >= 3, "it has dialled again")
+    assert [line["event"] for line in logs] == ["orchestrator_not_reached"]
+
+
+async def test_a_leader_that_is_lost_is_said_and_that_it_is_back(tmp_path: Path) -> None:
+    numbers = Told("numbers")
+    with structlog.testing.capture_logs() as logs, arena_of("gateway-1") as tensors:
+        async with RemoteBackend(numbers, tensors, FAST_LINK) as backend:
+            for fence in (1, 2):
+                async with leading(numbers, [parted.squared], tmp_path, fence):
+                    await wait_until_async(lambda: backend.is_connected, "it is joined")
+                await wait_until_async(lambda: not backend.is_connected, "it is lost")
+    events = [line["event"] for line in logs if line["event"] in ("orchestrator_joined", "orchestrator_lost")]
+    assert events == ["orchestrator_joined", "orchestrator_lost", "orchestrator_joined"], "the second loss comes soon after"

@@ -26,6 +26,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.telemetry.graph import WINDOW_S, Graphs
 from dyorc.telemetry.learned import Learned
 from dyorc.telemetry.series import History, Span
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -176,11 +177,12 @@ class Live:
         return None if self._is_over else self._latest
 
     async def _tell_forever(self) -> None:
+        failing = Trouble(_log, "snapshot_failed", is_error=True)
         while True:
             try:
                 await self._take()
-            except Exception:
-                _log.exception("snapshot_failed")  # the next may not
+            except Exception as error:
+                failing.report(exc_info=error)  # the next may not fail
             self._tell()
             await asyncio.sleep(self._until_next(_LISTENERS_AT_RATIO))
 
@@ -235,13 +237,14 @@ class Live:
         return {"learned": self.graphs.of(workflow).as_values(), "requests_per_s": rate}
 
     async def _sample_forever(self) -> None:
+        failing = Trouble(_log, "sample_failed", is_error=True)
         while True:
             await asyncio.sleep(self._until_next(0.0))
             try:
                 await self._service.backend.refresh()
                 self._history.sample(self._service.backend.levels(), round(time.time()), time.monotonic_ns())
-            except Exception:
-                _log.exception("sample_failed")
+            except Exception as error:
+                failing.report(exc_info=error)
 
     def _until_next(self, offset_ratio: float) -> float:
         """Returns the seconds until the next whole period, and that part of one more."""

@@ -10,6 +10,7 @@ import structlog
 
 from dyorc.errors import text_of
 from dyorc.launcher.starting import on_thread
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.launcher")
 
@@ -37,6 +38,7 @@ class ServeScaling:
         self._is_begun = False
         self._is_keeping = False
         self._task: asyncio.Task[None] | None = None
+        self._refused = Trouble(_log, "scaling_refused")
 
     def begin(self, found: Mapping[str, int]) -> None:
         """Serve has the programs: from now on, it is told.
@@ -95,7 +97,7 @@ class ServeScaling:
             try:
                 await on_thread(partial(_tell, {self._application(name): (name, num) for name, num in changes.items()}))
             except Exception as error:  # whatever Ray raises, or the controller
-                _log.warning("scaling_refused", wanted=changes, error=text_of(error).splitlines()[-1])
+                self._refused.report(wanted=changes, error=text_of(error).splitlines()[-1])
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _MAX_RETRY_S)
             else:

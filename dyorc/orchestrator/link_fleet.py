@@ -58,6 +58,7 @@ from dyorc.transport.messages import (
 )
 from dyorc.transport.network import Network
 from dyorc.transport.tiers import Span
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -112,6 +113,8 @@ class LinkFleet:
         self._last_words: dict[str, str] = {}  # why replicas said that their processes were about to end
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
+        self._refused = Trouble(_log, "message_refused")
+        self._inputs_lost = Trouble(_log, "inputs_lost")
         self._logs: bytes | None = None  # tells how to log, if that has changed
 
     @asynccontextmanager
@@ -252,7 +255,7 @@ class LinkFleet:
         try:
             self._take_in(peer, decode(frames[0]), frames[1:])
         except TransportError as error:
-            _log.warning("message_refused", error=str(error))
+            self._refused.report(error=str(error))
 
     def _take_in(self, peer: bytes, message: Message, frames: Sequence[Frame]) -> None:
         if isinstance(message, Hello | Parked | Loading | LoadFailure) and message.program not in self._status.programs:
@@ -265,7 +268,7 @@ class LinkFleet:
                 is_capacity = message.is_capacity
                 self._post(BatchFailed(message.replica_id, message.batch_id, error_type, text, trace, is_capacity))
             case InputsLost(blocks=blocks, reason=reason):
-                _log.warning("inputs_lost", replica=message.replica_id, reason=reason)
+                self._inputs_lost.report(replica=message.replica_id, reason=reason)
                 self._post(TensorsLost(message.replica_id, message.batch_id, blocks))
             case Hello() | Parked():
                 self._greet(peer, message)

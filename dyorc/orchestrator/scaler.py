@@ -16,6 +16,7 @@ from dyorc.orchestrator.history import Notes, meanwhile, remembering
 from dyorc.scaling.model import Bounds, ProgramLoad, Wish
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.scaling")
 
@@ -78,6 +79,7 @@ class Scaler:
         self._decisions: deque[Decision] = deque(maxlen=_NUM_DECISIONS)
         self._last: dict[str, Wish] = {}
         self._is_running = False
+        self._failing = Trouble(_log, "scaling_failed", is_error=True)
         self._plant: Plant
 
     @contextlib.asynccontextmanager
@@ -116,8 +118,8 @@ class Scaler:
         try:
             loads = self._plant.loads()
             wishes = self._policy.decide([self._as_ordered(load) for load in loads], time.monotonic_ns())
-        except Exception:
-            _log.exception("scaling_failed")  # the replicas stay as they are
+        except Exception as error:
+            self._failing.report(exc_info=error)  # the replicas stay as they are
             return
         fixed = {load.program for load in loads if load.bounds.is_fixed}
         alone = fixed - self._policy.overrides.keys() - self._last.keys()

@@ -68,6 +68,7 @@ from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.tiers import Holder
 from dyorc.transport.zmq_security import ClusterKeys
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -116,6 +117,7 @@ class Desk:
         self._shown: dict[str, Any] = {}
         self._name = f"orchestrator-{secrets.token_hex(4)}"
         self._freed: dict[bytes, list[int]] = {}
+        self._refused = Trouble(_log, "message_refused")
         self._unsaid: list[Callable[[], object]] = []
 
     async def __aenter__(self) -> Self:
@@ -172,7 +174,7 @@ class Desk:
             else:
                 self._take_in(guest, message, frames[1:])
         except TransportError as error:
-            _log.warning("message_refused", error=str(error))
+            self._refused.report(error=str(error))
             self._link.send(peer, [encode(Refused(str(error)))])
 
     def _greet(self, peer: bytes, hail: Hail) -> None:

@@ -86,3 +86,24 @@ def test_a_program_whose_calls_all_fail_for_want_of_memory_is_not_ready_though_t
     )
     board.starve("double", "")
     assert (program.state, program.error, program.can_serve) == (ProgramState.READY, "", True)
+
+
+def test_a_board_of_groups_is_ready_once_all_was_and_then_as_long_as_something_is() -> None:
+    def shown(**states: str) -> dict[str, list[object]]:
+        return {name: [state, 1, {}, ""] for name, state in states.items()}
+
+    board = StatusBoard((), stays_ready=True)
+    board.lacks("group", "it has no leader")
+    assert not board.is_ready
+    board.mirror(shown(one="ready", other="loading"))
+    board.lacks("group", "")
+    assert not board.is_ready
+    board.mirror(shown(one="ready", other="ready"))
+    assert board.is_ready
+    board.mirror(shown(one="ready", other="starting", third="starting"))
+    assert board.is_ready
+    board.lose("it has no leader")
+    assert not board.is_ready
+    assert board.programs["one"].as_report()["error"] == "it has no leader"
+    board.mirror(shown())
+    assert board.is_ready, "nothing is served"

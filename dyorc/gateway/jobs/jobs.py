@@ -53,14 +53,18 @@ class Jobs:
     A store that cannot be opened must not keep the server from serving everything else: each call then says that there are no
     jobs, and the log says why.
 
+    Args:
+        is_store_open: Whether the store is open already; whoever opened it closes it after this.
+
     Attributes:
         service: Runs requests.
     """
 
-    def __init__(self, service: InferenceService, store: JobStore, config: JobsConfig) -> None:
+    def __init__(self, service: InferenceService, store: JobStore, config: JobsConfig, *, is_store_open: bool = False) -> None:
         self.service = service
         self._config = config
         self._store = store
+        self._is_store_open = is_store_open
         self._closed: str | None = "the server takes no jobs yet"
         self._ends: dict[str, list[asyncio.Event]] = {}
         self._runner = Runner(service, store, config, self._on_end)
@@ -70,7 +74,8 @@ class Jobs:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(self._store)
+                if not self._is_store_open:
+                    await stack.enter_async_context(self._store)
             except StoreError as error:
                 self._closed = str(error)
                 _log.warning("no_jobs", error=error.detail)

@@ -24,6 +24,7 @@ from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Claim, JobStore, Outcome, Quota
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -81,10 +82,12 @@ class Runner:
         self._is_stopping = asyncio.Event()
         self._is_over = asyncio.Event()
         self._is_down = False
+        self._down = Trouble(_log, "job_store_down", recovery="job_store_back")
         self._slots = Slots(config.max_running)
         self._num_bytes: int | None = None
         self._num_queued: int | None = None
         self._num_retried = 0
+        self._unwritten = Trouble(_log, "job_not_written", recovery="jobs_written_again")
         self._num_ended = {JobState.SUCCEEDED: 0, JobState.FAILED: 0}
 
     def report(self) -> dict[str, Any]:
@@ -151,12 +154,10 @@ class Runner:
         while not self._is_stopping.is_set():
             try:
                 await self._claim()
-                if self._is_down:
-                    _log.warning("job_store_back")
+                self._down.end()
                 self._is_down = False
             except StoreError as error:
-                if not self._is_down:
-                    _log.warning("job_store_down", error=error.detail)
+                self._down.report(error=error.detail)
                 self._is_down = True
                 await self._unless_stopping(asyncio.sleep(_RETRY_S))
 
@@ -232,9 +233,10 @@ class Runner:
                 elif await self._store.finish(claim, ending, self.quota):
                     self._num_ended[ending.state] += 1
                     self._on_end(claim.job.id)
+                self._unwritten.end()
                 return
             except StoreError as error:
-                _log.warning("job_not_written", job=claim.job.id, error=error.detail)
+                self._unwritten.report(job=claim.job.id, error=error.detail)
                 await asyncio.sleep(_RETRY_S)
             except (CapacityError, PayloadTooLargeError) as error:  # there is no room for the result
                 ending = Outcome(num_attempts=claim.job.num_attempts, error=job_error(error))

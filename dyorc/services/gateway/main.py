@@ -15,7 +15,6 @@ from dyorc.services.intake import intake
 from dyorc.services.joining import network_of, shared_store
 from dyorc.services.place import Place
 from dyorc.services.served import Served
-from dyorc.store.opening import store_of
 from dyorc.telemetry.tracing.starting import tracing
 
 
@@ -45,7 +44,7 @@ async def serve_gateway(settings: Settings, place: Place | None = None) -> Async
         deployments.settle_by(inlet.service.admission.begin_era)
         inlet.service.deployments = deployments
         listener = None if place is None else await place.settle_in(inlet.service, settings.gateway)
-        jobs = await stack.enter_async_context(Jobs(inlet.service, store_of(settings.store), settings.jobs))
+        jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs, is_store_open=True))
         ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
         settle_garbage_collector()
         with drain:

@@ -325,6 +325,14 @@ def test_services_and_probes_lead_to_ports_that_are_open(answers: Mapping[str, A
                 assert {probe["httpGet"]["port"] for probe in probes if "httpGet" in probe} <= open_ports
 
 
+def test_gateways_stay_in_their_service_while_a_leader_takes_over() -> None:
+    values = [examples()["minimal"], examples()["minimal"] | {"settings": {"cluster": {"lease_s": 7.5}}}]
+    for lease_s, answer in zip((3.0, 7.5), ask(values), strict=True):
+        (container,) = answer.one("Deployment", "-gateway")["spec"]["template"]["spec"]["containers"]
+        probe = container["readinessProbe"]
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 2 * lease_s + 6
+
+
 def test_each_pod_has_one_network_policy_which_lets_metrics_and_clients_in(answers: Mapping[str, Answer]) -> None:
     answer = answers["production"]
     policies = [one["spec"] for one in answer.documents if one["kind"] == "NetworkPolicy"]
